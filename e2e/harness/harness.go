@@ -1,0 +1,327 @@
+// Package harness runs a real pair for tests, the demo and benchmarks: two gemel-target processes on loopback
+// addresses with a file arbiter. What it starts it stops, by process id.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// Names of the nodes; they index the arrays below.
+var Names = [2]string{"a", "b"}
+
+// Options of a pair. The zero value of each field has the default given.
+type Options struct {
+	Dir    string    // everything is made below it; required
+	Binary string    // gemel-target; required, see Build
+	State  [2]string // state folders; default Dir/a and Dir/b
+	Log    io.Writer // the processes' log; default Dir/<node>.log
+	Args   []string  // more flags for both
+	// PerNode are more flags for one.
+	PerNode [2][]string
+}
+
+// Pair is two nodes.
+type Pair struct {
+	Options
+	ISCSI, Control, Metrics [2]string // host:port
+	link                    string
+	clients                 [2]*grpc.ClientConn
+
+	mu    sync.Mutex
+	procs [2]*proc
+}
+
+type proc struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// Build compiles a command of this module into dir and returns its path.
+func Build(ctx context.Context, dir, pkg string, flags ...string) (string, error) {
+	out := filepath.Join(dir, filepath.Base(pkg))
+	args := append([]string{"build", "-o", out}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.Dir = Root()
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s: %w\n%s", pkg, err, b)
+	}
+	return out, nil
+}
+
+// Root is the folder of the module's source.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// FreePort finds a TCP port that is free on all the addresses.
+func FreePort(hosts ...string) (int, error) {
+	for range 50 {
+		l, err := net.Listen("tcp", net.JoinHostPort(hosts[0], "0"))
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		ok := true
+		for _, h := range hosts[1:] {
+			m, err := net.Listen("tcp", fmt.Sprintf("%s:%d", h, port))
+			if err != nil {
+				ok = false
+				break
+			}
+			_ = m.Close()
+		}
+		_ = l.Close()
+		if ok {
+			return port, nil
+		}
+	}
+	return 0, errors.New("no free port")
+}
+
+// New lays a pair out; StartNode starts its processes.
+func New(o Options) (*Pair, error) {
+	if o.Dir == "" || o.Binary == "" {
+		return nil, errors.New("harness: Dir and Binary are needed")
+	}
+	p := &Pair{Options: o}
+	hosts := [2]string{"127.0.0.1", "127.0.0.2"}
+	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics} {
+		port, err := FreePort(hosts[:]...)
+		if err != nil {
+			return nil, fmt.Errorf("harness: port %d: %w", i, err)
+		}
+		for k, h := range hosts {
+			list[k] = fmt.Sprintf("%s:%d", h, port)
+		}
+	}
+	port, err := FreePort(hosts[0])
+	if err != nil {
+		return nil, err
+	}
+	p.link = fmt.Sprintf("%s:%d", hosts[0], port)
+	for i, n := range Names {
+		if p.State[i] == "" {
+			p.State[i] = filepath.Join(o.Dir, n)
+		}
+		p.clients[i], err = grpc.NewClient(p.Control[i], grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p, os.MkdirAll(o.Dir, 0o755)
+}
+
+// Cluster and PairName name what New lays out.
+const (
+	Cluster  = "demo"
+	PairName = "p0"
+)
+
+// IQN is the target's name.
+func (p *Pair) IQN() string { return "iqn.2026-11.storage.gemel:" + Cluster + "." + PairName }
+
+// Portals of both nodes, a first.
+func (p *Pair) Portals() []string { return p.ISCSI[:] }
+
+// Client reaches the control API of one node.
+func (p *Pair) Client(i int) targetv1.TargetServiceClient {
+	return targetv1.NewTargetServiceClient(p.clients[i])
+}
+
+// StartNode starts one process.
+func (p *Pair) StartNode(i int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.procs[i] != nil {
+		return fmt.Errorf("harness: node %s runs already", Names[i])
+	}
+	args := []string{"--cluster", Cluster, "--pair", PairName, "--node", Names[i], "--state-dir", p.State[i],
+		"--arbiter", "file:" + filepath.Join(p.Dir, "record.json"), "--iscsi-listen", p.ISCSI[i],
+		"--portal", "a=" + p.ISCSI[0], "--portal", "b=" + p.ISCSI[1],
+		"--control-listen", p.Control[i], "--metrics-listen", p.Metrics[i]}
+	if i == 0 {
+		args = append(args, "--link-listen", p.link)
+	} else {
+		args = append(args, "--link-peer", p.link)
+	}
+	args = append(append(args, p.Args...), p.PerNode[i]...)
+	cmd := exec.Command(p.Binary, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out := p.Log
+	var f *os.File
+	if out == nil {
+		var err error
+		if f, err = os.OpenFile(p.LogFile(i), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+			return err
+		}
+		out = f
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	started := make(chan error)
+	pr := &proc{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		// The parent-death signal is tied to the thread that forks, so that thread has to live as long as we do.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			pr.err = cmd.Wait()
+		}
+		if f != nil {
+			_ = f.Close()
+		}
+		close(pr.done)
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	p.procs[i] = pr
+	return nil
+}
+
+// LogFile is where a node's log goes unless Options.Log is set.
+func (p *Pair) LogFile(i int) string { return filepath.Join(p.Dir, Names[i]+".log") }
+
+// PID of a running node, 0 if it does not run.
+func (p *Pair) PID(i int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.procs[i] == nil {
+		return 0
+	}
+	return p.procs[i].cmd.Process.Pid
+}
+
+// Signal sends a signal to a running node.
+func (p *Pair) Signal(i int, s syscall.Signal) error {
+	pid := p.PID(i)
+	if pid == 0 {
+		return fmt.Errorf("harness: node %s does not run", Names[i])
+	}
+	return syscall.Kill(pid, s)
+}
+
+// stop signals a node and waits until it has ended.
+func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
+	p.mu.Lock()
+	pr := p.procs[i]
+	p.procs[i] = nil
+	p.mu.Unlock()
+	if pr == nil {
+		return nil
+	}
+	_ = pr.cmd.Process.Signal(s)
+	select {
+	case <-pr.done:
+		if s == syscall.SIGKILL {
+			return nil
+		}
+		return pr.err
+	case <-time.After(limit):
+		_ = pr.cmd.Process.Kill()
+		<-pr.done
+		return fmt.Errorf("harness: node %s did not end within %v of %v", Names[i], limit, s)
+	}
+}
+
+// Kill ends a node as a crash does.
+func (p *Pair) Kill(i int) error { return p.stop(i, syscall.SIGKILL, 10*time.Second) }
+
+// Term ends a node in an orderly way.
+func (p *Pair) Term(i int) error { return p.stop(i, syscall.SIGTERM, 20*time.Second) }
+
+// Start starts both and waits until they are in sync.
+func (p *Pair) Start(ctx context.Context) error {
+	for i := range Names {
+		if err := p.StartNode(i); err != nil {
+			return err
+		}
+	}
+	return p.WaitInSync(ctx)
+}
+
+// Close ends everything: the second node to stop is alone by then, as in a real shutdown.
+func (p *Pair) Close() error {
+	var errs []error
+	for i := range Names {
+		errs = append(errs, p.Term(i))
+	}
+	for _, c := range p.clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Status of one node.
+func (p *Pair) Status(ctx context.Context, i int) (*targetv1.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return p.Client(i).GetStatus(ctx, &targetv1.GetStatusRequest{})
+}
+
+// Wait polls until ok or the context ends; what it last saw is in the error.
+func Wait(ctx context.Context, what string, ok func() (bool, string)) error {
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		done, saw := ok()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s: %w; last seen: %s", what, ctx.Err(), saw)
+		case <-t.C:
+		}
+	}
+}
+
+// WaitInSync waits until both nodes say that they are in sync.
+func (p *Pair) WaitInSync(ctx context.Context) error {
+	return Wait(ctx, "both nodes are in sync", func() (bool, string) {
+		var saw []string
+		all := true
+		for i := range Names {
+			s, err := p.Status(ctx, i)
+			if err != nil {
+				all = false
+				saw = append(saw, Names[i]+": "+err.Error())
+				continue
+			}
+			all = all && s.Phase == targetv1.Phase_PHASE_IN_SYNC
+			saw = append(saw, fmt.Sprintf("%s: %v %s", Names[i], s.Phase, s.Reason))
+		}
+		return all, strings.Join(saw, "; ")
+	})
+}
+
+// WaitPhase waits for one node's phase.
+func (p *Pair) WaitPhase(ctx context.Context, i int, want targetv1.Phase) error {
+	return Wait(ctx, fmt.Sprintf("node %s is %v", Names[i], want), func() (bool, string) {
+		s, err := p.Status(ctx, i)
+		if err != nil {
+			return false, err.Error()
+		}
+		return s.Phase == want, fmt.Sprintf("%v %s", s.Phase, s.Reason)
+	})
+}

@@ -1,0 +1,189 @@
+package initiator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// AgeLimit is D of the target's rules: a Gemel target never starts a write that became readable more than this
+// long ago. An initiator that declared a peer lost sooner than 2*D after its last answer could retry a write
+// elsewhere while the target still means to execute it.
+const AgeLimit = time.Second
+
+// Timers of a session. Zero fields take the defaults.
+type Timers struct {
+	Dial         time.Duration // TCP connect; default 3 s
+	Login        time.Duration // login phase as a whole; default 5 s
+	PingInterval time.Duration // silence after which a NOP-Out is sent; default 1 s
+	PingTimeout  time.Duration // further silence after which the peer is lost; default 1.25 s
+	Command      time.Duration // a command unanswered for this long is aborted; default 30 s; negative: never
+	TMF          time.Duration // an unanswered task management function costs the session; default 3 s
+	Logout       time.Duration // orderly logout; default 2 s
+	// AgeLimit lowers the bound that PingInterval + PingTimeout must respect (2*AgeLimit). Only for targets
+	// whose own age limit is known to be lower. Default AgeLimit.
+	AgeLimit time.Duration
+}
+
+// CHAP is one direction's credentials (RFC 7143 §12.1.3). It prints without the secret.
+type CHAP struct {
+	User   string
+	Secret string
+}
+
+// String hides the secret.
+func (c CHAP) String() string { return fmt.Sprintf("chap(%s)", c.User) }
+
+// GoString hides the secret.
+func (c CHAP) GoString() string { return c.String() }
+
+// LogValue hides the secret.
+func (c CHAP) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// SessionConfig describes one session.
+type SessionConfig struct {
+	InitiatorName string  // iSCSI name, required
+	ISID          [6]byte // initiator session id; zero gives a fixed one of the random format (RFC 7143 §11.12.5)
+	Target        string  // iSCSI name; empty makes a discovery session
+	Portal        string  // host:port
+	Auth          *CHAP   // how we authenticate to the target; nil: not
+	MutualAuth    *CHAP   // how the target must authenticate to us; needs Auth; nil: not
+	// CHAPAlgorithms are offered in this order: 5 MD5, 6 SHA-1, 7 SHA-256, 8 SHA3-256. Default 7, 5.
+	CHAPAlgorithms []int
+	HeaderDigest   bool // CRC32C on headers
+	DataDigest     bool // CRC32C on data
+	QueueDepth     int  // commands in flight at most, 1..4096; default 128
+	MaxRecvData    int  // largest data segment accepted, in bytes, 512..16 MiB-1; default 256 KiB
+	// NoImmediateData and ForceR2T ask for ImmediateData=No and InitialR2T=Yes.
+	NoImmediateData, ForceR2T bool
+	Timers                    Timers
+	Log                       *slog.Logger // default: discards
+	// Dial opens the connection; the result must be a TCP or Unix socket of the operating system.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// OnAsync is told of asynchronous messages (RFC 7143 §11.9). It must not block.
+	OnAsync func(Async)
+}
+
+// Async is an asynchronous message of the target.
+type Async struct {
+	Event      byte          // AsyncLogout and so on
+	TimeToWait time.Duration // Parameter2 (Time2Wait) for drops
+	Deadline   time.Duration // Parameter3: for AsyncLogout how long the target waits for it
+}
+
+// Events of asynchronous messages (RFC 7143 §11.9.1).
+const (
+	AsyncSCSI        byte = 0
+	AsyncLogout      byte = 1
+	AsyncDropConn    byte = 2
+	AsyncDropSession byte = 3
+	AsyncNegotiate   byte = 4
+)
+
+func (t Timers) withDefaults() (Timers, error) {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&t.Dial, 3*time.Second)
+	def(&t.Login, 5*time.Second)
+	def(&t.PingInterval, time.Second)
+	def(&t.PingTimeout, 1250*time.Millisecond)
+	def(&t.Command, 30*time.Second)
+	def(&t.TMF, 3*time.Second)
+	def(&t.Logout, 2*time.Second)
+	def(&t.AgeLimit, AgeLimit)
+	if t.PingInterval < 0 || t.PingTimeout < 0 || t.PingInterval+t.PingTimeout < 2*t.AgeLimit {
+		return t, fmt.Errorf("initiator: ping interval %v + timeout %v is below 2 x the target's age limit %v: "+
+			"a write declared lost could still land", t.PingInterval, t.PingTimeout, t.AgeLimit)
+	}
+	return t, nil
+}
+
+func (c SessionConfig) withDefaults() (SessionConfig, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("initiator: "+format, args...)) }
+	if err := checkName(c.InitiatorName); err != nil {
+		bad("initiator name: %w", err)
+	}
+	if c.Target != "" {
+		if err := checkName(c.Target); err != nil {
+			bad("target name: %w", err)
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Portal); err != nil {
+		bad("portal %q: %w", c.Portal, err)
+	}
+	if c.ISID == ([6]byte{}) {
+		c.ISID = [6]byte{0x80, 0x67, 0x65, 0x6d, 0, 0}
+	}
+	if c.QueueDepth == 0 {
+		c.QueueDepth = 128
+	}
+	if c.QueueDepth < 1 || c.QueueDepth > 4096 {
+		bad("queue depth %d is not in 1..4096", c.QueueDepth)
+	}
+	if c.MaxRecvData == 0 {
+		c.MaxRecvData = 256 << 10
+	}
+	if c.MaxRecvData < 512 || c.MaxRecvData > 1<<24-1 {
+		bad("max receive data segment %d is not in 512..16777215", c.MaxRecvData)
+	}
+	errs = append(errs, checkCHAP(c.Auth, c.MutualAuth)...)
+	if c.CHAPAlgorithms == nil {
+		c.CHAPAlgorithms = chapAlgorithms
+	}
+	for _, a := range c.CHAPAlgorithms {
+		if a < 5 || a > 8 {
+			bad("chap algorithm %d is not in 5..8", a)
+		}
+	}
+	var err error
+	if c.Timers, err = c.Timers.withDefaults(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	return c, errors.Join(errs...)
+}
+
+func checkCHAP(auth, mutual *CHAP) (errs []error) {
+	bad := func(s string) { errs = append(errs, errors.New("initiator: "+s)) }
+	for _, c := range []*CHAP{auth, mutual} {
+		if c != nil && (c.User == "" || c.Secret == "" || strings.ContainsRune(c.User, 0)) {
+			bad("chap needs a user and a secret")
+		}
+	}
+	if mutual != nil && auth == nil {
+		bad("mutual chap needs one-way chap as well")
+	}
+	if mutual != nil && auth != nil && mutual.Secret == auth.Secret {
+		bad("the two chap secrets must differ (RFC 7143 §9.2.1)")
+	}
+	return errs
+}
+
+// checkName admits iSCSI names: iqn., eui. or naa., up to 223 bytes, no white space (RFC 7143 §4.2.7).
+func checkName(s string) error {
+	if len(s) > 223 {
+		return errors.New("longer than 223 bytes")
+	}
+	if !strings.HasPrefix(s, "iqn.") && !strings.HasPrefix(s, "eui.") && !strings.HasPrefix(s, "naa.") {
+		return fmt.Errorf("%q does not start with iqn., eui. or naa.", s)
+	}
+	for _, r := range s {
+		if r <= ' ' || r == 0x7f || r == '=' || r == ',' {
+			return fmt.Errorf("%q holds a character that iSCSI names may not have", s)
+		}
+	}
+	return nil
+}

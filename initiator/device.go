@@ -1,0 +1,322 @@
+package initiator
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/alua"
+)
+
+// Config describes a Device. Zero fields take the defaults.
+type Config struct {
+	InitiatorName string
+	// ISID is the base: path i uses it with its last two bytes (the qualifier, RFC 7143 §11.12.5) increased by i, so that
+	// two portals of one target portal group do not reinstate each other's session.
+	ISID    [6]byte
+	Target  string
+	Portals []string // host:port, at least one
+	LUN     uint16   // 0..16383
+	// WWID is the logical unit's NAA designator in hexadecimal ("naa." may precede it). Every path is checked against it
+	// (VPD page 83h) after every login; one that shows another unit is never used. Empty: the first path's is taken.
+	WWID                     string
+	Auth, MutualAuth         *CHAP
+	CHAPAlgorithms           []int // see SessionConfig
+	HeaderDigest, DataDigest bool
+	QueueDepth               int // per path, default 128
+	MaxRecvData              int // see SessionConfig
+	// Deadline is how long a request may wait for a serving path, from its first refusal. Default 30 s.
+	Deadline time.Duration
+	// Poll is how often access states are read without a reason. Default 10 s.
+	Poll   time.Duration
+	Timers Timers
+	Log    *slog.Logger
+	// Events, if set, is told what happens to paths and unit. It must not block and not call the device.
+	Events func(Event)
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// EventKind is the kind of an Event.
+type EventKind string
+
+// Kinds of events.
+const (
+	EventPathUp        EventKind = "path up"
+	EventPathDown      EventKind = "path down"
+	EventState         EventKind = "access state"
+	EventRoute         EventKind = "route" // I/O takes another path; an empty Portal means none
+	EventCapacity      EventKind = "capacity changed"
+	EventUnitAttention EventKind = "unit attention"
+	EventLogoutRequest EventKind = "logout requested"
+)
+
+// Event is something that happened to a path or the unit.
+type Event struct {
+	Kind   EventKind
+	Portal string
+	State  alua.State // EventState
+	Size   int64      // EventCapacity: the new size in bytes
+	Sense  Sense      // EventUnitAttention
+	Err    error      // EventPathDown: why
+}
+
+// PathStatus is the state of one path.
+type PathStatus struct {
+	Portal    string
+	Connected bool       // logged in and verified
+	Current   bool       // I/O goes here
+	State     alua.State // of its target port group, if Connected
+	Preferred bool
+	Group     uint16 // target port group; 0 if the target has none
+	LastError error  // why it last went down or does not come up
+}
+
+// Device is one logical unit over all its paths. Its methods are safe for concurrent use.
+type Device struct {
+	cfg    Config
+	log    *slog.Logger
+	paths  []*path
+	zeroes []byte // one block of zeroes, for WRITE SAME; fixed once the block size is known
+
+	cur atomic.Pointer[path] // where I/O goes; nil: nowhere
+	geo atomic.Pointer[geometry]
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when a path changes
+	wwid    string
+	parked  []*piece
+	closed  bool
+	active  int // requests between Submit and Done
+	idle    chan struct{}
+	events  []Event // to be told when mu is released
+
+	aborted atomic.Bool // Close gave up waiting: requests fail
+	wake    chan struct{}
+	stop    func()
+	wg      sync.WaitGroup
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Portals) == 0 || len(c.Portals) > 64 {
+		return c, fmt.Errorf("initiator: %d portals, want 1..64", len(c.Portals))
+	}
+	if c.LUN > 0x3fff {
+		return c, fmt.Errorf("initiator: lun %d is beyond 16383", c.LUN)
+	}
+	if c.Target == "" {
+		return c, errors.New("initiator: no target name")
+	}
+	c.WWID = strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(c.WWID, "naa."), "0x"))
+	if _, err := hex.DecodeString(c.WWID); err != nil {
+		return c, fmt.Errorf("initiator: wwid %q is not hexadecimal", c.WWID)
+	}
+	if c.Deadline == 0 {
+		c.Deadline = 30 * time.Second
+	}
+	if c.Poll == 0 {
+		c.Poll = 10 * time.Second
+	}
+	if c.Deadline < 0 || c.Poll < 0 {
+		return c, errors.New("initiator: negative deadline or poll interval")
+	}
+	if c.ISID == ([6]byte{}) {
+		c.ISID = [6]byte{0x80, 0x67, 0x65, 0x6d, 0, 0}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Open connects all portals and returns as soon as one path serves, having given the others up to a second to come
+// up as well. Paths that are not there yet are tried until Close. Open fails when ctx or the deadline ends first, or when every
+// path has failed for a reason that trying again does not change.
+func Open(ctx context.Context, cfg Config) (*Device, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{cfg: cfg, log: cfg.Log, wwid: cfg.WWID, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	for i, portal := range cfg.Portals {
+		p, err := newPath(d, i, portal)
+		if err != nil {
+			return nil, err
+		}
+		d.paths = append(d.paths, p)
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.stop = cancel
+	for _, p := range d.paths {
+		d.wg.Go(func() { p.run(run) })
+	}
+	d.wg.Go(func() { d.attend(run) })
+	if err := d.awaitFirst(ctx); err != nil {
+		_ = d.Close(ctx)
+		return nil, err
+	}
+	return d, nil
+}
+
+// grace is how long Open waits for further paths after the first.
+const grace = time.Second
+
+func (d *Device) awaitFirst(ctx context.Context) error {
+	deadline := time.NewTimer(d.cfg.Deadline)
+	defer deadline.Stop()
+	patience := time.NewTimer(grace)
+	patience.Stop()
+	defer patience.Stop()
+	waiting := false
+	for {
+		d.mu.Lock()
+		changed := d.changed
+		up, tried, hopeless := 0, 0, 0
+		for _, p := range d.paths {
+			if p.view.up && p.size > 0 {
+				up++
+			}
+			if p.tried {
+				tried++
+			}
+			if p.hopeless {
+				hopeless++
+			}
+		}
+		d.mu.Unlock()
+		switch {
+		case up > 0 && tried == len(d.paths):
+			return nil
+		case hopeless == len(d.paths):
+			return d.noPathError(ErrNoPath)
+		case up > 0 && !waiting:
+			waiting = true
+			patience.Reset(grace)
+		}
+		select {
+		case <-changed:
+		case <-patience.C:
+			return nil
+		case <-deadline.C:
+			return d.noPathError(fmt.Errorf("%w within %v", ErrNoPath, d.cfg.Deadline))
+		case <-ctx.Done():
+			return d.noPathError(fmt.Errorf("%w: %w", ErrNoPath, context.Cause(ctx)))
+		}
+	}
+}
+
+// noPathError adds what each path last said.
+func (d *Device) noPathError(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.paths {
+		switch {
+		case p.lastErr != nil && !p.view.up:
+			err = fmt.Errorf("%w; %s: %w", err, p.portal, p.lastErr)
+		case p.view.up:
+			err = fmt.Errorf("%w; %s: access state %#x", err, p.portal, byte(p.view.state))
+		default:
+			err = fmt.Errorf("%w; %s: not answered yet", err, p.portal)
+		}
+	}
+	return err
+}
+
+// Size is the capacity in bytes, the least that any path has reported last.
+func (d *Device) Size() int64 { return d.geo.Load().size }
+
+// BlockSize is the logical block size in bytes; offsets and lengths are multiples of it.
+func (d *Device) BlockSize() int { return d.geo.Load().blockSize }
+
+// WWID is the unit's designator as lower-case hexadecimal.
+func (d *Device) WWID() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wwid
+}
+
+// Paths reports every path, in the order of Config.Portals.
+func (d *Device) Paths() []PathStatus {
+	cur := d.cur.Load()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]PathStatus, len(d.paths))
+	for i, p := range d.paths {
+		list[i] = PathStatus{Portal: p.portal, Connected: p.view.up, Current: p == cur, State: p.view.state,
+			Preferred: p.preferred, Group: p.id.group, LastError: p.lastErr}
+	}
+	return list
+}
+
+// Rescan reads the capacity on every path that is up and returns the size in bytes.
+func (d *Device) Rescan(ctx context.Context) (int64, error) {
+	var errs []error
+	for _, p := range d.paths {
+		if sess := p.sess.Load(); sess != nil {
+			if err := p.readCapacity(ctx, sess); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", p.portal, err))
+			}
+		}
+	}
+	return d.Size(), errors.Join(errs...)
+}
+
+// enter and leave count requests.
+func (d *Device) enter() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("initiator: device %s: %w", d.cfg.Target, ErrClosed)
+	}
+	d.active++
+	return nil
+}
+
+func (d *Device) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.active--; d.active == 0 && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
+}
+
+// Close refuses new requests, waits for those under way, logs out of every portal and waits for all goroutines. When ctx
+// ends first, what is left fails with ErrClosed or ErrSessionLost and sessions are cut; Close still waits for its goroutines.
+func (d *Device) Close(ctx context.Context) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		d.wg.Wait()
+		return nil
+	}
+	d.closed = true
+	idle := make(chan struct{})
+	if d.active == 0 {
+		close(idle)
+	} else {
+		d.idle = idle
+	}
+	d.mu.Unlock()
+	var err error
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("initiator: close of %s: requests still under way: %w", d.cfg.Target, context.Cause(ctx))
+		d.aborted.Store(true)
+		for _, p := range d.paths {
+			p.abandon()
+		}
+		d.unpark()
+		<-idle
+	}
+	d.stop()
+	d.wg.Wait()
+	return err
+}

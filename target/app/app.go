@@ -1,0 +1,141 @@
+// Package app is the command line of gemel-target: flags and file become a node.Config, then the node runs.
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gemel-storage/gemel/target/node"
+)
+
+// Command is the root command.
+func Command() *cobra.Command {
+	var cfg node.Config
+	var file, level, format string
+	cmd := &cobra.Command{
+		Use:   "gemel-target",
+		Short: "One node of a dual-node iSCSI target",
+		Long: `gemel-target is one node of a pair that serves iSCSI LUNs like a dual-controller array: every write is on
+both nodes before it is acknowledged, one node owns each LUN, and initiators learn by implicit ALUA which path is
+the good one.
+
+Flags may also stand in a YAML file (--config), under the same names; a flag on the command line wins.
+SIGTERM hands ownership over to the peer, logs initiators out and ends the process.`,
+		Example: `  gemel-target --cluster demo --pair p0 --node a --state-dir /var/lib/gemel/a --arbiter file:/var/lib/gemel/record \
+    --iscsi-listen 127.0.0.1:3260 --portal a=127.0.0.1:3260 --portal b=127.0.0.2:3260 \
+    --link-listen 127.0.0.1:3262 --control-listen 127.0.0.1:3261`,
+		Version: node.Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if err := mergeFile(cmd.Flags(), file, &cfg); err != nil {
+					return err
+				}
+			}
+			log, err := logger(level, format)
+			if err != nil {
+				return err
+			}
+			cfg.Logger = log.With("node", cfg.Node)
+			n, err := node.New(cfg)
+			if err != nil {
+				return err
+			}
+			return n.Run(cmd.Context())
+		},
+	}
+	addFlags(cmd.Flags(), &cfg)
+	f := cmd.Flags()
+	f.StringVar(&file, "config", "", "YAML file with any of these flags by name")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	return cmd
+}
+
+func addFlags(f *pflag.FlagSet, c *node.Config) {
+	f.StringVar(&c.Cluster, "cluster", "", "name of the cluster, part of the target's IQN")
+	f.StringVar(&c.Pair, "pair", "", "name of the pair, part of the target's IQN")
+	f.StringVar(&c.Node, "node", "", `which node of the pair this is: "a" or "b"`)
+	f.StringVar(&c.StateDir, "state-dir", "", "folder for this node's data, on XFS for snapshots that share extents")
+	f.StringVar(&c.Arbiter, "arbiter", "", `where the pair's record lives: "file:PATH", on storage that both nodes reach`)
+	f.StringArrayVar(&c.ISCSIListen, "iscsi-listen", nil, "host:port to serve iSCSI on (repeatable)")
+	f.StringArrayVar(&c.Portals, "portal", nil, `advertised portal, "a=host:port" or "b=host:port" (repeatable; both nodes are needed)`)
+	f.StringVar(&c.LinkListen, "link-listen", "", "node a: host:port for the link between the nodes")
+	f.StringVar(&c.LinkPeer, "link-peer", "", "node b: node a's --link-listen")
+	f.StringVar(&c.ControlListen, "control-listen", "", "host:port of the gRPC control API")
+	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
+	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate of this node; without certificates link and control work on loopback only")
+	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of this node")
+	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")
+	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
+	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
+	f.BoolVar(&c.HeaderDigest, "header-digest", false, "prefer CRC32C header digests when an initiator offers both")
+	f.BoolVar(&c.DataDigest, "data-digest", false, "prefer CRC32C data digests when an initiator offers both")
+	f.StringVar(&c.BenchLUN, "bench-lun", "", `for benchmarks: export an unmirrored LUN 0 to a host, "IQN=BYTES"`)
+}
+
+// fileNames maps the names of repeatable flags to their fields in the file.
+type durationFlag node.Duration
+
+func (d *durationFlag) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return time.Duration(*d).String()
+}
+func (d *durationFlag) Type() string { return "duration" }
+func (d *durationFlag) Set(s string) error {
+	return (*node.Duration)(d).UnmarshalText([]byte(s))
+}
+
+// mergeFile sets every flag that the file names and the command line does not.
+func mergeFile(f *pflag.FlagSet, path string, _ *node.Config) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		return fmt.Errorf("config: %s: %w", path, err)
+	}
+	for name, v := range values {
+		fl := f.Lookup(name)
+		if fl == nil || name == "config" {
+			return fmt.Errorf("config: %s: there is no setting %q: see --help for the names", path, name)
+		}
+		if fl.Changed {
+			continue
+		}
+		list, ok := v.([]any)
+		if !ok {
+			list = []any{v}
+		}
+		for _, x := range list {
+			if err := f.Set(name, fmt.Sprint(x)); err != nil {
+				return fmt.Errorf("config: %s: %s: %w", path, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func logger(level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log-level: %q is not one of debug, info, warn, error", level)
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	switch strings.ToLower(format) {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+	}
+	return nil, fmt.Errorf("log-format: %q is not text or json", format)
+}

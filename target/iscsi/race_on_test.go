@@ -1,0 +1,5 @@
+//go:build race
+
+package iscsi
+
+const raceEnabled = true

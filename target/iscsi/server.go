@@ -1,0 +1,333 @@
+// Package iscsi is the iSCSI target protocol engine: logins, discovery and the full-feature phase of sessions with one
+// connection and ErrorRecoveryLevel 0 (RFC 7143). It moves commands between sockets and a device server; what a
+// command means is not its business.
+//
+// One goroutine per connection reads and decodes in place. Responses gather in the connection's output queue and leave
+// with one writev per batch; see output.go for who writes when.
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// Portal is one advertised address of the target.
+type Portal struct {
+	Address string // host:port as initiators reach it, IPv6 in brackets; not necessarily the socket's own
+	Tag     uint16 // target portal group tag
+}
+
+// Credentials are what a host's login is checked against. The zero value means no authentication.
+type Credentials struct {
+	User, Secret             string // the initiator proves these (CHAP)
+	MutualUser, MutualSecret string // with these the target proves itself when asked; empty: it can not
+}
+
+// Hosts decides who may log in. It is asked at every login and must be safe for concurrent use.
+type Hosts interface {
+	// Admit returns the credentials of a host by its iSCSI name in lower case; false when it is not known, which
+	// fails its login with "authorization failure" (0202h).
+	Admit(initiator string) (Credentials, bool)
+}
+
+// Device is the device server behind the sessions; *scsi.Server is one.
+type Device interface {
+	// OpenNexus begins an I_T nexus. It never fails and raises the unit attentions of a new nexus.
+	OpenNexus(id scsi.NexusID) *scsi.Nexus
+	// CloseNexus ends it: kills the commands that have not started and waits for those that have, on the other
+	// node too, then calls done once, from any goroutine.
+	CloseNexus(n *scsi.Nexus, done func())
+	// Submit starts a command: true when it is complete on return, false when Done of the task will be called.
+	Submit(t *scsi.Task) bool
+	// TaskManagement carries out a task management function and calls done once with the response code
+	// (RFC 7143 §11.6.1), from any goroutine, maybe before it returns.
+	TaskManagement(r scsi.TMF, done func(scsi.TMResponse))
+}
+
+// Config configures a Server. Zero values mean the default given with each field.
+type Config struct {
+	TargetName string   // iSCSI name, required
+	Alias      string   // TargetAlias, optional
+	Portals    []Portal // advertised by SendTargets: those of all nodes of the pair
+	Tag        uint16   // this node's target portal group tag and relative target port identifier; required
+	Limits     Limits
+	Logger     *slog.Logger
+	Clock      func() int64 // ns since some fixed point, counting suspend; default CLOCK_BOOTTIME
+
+	LoginTimeout time.Duration // a whole login, default 15 s
+	NopInterval  time.Duration // idle time before the target pings, default 10 s; negative: never
+	NopTimeout   time.Duration // without any byte after a ping, then the connection is dropped; default 10 s
+	WriteTimeout time.Duration // a slow reader's socket may stay full this long, default 20 s
+	MaxAge       time.Duration // D of rule R11b: after a pause longer than this buffered commands are dropped, default 1 s
+
+	HeaderDigest bool // permit CRC32C when the initiator prefers it
+	DataDigest   bool
+}
+
+// Limits bound what initiators can make the server hold.
+type Limits struct {
+	Connections   int // default 1024; more are closed on accept
+	Logins        int // connections that have not logged in yet, default 64
+	Window        int // commands in flight per session, default 128
+	Transfer      int // bytes of write data gathered for one command, default 8 MiB
+	SessionMemory int // bytes of write data, and again of read data, in flight per session, default 64 MiB
+	FirstBurst    int // bytes of unsolicited data per command, default 256 KiB
+	MaxBurst      int // bytes per R2T or Data-In sequence, default 1 MiB
+	RecvSegment   int // MaxRecvDataSegmentLength we declare, 8 KiB to 256 KiB, default 256 KiB
+}
+
+func orDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+func (c *Config) defaults() error {
+	if !pdu.ValidName(c.TargetName) {
+		return fmt.Errorf("iscsi: target name %q is not an iSCSI name in lower case", c.TargetName)
+	}
+	if c.Tag == 0 {
+		return errors.New("iscsi: portal group tag is 0")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = boottime
+	}
+	orDefault(&c.LoginTimeout, 15*time.Second)
+	orDefault(&c.NopInterval, 10*time.Second)
+	orDefault(&c.NopTimeout, 10*time.Second)
+	orDefault(&c.WriteTimeout, 20*time.Second)
+	orDefault(&c.MaxAge, time.Second)
+	l := &c.Limits
+	orDefault(&l.Connections, 1024)
+	orDefault(&l.Logins, 64)
+	orDefault(&l.Window, 128)
+	orDefault(&l.Transfer, 8<<20)
+	orDefault(&l.SessionMemory, 64<<20)
+	orDefault(&l.FirstBurst, 256<<10)
+	orDefault(&l.MaxBurst, 1<<20)
+	orDefault(&l.RecvSegment, 256<<10)
+	for _, x := range []struct {
+		name      string
+		v, lo, hi int
+	}{
+		{"connections", l.Connections, 1, 1 << 20}, {"logins", l.Logins, 1, 1 << 20}, {"window", l.Window, 1, 4096},
+		{"transfer", l.Transfer, max(64<<10, l.FirstBurst), maxBuffer}, {"session memory", l.SessionMemory, l.Transfer, 1 << 40},
+		{"first burst", l.FirstBurst, 512, 1 << 20}, {"max burst", l.MaxBurst, l.FirstBurst, 16<<20 - 1},
+		{"receive segment", l.RecvSegment, 8 << 10, 256 << 10},
+	} {
+		if x.v < x.lo || x.v > x.hi {
+			return fmt.Errorf("iscsi: limit %s = %d, not in %d..%d", x.name, x.v, x.lo, x.hi)
+		}
+	}
+	return nil
+}
+
+// boottime is CLOCK_BOOTTIME in ns: it goes on while the machine is suspended, when hosts go on too.
+func boottime() int64 {
+	var ts unix.Timespec
+	// It can only fail for a clock that the kernel does not know; Linux has had this one since 2.6.39.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return ts.Nano()
+}
+
+// Stats are the server's counters; read them at any time.
+type Stats struct {
+	Accepted, Refused      atomic.Int64 // connections, those closed for a limit
+	Logins, LoginsFailed   atomic.Int64
+	Commands               atomic.Int64 // SCSI commands accepted
+	ReadBytes, WriteBytes  atomic.Int64 // SCSI data
+	TaskManagement         atomic.Int64
+	ProtocolErrors         atomic.Int64 // connections dropped for malformed or forbidden PDUs
+	DigestErrors           atomic.Int64
+	Dropped                atomic.Int64 // connections closed by the server for any reason but a logout
+	Batches, WriteWouldBlk atomic.Int64 // writev calls, and those that found the socket full
+}
+
+// Server is an iSCSI target on one node.
+type Server struct {
+	cfg    Config
+	device Device
+	hosts  Hosts
+	log    *slog.Logger
+	stats  Stats
+
+	portals  atomic.Pointer[[]Portal]
+	lastTick atomic.Int64  // by the ticker; how a pause of the whole process is seen
+	pauses   atomic.Uint32 // pauses seen so far
+
+	wg       sync.WaitGroup // connections and the ticker
+	stop     chan struct{}  // closed when Shutdown begins
+	stopTick chan struct{}
+
+	mu        sync.Mutex
+	closing   bool
+	listeners map[net.Listener]bool
+	conns     map[*conn]bool
+	sessions  map[sessionKey]*conn
+	tsihs     map[uint16]bool
+	nextTSIH  uint16
+	halfOpen  int
+}
+
+// sessionKey identifies a session at this target port: reinstatement is by it (RFC 7143 §6.3.5).
+type sessionKey struct {
+	initiator string
+	isid      [6]byte
+}
+
+// New makes a server. It listens on nothing until Serve; Shutdown ends it in any case.
+func New(cfg Config, device Device, hosts Hosts) (*Server, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, device: device, hosts: hosts, log: cfg.Logger,
+		stop: make(chan struct{}), stopTick: make(chan struct{}),
+		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{}, sessions: map[sessionKey]*conn{},
+		tsihs: map[uint16]bool{},
+	}
+	s.SetPortals(cfg.Portals)
+	s.lastTick.Store(cfg.Clock())
+	s.wg.Add(1)
+	go s.tick()
+	return s, nil
+}
+
+// Stats returns the counters.
+func (s *Server) Stats() *Stats { return &s.stats }
+
+// SetPortals replaces the advertised portals.
+func (s *Server) SetPortals(p []Portal) {
+	p = append([]Portal(nil), p...)
+	s.portals.Store(&p)
+}
+
+// Serve accepts connections until ctx ends, Shutdown is called (both give nil) or the listener fails. It closes l.
+// The listener must be one whose connections are kernel sockets.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return l.Close()
+	}
+	s.listeners[l] = true
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer func() {
+		stop()
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		_ = l.Close()
+	}()
+	for backoff := time.Millisecond; ; {
+		nc, err := l.Accept()
+		if err != nil {
+			select {
+			case <-s.stop:
+				return nil
+			default:
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			// Out of descriptors is the usual cause and passes; a closed listener does not.
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
+				s.log.Warn("accept failed", "err", err, "retry", backoff)
+				select {
+				case <-time.After(backoff):
+				case <-ctx.Done():
+				case <-s.stop:
+				}
+				backoff = min(2*backoff, time.Second)
+				continue
+			}
+			return fmt.Errorf("iscsi: accept: %w", err)
+		}
+		backoff = time.Millisecond
+		s.accept(nc)
+	}
+}
+
+func (s *Server) accept(nc net.Conn) {
+	s.stats.Accepted.Add(1)
+	c, err := newConn(s, nc)
+	if err != nil {
+		s.log.Warn("connection unusable", "remote", nc.RemoteAddr(), "err", err)
+		_ = nc.Close()
+		return
+	}
+	s.mu.Lock()
+	if s.closing || len(s.conns) >= s.cfg.Limits.Connections || s.halfOpen >= s.cfg.Limits.Logins {
+		s.mu.Unlock()
+		s.stats.Refused.Add(1)
+		_ = nc.Close()
+		return
+	}
+	s.conns[c] = true
+	s.halfOpen++
+	s.wg.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.wg.Done()
+		c.run()
+	}()
+}
+
+// Shutdown asks every initiator to log out (asynchronous event 1), waits for that until ctx ends, closes what is left
+// and waits until every goroutine has ended and the device has finished every nexus. The error is ctx's when
+// connections had to be closed.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.closing
+	s.closing = true
+	if first {
+		close(s.stop)
+	}
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	live := s.connsLocked(nil)
+	s.mu.Unlock()
+	wait := 10 * time.Second
+	if d, ok := ctx.Deadline(); ok {
+		wait = max(time.Until(d), time.Second)
+	}
+	for _, c := range live {
+		if !c.requestLogout(wait) {
+			c.kill("shutdown during login")
+		}
+	}
+	forced := false
+	for _, c := range live {
+		select {
+		case <-c.gone:
+			continue
+		case <-ctx.Done():
+		}
+		forced = true
+		c.kill("shutdown")
+	}
+	if first {
+		close(s.stopTick)
+	}
+	s.wg.Wait()
+	if forced {
+		return ctx.Err()
+	}
+	return nil
+}

@@ -1,0 +1,313 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/pair"
+)
+
+// Handler takes what a link brings. Calls for one link number come in the order Up, Message…, Down; messages of
+// the two connections come from two goroutines. Down is called after both readers have returned, and the next Up
+// after Down has returned, so everything an older link carried has been handed over by then (R4).
+type Handler interface {
+	Up(n uint64)
+	Message(n uint64, m *pair.Msg)
+	// Down ends link n. reset tells that the peer's end is known to be closed, not merely silent.
+	Down(n uint64, reset bool, why string)
+}
+
+// Config of a link. Node a listens, node b dials.
+type Config struct {
+	Cluster, Pair string
+	Self          pair.Node
+	Listen        net.Listener // node a
+	Dial          string       // node b: host:port of node a
+	TLS           *tls.Config  // nil: plain, which the caller allows on loopback only
+	Alloc         func(n int) []byte
+	Logger        *slog.Logger
+	Retry         time.Duration // between attempts to dial, default 50 ms
+}
+
+// Link keeps one link to the peer up.
+type Link struct {
+	cfg  Config
+	h    Handler
+	mu   sync.Mutex
+	cur  *session
+	n    uint64
+	half map[uint64]net.Conn // node a: data connections whose heartbeat connection is still to come
+	wg   sync.WaitGroup
+	up   chan *session
+}
+
+type session struct {
+	n          uint64
+	data, beat *conn
+	once       sync.Once
+	why        error
+}
+
+func (s *session) fail(err error) {
+	s.once.Do(func() {
+		s.why = err
+		s.data.close()
+		s.beat.close()
+	})
+}
+
+// errBroken says that this side gave the link up.
+var errBroken = errors.New("given up by this node")
+
+// New makes a link; Run keeps it.
+func New(cfg Config, h Handler) *Link {
+	if cfg.Retry == 0 {
+		cfg.Retry = 50 * time.Millisecond
+	}
+	return &Link{cfg: cfg, h: h, half: map[uint64]net.Conn{}, up: make(chan *session)}
+}
+
+// Send queues a message on the link numbered n; on another link it is dropped. It never blocks on the network.
+func (l *Link) Send(n uint64, m *pair.Msg) {
+	l.mu.Lock()
+	s := l.cur
+	l.mu.Unlock()
+	if s == nil || s.n != n {
+		return
+	}
+	if m.Type == pair.MsgHeartbeat || m.Type == pair.MsgHeartbeatAck {
+		s.beat.send(m)
+	} else {
+		s.data.send(m)
+	}
+}
+
+// Break ends the present link; a new one is made.
+func (l *Link) Break(why string) {
+	l.mu.Lock()
+	s := l.cur
+	l.mu.Unlock()
+	if s != nil {
+		s.fail(fmt.Errorf("%w: %s", errBroken, why))
+	}
+}
+
+// Run makes links until ctx ends, and waits for all it started.
+func (l *Link) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.wg.Wait()
+	defer cancel()
+	if l.cfg.Self == pair.A {
+		l.wg.Go(func() { l.accept(ctx) })
+	} else {
+		l.wg.Go(func() { l.dial(ctx) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s := <-l.up:
+			l.serve(ctx, s)
+		}
+	}
+}
+
+// serve runs one session to its end.
+func (l *Link) serve(ctx context.Context, s *session) {
+	l.mu.Lock()
+	l.n++
+	s.n = l.n
+	l.cur = s
+	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { s.fail(errBroken) })
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(s.data.writeLoop)
+	wg.Go(s.beat.writeLoop)
+	l.h.Up(s.n)
+	wg.Go(func() { s.fail(l.read(s, s.data, l.cfg.Alloc)) })
+	wg.Go(func() {
+		runtime.LockOSThread() // a starved scheduler must not cost the lease (R3)
+		defer runtime.UnlockOSThread()
+		s.fail(l.read(s, s.beat, nil))
+	})
+	wg.Wait()
+	l.mu.Lock()
+	l.cur = nil
+	l.mu.Unlock()
+	l.h.Down(s.n, isReset(s.why), s.why.Error())
+}
+
+func (l *Link) read(s *session, c *conn, alloc func(int) []byte) error {
+	for {
+		m, err := ReadMsg(c.r, &c.scratch, alloc)
+		if err != nil {
+			return err
+		}
+		l.h.Message(s.n, m)
+	}
+}
+
+// isReset tells a closed peer from one that is merely silent.
+func isReset(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
+}
+
+func (l *Link) hello(role string, n uint64) Hello {
+	return Hello{Version: Version, Cluster: l.cfg.Cluster, Pair: l.cfg.Pair, Node: l.cfg.Self.String(), Role: role, Link: n}
+}
+
+// dial is node b's side.
+func (l *Link) dial(ctx context.Context) {
+	var last string
+	for ctx.Err() == nil {
+		s, err := l.dialOnce(ctx)
+		if err == nil {
+			last = ""
+			select {
+			case l.up <- s:
+			case <-ctx.Done():
+				s.fail(errBroken)
+				return
+			}
+			<-s.data.dead // until then there is nothing to dial for
+			<-s.beat.dead
+			continue
+		}
+		if err.Error() != last && ctx.Err() == nil {
+			last = err.Error()
+			l.cfg.Logger.Info("link: no connection to the peer yet", "addr", l.cfg.Dial, "err", err)
+		}
+		select {
+		case <-time.After(l.cfg.Retry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *Link) dialOnce(ctx context.Context) (*session, error) {
+	n := rand.Uint64()
+	var conns [2]*conn
+	for i, role := range []string{"data", "beat"} {
+		c, err := l.dialRole(ctx, role, n)
+		if err != nil {
+			if i == 1 {
+				conns[0].close()
+			}
+			return nil, err
+		}
+		conns[i] = newConn(c)
+	}
+	return &session{data: conns[0], beat: conns[1]}, nil
+}
+
+func (l *Link) dialRole(ctx context.Context, role string, n uint64) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", l.cfg.Dial)
+	if err != nil {
+		return nil, err
+	}
+	if l.cfg.TLS != nil {
+		c = tls.Client(c, l.cfg.TLS)
+	}
+	_ = c.SetDeadline(time.Now().Add(helloTimeout))
+	h := Hello{}
+	if err = writeHello(c, l.hello(role, n)); err == nil {
+		if h, err = readHello(c); err == nil {
+			err = h.check(l.cfg.Cluster, l.cfg.Pair, l.cfg.Self.Peer().String())
+		}
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Time{})
+	return c, nil
+}
+
+// accept is node a's side.
+func (l *Link) accept(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() { _ = l.cfg.Listen.Close() })
+	defer stop()
+	slots := make(chan struct{}, 16) // half-open connections at once
+	for {
+		c, err := l.cfg.Listen.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // out of descriptors: do not spin
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+			l.wg.Go(func() {
+				defer func() { <-slots }()
+				l.accepted(ctx, c)
+			})
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+func (l *Link) accepted(ctx context.Context, c net.Conn) {
+	_ = c.SetDeadline(time.Now().Add(helloTimeout))
+	if l.cfg.TLS != nil {
+		c = tls.Server(c, l.cfg.TLS)
+	}
+	h, err := readHello(c)
+	if err == nil {
+		err = h.check(l.cfg.Cluster, l.cfg.Pair, l.cfg.Self.Peer().String())
+	}
+	answer := l.hello(h.Role, h.Link)
+	if err != nil {
+		answer.Error = err.Error()
+		l.cfg.Logger.Warn("link: connection refused", "from", c.RemoteAddr(), "err", err)
+	}
+	if werr := writeHello(c, answer); err != nil || werr != nil {
+		_ = c.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	if h.Role == "data" {
+		l.mu.Lock()
+		for n, old := range l.half { // one waits at most
+			_ = old.Close()
+			delete(l.half, n)
+		}
+		l.half[h.Link] = c
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Lock()
+	data := l.half[h.Link]
+	delete(l.half, h.Link)
+	old := l.cur
+	l.mu.Unlock()
+	if data == nil {
+		_ = c.Close()
+		return
+	}
+	if old != nil {
+		old.fail(fmt.Errorf("%w: replaced by a new connection of the peer", errBroken))
+	}
+	s := &session{data: newConn(data), beat: newConn(c)}
+	select {
+	case l.up <- s:
+	case <-ctx.Done():
+		s.fail(errBroken)
+	}
+}

@@ -1,0 +1,271 @@
+package meta
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
+	if old := s.LUNs[l.UUID]; old != nil {
+		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
+			return failed("exists", "LUN %s exists with another name, size or source", l.UUID), fx
+		}
+		return Outcome{Noop: old.Stage == Ready}, s.prepareAgain(old)
+	}
+	switch {
+	case s.LUNByName(l.Name) != nil:
+		return failed("exists", "a LUN named %q exists with another uuid", l.Name), fx
+	case len(s.LUNs) >= MaxLUNs:
+		return failed("exhausted", "the pair holds its limit of %d LUNs", MaxLUNs), fx
+	case l.SourceSnapshot != "":
+		src := s.Snapshots[l.SourceSnapshot]
+		if src == nil || src.Stage != Ready {
+			return failed("not_found", "source snapshot %s is not there", l.SourceSnapshot), fx
+		}
+		if l.Size < src.Size {
+			return failed("invalid", "size_bytes %d is below the source snapshot's %d", l.Size, src.Size), fx
+		}
+	case l.SourceLUN != "":
+		src := s.LUNs[l.SourceLUN]
+		if src == nil || src.Stage != Ready {
+			return failed("not_found", "source LUN %s is not there", l.SourceLUN), fx
+		}
+		if l.Size < src.Size {
+			return failed("invalid", "size_bytes %d is below the source LUN's %d", l.Size, src.Size), fx
+		}
+	}
+	n := l.clone()
+	n.Stage, n.Seq, n.Maps = Preparing, 1, map[string]Map{}
+	if n.Preferred == "" {
+		n.Preferred = "a"
+		if s.Owned("b") < s.Owned("a") {
+			n.Preferred = "b"
+		}
+	}
+	if n.Owner == "" {
+		n.Owner = n.Preferred
+	}
+	s.LUNs[n.UUID] = n
+	fx.LUNs, fx.CreatedLUN, fx.UnitsChanged = []string{n.UUID}, n, true
+	return out, fx
+}
+
+// prepareAgain repeats the preparation of a LUN whose proposer did not live to commit it.
+func (s *State) prepareAgain(l *LUN) (fx Effect) {
+	if l.Stage == Preparing {
+		fx.CreatedLUN = l
+	}
+	return fx
+}
+
+func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
+	if old := s.Snapshots[n.UUID]; old != nil {
+		if old.Name != n.Name || old.Source != n.Source {
+			return failed("exists", "snapshot %s exists with another name or source", n.UUID), fx
+		}
+		if old.Stage == Ready {
+			return Outcome{Noop: true}, fx
+		}
+		fx.CreatedSnapshot = old
+		return out, fx
+	}
+	src := s.LUNs[n.Source]
+	switch {
+	case s.SnapshotByName(n.Name) != nil:
+		return failed("exists", "a snapshot named %q exists with another uuid", n.Name), fx
+	case src == nil || src.Stage != Ready:
+		return failed("not_found", "source LUN %s is not there", n.Source), fx
+	}
+	c := *n
+	c.Size, c.Stage = src.Size, Preparing
+	s.Snapshots[c.UUID] = &c
+	fx.Snapshots, fx.CreatedSnapshot = []string{c.UUID}, &c
+	return out, fx
+}
+
+func (s *State) commit(id string) (out Outcome, fx Effect) {
+	if l := s.LUNs[id]; l != nil {
+		s.touch(id, &fx).Stage = Ready
+		fx.MapsChanged = true
+		return out, fx
+	}
+	if n := s.Snapshots[id]; n != nil {
+		c := *n
+		c.Stage = Ready
+		s.Snapshots[id] = &c
+		fx.Snapshots = []string{id}
+		return out, fx
+	}
+	return failed("not_found", "object %s is not there", id), fx
+}
+
+func (s *State) abort(id string) (out Outcome, fx Effect) {
+	if l := s.LUNs[id]; l != nil && l.Stage == Preparing {
+		delete(s.LUNs, id)
+		fx.LUNs, fx.RemovedLUN, fx.UnitsChanged = []string{id}, id, true
+	}
+	if n := s.Snapshots[id]; n != nil && n.Stage == Preparing {
+		delete(s.Snapshots, id)
+		fx.Snapshots, fx.RemovedSnapshot = []string{id}, id
+	}
+	return out, fx
+}
+
+func (s *State) deleteLUN(id string) (out Outcome, fx Effect) {
+	l := s.LUNs[id]
+	if l == nil {
+		return Outcome{Noop: true}, fx
+	}
+	if len(l.Maps) > 0 {
+		return failed("in_use", "LUN %s is mapped to %d hosts: unmap them first", id, len(l.Maps)), fx
+	}
+	delete(s.LUNs, id)
+	fx.LUNs, fx.RemovedLUN, fx.UnitsChanged, fx.MapsChanged = []string{id}, id, true, true
+	return out, fx
+}
+
+func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
+	if s.Snapshots[id] == nil {
+		return Outcome{Noop: true}, fx
+	}
+	delete(s.Snapshots, id)
+	fx.Snapshots, fx.RemovedSnapshot = []string{id}, id
+	return out, fx
+}
+
+func (s *State) expand(e *Expand) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	switch {
+	case l == nil:
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	case l.Stage != Ready:
+		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+	case e.Size <= l.Size:
+		return Outcome{Noop: true}, fx
+	}
+	n := s.touch(e.UUID, &fx)
+	n.Size = e.Size
+	fx.Resized, fx.UnitsChanged = n, true
+	return out, fx
+}
+
+func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	switch {
+	case l == nil:
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	case l.Stage != Ready:
+		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+	}
+	h := &Host{IQN: e.Host}
+	if old := s.Hosts[e.Host]; old != nil {
+		*h = *old
+	}
+	h.CHAP = e.CHAP
+	if m, ok := l.Maps[e.Host]; ok {
+		if m.ReadOnly != e.ReadOnly {
+			return failed("exists", "LUN %s is mapped to %s with another read_only", e.UUID, e.Host), fx
+		}
+		s.Hosts[e.Host], fx.Hosts = h, []string{e.Host}
+		return Outcome{Noop: true, Map: &m}, fx
+	}
+	number, ok := s.freeLUN(h)
+	if !ok {
+		return failed("exhausted", "host %s has all %d LUN numbers in use", e.Host, MaxLUN+1), fx
+	}
+	h.NextLUN = (number + 1) % (MaxLUN + 1)
+	s.Generation++
+	m := Map{LUN: number, Generation: s.Generation, ReadOnly: e.ReadOnly}
+	n := s.touch(e.UUID, &fx)
+	if n.Maps == nil {
+		n.Maps = map[string]Map{}
+	}
+	n.Maps[e.Host] = m
+	s.Hosts[e.Host], fx.Hosts = h, []string{e.Host}
+	fx.MapsChanged = true
+	return Outcome{Map: &m}, fx
+}
+
+func (s *State) unmapHost(e *UnmapHost) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	if l == nil {
+		return Outcome{Noop: true}, fx
+	}
+	hosts := []string{e.Host}
+	if e.Host == "" {
+		hosts = slices.Sorted(maps.Keys(l.Maps))
+	}
+	n := s.touch(e.UUID, &fx)
+	for _, h := range hosts {
+		delete(n.Maps, h)
+		if n.PR != nil {
+			next, _, uas, aborts := scsi.ApplyPROut(n.PR, scsi.NexusID{Initiator: h}, &scsi.PROut{Action: scsi.PRUnmap})
+			n.PR = next
+			fx.UAs, fx.Aborts, fx.PRLUN = append(fx.UAs, uas...), append(fx.Aborts, aborts...), e.UUID
+		}
+		fx.Fence = append(fx.Fence, h) // asked again: the fence is made sure of again
+	}
+	fx.FenceLUN, fx.MapsChanged = e.UUID, true
+	return out, fx
+}
+
+func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {
+	ids := e.UUIDs
+	if e.All {
+		ids = slices.Sorted(maps.Keys(s.LUNs))
+	}
+	for _, id := range ids {
+		l := s.LUNs[id]
+		if l == nil || l.Owner == e.To {
+			continue
+		}
+		n := s.touch(id, &fx)
+		n.Owner = e.To
+		n.Seq++
+		fx.Moved = append(fx.Moved, id)
+		fx.UnitsChanged = true
+	}
+	return Outcome{Noop: len(fx.Moved) == 0}, fx
+}
+
+func (s *State) applyPR(e *PR) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	if l == nil {
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	}
+	cur := l.PR
+	if cur == nil {
+		cur = &scsi.PRState{}
+	}
+	next, res, uas, aborts := scsi.ApplyPROut(cur, e.Nexus, &e.Req)
+	if next != cur {
+		s.touch(e.UUID, &fx).PR = next
+	}
+	fx.PRLUN, fx.UAs, fx.Aborts, fx.By = e.UUID, uas, aborts, e.Nexus
+	return Outcome{SCSI: &res}, fx
+}
+
+func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	if l == nil {
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	}
+	cur := scsi.DefaultMode(true)
+	if l.Mode != nil {
+		cur = *l.Mode
+	}
+	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)
+	if changed {
+		s.touch(e.UUID, &fx).Mode = &next
+		fx.ModeLUN, fx.By = e.UUID, e.Nexus
+	}
+	return Outcome{SCSI: &res}, fx
+}
+
+// applyReset changes nothing here: what a reset does to reservations and mode pages is proposed by the task manager.
+func (s *State) applyReset(e *Reset) (out Outcome, fx Effect) {
+	fx.Reset = e
+	return out, fx
+}

@@ -1,0 +1,267 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/arbiter"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// Every call into the machine takes n.mu, begins what it sends while holding it, so that frames leave in the
+// machine's order, and does the rest after. Store work that ends at once is done by the goroutine at hand: a read
+// at the owner never changes goroutine.
+
+type actions struct{ list []pair.Action }
+
+var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
+
+var opPool = sync.Pool{New: func() any { return new(pair.Op) }}
+
+// do makes one call and carries out what follows from it.
+func (n *Node) do(f func(m *pair.Machine, now int64)) {
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	f(n.m, boottime())
+	n.takeLocked(a)
+	n.mu.Unlock()
+	n.run(a, nil)
+}
+
+// takeLocked moves the machine's actions into a; sends are begun at once.
+func (n *Node) takeLocked(a *actions) {
+	if !n.m.Pending() {
+		return
+	}
+	b := actionPool.Get().(*actions)
+	b.list = n.m.Take(b.list)
+	for i := range b.list {
+		if x := &b.list[i]; x.Kind == pair.ActSend {
+			n.link.Send(n.linkN.Load(), x.Msg)
+		} else {
+			a.list = append(a.list, *x)
+		}
+	}
+	clear(b.list)
+	b.list = b.list[:0]
+	actionPool.Put(b)
+}
+
+// run carries out actions and what they lead to. It returns true when cur was completed here.
+func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
+	for i := 0; i < len(a.list); i++ {
+		x := &a.list[i]
+		switch x.Kind {
+		case pair.ActStore:
+			if o := x.Op; inlineOp(o.S, x.Durable) {
+				n.storeDone(a, o, n.runOp(o.S, o.LUN, x.Durable))
+			} else {
+				d := x.Durable
+				n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o.S, o.LUN, d)) })
+			}
+		case pair.ActReply:
+			o := x.Op
+			if o == cur {
+				completed = true
+			} else {
+				if s := o.S; s.Done != nil {
+					s.Done(s)
+				}
+			}
+			o.Reset()
+			opPool.Put(o)
+		case pair.ActApply:
+			msg, link, d := x.Msg, n.linkN.Load(), x.Durable
+			if !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
+				n.applied(a, link, msg, n.applyMsg(msg, d))
+			} else {
+				n.applies.Add(1)
+				n.wg.Go(func() {
+					defer n.applies.Done()
+					n.appliedAsync(link, msg, n.applyMsg(msg, d))
+				})
+			}
+		default:
+			n.slow(*x)
+		}
+	}
+	clear(a.list)
+	a.list = a.list[:0]
+	actionPool.Put(a)
+	return completed
+}
+
+func (n *Node) storeDone(a *actions, o *pair.Op, res scsi.Result) {
+	n.mu.Lock()
+	n.m.StoreDone(boottime(), o, res)
+	n.takeLocked(a)
+	n.mu.Unlock()
+}
+
+func (n *Node) storeDoneAsync(o *pair.Op, res scsi.Result) {
+	n.do(func(m *pair.Machine, now int64) { m.StoreDone(now, o, res) })
+}
+
+func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) {
+	n.buffers.put(msg.Data)
+	msg.Data = nil
+	n.mu.Lock()
+	n.m.Applied(boottime(), link, msg, res)
+	n.takeLocked(a)
+	n.mu.Unlock()
+}
+
+func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
+	a := actionPool.Get().(*actions)
+	n.applied(a, link, msg, res)
+	n.run(a, nil)
+}
+
+// slow begins the actions that are not on the command path.
+func (n *Node) slow(x pair.Action) {
+	link := n.linkN.Load()
+	switch x.Kind {
+	case pair.ActFlush:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.syncLUN(x.Op.LUN)) })
+	case pair.ActCompare:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
+	case pair.ActRepairRead:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
+	case pair.ActCopyRead:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
+	case pair.ActCopyFree:
+		n.buffers.put(x.Op.Buf)
+		x.Op.Buf = nil
+	case pair.ActPeerFlush:
+		n.async(func() { n.appliedAsync(link, x.Msg, n.syncLUN(x.Msg.LUN)) })
+	case pair.ActCompareSum:
+		n.async(func() {
+			need, res := n.compareSum(x.Msg)
+			n.do(func(m *pair.Machine, now int64) { m.SumDone(now, link, x.Msg, need, res) })
+		})
+	case pair.ActFlushAll:
+		n.async(func() {
+			res := n.syncAll()
+			if x.Msg != nil {
+				if err := n.store.Trust(); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
+					res = scsi.WriteError
+				}
+				n.appliedAsync(link, x.Msg, res)
+			} else {
+				n.do(func(m *pair.Machine, now int64) { m.SelfFlushed(now, res == scsi.OK) })
+			}
+		})
+	case pair.ActSaveEpoch:
+		n.wg.Go(func() {
+			err := n.saveEpoch(x.Record.Epoch)
+			if err != nil {
+				n.log.Error("the epoch can not be saved", "err", err)
+			}
+			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
+		})
+	case pair.ActArbiterGet, pair.ActArbiterCAS:
+		n.wg.Go(func() { n.askArbiter(x) })
+	case pair.ActAppend:
+		n.wg.Go(func() { n.apply(x.Index, x.Meta) })
+	case pair.ActProposed:
+		n.proposalEnded(x)
+	case pair.ActInstall:
+		n.async(func() { n.install(link, x.Msg) })
+	case pair.ActExport:
+		n.wg.Go(n.export)
+	case pair.ActResyncList:
+		n.wg.Go(n.listForResync)
+	case pair.ActTakeAll:
+		n.wg.Go(n.takeAll)
+	case pair.ActDrain:
+		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })
+	case pair.ActQuiet:
+		n.quietEnded(x)
+	case pair.ActRequest:
+		n.request(link, x.Msg)
+	case pair.ActALUA:
+		n.aluaChanged(x.LUN)
+	case pair.ActEvent:
+		n.log.Info("pair: " + x.Text)
+		n.event("pair", x.Text)
+		n.standingChanged()
+	case pair.ActDropHosts:
+		n.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
+	case pair.ActDropLink:
+		n.link.Break(x.Text)
+	}
+}
+
+// async is work for the peer, which has to end before the next link begins (R4).
+func (n *Node) async(f func()) {
+	n.applies.Add(1)
+	n.wg.Go(func() {
+		defer n.applies.Done()
+		f()
+	})
+}
+
+// arbiterTimeout bounds one attempt (the machine tries again).
+const arbiterTimeout = time.Second
+
+func (n *Node) askArbiter(x pair.Action) {
+	ctx, cancel := context.WithTimeout(n.ctx, arbiterTimeout)
+	defer cancel()
+	var rec pair.Record
+	var version string
+	var err error
+	out := pair.Got
+	if x.Kind == pair.ActArbiterGet {
+		rec, version, err = n.arb.Get(ctx)
+	} else {
+		rec = *x.Record
+		version, err = n.arb.CompareAndSwap(ctx, x.Version, rec)
+	}
+	text := ""
+	switch {
+	case err == nil:
+	case errors.Is(err, arbiter.ErrNotFound):
+		out = pair.Missing
+	case errors.Is(err, arbiter.ErrConflict):
+		out = pair.Conflict
+	default:
+		out, text = pair.Unknown, err.Error()
+		n.metrics.arbiterErrors.Add(1)
+		n.log.Warn("arbiter", "err", err)
+	}
+	n.do(func(m *pair.Machine, now int64) { m.ArbiterDone(now, out, &rec, version, text) })
+}
+
+// linkHandler is the node as the link sees it.
+type linkHandler Node
+
+// Up implements link.Handler.
+func (h *linkHandler) Up(k uint64) {
+	n := (*Node)(h)
+	n.applies.Wait() // nothing of an older link is at work in the store any more (R4)
+	n.linkN.Store(k)
+	n.log.Info("link is up", "link", k)
+	n.do(func(m *pair.Machine, now int64) { m.LinkUp(now, k) })
+}
+
+// Message implements link.Handler.
+func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
+	n := (*Node)(h)
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	n.m.Receive(boottime(), k, msg)
+	n.takeLocked(a)
+	n.mu.Unlock()
+	n.run(a, nil)
+}
+
+// Down implements link.Handler.
+func (h *linkHandler) Down(k uint64, reset bool, why string) {
+	n := (*Node)(h)
+	n.log.Info("link is down", "link", k, "reset", reset, "why", why)
+	n.failCalls()
+	n.do(func(m *pair.Machine, now int64) { m.LinkDown(now, k, reset) })
+}

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// medium is a LUN of the pair as the device server uses it.
+type medium struct {
+	n  *Node
+	id pair.LUNID
+}
+
+// Submit implements scsi.Medium.
+func (d *medium) Submit(s *scsi.Op) bool {
+	n := d.n
+	o := opPool.Get().(*pair.Op)
+	o.S, o.LUN = s, d.id
+	s.Medium = o
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	n.m.Submit(boottime(), o)
+	n.takeLocked(a)
+	n.mu.Unlock()
+	return n.run(a, o)
+}
+
+// Abort implements scsi.Medium.
+func (d *medium) Abort(s *scsi.Op) {
+	n := d.n
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
+	if o, _ := s.Medium.(*pair.Op); o != nil && o.S == s {
+		n.m.Abort(boottime(), o)
+	}
+	n.takeLocked(a)
+	n.mu.Unlock()
+	n.run(a, nil)
+}
+
+// Access implements scsi.Medium.
+func (d *medium) Access() scsi.Access {
+	d.n.mu.Lock()
+	defer d.n.mu.Unlock()
+	return d.n.m.Access(boottime())
+}

@@ -1,0 +1,331 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/target/store"
+)
+
+// apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see. The machine runs
+// one at a time. A crash between the steps is harmless: this node comes back as a joiner, whose metadata is replaced
+// and whose files are compared; the lone member repeats what reconcileFiles finds missing.
+func (n *Node) apply(index uint64, raw []byte) {
+	e, err := meta.DecodeEntry(raw)
+	if err != nil {
+		n.log.Error("a log entry can not be read", "index", index, "err", err)
+		e = &meta.Entry{} // applies as "invalid" on both nodes alike
+	}
+	n.metaMu.Lock()
+	out, fx := n.state.Apply(index, e)
+	res := scsi.OK
+	if ferr := n.applyFiles(&fx); ferr != nil {
+		out, res = fileOutcome(ferr)
+	}
+	err = n.persist(&fx)
+	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
+		err = n.publish()
+	}
+	var units []pair.UnitInfo
+	if fx.UnitsChanged {
+		units = n.unitInfos()
+	}
+	n.metaMu.Unlock()
+	if err != nil {
+		// The metadata can not be kept: as bad as a failed disk (R9, R12).
+		n.log.Error("metadata", "index", index, "err", err)
+		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "metadata: "+err.Error()) })
+		return
+	}
+	n.removeFiles(&fx)
+	n.tellHosts(&fx)
+	n.waitEnds(&fx, func() {
+		b, err := json.Marshal(out)
+		if err != nil {
+			panic(err) // plain data
+		}
+		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
+		n.event("log", entryText(e, &out))
+	})
+}
+
+// unitInfos lists units for the machine. The caller holds metaMu.
+func (n *Node) unitInfos() []pair.UnitInfo {
+	out := []pair.UnitInfo{}
+	for _, l := range n.state.LUNs {
+		id, err := parseID(l.UUID)
+		owner, err2 := pair.ParseNode(l.Owner)
+		if err == nil && err2 == nil {
+			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq})
+		}
+	}
+	return out
+}
+
+// applyFiles makes what must be there before the entry is durable.
+func (n *Node) applyFiles(fx *meta.Effect) error {
+	switch {
+	case fx.CreatedLUN != nil:
+		l := fx.CreatedLUN
+		switch {
+		case l.SourceSnapshot != "":
+			return n.store.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
+		case l.SourceLUN != "":
+			return n.store.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
+		}
+		return n.store.CreateLUN(l.UUID, l.Size)
+	case fx.CreatedSnapshot != nil:
+		return n.store.Snapshot(n.ctx, fx.CreatedSnapshot.Source, fx.CreatedSnapshot.UUID, nil)
+	case fx.Resized != nil:
+		return n.store.ResizeLUN(fx.Resized.UUID, fx.Resized.Size)
+	}
+	return nil
+}
+
+func fileOutcome(err error) (meta.Outcome, scsi.Result) {
+	if errors.Is(err, store.ErrNoSpace) {
+		return meta.Outcome{Code: "exhausted", Error: err.Error()}, scsi.NoSpace
+	}
+	return meta.Outcome{Code: "internal", Error: err.Error()}, scsi.Failed
+}
+
+// removeFiles removes what the durable state no longer names.
+func (n *Node) removeFiles(fx *meta.Effect) {
+	if fx.RemovedLUN != "" {
+		if err := n.store.DeleteLUN(fx.RemovedLUN); err != nil {
+			n.log.Error("a deleted LUN's file stays as an orphan", "lun", fx.RemovedLUN, "err", err)
+		}
+	}
+	if fx.RemovedSnapshot != "" {
+		if err := n.store.DeleteSnapshot(fx.RemovedSnapshot); err != nil {
+			n.log.Error("a deleted snapshot's file stays as an orphan", "snapshot", fx.RemovedSnapshot, "err", err)
+		}
+	}
+}
+
+// tellHosts raises the unit attentions of an entry on this node's nexuses.
+func (n *Node) tellHosts(fx *meta.Effect) {
+	if fx.Resized != nil {
+		if e := n.entryOf(fx.Resized.UUID); e != nil {
+			e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnCapacityChanged) })
+		}
+	}
+	if e := n.entryOf(fx.PRLUN); e != nil {
+		for _, ua := range fx.UAs {
+			for _, u := range []*scsi.Unit{e.rw, e.ro} {
+				n.raise(u, nil, func(id scsi.NexusID) bool { return id == ua.Nexus }, ua.Attention)
+			}
+		}
+	}
+	if e := n.entryOf(fx.ModeLUN); e != nil {
+		e.both(func(u *scsi.Unit) { n.raise(u, &fx.By, nil, scsi.AttnModeChanged) })
+	}
+	if fx.MapsChanged {
+		n.scsi.RaiseUA(nil, nil, nil, byte(scsi.AttnLUNsChanged>>8), byte(scsi.AttnLUNsChanged&0xff))
+	}
+}
+
+// waitEnds calls done when every command that the entry ends on this node has ended or will never start (R11c).
+func (n *Node) waitEnds(fx *meta.Effect, done func()) {
+	var wg sync.WaitGroup
+	abort := func(f func(done func())) {
+		wg.Add(1)
+		f(wg.Done)
+	}
+	if e := n.entryOf(fx.FenceLUN); e != nil {
+		for _, host := range fx.Fence {
+			e.both(func(u *scsi.Unit) { abort(func(d func()) { n.scsi.AbortNexusUnit(host, u, d) }) })
+			n.iscsi.AbortGathering(func(initiator string, _ uint64) bool { return initiator == host })
+		}
+	}
+	if e := n.entryOf(fx.PRLUN); e != nil {
+		for _, id := range fx.Aborts {
+			e.both(func(u *scsi.Unit) { abort(func(d func()) { n.scsi.AbortNexus(id, u, d) }) })
+		}
+	}
+	if r := fx.Reset; r != nil {
+		code := scsi.AttnUnitReset
+		units := []*unitEntry{n.entryOf(r.UUID)}
+		if r.Scope == scsi.ResetTarget {
+			code = scsi.AttnTargetReset
+			units = units[:0]
+			for _, e := range n.tables.Load().units {
+				units = append(units, e)
+			}
+		}
+		for _, e := range units {
+			if e == nil {
+				continue
+			}
+			e.both(func(u *scsi.Unit) {
+				abort(func(d func()) { n.scsi.AbortUnitFor(u, r.By, d) })
+				n.raise(u, &r.By, nil, code)
+			})
+		}
+	}
+	wg.Wait()
+	done()
+}
+
+// export gives the joiner everything; ActExport comes only while no entry is being applied.
+func (n *Node) export() {
+	n.metaMu.Lock()
+	index := n.state.Index
+	raw, err := json.Marshal(n.state)
+	n.metaMu.Unlock()
+	if err != nil {
+		panic(err) // plain data
+	}
+	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw) })
+}
+
+// install replaces this node's metadata by the source's and brings the set of files in line. Snapshots that the
+// source does not have go; everything else is compared afterwards.
+func (n *Node) install(link uint64, msg *pair.Msg) {
+	res := scsi.OK
+	units, err := n.installState(msg)
+	if err != nil {
+		n.log.Error("the source's metadata can not be installed", "err", err)
+		res = scsi.Failed
+	}
+	n.do(func(m *pair.Machine, now int64) { m.Installed(now, link, uint64(msg.Aux), units, res) })
+}
+
+func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, error) {
+	s := meta.NewState()
+	if err := json.Unmarshal(msg.Meta, s); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if s.Index != uint64(msg.Aux) {
+		return nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
+	}
+	n.metaMu.Lock()
+	defer n.metaMu.Unlock()
+	if err := n.makeFiles(s); err != nil {
+		return nil, err
+	}
+	if err := n.persistAll(s); err != nil {
+		return nil, err
+	}
+	old := n.state
+	n.state = s
+	if err := n.publish(); err != nil {
+		return nil, err
+	}
+	for id := range old.LUNs {
+		if s.LUNs[id] == nil {
+			n.removeFiles(&meta.Effect{RemovedLUN: id})
+		}
+	}
+	for id := range old.Snapshots {
+		if s.Snapshots[id] == nil {
+			n.removeFiles(&meta.Effect{RemovedSnapshot: id})
+		}
+	}
+	return n.unitInfos(), nil
+}
+
+// makeFiles makes the files that the state names and the store lacks. Their content comes by resync; a LUN that
+// existed keeps its content, which the resync compares.
+func (n *Node) makeFiles(s *meta.State) error {
+	have, err := n.files()
+	if err != nil {
+		return err
+	}
+	for _, l := range s.LUNs {
+		size, ok := have[l.UUID]
+		switch {
+		case !ok:
+			err = n.store.CreateLUN(l.UUID, l.Size)
+		case size < l.Size:
+			err = n.store.ResizeLUN(l.UUID, l.Size)
+		case size > l.Size: // grown here by an entry that the source never had
+			if err = n.store.DeleteLUN(l.UUID); err == nil {
+				err = n.store.CreateLUN(l.UUID, l.Size)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, sn := range s.Snapshots {
+		if _, ok := have[sn.UUID]; !ok {
+			if err := n.store.CreateSnapshot(sn.UUID, sn.Size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// files lists the objects in the store with their sizes.
+func (n *Node) files() (map[string]int64, error) {
+	have := map[string]int64{}
+	luns, err := n.store.ListLUNs()
+	if err != nil {
+		return nil, err
+	}
+	snaps, err := n.store.ListSnapshots()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range append(luns, snaps...) {
+		have[i.UUID] = i.Size
+	}
+	return have, nil
+}
+
+// reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made,
+// files without metadata are reported as orphans and never touched.
+func (n *Node) reconcileFiles() error {
+	n.metaMu.Lock()
+	defer n.metaMu.Unlock()
+	have, err := n.files()
+	if err != nil {
+		return err
+	}
+	for id := range have {
+		if n.state.LUNs[id] == nil && n.state.Snapshots[id] == nil {
+			n.log.Warn("orphan: a file without metadata; it is left alone", "uuid", id)
+		}
+	}
+	for id, l := range n.state.LUNs {
+		if _, ok := have[id]; ok {
+			continue
+		}
+		if l.Stage == meta.Ready {
+			return fmt.Errorf("the file of LUN %s (%q) is missing from the store: restore it, or start with an empty state-dir to be rebuilt from the peer", id, l.Name)
+		}
+		if err := n.store.CreateLUN(id, l.Size); err != nil {
+			return err
+		}
+	}
+	if err := n.publish(); err != nil {
+		return err
+	}
+	n.m.SetUnits(boottime(), n.unitInfos())
+	return nil
+}
+
+// listForResync names what the joiner must hold alike.
+func (n *Node) listForResync() {
+	n.metaMu.Lock()
+	var objs []pair.CopyObject
+	for _, l := range n.state.SortedLUNs() {
+		if id, err := parseID(l.UUID); err == nil {
+			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size})
+		}
+	}
+	for _, s := range n.state.SortedSnapshots() {
+		if id, err := parseID(s.UUID); err == nil && s.Stage == meta.Ready {
+			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size})
+		}
+	}
+	n.metaMu.Unlock()
+	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
+}

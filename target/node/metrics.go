@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gemel-storage/gemel/target/pair"
+)
+
+// counters that belong to the runtime; the rest is read from where it is kept.
+type counters struct {
+	arbiterErrors atomic.Uint64
+}
+
+// collector reads everything at scrape time: nothing on the command path knows of Prometheus.
+type collector struct{ n *Node }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("gemel_"+name, help, labels, nil)
+}
+
+var (
+	descPhase      = desc("pair_phase", "1 for the phase this node is in.", "phase")
+	descEpoch      = desc("pair_epoch", "Epoch of the record this node acts under.")
+	descLinked     = desc("pair_linked", "1 while the link to the peer is up.")
+	descLog        = desc("pair_log_index", "Index of the metadata log applied here.")
+	descLease      = desc("pair_lease_seconds", "Seconds until the lease runs out; negative when it has.")
+	descExposed    = desc("pair_exposed", "1 while this node is alone and has not flushed everything.")
+	descResync     = desc("pair_resync_bytes", "Bytes of the present or last resync.", "kind")
+	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
+	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
+	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.")
+	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.")
+	descLUNs       = desc("luns", "LUNs by owner.", "owner")
+	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
+	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
+	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol's loop last turned.")
+)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	n := c.n
+	gauge := func(d *prometheus.Desc, v float64, l ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, l...)
+	}
+	count := func(d *prometheus.Desc, v uint64, l ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), l...)
+	}
+	flag := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	n.mu.Lock()
+	v, st := n.m.View(), n.m.Stats
+	n.mu.Unlock()
+	now := boottime()
+	for p := pair.Starting; p <= pair.Fenced; p++ {
+		gauge(descPhase, flag(v.Phase == p), p.String())
+	}
+	gauge(descEpoch, float64(v.Record.Epoch))
+	gauge(descLinked, flag(v.Linked))
+	gauge(descLog, float64(v.LogIndex))
+	gauge(descLease, time.Duration(v.LeaseUntil-now).Seconds())
+	gauge(descExposed, flag(v.Exposed))
+	gauge(descResync, float64(v.Resync.Total), "total")
+	gauge(descResync, float64(v.Resync.Done), "done")
+	gauge(descResync, float64(v.Resync.Sent), "sent")
+	gauge(descTickSecond, time.Duration(now-n.lastTick.Load()).Seconds())
+	for name, x := range map[string]uint64{"exclude": st.Excludes, "readmit": st.Readmits, "handshake": st.Relinks,
+		"fence": st.Fences, "forward": st.Forwarded, "mirror": st.Mirrored, "repair": st.Repaired, "aged": st.Aged,
+		"path_switch": st.PathSwitches, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
+		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages} {
+		count(descEvents, x, name)
+	}
+	count(descArbiter, n.metrics.arbiterErrors.Load())
+	if cp, err := n.capacity(); err == nil {
+		gauge(descCapacity, float64(cp.Total))
+		gauge(descFree, float64(cp.Free))
+	}
+	n.metaMu.Lock()
+	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
+	n.metaMu.Unlock()
+	for o, k := range owned {
+		gauge(descLUNs, float64(k), o)
+	}
+	gauge(descSessions, float64(len(n.iscsi.Sessions())))
+	is := n.iscsi.Stats()
+	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "connection_refused": &is.Refused,
+		"login": &is.Logins, "login_failed": &is.LoginsFailed, "command": &is.Commands, "read_bytes": &is.ReadBytes,
+		"write_bytes": &is.WriteBytes, "task_management": &is.TaskManagement, "protocol_error": &is.ProtocolErrors,
+		"digest_error": &is.DigestErrors, "dropped": &is.Dropped, "writev": &is.Batches} {
+		count(descISCSI, uint64(x.Load()), name)
+	}
+}
+
+// Health is live as long as the protocol's loop turns, whatever disk, peer and arbiter do; ready when this node is
+// a recorded member and serves.
+func (n *Node) live() error {
+	if age := time.Duration(boottime() - n.lastTick.Load()); age > 10*time.Second {
+		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (n *Node) ready() error {
+	v := n.View()
+	if n.stopping.Load() {
+		return errors.New("stopping")
+	}
+	if v.Phase == pair.Alone || v.Phase == pair.Paired && v.Agreed && !v.Excluding {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", v.Phase, v.Reason)
+}
+
+// serveMetrics serves /metrics, /healthz and /readyz until stop is called.
+func (n *Node) serveMetrics(l net.Listener) (stop func()) {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collector{n}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	probe := func(path string, f func() error) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := f(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = w.Write([]byte("ok\n"))
+		})
+	}
+	probe("/healthz", n.live)
+	probe("/readyz", n.ready)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	n.wg.Go(func() {
+		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("metrics endpoint ended", "err", err)
+		}
+	})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx)
+	}
+}

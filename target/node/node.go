@@ -1,0 +1,338 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/target/arbiter"
+	"github.com/gemel-storage/gemel/target/iscsi"
+	"github.com/gemel-storage/gemel/target/link"
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/target/store"
+)
+
+// Node is one node of a pair.
+type Node struct {
+	cfg   Config
+	self  pair.Node
+	log   *slog.Logger
+	store *store.Store
+	arb   arbiter.Arbiter
+
+	mu sync.Mutex // the machine, and the order of what it sends
+	m  *pair.Machine
+
+	metaMu sync.Mutex
+	state  *meta.State
+	tables atomic.Pointer[tables] // what the command path reads
+	bench  atomic.Pointer[benchUnit]
+
+	link    *link.Link
+	linkN   atomic.Uint64
+	applies sync.WaitGroup // store work for the peer of the present link
+
+	scsi  *scsi.Server
+	iscsi *iscsi.Server
+
+	waitMu    sync.Mutex
+	proposals map[uint64]chan proposalEnd
+	quiets    map[uint64]chan scsi.Result
+	calls     map[uint64]chan reply
+	nextCall  atomic.Uint64
+	phaseC    chan struct{} // closed and replaced when the standing changed
+
+	peerCap  atomic.Pointer[capacity]
+	events   broadcaster
+	lastTick atomic.Int64
+	wg       sync.WaitGroup
+	ctx      context.Context
+	cancel   context.CancelFunc
+	stopping atomic.Bool
+	buffers  buffers
+	metrics  counters
+}
+
+// boottime is CLOCK_BOOTTIME in ns: it goes on in suspend, as leases must (R3).
+func boottime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err) // Linux has it since 2.6.39
+	}
+	return ts.Nano()
+}
+
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id, which tells whether the page cache survived a restart: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// New opens the store and prepares a node; Run starts it. The configuration must be valid.
+func New(cfg Config) (_ *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	start := boottime()
+	self, _ := pair.ParseNode(cfg.Node)
+	if cfg.TLSCert != "" && cfg.TLS == nil {
+		if cfg.TLS, err = loadTLS(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	arb, err := arbiter.NewFile(strings.TrimPrefix(cfg.Arbiter, "file:"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
+	}
+	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node}, store.Options{Log: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = st.Close()
+		}
+	}()
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
+		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{})}
+	n.tables.Store(&tables{})
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	life, err := n.loadLife()
+	if err != nil {
+		return nil, err
+	}
+	if n.state, err = n.loadState(); err != nil {
+		return nil, err
+	}
+	untrusted, err := st.Untrusted()
+	if err != nil {
+		return nil, err
+	}
+	inc := pair.Incarnation{Boot: boot, Nonce: rand.Uint64() | 1}
+	if err = n.saveIncarnation(inc); err != nil {
+		return nil, err
+	}
+	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
+		Previous: life.Incarnation, DurableEpoch: life.Epoch, LogIndex: n.state.Index,
+		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
+		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
+	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
+	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
+		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest}, n.scsi, n)
+	if err != nil {
+		return nil, err
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if err = n.reconcileFiles(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (c *Config) portals() (out []iscsi.Portal) {
+	for _, p := range c.Portals {
+		node, addr, _ := strings.Cut(p, "=")
+		t, _ := pair.ParseNode(node)
+		out = append(out, iscsi.Portal{Address: addr, Tag: uint16(t) + 1})
+	}
+	return out
+}
+
+// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns nil after an
+// orderly stop.
+func (n *Node) Run(ctx context.Context) error {
+	defer func() { _ = n.store.Close() }()
+	defer n.wg.Wait()
+	defer n.cancel()
+	var lc net.ListenConfig
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	listen := func(field, addr string) (net.Listener, error) {
+		l, err := lc.Listen(ctx, "tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, field, err)
+		}
+		listeners = append(listeners, l)
+		return l, nil
+	}
+	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer,
+		Logger: n.log, Alloc: n.buffers.get}
+	if n.cfg.TLS != nil {
+		lcfg.TLS = n.peerTLS()
+	}
+	var err error
+	if n.self == pair.A {
+		if lcfg.Listen, err = listen("link-listen", n.cfg.LinkListen); err != nil {
+			return err
+		}
+	}
+	control, err := listen("control-listen", n.cfg.ControlListen)
+	if err != nil {
+		return err
+	}
+	var metrics net.Listener
+	if n.cfg.MetricsListen != "" {
+		if metrics, err = listen("metrics-listen", n.cfg.MetricsListen); err != nil {
+			return err
+		}
+	}
+	n.link = link.New(lcfg, (*linkHandler)(n))
+	stopControl := n.serveControl(control)
+	defer stopControl()
+	if metrics != nil {
+		stop := n.serveMetrics(metrics)
+		defer stop()
+	}
+	if n.cfg.BenchLUN != "" {
+		if err := n.openBench(); err != nil {
+			return err
+		}
+	}
+	n.do(func(m *pair.Machine, now int64) { m.Start(now) })
+	n.wg.Go(n.tickLoop)
+	linkCtx, stopLink := context.WithCancel(n.ctx)
+	defer stopLink()
+	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
+	n.wg.Go(n.watchStore)
+	for _, a := range n.cfg.ISCSIListen {
+		l, err := listen("iscsi-listen", a)
+		if err != nil {
+			return err
+		}
+		n.wg.Go(func() {
+			if err := n.iscsi.Serve(n.ctx, l); err != nil && n.ctx.Err() == nil && !n.stopping.Load() {
+				n.log.Error("iSCSI portal ended", "addr", a, "err", err)
+			}
+		})
+	}
+	n.log.Info("node started", "cluster", n.cfg.Cluster, "pair", n.cfg.Pair, "node", n.cfg.Node, "store", n.store.ID(),
+		"iqn", n.cfg.TargetIQN(), "reflink", n.store.Reflink())
+	<-ctx.Done()
+	n.handOver()
+	return nil
+}
+
+// Limits of an orderly stop.
+const (
+	handOverTime = 5 * time.Second
+	logoutTime   = 3 * time.Second
+)
+
+// handOver moves every LUN to the peer, lets it exclude this node by consent, and logs initiators out.
+func (n *Node) handOver() {
+	n.stopping.Store(true)
+	n.log.Info("stopping: handing over")
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
+		if _, _, err := n.transferAll(ctx, n.self.Peer()); err != nil {
+			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
+		}
+		n.do(func(m *pair.Machine, now int64) { m.StepDown(now, "orderly stop") })
+		if err := n.waitView(ctx, func(v pair.View) bool { return v.Phase == pair.Outside || v.Phase == pair.Fenced }); err != nil {
+			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
+		}
+	}
+	cancel()
+	ctx, cancel = context.WithTimeout(context.Background(), logoutTime)
+	defer cancel()
+	if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		n.log.Warn("iSCSI shutdown", "err", err)
+	}
+	n.log.Info("stopped")
+}
+
+// tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).
+func (n *Node) tickLoop() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	lease := time.Duration(n.cfg.Lease)
+	if lease == 0 {
+		lease = 500 * time.Millisecond
+	}
+	t := time.NewTicker(lease / 25)
+	defer t.Stop()
+	last := boottime()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := boottime()
+		if now-last > int64(time.Second) {
+			n.log.Warn("this process stood still", "for", time.Duration(now-last))
+			n.iscsi.DropConnections("the target process stood still")
+		}
+		last = now
+		n.lastTick.Store(now)
+		n.do(func(m *pair.Machine, now int64) {
+			m.SetNexuses(len(n.iscsi.Sessions()))
+			m.Tick(now)
+		})
+	}
+}
+
+// watchStore steps down when the store fails outside a command (R12).
+func (n *Node) watchStore() {
+	select {
+	case <-n.ctx.Done():
+	case <-n.store.FailedC():
+		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, n.store.Failed().Error()) })
+	}
+}
+
+// View is the machine's standing.
+func (n *Node) View() pair.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.View()
+}
+
+// waitView waits until the standing satisfies ok.
+func (n *Node) waitView(ctx context.Context, ok func(pair.View) bool) error {
+	for {
+		n.waitMu.Lock()
+		c := n.phaseC
+		n.waitMu.Unlock()
+		if ok(n.View()) {
+			return nil
+		}
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Node) standingChanged() {
+	n.waitMu.Lock()
+	close(n.phaseC)
+	n.phaseC = make(chan struct{})
+	n.waitMu.Unlock()
+}

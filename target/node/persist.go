@@ -1,0 +1,194 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+)
+
+// Buckets of meta.db: the node's own life, and the replicated metadata by object.
+var (
+	bucketLife      = []byte("life")
+	bucketMeta      = []byte("meta")
+	bucketLUNs      = []byte("luns")
+	bucketSnapshots = []byte("snapshots")
+	bucketHosts     = []byte("hosts")
+	keyLife         = []byte("life")
+	keyHead         = []byte("head")
+)
+
+// life is what a node remembers of itself.
+type life struct {
+	Epoch       uint64           `json:"epoch"`       // last one acted on (R2)
+	Incarnation pair.Incarnation `json:"incarnation"` // of the last process
+}
+
+type head struct {
+	Index      uint64 `json:"index"`
+	Generation uint64 `json:"generation"`
+}
+
+func (n *Node) loadLife() (l life, err error) {
+	err = n.store.DB().View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketLife)
+		if b == nil {
+			return nil
+		}
+		return json.Unmarshal(b.Get(keyLife), &l)
+	})
+	if err != nil {
+		return l, fmt.Errorf("node state: %w", err)
+	}
+	return l, nil
+}
+
+func (n *Node) updateLife(f func(*life)) error {
+	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(bucketLife)
+		if err != nil {
+			return err
+		}
+		var l life
+		if v := b.Get(keyLife); v != nil {
+			if err := json.Unmarshal(v, &l); err != nil {
+				return err
+			}
+		}
+		f(&l)
+		return put(b, keyLife, l)
+	})
+}
+
+func (n *Node) saveIncarnation(inc pair.Incarnation) error {
+	return n.updateLife(func(l *life) { l.Incarnation = inc })
+}
+
+func (n *Node) saveEpoch(e uint64) error {
+	return n.updateLife(func(l *life) { l.Epoch = max(l.Epoch, e) })
+}
+
+func put(b *bbolt.Bucket, key []byte, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, raw)
+}
+
+// loadState reads the replicated metadata.
+func (n *Node) loadState() (*meta.State, error) {
+	s := meta.NewState()
+	err := n.store.DB().View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(bucketMeta); b != nil {
+			var h head
+			if err := json.Unmarshal(b.Get(keyHead), &h); err != nil {
+				return err
+			}
+			s.Index, s.Generation = h.Index, h.Generation
+		}
+		if err := loadAll(tx, bucketLUNs, s.LUNs); err != nil {
+			return err
+		}
+		if err := loadAll(tx, bucketSnapshots, s.Snapshots); err != nil {
+			return err
+		}
+		return loadAll(tx, bucketHosts, s.Hosts)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	return s, nil
+}
+
+func loadAll[T any](tx *bbolt.Tx, name []byte, into map[string]*T) error {
+	b := tx.Bucket(name)
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(k, v []byte) error {
+		t := new(T)
+		if err := json.Unmarshal(v, t); err != nil {
+			return fmt.Errorf("%s/%s: %w", name, k, err)
+		}
+		into[string(k)] = t
+		return nil
+	})
+}
+
+// persist makes what an entry touched durable, with the index, in one transaction.
+func (n *Node) persist(fx *meta.Effect) error {
+	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+		if err := saveHead(tx, n.state); err != nil {
+			return err
+		}
+		if err := saveSome(tx, bucketLUNs, fx.LUNs, n.state.LUNs); err != nil {
+			return err
+		}
+		if err := saveSome(tx, bucketSnapshots, fx.Snapshots, n.state.Snapshots); err != nil {
+			return err
+		}
+		return saveSome(tx, bucketHosts, fx.Hosts, n.state.Hosts)
+	})
+}
+
+func saveHead(tx *bbolt.Tx, s *meta.State) error {
+	b, err := tx.CreateBucketIfNotExists(bucketMeta)
+	if err != nil {
+		return err
+	}
+	return put(b, keyHead, head{s.Index, s.Generation})
+}
+
+// saveSome writes the named objects and deletes those that are gone.
+func saveSome[T any](tx *bbolt.Tx, name []byte, keys []string, from map[string]*T) error {
+	b, err := tx.CreateBucketIfNotExists(name)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if v := from[k]; v == nil {
+			err = b.Delete([]byte(k))
+		} else {
+			err = put(b, []byte(k), v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// persistAll replaces all metadata.
+func (n *Node) persistAll(s *meta.State) error {
+	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketLUNs, bucketSnapshots, bucketHosts} {
+			if tx.Bucket(name) != nil {
+				if err := tx.DeleteBucket(name); err != nil {
+					return err
+				}
+			}
+		}
+		if err := saveHead(tx, s); err != nil {
+			return err
+		}
+		if err := saveSome(tx, bucketLUNs, keys(s.LUNs), s.LUNs); err != nil {
+			return err
+		}
+		if err := saveSome(tx, bucketSnapshots, keys(s.Snapshots), s.Snapshots); err != nil {
+			return err
+		}
+		return saveSome(tx, bucketHosts, keys(s.Hosts), s.Hosts)
+	})
+}
+
+func keys[T any](m map[string]*T) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}

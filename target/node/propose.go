@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// ErrUnavailable: this node can not change the pair's metadata now; the other one may.
+var ErrUnavailable = errors.New("this node is not a serving member of the pair now: ask the other node")
+
+type proposalEnd struct {
+	res scsi.Result
+	out meta.Outcome
+}
+
+// propose puts an entry into the log and waits for its outcome on every member.
+func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
+	c := n.proposeAsync(e)
+	select {
+	case end := <-c:
+		switch {
+		case end.res == scsi.Unavailable:
+			return end.out, ErrUnavailable
+		case end.out.Code != "":
+			return end.out, end.out.Err()
+		}
+		return end.out, nil
+	case <-ctx.Done():
+		return meta.Outcome{}, fmt.Errorf("the change is not confirmed yet, asking again is safe: %w", ctx.Err())
+	}
+}
+
+func (n *Node) proposeAsync(e *meta.Entry) <-chan proposalEnd {
+	c := make(chan proposalEnd, 1)
+	raw := e.Encode()
+	// The number is known only inside the machine; ActProposed may be carried out by another goroutine, so the
+	// channel is registered before the lock is given up.
+	n.do(func(m *pair.Machine, now int64) {
+		id := m.Propose(now, raw)
+		n.waitMu.Lock()
+		n.proposals[id] = c
+		n.waitMu.Unlock()
+	})
+	return c
+}
+
+func (n *Node) proposalEnded(x pair.Action) {
+	n.waitMu.Lock()
+	c := n.proposals[x.ID]
+	delete(n.proposals, x.ID)
+	n.waitMu.Unlock()
+	if c == nil {
+		return
+	}
+	end := proposalEnd{res: x.Result}
+	if len(x.Meta) > 0 {
+		if err := json.Unmarshal(x.Meta, &end.out); err != nil {
+			end.out = meta.Outcome{Code: "internal", Error: "outcome: " + err.Error()}
+		}
+	}
+	c <- end
+}
+
+// Propose implements scsi.Cluster.
+func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, done func(scsi.Outcome)) {
+	if n.isBench(u) {
+		n.bench.Load().propose(nexus, change, done)
+		return
+	}
+	e := &meta.Entry{}
+	if change.PROut != nil {
+		e.PR = &meta.PR{UUID: u.UUID(), Nexus: nexus, Req: *change.PROut}
+	} else {
+		e.Mode = &meta.Mode{UUID: u.UUID(), Nexus: nexus, Req: *change.ModeSelect}
+	}
+	c := n.proposeAsync(e)
+	n.wg.Go(func() {
+		select {
+		case end := <-c:
+			if end.out.SCSI != nil && end.res == scsi.OK {
+				done(*end.out.SCSI)
+				return
+			}
+		case <-n.ctx.Done():
+		}
+		done(scsi.Outcome{Status: scsi.StatusBusy})
+	})
+}
+
+// Reset implements scsi.Cluster.
+func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done func(bool)) {
+	if n.isBench(u) {
+		n.scsi.AbortUnitFor(u, by, func() { done(true) })
+		return
+	}
+	r := &meta.Reset{Scope: scope, By: by}
+	if u != nil {
+		r.UUID = u.UUID()
+	}
+	c := n.proposeAsync(&meta.Entry{Reset: r})
+	n.wg.Go(func() {
+		select {
+		case end := <-c:
+			done(end.res == scsi.OK)
+		case <-n.ctx.Done():
+			done(false)
+		}
+	})
+}
+
+// takeAll makes this node the owner of every LUN after it became alone.
+func (n *Node) takeAll() {
+	if _, err := n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.ctx.Err() == nil {
+		n.log.Warn("taking ownership of all LUNs", "err", err)
+	}
+}
+
+// entryText says what an entry did, for the event stream.
+func entryText(e *meta.Entry, out *meta.Outcome) string {
+	suffix := ""
+	if out.Code != "" {
+		suffix = ": refused: " + out.Error
+	}
+	switch {
+	case e.CreateLUN != nil:
+		return "prepare LUN " + e.CreateLUN.LUN.UUID + suffix
+	case e.CreateSnapshot != nil:
+		return "prepare snapshot " + e.CreateSnapshot.Snapshot.UUID + suffix
+	case e.Commit != nil:
+		return "commit " + e.Commit.UUID + suffix
+	case e.Abort != nil:
+		return "abort " + e.Abort.UUID + suffix
+	case e.DeleteLUN != nil:
+		return "delete LUN " + e.DeleteLUN.UUID + suffix
+	case e.DeleteSnapshot != nil:
+		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
+	case e.Expand != nil:
+		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
+	case e.MapHost != nil:
+		return "map host " + e.MapHost.Host + " to LUN " + e.MapHost.UUID + suffix
+	case e.UnmapHost != nil:
+		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
+	case e.SetOwner != nil:
+		return "ownership to node " + e.SetOwner.To + suffix
+	case e.PR != nil:
+		return "reservations of LUN " + e.PR.UUID + suffix
+	case e.Mode != nil:
+		return "mode pages of LUN " + e.Mode.UUID + suffix
+	case e.Reset != nil:
+		return "reset" + suffix
+	}
+	return "entry" + suffix
+}

@@ -1,0 +1,323 @@
+package node
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/target/store"
+)
+
+// inlineMax is the largest transfer that is done by the goroutine at hand: beyond it others would wait too long.
+const inlineMax = 256 << 10
+
+// inlineOp says whether an op ends soon enough to be done at once: reads and writes of the page cache.
+func inlineOp(s *scsi.Op, durable bool) bool {
+	switch s.Kind {
+	case scsi.OpRead, scsi.OpMapped:
+		return true
+	case scsi.OpWrite, scsi.OpCompareWrite:
+		return !durable && len(s.Data) <= inlineMax
+	}
+	return false
+}
+
+// file finds an open LUN or snapshot.
+func (n *Node) file(id pair.LUNID) *store.File {
+	t := n.tables.Load()
+	if e := t.units[id]; e != nil {
+		return e.file
+	}
+	return t.snapshots[id]
+}
+
+// classify turns a store error into a result.
+func classify(err error, write bool) scsi.Result {
+	switch {
+	case err == nil:
+		return scsi.OK
+	case errors.Is(err, store.ErrNoSpace):
+		return scsi.NoSpace
+	case errors.Is(err, store.ErrRange):
+		return scsi.OutOfRange
+	case write:
+		return scsi.WriteError
+	}
+	return scsi.ReadError
+}
+
+// runOp executes an op on the local store.
+func (n *Node) runOp(s *scsi.Op, id pair.LUNID, durable bool) scsi.Result {
+	f := n.file(id)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	var err error
+	switch s.Kind {
+	case scsi.OpRead:
+		return classify(f.ReadAt(s.Data, s.Off), false)
+	case scsi.OpMapped:
+		var run int64
+		size, err := f.Size()
+		if err == nil && s.Off >= size {
+			return scsi.OutOfRange
+		}
+		if err == nil {
+			run, s.Mapped, err = f.Extents(s.Off, size-s.Off)
+		}
+		s.Extent = scsi.Range{Off: s.Off, Len: run}
+		return classify(err, false)
+	case scsi.OpUnmap:
+		err = unmap(f, s.Ranges, durable)
+	default:
+		err = write(f, s.Kind, s.Data, s.Off, s.Len, s.Unmap, durable)
+	}
+	return classify(err, true)
+}
+
+// applyMsg executes a mirrored write or a copied range on the local store.
+func (n *Node) applyMsg(msg *pair.Msg, durable bool) scsi.Result {
+	f := n.file(msg.LUN)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	switch {
+	case msg.Type == pair.MsgCopyData:
+		return classify(writeSparse(f, msg.Data, msg.Off), true)
+	case msg.Flags&pair.FlagRepair != 0:
+		err := writeSparse(f, msg.Data, msg.Off)
+		if err == nil && durable {
+			err = f.Sync()
+		}
+		return classify(err, true)
+	case msg.Kind == scsi.OpUnmap:
+		ranges, err := msg.DecodeRanges()
+		if err != nil {
+			return scsi.Failed
+		}
+		return classify(unmap(f, ranges, durable), true)
+	}
+	return classify(write(f, msg.Kind, msg.Data, msg.Off, msg.Len, msg.Flags&pair.FlagUnmap != 0, durable), true)
+}
+
+func unmap(f *store.File, ranges []scsi.Range, durable bool) error {
+	for _, r := range ranges {
+		if r.Len == 0 {
+			continue
+		}
+		if err := f.Discard(r.Off, r.Len); err != nil {
+			return err
+		}
+	}
+	if durable {
+		return f.Sync()
+	}
+	return nil
+}
+
+// write executes the kinds that write data; the length of a WRITE SAME is that of the range, not of data.
+func write(f *store.File, kind scsi.OpKind, data []byte, off, length int64, canUnmap, durable bool) error {
+	if kind != scsi.OpWriteSame {
+		if durable {
+			return f.WriteAtDurable(data, off)
+		}
+		return f.WriteAt(data, off)
+	}
+	var err error
+	if allZero(data) {
+		if canUnmap {
+			err = f.Discard(off, length)
+		} else {
+			err = f.Zero(off, length)
+		}
+	} else {
+		err = writePattern(f, data, off, length)
+	}
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	return err
+}
+
+func writePattern(f *store.File, block []byte, off, length int64) error {
+	const chunk = 1 << 20
+	buf := bytes.Repeat(block, max(1, int(min(chunk, length))/len(block)))
+	for length > 0 {
+		b := buf[:min(int64(len(buf)), length)]
+		if err := f.WriteAt(b, off); err != nil {
+			return err
+		}
+		off += int64(len(b))
+		length -= int64(len(b))
+	}
+	return nil
+}
+
+// writeSparse writes data whose zero blocks become holes: what was a hole at the source is one here, and a repair
+// after "no space" needs none.
+func writeSparse(f *store.File, data []byte, off int64) error {
+	const block = 4096
+	for len(data) > 0 {
+		i := run(data, block)
+		var err error
+		if allZero(data[:min(block, len(data))]) {
+			err = f.Discard(off, int64(i))
+		} else {
+			err = f.WriteAt(data[:i], off)
+		}
+		if err != nil {
+			return err
+		}
+		data, off = data[i:], off+int64(i)
+	}
+	return nil
+}
+
+// run is the length of the leading run of blocks that are all zero or all not.
+func run(data []byte, block int) int {
+	zero := allZero(data[:min(block, len(data))])
+	i := min(block, len(data))
+	for i < len(data) && allZero(data[i:min(i+block, len(data))]) == zero {
+		i = min(i+block, len(data))
+	}
+	return i
+}
+
+func allZero(b []byte) bool {
+	for len(b) >= 64 {
+		if [64]byte(b[:64]) != ([64]byte{}) {
+			return false
+		}
+		b = b[64:]
+	}
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
+	f := n.file(id)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	return classify(f.Sync(), true)
+}
+
+// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves.
+func (n *Node) syncAll() scsi.Result {
+	t := n.tables.Load()
+	for _, e := range t.units {
+		if res := classify(e.file.Sync(), true); res != scsi.OK {
+			return res
+		}
+	}
+	for _, f := range t.snapshots {
+		if res := classify(f.Sync(), true); res != scsi.OK {
+			return res
+		}
+	}
+	return scsi.OK
+}
+
+// compare is the first half of COMPARE AND WRITE, under the op's range lock.
+func (n *Node) compare(o *pair.Op) scsi.Result {
+	f := n.file(o.LUN)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	buf := n.buffers.get(len(o.S.Verify))
+	defer n.buffers.put(buf)
+	if err := f.ReadAt(buf, o.S.Off); err != nil {
+		return classify(err, false)
+	}
+	for i := range buf {
+		if buf[i] != o.S.Verify[i] {
+			o.S.MiscompareAt = int64(i)
+			return scsi.Miscompare
+		}
+	}
+	return scsi.OK
+}
+
+func (n *Node) repairRead(o *pair.Op) scsi.Result {
+	off, length := o.Range()
+	f := n.file(o.LUN)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	o.Buf = n.buffers.get(int(length))
+	return classify(f.ReadAt(o.Buf, off), false)
+}
+
+// copyRead reads a range to be compared with the joiner's. A hole has no sum and no data.
+func (n *Node) copyRead(o *pair.Op) scsi.Result {
+	off, length := o.Range()
+	f := n.file(o.LUN)
+	if f == nil {
+		return scsi.Unavailable
+	}
+	hole, err := isHole(f, off, length)
+	if err != nil {
+		return classify(err, false)
+	}
+	if o.Hole = hole; hole {
+		o.Sum = nil
+		return scsi.OK
+	}
+	o.Buf = n.buffers.get(int(length))
+	if err := f.ReadAt(o.Buf, off); err != nil {
+		return classify(err, false)
+	}
+	sum := sha256.Sum256(o.Buf)
+	o.Sum = sum[:]
+	return scsi.OK
+}
+
+func isHole(f *store.File, off, length int64) (bool, error) {
+	run, data, err := f.Extents(off, length)
+	return err == nil && !data && run == length, err
+}
+
+// compareSum is the joiner's side of copyRead: does the range here differ. Where the source has a hole this node
+// makes one.
+func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
+	f := n.file(msg.LUN)
+	if f == nil || msg.Len <= 0 || msg.Len > 16<<20 {
+		return false, scsi.Failed
+	}
+	hole, err := isHole(f, msg.Off, msg.Len)
+	if err != nil {
+		return false, classify(err, false)
+	}
+	if len(msg.Meta) == 0 {
+		if !hole {
+			err = f.Discard(msg.Off, msg.Len)
+		}
+		return false, classify(err, true)
+	}
+	if hole {
+		return true, scsi.OK
+	}
+	buf := n.buffers.get(int(msg.Len))
+	defer n.buffers.put(buf)
+	if err := f.ReadAt(buf, msg.Off); err != nil {
+		return false, classify(err, false)
+	}
+	sum := sha256.Sum256(buf)
+	return !bytes.Equal(sum[:], msg.Meta), scsi.OK
+}
+
+// parseID reads a canonical uuid.
+func parseID(s string) (pair.LUNID, error) {
+	u, err := uuid.Parse(s)
+	return pair.LUNID(u), err
+}
+
+func idString(id pair.LUNID) string { return uuid.UUID(id).String() }

@@ -1,0 +1,285 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/target/iscsi"
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/target/store"
+)
+
+// tables is what the command path reads: an immutable picture of the applied metadata.
+type tables struct {
+	units     map[pair.LUNID]*unitEntry
+	snapshots map[pair.LUNID]*store.File
+	hosts     map[string]*hostEntry
+}
+
+// unitEntry is one LUN. A host that sees it read-only has a device server unit of its own over the same medium.
+type unitEntry struct {
+	id     pair.LUNID
+	lun    *meta.LUN
+	file   *store.File
+	rw, ro *scsi.Unit
+}
+
+func (e *unitEntry) both(f func(*scsi.Unit)) {
+	f(e.rw)
+	f(e.ro)
+}
+
+type hostEntry struct {
+	luns map[uint16]*scsi.Unit
+	nums []uint16
+	chap meta.CHAP
+}
+
+// check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
+// does a reservation forbid it. It runs inside the machine and reads one picture only.
+func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
+	e := n.tables.Load().units[id]
+	if e == nil {
+		return scsi.Unavailable
+	}
+	m, ok := e.lun.Maps[s.Nexus.Initiator]
+	switch {
+	case !ok:
+		return scsi.Unavailable // unmapped meanwhile
+	case m.ReadOnly && s.Kind.Writes():
+		return scsi.WriteError
+	case s.Off < 0 || s.Len < 0 || s.Off+s.Len > e.lun.Size:
+		return scsi.OutOfRange
+	}
+	for _, r := range s.Ranges {
+		if r.Off+r.Len > e.lun.Size {
+			return scsi.OutOfRange
+		}
+	}
+	if e.rw.PR().Conflict(&s.Nexus, scsi.KindOf(s.Kind)) {
+		return scsi.ReservationConflict
+	}
+	return scsi.OK
+}
+
+// publish rebuilds the tables from the state. The caller holds metaMu. Files of LUNs that are gone are closed by
+// the caller once nobody uses the old picture.
+func (n *Node) publish() error {
+	old := n.tables.Load()
+	t := &tables{units: map[pair.LUNID]*unitEntry{}, snapshots: map[pair.LUNID]*store.File{}, hosts: map[string]*hostEntry{}}
+	for iqn, h := range n.state.Hosts {
+		t.hosts[iqn] = &hostEntry{luns: map[uint16]*scsi.Unit{}, chap: h.CHAP}
+	}
+	var errs []error
+	for _, l := range n.state.LUNs {
+		e, err := n.entry(old, l)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.units[e.id] = e
+		if l.Stage != meta.Ready {
+			continue
+		}
+		for host, m := range l.Maps {
+			h := t.hosts[host]
+			if h == nil {
+				continue
+			}
+			h.luns[m.LUN] = e.rw
+			if m.ReadOnly {
+				h.luns[m.LUN] = e.ro
+			}
+			h.nums = append(h.nums, m.LUN)
+		}
+	}
+	for _, h := range t.hosts {
+		slices.Sort(h.nums)
+	}
+	for id := range n.state.Snapshots {
+		k, err := parseID(id)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
+			f, err := n.store.OpenSnapshot(id)
+			if err != nil {
+				delete(t.snapshots, k) // still being made, or lost: the resync brings it
+				continue
+			}
+			t.snapshots[k] = f
+		}
+	}
+	n.tables.Store(t)
+	for k, e := range old.units {
+		if t.units[k] == nil {
+			n.closeLater(e.file)
+		}
+	}
+	for k, f := range old.snapshots {
+		if t.snapshots[k] == nil {
+			n.closeLater(f)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// closeLater closes a file that the tables no longer name, after whoever found it there is done with it.
+func (n *Node) closeLater(f *store.File) {
+	n.wg.Go(func() {
+		select {
+		case <-time.After(10 * time.Second):
+		case <-n.ctx.Done():
+		}
+		_ = f.Close()
+	})
+}
+
+// entry makes or carries over one LUN.
+func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
+	id, err := parseID(l.UUID)
+	if err != nil {
+		return nil, err
+	}
+	cfg := scsi.UnitConfig{UUID: l.UUID, SizeBytes: l.Size, Thin: true, WriteCache: true}
+	roCfg := cfg
+	roCfg.ReadOnly = true
+	e := &unitEntry{id: id, lun: l}
+	if prev := old.units[id]; prev != nil {
+		e.file, e.rw, e.ro = prev.file, prev.rw, prev.ro
+		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
+	} else {
+		if e.file, err = n.store.OpenLUN(l.UUID); err != nil {
+			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
+		}
+		med := &medium{n: n, id: id}
+		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
+			e.ro, err = scsi.NewUnit(roCfg, med)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.both(func(u *scsi.Unit) {
+		if u.PR() != l.PR {
+			u.SetPR(l.PR)
+		}
+		if l.Mode != nil {
+			u.SetMode(*l.Mode)
+		}
+	})
+	return e, nil
+}
+
+func (n *Node) entryOf(id string) *unitEntry {
+	k, err := parseID(id)
+	if err != nil {
+		return nil
+	}
+	return n.tables.Load().units[k]
+}
+
+// Lookup implements scsi.Cluster.
+func (n *Node) Lookup(host string, lun uint16) *scsi.Unit {
+	if b := n.bench.Load(); b != nil && b.host == host && lun == 0 {
+		return b.unit
+	}
+	if h := n.tables.Load().hosts[host]; h != nil {
+		return h.luns[lun]
+	}
+	return nil
+}
+
+// LUNs implements scsi.Cluster.
+func (n *Node) LUNs(host string, to []uint16) []uint16 {
+	if b := n.bench.Load(); b != nil && b.host == host {
+		return append(to, 0)
+	}
+	if h := n.tables.Load().hosts[host]; h != nil {
+		return append(to, h.nums...)
+	}
+	return to
+}
+
+// Admit implements iscsi.Hosts.
+func (n *Node) Admit(initiator string) (iscsi.Credentials, bool) {
+	if b := n.bench.Load(); b != nil && b.host == initiator {
+		return iscsi.Credentials{}, true
+	}
+	h := n.tables.Load().hosts[initiator]
+	if h == nil {
+		return iscsi.Credentials{}, false
+	}
+	c := h.chap
+	return iscsi.Credentials{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}, true
+}
+
+// Groups implements scsi.Cluster. Both nodes give the same answer while they are linked; without the peer each
+// tells what it knows.
+func (n *Node) Groups(u *scsi.Unit) alua.Report {
+	id, err := parseID(u.UUID())
+	if err != nil || n.isBench(u) {
+		return alua.Report{Groups: []alua.Group{{Tag: uint16(n.self) + 1, State: alua.Optimized, Ports: []uint16{uint16(n.self) + 1}}}}
+	}
+	now := boottime()
+	n.mu.Lock()
+	v := n.m.View()
+	access := n.m.Access(now)
+	owner, known := n.m.Owner(id)
+	n.mu.Unlock()
+	preferred := pair.A
+	if e := n.tables.Load().units[id]; e != nil && e.lun.Preferred == pair.B.String() {
+		preferred = pair.B
+	}
+	r := alua.Report{TransitionTime: 5}
+	for _, node := range []pair.Node{pair.A, pair.B} {
+		g := alua.Group{Tag: uint16(node) + 1, Ports: []uint16{uint16(node) + 1}, Preferred: node == preferred, Status: alua.Implicit}
+		g.State = n.groupState(node, owner, known, v, access)
+		r.Groups = append(r.Groups, g)
+	}
+	return r
+}
+
+func (n *Node) groupState(node, owner pair.Node, known bool, v pair.View, access scsi.Access) alua.State {
+	if node == n.self {
+		switch {
+		case access == scsi.AccessUnavailable || !known:
+			return alua.Unavailable
+		case access == scsi.AccessTransitioning:
+			return alua.Transitioning
+		case owner == node:
+			return alua.Optimized
+		}
+		return alua.NonOptimized
+	}
+	switch {
+	case v.Phase == pair.Paired && access == scsi.AccessTransitioning:
+		return alua.Transitioning
+	case v.Phase != pair.Paired:
+		return alua.Unavailable
+	case owner == node:
+		return alua.Optimized
+	}
+	return alua.NonOptimized
+}
+
+// aluaChanged raises the unit attention of a changed access state on every nexus of this node (SPC-4 §5.15.2.4).
+func (n *Node) aluaChanged(id pair.LUNID) {
+	t := n.tables.Load()
+	for k, e := range t.units {
+		if id == (pair.LUNID{}) || id == k {
+			e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+		}
+	}
+	n.standingChanged()
+}
+
+func (n *Node) raise(u *scsi.Unit, except *scsi.NexusID, only func(scsi.NexusID) bool, a scsi.Attention) {
+	n.scsi.RaiseUA(u, except, only, byte(a>>8), byte(a))
+}

@@ -1,0 +1,222 @@
+package pair
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// A command that arrives at the non-owner is executed by the owner. The front end keeps it until the result
+// comes; after a break of the link it asks again under the same number, and the owner answers a duplicate of a
+// write from the recorded result (R11d).
+
+func (m *Machine) forward(now int64, o *Op) {
+	o.stage, o.since = stForward, now
+	o.peerOK = false
+	m.ops[o.id] = o
+	m.Stats.Forwarded++
+	o.S.Result = scsi.OK
+	o.seq = o.unit.seq
+	m.sendForwardAt(now, o)
+}
+
+func (m *Machine) sendForward(o *Op) { m.sendForwardAt(o.since, o) }
+
+func (m *Machine) sendForwardAt(now int64, o *Op) {
+	s := o.S
+	msg := &Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+		Front: m.cfg.Incarnation.Nonce, FrontN: m.lowestForward(), Aux: now - s.Arrived, Op: o}
+	if s.FUA {
+		msg.Flags |= FlagFUA
+	}
+	if s.Unmap {
+		msg.Flags |= FlagUnmap
+	}
+	msg.Meta = appendNexus(nil, s.Nexus)
+	switch s.Kind {
+	case scsi.OpUnmap:
+		msg.Meta = append(msg.Meta, encodeRanges(s.Ranges)...)
+	case scsi.OpCompareWrite:
+		msg.Meta = append(msg.Meta, s.Verify...)
+		msg.Data = s.Data
+	case scsi.OpWrite, scsi.OpWriteSame:
+		msg.Data = s.Data
+	}
+	m.send(msg)
+	if o.aborted {
+		m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
+	}
+}
+
+// lowestForward is the oldest command number still open here; the owner forgets results below it.
+func (m *Machine) lowestForward() uint64 {
+	low := m.nextID
+	for id, o := range m.ops {
+		if o.stage == stForward && id < low {
+			low = id
+		}
+	}
+	return low
+}
+
+// onForward executes a command for the peer's front end.
+func (m *Machine) onForward(now int64, msg *Msg) {
+	if msg.Front != m.fwdFrom || m.gone(nil) {
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
+		return
+	}
+	for id := range m.fwdDone {
+		if id < msg.FrontN {
+			delete(m.fwdDone, id)
+		}
+	}
+	if res, ok := m.fwdDone[msg.ID]; ok {
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: res})
+		return
+	}
+	if m.fwdIn[msg.ID] != nil {
+		return // at work already; its result goes out on the link that is up then
+	}
+	s := &scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
+		Unmap: msg.Flags&FlagUnmap != 0, Arrived: now - msg.Aux, Data: msg.Data}
+	rest, err := decodeNexus(msg.Meta, &s.Nexus)
+	if err == nil && s.Kind == scsi.OpUnmap {
+		s.Ranges, err = decodeRanges(rest)
+	}
+	if err != nil || s.Kind == scsi.OpCompareWrite && len(rest) != len(s.Data) || s.Len < 0 || s.Off < 0 {
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Failed})
+		return
+	}
+	if s.Kind == scsi.OpCompareWrite {
+		s.Verify = rest
+	}
+	if s.Kind == scsi.OpRead {
+		s.Data = make([]byte, s.Len)
+	}
+	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID}
+	s.Medium = o
+	m.fwdIn[msg.ID] = o
+	m.begin(now, o)
+}
+
+// replyRemote sends the result of a forwarded command to its front end.
+func (m *Machine) replyRemote(now int64, o *Op) {
+	if m.fwdIn[o.frontN] != o {
+		return // the front end is gone
+	}
+	delete(m.fwdIn, o.frontN)
+	s := o.S
+	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt}
+	switch {
+	case s.Kind == scsi.OpRead && o.result == scsi.OK:
+		msg.Data = s.Data
+	case s.Kind == scsi.OpMapped:
+		msg.Off, msg.Len = s.Extent.Off, s.Extent.Len
+		if s.Mapped {
+			msg.Aux = 1
+		}
+	}
+	if s.Kind.Writes() {
+		m.fwdDone[o.frontN] = o.result
+	}
+	m.send(msg)
+}
+
+func (m *Machine) onForwardResult(now int64, msg *Msg) {
+	o := m.ops[msg.ID]
+	if o == nil || o.stage != stForward {
+		m.Stats.StaleMessages++
+		return
+	}
+	if msg.Result == scsi.Unavailable && o.peerOK {
+		return // it was applied here before the owner left; becoming alone settles it
+	}
+	delete(m.ops, o.id)
+	if msg.Result == scsi.Unavailable && m.phase == Paired && !o.aborted {
+		// The owner is leaving or its ownership is in doubt: the command has not been acknowledged and is held
+		// until that is decided. Reads and plain retries of writes are idempotent under their new lock.
+		o.stage = stNew
+		m.hold(now, o)
+		return
+	}
+	o.S.MiscompareAt = msg.Off
+	if o.S.Kind == scsi.OpMapped {
+		o.S.Extent, o.S.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
+	}
+	if o.S.Kind == scsi.OpRead && msg.Result == scsi.OK && len(msg.Data) > 0 && len(o.S.Data) >= len(msg.Data) && &o.S.Data[0] != &msg.Data[0] {
+		copy(o.S.Data, msg.Data)
+	}
+	o.result = msg.Result
+	m.answer(now, o)
+}
+
+func (m *Machine) onForwardAbort(now int64, msg *Msg) {
+	if o := m.fwdIn[msg.ID]; o != nil && msg.Front == m.fwdFrom {
+		m.Abort(now, o)
+	}
+}
+
+// dropRemote forgets the peer's commands after its front end is gone for good, or the link is: those that have
+// not started never will; the others run to their end. While both are members a link break keeps them.
+func (m *Machine) dropRemote(now int64) {
+	if m.phase == Paired {
+		return
+	}
+	for _, id := range sorted(m.fwdIn) {
+		o := m.fwdIn[id]
+		delete(m.fwdIn, id)
+		m.abandon(now, o, scsi.Aborted)
+	}
+	clear(m.fwdDone)
+}
+
+var errWire = errors.New("pair: malformed message body")
+
+func encodeRanges(rs []scsi.Range) []byte {
+	b := make([]byte, 0, 16*len(rs))
+	for _, r := range rs {
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Off))
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Len))
+	}
+	return b
+}
+
+func decodeRanges(b []byte) ([]scsi.Range, error) {
+	if len(b)%16 != 0 {
+		return nil, errWire
+	}
+	rs := make([]scsi.Range, 0, len(b)/16)
+	for ; len(b) > 0; b = b[16:] {
+		r := scsi.Range{Off: int64(binary.BigEndian.Uint64(b)), Len: int64(binary.BigEndian.Uint64(b[8:]))}
+		if r.Off < 0 || r.Len < 0 || r.Off+r.Len < 0 {
+			return nil, errWire
+		}
+		rs = append(rs, r)
+	}
+	return rs, nil
+}
+
+// DecodeRanges reads the ranges of an UNMAP from a mirror message.
+func (msg *Msg) DecodeRanges() ([]scsi.Range, error) { return decodeRanges(msg.Meta) }
+
+func appendNexus(b []byte, n scsi.NexusID) []byte {
+	b = binary.BigEndian.AppendUint16(b, n.Port)
+	b = append(b, n.ISID[:]...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(n.Initiator)))
+	return append(b, n.Initiator...)
+}
+
+func decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
+	if len(b) < 10 {
+		return nil, errWire
+	}
+	n.Port = binary.BigEndian.Uint16(b)
+	copy(n.ISID[:], b[2:8])
+	l := int(binary.BigEndian.Uint16(b[8:]))
+	if len(b) < 10+l {
+		return nil, errWire
+	}
+	n.Initiator = string(b[10 : 10+l])
+	return b[10+l:], nil
+}

@@ -1,0 +1,464 @@
+package pair
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// eachOp walks all ops; the one at hand may be removed.
+func (m *Machine) eachOp() iter.Seq[*Op] {
+	return func(yield func(*Op) bool) {
+		for _, u := range m.sortedUnits() {
+			for o := u.ops.head; o != nil; {
+				next := o.next
+				if !yield(o) {
+					return
+				}
+				o = next
+			}
+		}
+	}
+}
+
+// sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
+func sorted[V any](t map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(t)) }
+
+// Submit starts a host's command that arrived at this node.
+func (m *Machine) Submit(now int64, o *Op) {
+	m.begin(now, o)
+	m.settle(now)
+}
+
+func (m *Machine) begin(now int64, o *Op) {
+	u := m.units[o.LUN]
+	if u == nil {
+		o.result = scsi.Unavailable
+		m.reply(o)
+		return
+	}
+	m.nextID++
+	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
+	u.ops.push(o)
+	m.dispatch(now, o)
+}
+
+// dispatch moves an op that has not started: hold it, send it to the owner, or queue it for its range.
+func (m *Machine) dispatch(now int64, o *Op) {
+	u := o.unit
+	switch {
+	case m.phase == Fenced || m.phase == Outside || m.leaving != "":
+		m.finish(now, o, scsi.Unavailable)
+	case !m.Serving(now) || u.quiesced > 0:
+		m.hold(now, o)
+	case !o.remote && !o.copy && !m.pathHere(now, o):
+		m.hold(now, o)
+	case m.owns(u):
+		m.setRange(o)
+		o.stage = stLock
+		if o.lock.Off >= o.lock.End || u.locks.Acquire(&o.lock) {
+			m.run(now, o)
+		}
+	case o.remote || o.copy:
+		m.hold(now, o) // the ownership that makes us owner is on its way; never forwarded twice
+	default:
+		m.forward(now, o)
+	}
+}
+
+func (m *Machine) hold(now int64, o *Op) {
+	if o.stage != stHeld {
+		o.stage = stHeld
+		m.Stats.Held++
+	}
+}
+
+// setRange computes what an op locks; a flush locks nothing.
+func (m *Machine) setRange(o *Op) {
+	s := o.S
+	o.lock.Shared = s.Kind == scsi.OpRead || s.Kind == scsi.OpMapped || o.copy
+	o.lock.Off, o.lock.End = s.Off, s.Off+s.Len
+	switch s.Kind {
+	case scsi.OpFlush:
+		o.lock.Off, o.lock.End = 0, 0
+	case scsi.OpMapped:
+		o.lock.Off, o.lock.End = s.Off, s.Off+512
+	case scsi.OpUnmap:
+		for i, r := range s.Ranges {
+			if i == 0 || r.Off < o.lock.Off {
+				o.lock.Off = r.Off
+			}
+			if i == 0 || r.Off+r.Len > o.lock.End {
+				o.lock.End = r.Off + r.Len
+			}
+		}
+	}
+	if o.lock.Granted == nil {
+		o.lock.Granted = m.lockGranted(o)
+	}
+}
+
+// run starts an op whose range is locked. This is the moment of R9 and R11b: what the host may still expect is
+// judged here.
+func (m *Machine) run(now int64, o *Op) {
+	u := o.unit
+	if o.stage != stLock {
+		return // ended while it waited to be run
+	}
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) {
+		m.unlock(o)
+		m.dispatch(now, o)
+		return
+	}
+	s := o.S
+	if !o.copy {
+		if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {
+			m.Stats.Aged++
+			m.finish(now, o, scsi.Busy)
+			return
+		}
+		if r := m.cfg.Check(s, o.LUN); r != scsi.OK {
+			m.finish(now, o, r)
+			return
+		}
+	}
+	u.started++
+	o.began = true
+	o.seq, o.since, o.result = u.seq, now, scsi.OK
+	switch {
+	case o.copy:
+		o.stage = stCopy
+		m.storeOps++
+		m.act(Action{Kind: ActCopyRead, Op: o})
+	case s.Kind == scsi.OpFlush:
+		m.startFlush(now, o)
+	case s.Kind == scsi.OpCompareWrite:
+		o.stage = stCompare
+		m.storeOps++
+		m.act(Action{Kind: ActCompare, Op: o})
+	case s.Kind.Writes():
+		m.startWrite(now, o)
+	default:
+		o.stage = stStore
+		m.storeOps++
+		m.act(Action{Kind: ActStore, Op: o})
+	}
+}
+
+// startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone (R1b).
+func (m *Machine) startWrite(now int64, o *Op) {
+	o.since = now
+	if m.mirrors() {
+		o.stage = stMirror
+		m.ops[o.id] = o
+		m.sendMirror(o)
+		return
+	}
+	m.storeWrite(now, o)
+}
+
+func (m *Machine) storeWrite(now int64, o *Op) {
+	o.stage, o.since = stStore, now
+	o.durable = o.S.FUA || m.phase == Alone
+	m.storeOps++
+	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
+}
+
+func (m *Machine) startFlush(now int64, o *Op) {
+	o.stage, o.since = stBoth, now
+	o.selfOK, o.peerOK = false, !m.mirrors()
+	if !o.peerOK {
+		m.ops[o.id] = o
+		m.send(&Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN})
+	}
+	m.storeOps++
+	m.act(Action{Kind: ActFlush, Op: o})
+}
+
+// StoreDone reports that the local store is done with an op.
+func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
+	m.storeOps--
+	switch o.stage {
+	case stCompare:
+		switch {
+		case m.gone(o):
+			m.finish(now, o, scsi.Unavailable)
+		case res == scsi.OK:
+			m.startWrite(now, o)
+		default:
+			m.result(now, o, res)
+		}
+	case stStore:
+		switch {
+		case m.gone(o):
+			m.finish(now, o, scsi.Unavailable)
+		case res == scsi.OK && o.S.Kind.Writes() && !o.durable && m.phase == Alone:
+			m.storeWrite(now, o) // we became alone meanwhile: write through (R1b)
+		case res == scsi.NoSpace && o.S.Kind.Writes():
+			o.result = res
+			m.repair(now, o)
+		default:
+			m.result(now, o, res)
+		}
+	case stBoth:
+		o.selfOK = true
+		if res != scsi.OK {
+			o.result = res
+		}
+		m.flushPart(now, o)
+	case stRepair:
+		m.repairRead(now, o, res)
+	case stCopy:
+		m.copyRead(now, o, res)
+	}
+	m.settle(now)
+}
+
+// gone reports that an op's outcome is no longer this node's to give.
+func (m *Machine) gone(o *Op) bool { return m.phase == Outside || m.phase == Fenced || m.leaving != "" }
+
+// result ends an op whose store work is over; a store that failed makes the node step down (R12).
+func (m *Machine) result(now int64, o *Op, res scsi.Result) {
+	if res == scsi.WriteError || res == scsi.ReadError && m.phase == Paired {
+		m.diskFailed(now, o, res)
+		return
+	}
+	o.result = res
+	m.answer(now, o)
+}
+
+func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
+	if m.phase == Alone {
+		// Nobody to hand over to: the host learns the truth, and nothing more is served from this store.
+		m.finish(now, o, res)
+	} else {
+		m.finish(now, o, scsi.Unavailable)
+	}
+	if res == scsi.WriteError || m.phase == Paired {
+		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+	}
+}
+
+// StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
+func (m *Machine) StoreFailed(now int64, why string) {
+	m.StepDown(now, "the store failed ("+why+"): replace the disk, then readmit this node")
+	m.settle(now)
+}
+
+// answer sends the status once R1 allows it; until then the range stays locked.
+func (m *Machine) answer(now int64, o *Op) {
+	if m.gone(o) {
+		m.finish(now, o, scsi.Unavailable)
+		return
+	}
+	unflushed := m.phase == Alone && m.exposed > 0 && o.S.Kind.Writes() && !o.durable
+	if !m.Serving(now) || unflushed {
+		o.stage = stAnswer // R1: with the lease; alone, once the flush has made it durable
+		return
+	}
+	m.finish(now, o, o.result)
+}
+
+// finish ends an op: unlock, then tell whoever asked.
+func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
+	if o.stage == stDone {
+		return
+	}
+	m.unlock(o)
+	o.stage = stDone
+	o.result = res
+	u := o.unit
+	if o.list != nil {
+		u.ops.drop(o)
+	}
+	delete(m.ops, o.id)
+	if o.began {
+		o.began = false
+		u.started--
+		m.quiet(now, u)
+	}
+	switch {
+	case o.copy:
+		m.copyEnded(now, o)
+	case o.remote:
+		m.replyRemote(now, o)
+	default:
+		m.reply(o)
+	}
+}
+
+func (m *Machine) reply(o *Op) {
+	o.stage = stDone
+	o.S.Result = o.result
+	o.S.Medium = nil // under the caller's mutex: an abort that comes now finds nothing
+	m.act(Action{Kind: ActReply, Op: o})
+}
+
+func (m *Machine) unlock(o *Op) {
+	l := &o.unit.locks
+	if o.lock.Held() {
+		l.Release(&o.lock)
+	} else {
+		l.Cancel(&o.lock)
+	}
+}
+
+// abandon ends an op that has not started; one that has keeps its lock until the store or the peer is done.
+func (m *Machine) abandon(now int64, o *Op, res scsi.Result) {
+	switch o.stage {
+	case stNew, stHeld, stLock:
+		m.finish(now, o, res)
+	case stAnswer, stForward:
+		m.finish(now, o, res)
+	case stMirror:
+		m.finish(now, o, res) // only where the peer's half no longer matters: this node is out
+	case stRepair, stCopy:
+		if m.ops[o.id] != nil { // else the store is at work and StoreDone ends it
+			m.finish(now, o, res)
+		}
+	case stBoth:
+		o.peerOK = true
+		o.result = res
+		m.flushPart(now, o)
+	}
+}
+
+// Abort asks that an op never take effect. It ends with Aborted if it has not started, else runs to its end.
+func (m *Machine) Abort(now int64, o *Op) {
+	switch o.stage {
+	case stNew, stHeld, stLock:
+		m.finish(now, o, scsi.Aborted)
+	case stForward:
+		if !o.aborted {
+			o.aborted = true
+			m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
+		}
+	}
+	m.settle(now)
+}
+
+// pump moves everything that was waiting for a decision.
+func (m *Machine) pump(now int64) {
+	if !m.Serving(now) && m.phase != Outside && m.phase != Fenced {
+		return
+	}
+	for o := range m.eachOp() {
+		switch o.stage {
+		case stHeld:
+			m.dispatch(now, o)
+		case stAnswer:
+			m.answer(now, o)
+		}
+	}
+	for _, u := range m.sortedUnits() {
+		m.quiet(now, u)
+	}
+	m.logNext(now)
+	m.copyNext(now)
+}
+
+// becomeAlone resolves what the dead peer owed: mirrored writes go on alone, forwarded commands are executed
+// here unless their mirror frame shows that they already were (R11d).
+func (m *Machine) becomeAlone(now int64) {
+	m.resync = resyncState{}
+	m.exposed = 1
+	m.act(Action{Kind: ActFlushAll})
+	m.dropRemote(now)
+	m.pathForget(now)
+	for o := range m.eachOp() {
+		switch o.stage {
+		case stMirror:
+			delete(m.ops, o.id)
+			m.afterMirror(now, o)
+		case stBoth:
+			if !o.peerOK {
+				o.peerOK = true
+				m.flushPart(now, o)
+			}
+		case stForward:
+			m.redo(now, o)
+		case stRepair:
+			m.repairAlone(now, o)
+		}
+	}
+	m.logAlone(now)
+	m.act(Action{Kind: ActTakeAll})
+}
+
+// redo takes a forwarded command back after the owner is gone.
+func (m *Machine) redo(now int64, o *Op) {
+	delete(m.ops, o.id)
+	if o.peerOK {
+		// Its write is here, mirrored by the owner before it died; it is acknowledged once the flush is done.
+		o.result = scsi.OK
+		m.answer(now, o)
+		return
+	}
+	if o.aborted {
+		m.finish(now, o, scsi.Aborted)
+		return
+	}
+	o.stage = stNew
+	m.dispatch(now, o)
+}
+
+// SelfFlushed reports the flush that follows becoming alone.
+func (m *Machine) SelfFlushed(now int64, ok bool) {
+	m.exposed = 0
+	if !ok {
+		m.StoreFailed(now, "flush after becoming alone")
+		return
+	}
+	m.pump(now)
+	m.settle(now)
+}
+
+// becomeOutside ends everything this node can no longer answer for; the host goes to the other path.
+func (m *Machine) becomeOutside(now int64) {
+	m.resync = resyncState{}
+	m.excl = exclusion{}
+	m.agreed = false
+	m.exposed = 0
+	m.dropRemote(now)
+	m.pathForget(now)
+	m.failAll(now, scsi.Unavailable)
+	m.logFail(now)
+	for _, id := range sorted(m.quiesces) {
+		m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
+	}
+	clear(m.quiesces)
+}
+
+// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the undecided.
+func (m *Machine) tickOps(now int64) {
+	var mirrorLate, storeLate bool
+	for o := range m.eachOp() {
+		age := now - o.since
+		switch o.stage {
+		case stHeld:
+			if age > int64(m.cfg.HoldMax) {
+				m.finish(now, o, scsi.Busy)
+			}
+		case stMirror, stRepair, stCopy:
+			mirrorLate = mirrorLate || m.ops[o.id] != nil && age > int64(m.cfg.MirrorMax)
+		case stBoth:
+			mirrorLate = mirrorLate || !o.peerOK && age > int64(m.cfg.MirrorMax)
+			storeLate = storeLate || !o.selfOK && age > int64(m.cfg.MirrorMax)
+		case stStore:
+			storeLate = storeLate || age > int64(m.cfg.MirrorMax)
+		}
+	}
+	if storeLate && m.phase == Paired && m.leaving == "" {
+		m.StepDown(now, "the local store does not finish its work: check the disk")
+		return
+	}
+	if mirrorLate && m.phase == Paired {
+		m.exclude(now, "a mirrored write stays unanswered", false, 0)
+	}
+	if mirrorLate && m.phase == Alone && m.resync.mirror {
+		m.resyncStop(now, "the joiner does not answer mirrored writes")
+	}
+	m.tickQuiesce(now)
+}

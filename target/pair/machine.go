@@ -1,0 +1,319 @@
+// Package pair is the protocol of a dual-node target: membership, lease, epochs, mirrored writes, forwarding, the
+// metadata log, resync and ownership, as one state machine without clock, socket, disk or goroutine. Inputs are
+// method calls that carry the time (CLOCK_BOOTTIME in ns, never going back); outputs are Actions, fetched with
+// Take. The caller brings one mutex and begins the actions in order. docs/pair.md states the rules R1 to R14
+// that the comments name.
+package pair
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/lun"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// Machine is one node's side of the protocol. It is not safe for concurrent use.
+type Machine struct {
+	cfg Config
+	out []Action
+
+	// Membership (membership.go).
+	phase    Phase
+	reason   string
+	leaving  string // this node consents to be excluded: why
+	rec      Record
+	version  string
+	have     bool // rec was read
+	durable  uint64
+	saving   bool // ActSaveEpoch under way
+	arb      arbiter
+	excl     exclusion
+	since    int64 // start of the present phase
+	decided  int64 // last moment this node was serving, Outside or Fenced; else undecided since then
+	straggle int   // applications for the peer begun under an older epoch (R4)
+	exposed  int   // flushes still due after becoming alone
+
+	// Link and lease (link.go).
+	linked     bool
+	linkN      uint64 // incarnation of the link at this node
+	peer       SyncInfo
+	peerKnown  bool
+	agreed     bool // a two-way handshake under this record
+	syncN      uint64
+	syncHeard  uint64
+	exclSyncN  uint64 // first sync number sent since the exclude began
+	leaseUntil int64
+	answered   int64 // last heartbeat answer given
+	heard      int64 // last heartbeat or answer received
+	nextBeat   int64
+	nextSync   int64
+	beatN      uint64
+
+	// Commands (io.go, mirror.go, forward.go, path.go).
+	units     map[LUNID]*unit
+	order     []*unit        // sorted, nil when stale
+	ops       map[uint64]*Op // started ops that await the peer
+	nextID    uint64
+	granted   []*Op
+	applying  int // store work for the peer under way
+	storeOps  int // our own
+	fwdDone   map[uint64]scsi.Result
+	fwdIn     map[uint64]*Op
+	fwdFrom   uint64 // front-end nonce the two tables belong to
+	paths     map[uint64]pathAsk
+	pathTable map[pathKey]bool
+	quiesces  map[uint64]*quiesce
+	nexuses   int // live I_T nexuses at this node
+
+	log    logState
+	resync resyncState
+
+	// Stats count what happened, for metrics and the simulator's coverage.
+	Stats Stats
+}
+
+// Stats are counters since the start of the process.
+type Stats struct {
+	Excludes, Readmits, Relinks, Fences    uint64
+	Forwarded, Mirrored, Repaired, Aged    uint64
+	PathSwitches, Held, Transfers, NoSpace uint64
+	ResyncBytes, ResyncCompared            uint64
+	LeaseLapses, StaleMessages             uint64
+}
+
+// New makes a machine; call Start next.
+func New(cfg Config) *Machine {
+	cfg.defaults()
+	return &Machine{
+		cfg: cfg, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
+		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]pathAsk{},
+		pathTable: map[pathKey]bool{}, quiesces: map[uint64]*quiesce{},
+		answered: cfg.Start, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
+	}
+}
+
+// Start reads the record.
+func (m *Machine) Start(now int64) {
+	m.since, m.decided, m.heard = now, now, now
+	m.get(now)
+	m.settle(now)
+}
+
+// Take hands out the actions that are due; the slice passed in is reused.
+func (m *Machine) Take(reuse []Action) []Action {
+	out := m.out
+	m.out = reuse[:0]
+	return out
+}
+
+// Pending reports whether Take would return anything.
+func (m *Machine) Pending() bool { return len(m.out) > 0 }
+
+func (m *Machine) act(a Action) { m.out = append(m.out, a) }
+
+func (m *Machine) event(format string, args ...any) {
+	m.act(Action{Kind: ActEvent, Text: fmt.Sprintf(format, args...)})
+}
+
+func (m *Machine) send(msg *Msg) {
+	if !m.linked {
+		return
+	}
+	msg.Epoch = m.rec.Epoch
+	m.act(Action{Kind: ActSend, Msg: msg})
+}
+
+// settle runs what became possible: granted locks, the log, quiet points.
+func (m *Machine) settle(now int64) {
+	for len(m.granted) > 0 {
+		op := m.granted[0]
+		m.granted = m.granted[1:]
+		m.run(now, op)
+	}
+	m.granted = m.granted[:0]
+}
+
+// unit is a logical unit as the protocol sees it.
+type unit struct {
+	id       LUNID
+	owner    Node
+	seq      uint64
+	locks    lun.Locks // of the owner
+	applies  lun.Locks // of the partner: mirrored writes in order
+	ops      opList
+	quiesced int // commands are held while above zero
+	started  int // ops that may touch the medium
+}
+
+// UnitInfo is what the metadata says of a unit.
+type UnitInfo struct {
+	ID    LUNID
+	Owner Node
+	Seq   uint64 // of the ownership; the highest wins (R10)
+}
+
+// opList is an intrusive list in order of arrival.
+type opList struct{ head, tail *Op }
+
+func (l *opList) push(o *Op) {
+	o.list, o.prev, o.next = l, l.tail, nil
+	if l.tail == nil {
+		l.head = o
+	} else {
+		l.tail.next = o
+	}
+	l.tail = o
+}
+
+func (l *opList) drop(o *Op) {
+	if o.prev == nil {
+		l.head = o.next
+	} else {
+		o.prev.next = o.next
+	}
+	if o.next == nil {
+		l.tail = o.prev
+	} else {
+		o.next.prev = o.prev
+	}
+	o.list, o.prev, o.next = nil, nil, nil
+}
+
+// SetUnits replaces the table of units by what the applied metadata says. Ops of a unit that is gone end.
+func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
+	seen := make(map[LUNID]bool, len(infos))
+	var moved bool
+	for _, in := range infos {
+		seen[in.ID] = true
+		u := m.units[in.ID]
+		if u == nil {
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq}
+			m.units[in.ID] = u
+			continue
+		}
+		if in.Seq > u.seq {
+			moved = moved || u.owner != in.Owner
+			if u.owner != in.Owner {
+				m.act(Action{Kind: ActALUA, LUN: u.id})
+			}
+			u.owner, u.seq = in.Owner, in.Seq
+		}
+	}
+	for id, u := range m.units {
+		if seen[id] {
+			continue
+		}
+		for o := u.ops.head; o != nil; {
+			next := o.next
+			m.abandon(now, o, scsi.Unavailable)
+			o = next
+		}
+		delete(m.units, id)
+	}
+	if moved {
+		m.Stats.Transfers++
+	}
+	m.order = nil
+	m.pump(now)
+}
+
+// sortedUnits lists the units in a fixed order, so that a run can be replayed.
+func (m *Machine) sortedUnits() []*unit {
+	if m.order == nil && len(m.units) > 0 {
+		for _, u := range m.units {
+			m.order = append(m.order, u)
+		}
+		slices.SortFunc(m.order, func(a, b *unit) int { return bytes.Compare(a.id[:], b.id[:]) })
+	}
+	return m.order
+}
+
+// lockGranted makes the callback that a unit's range locks call.
+func (m *Machine) lockGranted(o *Op) func(*lun.LockRequest) {
+	return func(*lun.LockRequest) { m.granted = append(m.granted, o) }
+}
+
+// Tick lets time pass; call it at least every Heartbeat/2.
+func (m *Machine) Tick(now int64) {
+	m.tickLink(now)
+	m.tickMembership(now)
+	m.tickOps(now)
+	m.tickResync(now)
+	m.settle(now)
+}
+
+// SetNexuses tells how many hosts are logged in here: a node without any lets the other exclude first (R3).
+func (m *Machine) SetNexuses(n int) { m.nexuses = n }
+
+// Serving reports whether a status may be sent at this moment (R1, R3).
+func (m *Machine) Serving(now int64) bool {
+	if m.saving || m.straggle > 0 || m.leaving != "" && m.phase != Alone {
+		return false
+	}
+	switch m.phase {
+	case Alone:
+		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer may already
+		// be a member; it gives us at least a lease before it could exclude us.
+		return m.resync.stage != rsAdmit || now < m.resync.admitAt+int64(m.cfg.Lease)/2
+	case Paired:
+		return m.agreed && !m.excl.active && now < m.leaseUntil
+	}
+	return false
+}
+
+// Access is what a front end tells hosts about commands that need no medium.
+func (m *Machine) Access(now int64) scsi.Access {
+	switch {
+	case m.Serving(now):
+		return scsi.AccessReady
+	case m.phase == Outside || m.phase == Fenced || now-m.decided > 2*int64(m.cfg.HoldMax):
+		return scsi.AccessUnavailable
+	}
+	return scsi.AccessTransitioning
+}
+
+// owns reports whether commands of u are executed here.
+func (m *Machine) owns(u *unit) bool {
+	return m.phase == Alone || m.phase == Paired && u.owner == m.cfg.Self
+}
+
+// mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is being copied to.
+func (m *Machine) mirrors() bool { return m.phase == Paired || m.phase == Alone && m.resync.mirror }
+
+// View is a snapshot of the machine's standing, for status and metrics.
+type View struct {
+	Phase      Phase
+	Reason     string
+	Record     Record
+	Linked     bool
+	Agreed     bool
+	Excluding  bool
+	LogIndex   uint64
+	Since      int64
+	LeaseUntil int64
+	Exposed    bool
+	Resync     ResyncView
+	Peer       SyncInfo
+	Leaving    bool
+}
+
+// View reads the standing.
+func (m *Machine) View() View {
+	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
+		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
+		Exposed: m.exposed > 0, Resync: m.resync.view, Peer: m.peer, Leaving: m.leaving != ""}
+}
+
+// Owner tells who owns a unit now.
+func (m *Machine) Owner(id LUNID) (Node, bool) {
+	u := m.units[id]
+	if u == nil {
+		return 0, false
+	}
+	if m.phase == Alone {
+		return m.cfg.Self, true
+	}
+	return u.owner, true
+}

@@ -1,0 +1,326 @@
+package pair
+
+import (
+	"fmt"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// arbiter is the one conversation with the arbiter. want is the record a compare-and-swap tries to install; after
+// an unknown outcome doubt stays set until the write is observed or a successor bars it (R2).
+type arbiter struct {
+	busy    bool
+	want    *Record
+	doubt   bool
+	retryAt int64
+	tries   int
+}
+
+// exclusion is the way from {a,b} to {self} (R3).
+type exclusion struct {
+	active  bool
+	why     string
+	until   int64 // no compare-and-swap before
+	consent bool  // the peer's process is known to have stopped serving
+	sent    bool  // a compare-and-swap may have reached the arbiter
+}
+
+const arbiterRetry = 50_000_000 // ns, doubled up to 16 times that
+
+func (m *Machine) get(now int64) {
+	if m.arb.busy {
+		return
+	}
+	m.arb.busy = true
+	m.act(Action{Kind: ActArbiterGet})
+}
+
+func (m *Machine) cas(now int64, want Record) {
+	if m.arb.busy {
+		return
+	}
+	m.arb.busy, m.arb.want = true, &want
+	m.act(Action{Kind: ActArbiterCAS, Record: &want, Version: m.version})
+}
+
+// ArbiterDone takes the answer of the call under way. rec and version are set with Got.
+func (m *Machine) ArbiterDone(now int64, out Outcome, rec *Record, version string, errText string) {
+	a := &m.arb
+	a.busy = false
+	switch {
+	case out == Unknown:
+		a.doubt = a.want != nil
+		a.tries = min(a.tries+1, 4)
+		a.retryAt = now + arbiterRetry<<a.tries
+		m.reasonArbiter(errText)
+	case out == Conflict:
+		a.want, a.doubt = nil, false
+		m.get(now)
+	case out == Missing:
+		m.recordMissing(now)
+	case a.want != nil && a.doubt && rec.Equal(&m.rec):
+		// The write has not landed, but may yet: bar it with a successor of the same content (R2).
+		a.tries = 0
+		m.version = version
+		w := m.rec
+		a.doubt = false
+		m.cas(now, w)
+	default:
+		a.want, a.doubt, a.tries, a.retryAt = nil, false, 0, 0
+		m.onRecord(now, rec, version)
+	}
+	m.settle(now)
+}
+
+func (m *Machine) reasonArbiter(text string) {
+	if m.phase == Starting || m.excl.active || m.resync.stage == rsAdmit {
+		m.reason = "the arbiter does not answer (" + text + "); waiting for it"
+	}
+}
+
+func (m *Machine) recordMissing(now int64) {
+	m.arb.want, m.arb.doubt = nil, false
+	if m.durable > 0 {
+		m.fence(now, fmt.Sprintf("the arbiter has no record but this node acted under epoch %d: the arbiter was emptied; restore it or rebuild the record from both stores", m.durable))
+		return
+	}
+	m.have = false
+	m.version = ""
+	m.reason = "no record yet: waiting for the peer to found the pair"
+	m.maybeInit(now)
+}
+
+// maybeInit founds the pair: node a writes the first record once both empty stores have met (R2 init).
+func (m *Machine) maybeInit(now int64) {
+	if m.phase != Starting || m.have || m.arb.busy || m.durable > 0 || !m.peerKnown || !m.linked || m.cfg.Self != A {
+		return
+	}
+	if !m.cfg.Empty || !m.peer.Empty || m.peer.Durable > 0 {
+		m.fence(now, "there is no record, yet a store holds LUNs: it belongs to a pair that lost its arbiter; restore the record or start with empty state directories")
+		return
+	}
+	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: 1, Generation: 1, Members: []Member{
+		{Node: A, Store: m.cfg.Store, Incarnation: m.cfg.Incarnation},
+		{Node: B, Store: m.peer.Store, Incarnation: m.peer.Incarnation},
+	}})
+}
+
+// onRecord takes a record that was read or written. It is the only place where membership changes.
+func (m *Machine) onRecord(now int64, rec *Record, version string) {
+	if err := rec.Validate(m.cfg.Cluster, m.cfg.Pair); err != nil {
+		m.fence(now, err.Error())
+		return
+	}
+	if rec.Epoch < m.durable {
+		m.fence(now, fmt.Sprintf("the arbiter's record has epoch %d, this node acted under %d: the arbiter was rolled back; rebuild the record from both stores", rec.Epoch, m.durable))
+		return
+	}
+	old := m.rec
+	m.rec, m.version, m.have = *rec, version, true
+	if rec.Epoch > m.durable {
+		if m.saving && old.Equal(rec) {
+			return
+		}
+		m.saving = true // nothing is served until the epoch is durable (R2)
+		r := m.rec
+		m.act(Action{Kind: ActSaveEpoch, Record: &r})
+		return
+	}
+	m.enter(now)
+}
+
+// EpochSaved reports ActSaveEpoch done.
+func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
+	if !ok {
+		m.fence(now, "the store can not keep the epoch: replace the disk")
+		m.settle(now)
+		return
+	}
+	m.durable = max(m.durable, epoch)
+	if m.durable >= m.rec.Epoch && m.saving {
+		m.saving = false
+		m.enter(now)
+	}
+	m.settle(now)
+}
+
+// enter draws the conclusions of m.rec, which is durable.
+func (m *Machine) enter(now int64) {
+	if m.phase == Fenced {
+		return
+	}
+	me := m.rec.Member(m.cfg.Self)
+	mine := me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store
+	was := m.phase
+	switch {
+	case mine && m.rec.Both():
+		if was == Paired {
+			m.excl.sent = false // a no-op successor: nothing of ours can land late; the exclude, if any, goes on
+			return
+		}
+		m.setPhase(now, Paired, "")
+		m.agreed, m.leaseUntil = false, 0
+		m.resyncAdmitted(now)
+	case mine:
+		if was == Alone {
+			m.admitRefused(now)
+			return
+		}
+		m.setPhase(now, Alone, "")
+		m.becomeAlone(now)
+	default:
+		if was != Outside {
+			m.setPhase(now, Outside, "not a member: waiting to be readmitted")
+			m.becomeOutside(now)
+		}
+		m.outside(now)
+	}
+	m.excl = exclusion{}
+	m.sync(now)
+	m.pump(now)
+}
+
+func (m *Machine) setPhase(now int64, p Phase, reason string) {
+	m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
+	m.phase, m.reason, m.since = p, reason, now
+	m.straggle = m.applying
+	m.act(Action{Kind: ActALUA})
+}
+
+func (m *Machine) fence(now int64, why string) {
+	m.Stats.Fences++
+	m.setPhase(now, Fenced, why)
+	m.event("fenced: %s", why)
+	m.becomeOutside(now)
+}
+
+// outside looks for the way back: renewal of a lone member, the choice of a source, or patience.
+func (m *Machine) outside(now int64) {
+	if m.phase != Outside || m.arb.busy || m.leaving != "" {
+		return
+	}
+	me := m.rec.Member(m.cfg.Self)
+	if me == nil || me.Store != m.cfg.Store {
+		if me != nil && !m.rec.Both() {
+			m.reason = fmt.Sprintf("the record names this node as the only member, with store %s; this is store %s: put the former disk back", me.Store, m.cfg.Store)
+		}
+		return // the member must take us back, with a full copy if the store is new
+	}
+	if m.cfg.Untrusted != "" {
+		m.reason = "the store is not trusted (" + m.cfg.Untrusted + "): it needs a full copy from the peer"
+		return
+	}
+	if !m.rec.Both() {
+		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
+		m.casSelf(now)
+		return
+	}
+	if m.linked && m.peerKnown {
+		pm := m.rec.Member(m.cfg.Self.Peer())
+		if m.peer.Incarnation == pm.Incarnation && m.peer.Phase == Paired {
+			return // it excludes us by consent, now that it has seen this incarnation
+		}
+		if m.peer.Store != pm.Store || m.peer.Phase != Outside {
+			return
+		}
+		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the other waits.
+		mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
+		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
+		if mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
+			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
+			m.casSelf(now)
+		}
+		return
+	}
+	// The peer is away. After a reboot this node may lack writes that only the page cache had: it waits (coldStart).
+	if me.Incarnation.Boot != m.cfg.Incarnation.Boot {
+		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
+		return
+	}
+	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the
+	// latest T after our start (R3).
+	if wait := m.cfg.Start + 2*int64(m.cfg.Lease) + int64(m.cfg.Margin); now >= wait {
+		m.casSelf(now)
+	}
+}
+
+// casSelf asks for {self} with this incarnation.
+func (m *Machine) casSelf(now int64) {
+	m.Stats.Excludes++
+	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
+		Members: []Member{{Node: m.cfg.Self, Store: m.cfg.Store, Incarnation: m.cfg.Incarnation}}})
+}
+
+// exclude begins to exclude the peer. From here on nothing is served, no heartbeat answered, no mirrored write
+// applied, until the outcome is known or a new handshake succeeds (R3).
+func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
+	if m.phase != Paired || m.leaving != "" {
+		return
+	}
+	if m.excl.active {
+		if consent && !m.excl.consent {
+			m.excl.consent, m.excl.why, m.excl.until = true, why, now
+		}
+		return
+	}
+	until := now
+	if !consent {
+		until = max(m.answered, m.cfg.Start, m.since) + int64(m.cfg.Lease+m.cfg.Margin) + delay
+	}
+	m.excl = exclusion{active: true, why: why, until: until, consent: consent}
+	m.exclSyncN = m.syncN + 1
+	m.agreed = false
+	m.reason = "excluding the peer: " + why
+	m.event("excluding the peer: %s", why)
+	m.sync(now)
+	m.tickMembership(now)
+}
+
+func (m *Machine) tickMembership(now int64) {
+	if m.Serving(now) || m.phase == Outside || m.phase == Fenced {
+		m.decided = now
+	}
+	if m.arb.busy || m.phase == Fenced {
+		return
+	}
+	if m.arb.retryAt != 0 {
+		if now >= m.arb.retryAt {
+			m.arb.retryAt = 0
+			m.get(now) // first learn what became of it
+		}
+		return
+	}
+	switch {
+	case m.phase == Outside:
+		m.outside(now)
+	case m.phase == Starting && !m.have:
+		m.maybeInit(now)
+		if !m.arb.busy && now-m.since > arbiterRetry {
+			m.since = now
+			m.get(now)
+		}
+	case m.excl.active && now >= m.excl.until && !m.saving:
+		m.excl.sent = true
+		m.casSelf(now)
+	}
+}
+
+// StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served from here on;
+// alone there is nobody to hand over to, and the caller just stops.
+func (m *Machine) StepDown(now int64, why string) {
+	if m.leaving != "" {
+		return
+	}
+	m.leaving = why
+	m.event("stepping down: %s", why)
+	m.excl = exclusion{}
+	if m.phase == Alone || m.phase == Fenced {
+		m.fence(now, why)
+	} else {
+		m.reason = why
+		m.agreed = false
+		m.failAll(now, scsi.Unavailable)
+		m.sync(now)
+	}
+	m.settle(now)
+}

@@ -1,0 +1,257 @@
+package pair
+
+import (
+	"github.com/gemel-storage/gemel/target/lun"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// The owner's half of a mirrored write, then the partner's.
+
+func (m *Machine) sendMirror(o *Op) {
+	s := o.S
+	msg := &Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o}
+	if s.Kind == scsi.OpCompareWrite {
+		msg.Kind = scsi.OpWrite // compared at the owner, under the lock that is held
+	}
+	if s.Kind == scsi.OpUnmap {
+		msg.Meta, msg.Data = encodeRanges(s.Ranges), nil
+	}
+	if o.stage == stRepair {
+		msg.Kind, msg.Data, msg.Meta, msg.Flags = scsi.OpWrite, o.Buf, nil, FlagRepair
+		msg.Off, msg.Len = o.lock.Off, o.lock.End-o.lock.Off
+	}
+	if s.FUA || m.resync.durable {
+		msg.Flags |= FlagFUA // R1c, R8
+	}
+	if s.Unmap {
+		msg.Flags |= FlagUnmap
+	}
+	m.Stats.Mirrored++
+	m.send(msg)
+}
+
+func (m *Machine) onMirrorAck(now int64, msg *Msg) {
+	o := m.ops[msg.ID]
+	if o == nil {
+		m.Stats.StaleMessages++
+		return
+	}
+	switch {
+	case o.stage == stRepair:
+		delete(m.ops, o.id)
+		if msg.Result != scsi.OK {
+			m.peerRefuses(now, "a range could not be re-copied after a refused write")
+			return
+		}
+		m.answer(now, o)
+	case o.stage != stMirror:
+		m.Stats.StaleMessages++
+	case msg.Result == scsi.OK:
+		delete(m.ops, o.id)
+		m.afterMirror(now, o)
+	case msg.Result == scsi.NoSpace:
+		m.Stats.NoSpace++
+		o.result = scsi.NoSpace
+		m.repair(now, o)
+	case m.phase == Alone:
+		m.resyncStop(now, "the joiner's store refused a write")
+	default:
+		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
+		m.exclude(now, "the peer's store refused a write", false, 0)
+	}
+}
+
+// peerRefuses gives up on a peer that can not hold a range (R5).
+func (m *Machine) peerRefuses(now int64, why string) {
+	if m.phase == Alone {
+		m.resyncStop(now, why)
+		return
+	}
+	m.exclude(now, why, false, 0)
+}
+
+// afterMirror applies a write here, once it is on the peer or there is no peer.
+func (m *Machine) afterMirror(now int64, o *Op) {
+	if m.gone(o) {
+		m.finish(now, o, scsi.Unavailable)
+		return
+	}
+	m.storeWrite(now, o)
+}
+
+// repair makes both copies equal again after one store refused a write for lack of space: the range as it is
+// here is re-copied to the peer, under the same lock (R5, R13). Zero blocks become holes there, so that the
+// repair itself needs no space that was not there before.
+func (m *Machine) repair(now int64, o *Op) {
+	delete(m.ops, o.id)
+	if !m.mirrors() {
+		m.answer(now, o)
+		return
+	}
+	m.Stats.Repaired++
+	o.stage, o.since = stRepair, now
+	m.storeOps++
+	m.act(Action{Kind: ActRepairRead, Op: o})
+}
+
+// Range tells the runtime what a repair or a copy reads.
+func (o *Op) Range() (off, length int64) { return o.lock.Off, o.lock.End - o.lock.Off }
+
+func (m *Machine) repairRead(now int64, o *Op, res scsi.Result) {
+	switch {
+	case m.gone(o):
+		m.finish(now, o, scsi.Unavailable)
+	case res != scsi.OK:
+		m.result(now, o, scsi.WriteError)
+	case !m.mirrors():
+		m.answer(now, o)
+	default:
+		m.ops[o.id] = o
+		m.sendMirror(o)
+	}
+}
+
+// repairAlone ends a repair whose peer is gone.
+func (m *Machine) repairAlone(now int64, o *Op) {
+	if m.ops[o.id] != nil {
+		delete(m.ops, o.id)
+		m.answer(now, o)
+	}
+}
+
+func (m *Machine) onFlushAck(now int64, msg *Msg) {
+	o := m.ops[msg.ID]
+	if o == nil || o.stage != stBoth {
+		m.Stats.StaleMessages++
+		return
+	}
+	delete(m.ops, o.id)
+	if msg.Result != scsi.OK {
+		m.peerRefuses(now, "the peer's flush failed")
+		if m.phase != Alone {
+			m.ops[o.id] = o // stays until the peer is out
+			return
+		}
+	}
+	o.peerOK = true
+	m.flushPart(now, o)
+}
+
+// flushPart ends a flush when both halves are done (R8).
+func (m *Machine) flushPart(now int64, o *Op) {
+	if !o.selfOK || !o.peerOK {
+		return
+	}
+	m.result(now, o, o.result)
+}
+
+// relink sends again what the old link left unanswered.
+func (m *Machine) relink(now int64) {
+	for o := range m.eachOp() {
+		switch {
+		case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
+			m.sendMirror(o)
+		case o.stage == stBoth && !o.peerOK:
+			m.send(&Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN})
+		case o.stage == stForward:
+			m.sendForward(o)
+		}
+	}
+	m.pathResend()
+}
+
+// onMirror is the partner's half: apply, then answer. Nothing is applied unless this node takes part: as a member
+// that agrees, or as a joiner whose metadata is installed (R3, R4).
+func (m *Machine) onMirror(now int64, msg *Msg) {
+	u := m.units[msg.LUN]
+	member := m.phase == Paired && m.agreed && !m.excl.active && m.leaving == ""
+	if u == nil || !member && !m.resync.joined || msg.Seq < u.seq {
+		m.Stats.StaleMessages++
+		return
+	}
+	m.applying++
+	// Applications that overlap are begun in the order they came, one after the other, also when the runtime
+	// works on several at once: a frame that is sent twice must not land after a younger write.
+	w := &applyWait{msg: msg}
+	w.lock.Off, w.lock.End = mirrorSpan(msg)
+	w.lock.Granted = func(*lun.LockRequest) { m.applyNow(w) }
+	msg.wait = w
+	w.unit = u
+	if u.applies.Acquire(&w.lock) {
+		m.applyNow(w)
+	}
+}
+
+// applyWait is a mirrored write waiting for an older one on the same range.
+type applyWait struct {
+	lock lun.LockRequest
+	msg  *Msg
+	unit *unit
+}
+
+func (m *Machine) applyNow(w *applyWait) {
+	m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
+}
+
+func mirrorSpan(msg *Msg) (off, end int64) {
+	if msg.Kind != scsi.OpUnmap {
+		return msg.Off, msg.Off + msg.Len
+	}
+	rs, err := msg.DecodeRanges()
+	if err != nil {
+		return 0, 1 << 62
+	}
+	off = 1 << 62
+	for _, r := range rs {
+		off, end = min(off, r.Off), max(end, r.Off+r.Len)
+	}
+	return min(off, end), end
+}
+
+// onPeerFlush makes a LUN durable for the owner.
+func (m *Machine) onPeerFlush(now int64, msg *Msg) {
+	if !(m.phase == Paired && m.agreed && !m.excl.active && m.leaving == "") && !m.resync.joined {
+		m.Stats.StaleMessages++
+		return
+	}
+	m.applying++
+	m.act(Action{Kind: ActPeerFlush, Msg: msg})
+}
+
+// Applied reports store work for the peer: a mirrored write, copied data, a flush.
+func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
+	m.applying--
+	if msg.wait != nil {
+		msg.wait.unit.applies.Release(&msg.wait.lock)
+	}
+	if m.straggle > 0 {
+		m.straggle--
+		if m.straggle == 0 {
+			m.pump(now)
+		}
+	}
+	if res == scsi.OK && msg.Type == MsgMirror && msg.Front == m.cfg.Incarnation.Nonce && msg.FrontN != 0 {
+		if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
+			f.peerOK = true
+		}
+	}
+	if link == m.linkN && m.linked {
+		ack := &Msg{ID: msg.ID, Result: res}
+		switch msg.Type {
+		case MsgMirror:
+			ack.Type = MsgMirrorAck
+		case MsgFlush:
+			ack.Type = MsgFlushAck
+		case MsgCopyData:
+			ack.Type = MsgCopyAck
+		case MsgFlushAll:
+			ack.Type, ack.Aux = MsgFlushAllAck, int64(m.log.index)
+		}
+		m.send(ack)
+	}
+	if res == scsi.WriteError || res == scsi.Failed {
+		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+	}
+	m.settle(now)
+}

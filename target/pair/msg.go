@@ -1,0 +1,88 @@
+package pair
+
+import "github.com/gemel-storage/gemel/target/scsi"
+
+// LUNID is the uuid of a logical unit.
+type LUNID [16]byte
+
+// MsgType says what a message between the nodes is.
+type MsgType uint8
+
+// Messages. The class comment is the link's credit class, highest first; see Class.
+const (
+	MsgHeartbeat     MsgType = iota + 1 // ID = number, Aux = sender's clock
+	MsgHeartbeatAck                     // ID, Aux echoed
+	MsgSync                             // Meta = SyncInfo: who I am and where I stand; ID = number, Aux = last number seen
+	MsgStepDown                         // exclude me by consent; Meta = reason
+	MsgMirror                           // apply this write; ID = op, Kind, LUN, Off, Len, Data, Ranges
+	MsgMirrorAck                        // ID, Result
+	MsgFlush                            // make a LUN durable; ID
+	MsgFlushAck                         // ID, Result
+	MsgForward                          // execute this command at the owner; ID = (front-end sequence)
+	MsgForwardResult                    // ID, Result, Data, Off = miscompare or extent
+	MsgForwardAbort                     // ID: do not start it
+	MsgPathSwitch                       // R11a: Meta = host, LUN; ID
+	MsgPathSwitchAck                    // ID
+	MsgPropose                          // to the chair: Meta = entry; ID = proposer's number
+	MsgProposeResult                    // ID, Result, Meta = outcome
+	MsgAppend                           // from the chair: Aux = index, Meta = entry
+	MsgAppendAck                        // Aux = index, Result, Meta = outcome
+	MsgRequest                          // runtime to runtime, opaque here: Meta; ID
+	MsgReply                            // ID, Meta
+	MsgMetaInstall                      // source to joiner: Meta = whole metadata, Aux = index
+	MsgMetaAck                          // Result
+	MsgCopySum                          // source to joiner: LUN, Off, Len, Meta = checksum (empty: a hole)
+	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed
+	MsgCopyData                         // source to joiner: ID, LUN, Off, Data
+	MsgCopyAck                          // ID, Result
+	MsgFlushAll                         // everything durable: data, metadata, epoch; ID
+	MsgFlushAllAck                      // ID, Result, Aux = index
+	MsgTypeEnd
+)
+
+// Msg is a message on the link. Messages of one link arrive in order, whole and once, or the link is down.
+type Msg struct {
+	Type   MsgType
+	Kind   scsi.OpKind
+	Flags  uint8
+	Result scsi.Result
+	Epoch  uint64 // the sender's; older is refused (R4)
+	Seq    uint64 // owner sequence of the LUN at the sender (R4)
+	ID     uint64
+	LUN    LUNID
+	Off    int64
+	Len    int64
+	Front  uint64 // forwarded commands, in mirror frames too: front-end incarnation nonce (R11d)
+	FrontN uint64 // and its sequence number
+	Aux    int64
+	Meta   []byte
+	Data   []byte
+
+	// Op is the sender's op, so that the link can wait with its buffer; not on the wire.
+	Op *Op
+
+	wait *applyWait
+}
+
+// Message flags.
+const (
+	FlagFUA    = 1 << iota // durable before the answer
+	FlagUnmap              // write same of zeroes may deallocate
+	FlagRepair             // the range is re-copied after a refusal: zero blocks become holes (R5)
+)
+
+// SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
+type SyncInfo struct {
+	Phase       Phase       `json:"phase"`
+	Epoch       uint64      `json:"epoch"`        // of the record last read
+	Durable     uint64      `json:"durable"`      // last epoch acted on
+	Incarnation Incarnation `json:"incarnation"`  // of this process
+	Store       string      `json:"store"`        // id
+	Previous    Incarnation `json:"previous"`     // of the process that used this store before
+	Empty       bool        `json:"empty"`        // no LUN was ever made here
+	Index       uint64      `json:"index"`        // metadata log
+	Excluding   bool        `json:"excluding"`    // this node is about to exclude its peer
+	Agreed      bool        `json:"agreed"`       // this node takes part in the service under this record and link
+	Leaving     bool        `json:"leaving"`      // consent to be excluded (orderly stop, failed disk)
+	LeaveReason string      `json:"leave_reason"` // why
+}

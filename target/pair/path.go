@@ -1,0 +1,215 @@
+package pair
+
+import "github.com/gemel-storage/gemel/target/scsi"
+
+// The path switch of R11a: a host's first command for a LUN on another path than its last one starts only after
+// the node of the old path has drained that host's sessions and has started or killed what it found.
+
+type pathKey struct {
+	lun  LUNID
+	host string
+}
+
+// pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained here.
+type pathAsk struct {
+	key  pathKey
+	ours bool
+	peer uint64 // the peer's number, when it asked
+}
+
+// pathHere reports whether the host's last path for this LUN is through this node, and asks for the switch if not.
+func (m *Machine) pathHere(now int64, o *Op) bool {
+	if m.phase == Alone {
+		return true // the other node is no member
+	}
+	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	if m.pathTable[k] {
+		return true
+	}
+	for _, p := range m.paths {
+		if p.ours && p.key == k {
+			return false
+		}
+	}
+	m.nextID++
+	m.paths[m.nextID] = pathAsk{key: k, ours: true}
+	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
+	return false
+}
+
+func (m *Machine) onPathSwitch(now int64, msg *Msg) {
+	k := pathKey{msg.LUN, string(msg.Meta)}
+	m.nextID++
+	m.paths[m.nextID] = pathAsk{key: k, peer: msg.ID}
+	m.act(Action{Kind: ActDrain, ID: m.nextID, Host: k.host, LUN: k.lun})
+}
+
+// Drained reports that what was readable from the host's sessions here, when the switch was asked for, has been
+// submitted. If both nodes ask at once for one host and LUN, node a goes first: it answers b only after its own
+// commands have started, while b kills its own, which the host repeats.
+func (m *Machine) Drained(now int64, id uint64) {
+	ask, ok := m.paths[id]
+	if !ok {
+		return
+	}
+	if m.cfg.Self == A && m.asking(ask.key) {
+		return // pathResume comes back to it
+	}
+	delete(m.paths, id)
+	m.yieldPath(now, ask)
+	m.settle(now)
+}
+
+func (m *Machine) asking(k pathKey) bool {
+	for _, p := range m.paths {
+		if p.ours && p.key == k {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Machine) yieldPath(now int64, ask pathAsk) {
+	delete(m.pathTable, ask.key)
+	for id, p := range m.paths {
+		if p.ours && p.key == ask.key {
+			delete(m.paths, id) // what asked is killed below
+		}
+	}
+	if u := m.units[ask.key.lun]; u != nil {
+		for o := u.ops.head; o != nil; {
+			next := o.next
+			if !o.remote && !o.copy && o.S.Nexus.Initiator == ask.key.host && (o.stage == stHeld || o.stage == stLock) {
+				m.finish(now, o, scsi.Busy)
+			}
+			o = next
+		}
+	}
+	m.send(&Msg{Type: MsgPathSwitchAck, ID: ask.peer})
+}
+
+func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
+	ask, ok := m.paths[msg.ID]
+	if !ok || !ask.ours {
+		m.Stats.StaleMessages++
+		return
+	}
+	delete(m.paths, msg.ID)
+	m.pathTable[ask.key] = true
+	m.Stats.PathSwitches++
+	if u := m.units[ask.key.lun]; u != nil {
+		for o := u.ops.head; o != nil; {
+			next := o.next
+			if o.stage == stHeld && !o.remote && !o.copy {
+				m.dispatch(now, o)
+			}
+			o = next
+		}
+	}
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if !p.ours && p.key == ask.key {
+			m.act(Action{Kind: ActDrain, ID: id, Host: p.key.host, LUN: p.key.lun})
+		}
+	}
+}
+
+// pathResend asks again on a new link; what the peer had asked for it asks again itself.
+func (m *Machine) pathResend() {
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if p.ours {
+			m.send(&Msg{Type: MsgPathSwitch, ID: id, LUN: p.key.lun, Meta: []byte(p.key.host)})
+		} else {
+			delete(m.paths, id)
+		}
+	}
+}
+
+// pathForget starts over: with one member there is one path, with the next two everyone asks once.
+func (m *Machine) pathForget(now int64) {
+	clear(m.paths)
+	clear(m.pathTable)
+}
+
+// quiesce holds the commands of some units until they are released: for a transfer of ownership, a snapshot.
+type quiesce struct {
+	id       uint64
+	units    []*unit
+	deadline int64
+	quiet    bool
+}
+
+// Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
+// more, or why that can not be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
+// caller has proposed meanwhile may be in effect on the peer already (R10, R14).
+func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
+	q := &quiesce{id: id, deadline: now + limit}
+	for _, l := range luns {
+		u := m.units[l]
+		if u == nil || !m.owns(u) || !m.Serving(now) {
+			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
+			return
+		}
+		q.units = append(q.units, u)
+	}
+	for _, u := range q.units {
+		u.quiesced++
+	}
+	m.quiesces[id] = q
+	m.quietCheck(q)
+	m.settle(now)
+}
+
+func (m *Machine) quietCheck(q *quiesce) {
+	if q.quiet {
+		return
+	}
+	for _, u := range q.units {
+		if u.started > 0 {
+			return
+		}
+	}
+	q.quiet = true
+	m.act(Action{Kind: ActQuiet, ID: q.id, Result: scsi.OK})
+}
+
+// quiet is called when a unit may have become quiet.
+func (m *Machine) quiet(now int64, u *unit) {
+	if u.quiesced == 0 || u.started > 0 {
+		return
+	}
+	for _, id := range sorted(m.quiesces) {
+		q := m.quiesces[id]
+		for _, v := range q.units {
+			if v == u {
+				m.quietCheck(q)
+				break
+			}
+		}
+	}
+}
+
+// Release lets the commands of a quiesce go on, wherever the owner is now.
+func (m *Machine) Release(now int64, id uint64) {
+	q := m.quiesces[id]
+	if q == nil {
+		return
+	}
+	delete(m.quiesces, id)
+	for _, u := range q.units {
+		u.quiesced--
+	}
+	m.pump(now)
+	m.settle(now)
+}
+
+func (m *Machine) tickQuiesce(now int64) {
+	for _, id := range sorted(m.quiesces) {
+		q := m.quiesces[id]
+		if now > q.deadline && !q.quiet {
+			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Busy})
+			m.Release(now, id)
+		}
+	}
+}

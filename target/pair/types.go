@@ -1,0 +1,181 @@
+package pair
+
+import (
+	"time"
+
+	"github.com/gemel-storage/gemel/target/lun"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// Phase is where a node stands.
+type Phase uint8
+
+// Phases.
+const (
+	Starting Phase = iota // the record is not read yet, or there is none and the nodes have not met
+	Paired                // the record names both nodes and this incarnation
+	Alone                 // the record names this node only
+	Outside               // the record does not name this incarnation: waiting to be readmitted
+	Fenced                // never acts again in this life: the reason says what to do
+)
+
+func (p Phase) String() string {
+	return [...]string{"starting", "paired", "alone", "outside", "fenced"}[p]
+}
+
+// Config is what a machine is born with. Durations are bounds promised by the runtime's clock (R3).
+type Config struct {
+	Self          Node
+	Cluster, Pair string
+	Store         string      // id of this node's store
+	Incarnation   Incarnation // of this process
+	Previous      Incarnation // of the process that last used the store; zero for a new one
+	DurableEpoch  uint64      // last epoch made durable here
+	LogIndex      uint64      // of the durable metadata
+	Empty         bool        // no LUN was ever made in this store
+	Untrusted     string      // why the store must not be a source: a write or flush failed in an earlier life (R12)
+	Start         int64       // CLOCK_BOOTTIME in ns at process start
+
+	Lease     time.Duration // T, default 500 ms
+	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
+	Heartbeat time.Duration // interval, default Lease/10
+	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on
+	AgeMax    time.Duration // D, default 1 s
+	HoldMax   time.Duration // how long a command waits undecided, default 3 s
+	Preferred bool          // this node excludes first when neither hears the other
+
+	// Check judges an op at the moment its execution starts, under its lock (R9): reservations, host map, size.
+	// It must be a pure read of applied metadata.
+	Check func(*scsi.Op, LUNID) scsi.Result
+}
+
+func (c *Config) defaults() {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.Lease, 500*time.Millisecond)
+	def(&c.Margin, c.Lease/50+5*time.Millisecond)
+	def(&c.Heartbeat, c.Lease/10)
+	def(&c.MirrorMax, 5*time.Second)
+	def(&c.AgeMax, time.Second)
+	def(&c.HoldMax, 3*time.Second)
+}
+
+// stage is where an op is on its way.
+type stage uint8
+
+const (
+	stNew     stage = iota
+	stHeld          // not started: waits for a decision, an owner, a path switch
+	stLock          // not started: waits for its range
+	stCompare       // started: the owner compares (COMPARE AND WRITE)
+	stMirror        // started: sent to the peer, unanswered
+	stStore         // started: in the local store
+	stBoth          // a flush: peer and local store at work
+	stRepair        // a refused write: the range is read back, then re-copied to the peer (R5)
+	stAnswer        // done on both, the status waits for the lease (R1)
+	stForward       // started as far as this node knows: at the owner
+	stCopy          // a resync copy
+	stDone
+)
+
+// Op is the pair's side of a scsi.Op. The runtime takes it from a pool, sets S and LUN and calls Submit; it gets
+// it back with ActReply.
+type Op struct {
+	S   *scsi.Op
+	LUN LUNID
+
+	unit    *unit
+	lock    lun.LockRequest
+	stage   stage
+	id      uint64
+	since   int64  // start of the present stage, for Dm and HoldMax
+	front   uint64 // forwarded to us: front-end incarnation and sequence
+	frontN  uint64
+	remote  bool // came over the link
+	began   bool // counted in its unit's started
+	durable bool // this pass writes through
+	peerOK  bool // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
+	selfOK  bool // flush: our half done
+	aborted bool
+	result  scsi.Result
+	seq     uint64 // owner sequence under which it started
+
+	// Repair and copy.
+	Buf  []byte
+	Sum  []byte
+	Hole bool
+	copy bool
+
+	prev, next *Op // in its unit's list
+	list       *opList
+}
+
+// Reset makes an op ready for another life.
+func (o *Op) Reset() { *o = Op{Buf: o.Buf} }
+
+// ActionKind says what the runtime is asked to do.
+type ActionKind uint8
+
+// Actions. Those that read or write the store end in Machine.StoreDone, those of the arbiter in ArbiterDone, and
+// so on; the comment names the call. Actions are to be begun in order.
+const (
+	ActSend       ActionKind = iota + 1 // Msg to the peer
+	ActReply                            // Op is complete, its S.Result is set
+	ActStore                            // run Op on the local store, durable if Durable → StoreDone
+	ActFlush                            // sync Op.LUN → StoreDone
+	ActCompare                          // compare Op.S.Verify with the store → StoreDone (Miscompare or OK)
+	ActRepairRead                       // read Op's range into Op.Buf → StoreDone
+	ActCopyRead                         // read Op's range into Op.Buf, set Op.Hole or Op.Sum → StoreDone
+	ActApply                            // Msg (mirror, copy data) to the local store → Applied
+	ActPeerFlush                        // Msg: sync a LUN for the peer → Applied
+	ActCompareSum                       // Msg: does our range have this sum → SumDone
+	ActFlushAll                         // Msg: everything durable → Applied; Msg nil: for ourselves → SelfFlushed
+	ActSaveEpoch                        // Record durable in the store → EpochSaved
+	ActArbiterGet                       // → ArbiterDone
+	ActArbiterCAS                       // Record in place of Version → ArbiterDone
+	ActAppend                           // apply Entry at Index, durably → Appended
+	ActProposed                         // proposal ID ended: Result, Meta
+	ActInstall                          // Msg: replace all metadata → Installed
+	ActExport                           // send the whole metadata: call SendMeta
+	ActDrain                            // R11a: drain Host's sessions here, then Drained(ID)
+	ActRequest                          // Msg (request or reply) for the runtime
+	ActALUA                             // access states changed: Units (nil = all); raise 2A/06
+	ActEvent                            // Text for people: log and event
+	ActDropHosts                        // R11b: close host connections without executing what is buffered
+	ActTakeAll                          // propose the entry that makes this node owner of every unit
+	ActResyncList                       // list objects to copy → ResyncObjects
+	ActDropLink                         // break the link: a new handshake must start over
+	ActCopyFree                         // Op.Buf of a copy may be reused
+	ActQuiet                            // quiesce ID: OK, its units are quiet; else it failed
+)
+
+// Action is one thing to do.
+type Action struct {
+	Kind    ActionKind
+	Op      *Op
+	Msg     *Msg
+	Durable bool
+	Record  *Record
+	Version string
+	Index   uint64
+	ID      uint64
+	Result  scsi.Result
+	Meta    []byte
+	Host    string
+	LUN     LUNID
+	Text    string
+}
+
+// Outcome of an arbiter call.
+type Outcome uint8
+
+// Outcomes.
+const (
+	Got      Outcome = iota // get: the record; cas: it is written
+	Missing                 // get: there is none
+	Conflict                // cas: another version is there
+	Unknown                 // no answer: it may have happened, may happen yet
+)

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Failed is the error that made the store untrusted in this process, nil while there is none (R12).
+func (s *Store) Failed() error {
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// FailedC is closed when the store fails.
+func (s *Store) FailedC() <-chan struct{} { return s.failC }
+
+// fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as the disk still
+// takes it: pages whose writeback failed are dropped from the cache, so a restarted process would read old data
+// that nobody knows to be old.
+func (s *Store) fail(cause error) {
+	s.once.Do(func() {
+		err := fmt.Errorf("%w: %w", ErrFailed, cause)
+		s.failed.Store(&err)
+		close(s.failC)
+		s.log.Error("store failed", "dir", s.dir, "err", cause)
+		if err := writeFileDurably(filepath.Join(s.dir, untrustedFile), []byte(cause.Error()+"\n")); err != nil {
+			s.log.Error("the failed store could not be marked as untrusted", "dir", s.dir, "err", err)
+		}
+	})
+}
+
+// Untrusted tells why an earlier process distrusted this store, "" when none did. Such a store needs a full resync,
+// after which the caller calls Trust.
+func (s *Store) Untrusted() (string, error) {
+	raw, err := os.ReadFile(filepath.Join(s.dir, untrustedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("untrusted marker: %w", err)
+	}
+	if text := strings.TrimSpace(string(raw)); text != "" {
+		return text, nil
+	}
+	return "an earlier failure", nil
+}
+
+// Trust removes the mark of an earlier process's failure. A failure in this process stays.
+func (s *Store) Trust() error {
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	err := os.Remove(filepath.Join(s.dir, untrustedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("untrusted marker: %w", err)
+	}
+	return syncDir(s.dir)
+}
+
+// fault asks the hook, if there is one.
+func (s *Store) fault(op, path string, off, length int64) error {
+	if s.faults == nil {
+		return nil
+	}
+	return s.faults(op, path, off, length)
+}

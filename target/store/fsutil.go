@@ -1,0 +1,77 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// writeFileDurably replaces a file so that a crash leaves the old or the new content, never a part.
+func writeFileDurably(path string, content []byte) error {
+	tmp := path + tmpSuffix
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// removeLeftovers deletes files under a temporary name: objects whose creation a crash cut short.
+func removeLeftovers(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), tmpSuffix) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// probeReflink tries FICLONE in dir.
+func probeReflink(dir string) (bool, error) {
+	src, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
+	if err != nil {
+		return false, err
+	}
+	defer func() { src.Close(); os.Remove(src.Name()) }()
+	dst, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
+	if err != nil {
+		return false, err
+	}
+	defer func() { dst.Close(); os.Remove(dst.Name()) }()
+	if _, err := src.Write(make([]byte, 4096)); err != nil {
+		// A full disk must not keep the node from starting: it can still read, delete and be resynced.
+		if errors.Is(err, unix.ENOSPC) {
+			return false, nil
+		}
+		return false, err
+	}
+	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil, nil
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Info describes a LUN or snapshot on disk.
+type Info struct {
+	UUID      string
+	Size      int64 // bytes
+	Allocated int64 // bytes occupied; shared extents are counted in every sharer
+}
+
+type kind string
+
+const (
+	kindLUN      kind = "luns"
+	kindSnapshot kind = "snapshots"
+	imgSuffix         = ".img"
+)
+
+// path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no caller can name
+// a file outside its folder.
+func (s *Store) path(k kind, id string) (full, rel string, err error) {
+	u, err := uuid.Parse(id)
+	if err != nil || u.String() != id {
+		return "", "", fmt.Errorf("%q: %w", id, ErrBadUUID)
+	}
+	rel = filepath.Join("volumes", defaultVolume, string(k), id+imgSuffix)
+	return filepath.Join(s.dir, rel), rel, nil
+}
+
+// CreateLUN makes a LUN of size bytes, all of it a hole. One that exists with that size is left alone, with another
+// size it is ErrExists.
+func (s *Store) CreateLUN(id string, size int64) error { return s.create(kindLUN, id, size) }
+
+// CreateSnapshot makes an empty snapshot file: a node that lacks one is about to be given its content by a resync.
+func (s *Store) CreateSnapshot(id string, size int64) error { return s.create(kindSnapshot, id, size) }
+
+func (s *Store) create(k kind, id string, size int64) error {
+	full, rel, err := s.path(k, id)
+	if err != nil {
+		return err
+	}
+	if size <= 0 {
+		return fmt.Errorf("create %s: size %d: %w", id, size, ErrRange)
+	}
+	s.objects.Lock()
+	defer s.objects.Unlock()
+	if done, err := existing(full, size); done || err != nil {
+		return err
+	}
+	if err := s.fault(FaultCreate, rel, 0, size); err != nil {
+		return classify("create", rel, err)
+	}
+	tmp := full + tmpSuffix
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return classify("create", rel, err)
+	}
+	if err := f.Truncate(size); err != nil {
+		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
+	}
+	return s.publish(f, tmp, full, rel)
+}
+
+// anySize makes existing take an object of whatever size.
+const anySize = -1
+
+func (s *Store) exists(k kind, id string, size int64) (bool, error) {
+	full, _, err := s.path(k, id)
+	if err != nil {
+		return false, err
+	}
+	return existing(full, size)
+}
+
+// existing reports whether the object is there already.
+func existing(full string, size int64) (bool, error) {
+	st, err := os.Stat(full)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, classify("stat", filepath.Base(full), err)
+	case size != anySize && st.Size() != size:
+		return false, fmt.Errorf("%s has %d bytes, not %d: %w", filepath.Base(full), st.Size(), size, ErrExists)
+	}
+	return true, nil
+}
+
+// publish gives a complete temporary file its name. Content before name, name before success: after a crash there is
+// either no object, or all of it, or a leftover that Open removes.
+func (s *Store) publish(f *os.File, tmp, full, rel string) error {
+	err := f.Sync()
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, full)
+	}
+	if err != nil {
+		return errors.Join(classify("create", rel, err), os.Remove(tmp))
+	}
+	if err := syncDir(filepath.Dir(full)); err != nil {
+		err = classify("create", rel, err)
+		s.fail(err)
+		return err
+	}
+	return nil
+}
+
+// OpenLUN opens a LUN for I/O; ErrNotFound when there is none.
+func (s *Store) OpenLUN(id string) (*File, error) { return s.open(kindLUN, id) }
+
+// OpenSnapshot opens a snapshot, for resync of objects a member lacks.
+func (s *Store) OpenSnapshot(id string) (*File, error) { return s.open(kindSnapshot, id) }
+
+func (s *Store) open(k kind, id string) (*File, error) {
+	full, rel, err := s.path(k, id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.openFile(full, rel)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", rel, ErrNotFound)
+	}
+	if err != nil {
+		return nil, classify("open", rel, err)
+	}
+	return f, nil
+}
+
+// DeleteLUN removes a LUN and its data; one that is not there is a success. An open File keeps working on the
+// nameless file until it is closed.
+func (s *Store) DeleteLUN(id string) error { return s.remove(kindLUN, id) }
+
+// DeleteSnapshot removes a snapshot; one that is not there is a success. LUNs cloned from it are not affected.
+func (s *Store) DeleteSnapshot(id string) error { return s.remove(kindSnapshot, id) }
+
+func (s *Store) remove(k kind, id string) error {
+	full, rel, err := s.path(k, id)
+	if err != nil {
+		return err
+	}
+	s.objects.Lock()
+	defer s.objects.Unlock()
+	if err := s.fault(FaultDelete, rel, 0, 0); err != nil {
+		return classify("delete", rel, err)
+	}
+	err = os.Remove(full)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return classify("delete", rel, err)
+	}
+	// Also when it was gone already: the call that removed it may have been cut short before this.
+	if err := syncDir(filepath.Dir(full)); err != nil {
+		err = classify("delete", rel, err)
+		s.fail(err)
+		return err
+	}
+	return nil
+}
+
+// ResizeLUN grows a LUN durably; the new part reads as zero. The same size is a success, a smaller one ErrShrink.
+// Open Files see the new size.
+func (s *Store) ResizeLUN(id string, size int64) error {
+	s.objects.Lock()
+	defer s.objects.Unlock()
+	f, err := s.OpenLUN(id)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	now, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if size < now {
+		return fmt.Errorf("resize LUN %s from %d to %d bytes: %w", id, now, size, ErrShrink)
+	}
+	if size > now {
+		if err := f.beforeWrite(FaultTruncate, now, size); err != nil {
+			return err
+		}
+		if err := f.f.Truncate(size); err != nil {
+			return f.writeError("resize", err)
+		}
+	}
+	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
+}
+
+// ListLUNs lists LUNs in uuid order.
+func (s *Store) ListLUNs() ([]Info, error) { return s.list(kindLUN) }
+
+// ListSnapshots lists snapshots in uuid order.
+func (s *Store) ListSnapshots() ([]Info, error) { return s.list(kindSnapshot) }
+
+func (s *Store) list(k kind) ([]Info, error) {
+	entries, err := os.ReadDir(s.volumeDir(string(k)))
+	if err != nil {
+		return nil, classify("list", string(k), err)
+	}
+	var out []Info
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), imgSuffix)
+		if !ok {
+			continue
+		}
+		if _, err := uuid.Parse(id); err != nil {
+			continue
+		}
+		f, err := s.open(k, id)
+		if errors.Is(err, ErrNotFound) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		size, err1 := f.Size()
+		alloc, err2 := f.Allocated()
+		if err := errors.Join(err1, err2, f.Close()); err != nil {
+			return nil, err
+		}
+		out = append(out, Info{UUID: id, Size: size, Allocated: alloc})
+	}
+	return out, nil
+}
+
+// EmptyOfLUNs reports that there is neither a LUN nor a snapshot.
+func (s *Store) EmptyOfLUNs() (bool, error) {
+	for _, k := range []kind{kindLUN, kindSnapshot} {
+		l, err := s.list(k)
+		if err != nil || len(l) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
