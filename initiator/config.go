@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -46,12 +47,14 @@ func (c CHAP) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // SessionConfig describes one session.
 type SessionConfig struct {
-	InitiatorName string  // iSCSI name, required
-	ISID          [6]byte // initiator session id; zero gives a fixed one of the random format (RFC 7143 §11.12.5)
-	Target        string  // iSCSI name; empty makes a discovery session
-	Portal        string  // host:port
-	Auth          *CHAP   // how we authenticate to the target; nil: not
-	MutualAuth    *CHAP   // how the target must authenticate to us; needs Auth; nil: not
+	InitiatorName string // iSCSI name, required
+	// ISID is the initiator session id (RFC 7143 §11.12.5). Two sessions of one initiator name and ISID to one portal group
+	// reinstate each other, so the default is a random one; set it where persistent reservations must outlive the process.
+	ISID       [6]byte
+	Target     string // iSCSI name; empty makes a discovery session
+	Portal     string // host:port
+	Auth       *CHAP  // how we authenticate to the target; nil: not
+	MutualAuth *CHAP  // how the target must authenticate to us; needs Auth; nil: not
 	// CHAPAlgorithms are offered in this order: 5 MD5, 6 SHA-1, 7 SHA-256, 8 SHA3-256. Default 7, 5.
 	CHAPAlgorithms []int
 	HeaderDigest   bool // CRC32C on headers
@@ -120,7 +123,7 @@ func (c SessionConfig) withDefaults() (SessionConfig, error) {
 		bad("portal %q: %w", c.Portal, err)
 	}
 	if c.ISID == ([6]byte{}) {
-		c.ISID = [6]byte{0x80, 0x67, 0x65, 0x6d, 0, 0}
+		c.ISID = randomISID()
 	}
 	if c.QueueDepth == 0 {
 		c.QueueDepth = 128
@@ -154,6 +157,12 @@ func (c SessionConfig) withDefaults() (SessionConfig, error) {
 		c.Dial = (&net.Dialer{}).DialContext
 	}
 	return c, errors.Join(errs...)
+}
+
+// randomISID is of the random format: type 10b, 24 random bits, qualifier 0 (RFC 7143 §11.12.5).
+func randomISID() [6]byte {
+	n := rand.Uint32()
+	return [6]byte{0x80, byte(n >> 16), byte(n >> 8), byte(n), 0, 0}
 }
 
 func checkCHAP(auth, mutual *CHAP) (errs []error) {

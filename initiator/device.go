@@ -18,7 +18,7 @@ import (
 // Config describes a Device. Zero fields take the defaults.
 type Config struct {
 	InitiatorName string
-	// ISID is the base: path i uses it with its last two bytes (the qualifier, RFC 7143 §11.12.5) increased by i, so that
+	// ISID is the base, by default random: path i uses it with its last two bytes (the qualifier, RFC 7143 §11.12.5) increased by i, so that
 	// two portals of one target portal group do not reinstate each other's session.
 	ISID    [6]byte
 	Target  string
@@ -127,7 +127,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("initiator: negative deadline or poll interval")
 	}
 	if c.ISID == ([6]byte{}) {
-		c.ISID = [6]byte{0x80, 0x67, 0x65, 0x6d, 0, 0}
+		c.ISID = randomISID()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/target/iscsi"
+	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
@@ -331,4 +333,71 @@ func TestCloseCutsWhatWaits(t *testing.T) {
 		t.Errorf("request: %v", err)
 	}
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestDeviceCHAP authenticates both ways on every path (SHA-256), and fails at once, without the secrets, where that is wrong.
+func TestDeviceCHAP(t *testing.T) {
+	x := startTwoNodes(t)
+	x.mu.Lock()
+	x.creds = iscsi.Credentials{User: "host", Secret: "host-secret-123", MutualUser: "pair", MutualSecret: "pair-secret-123"}
+	x.mu.Unlock()
+	cfg := x.config()
+	cfg.Auth, cfg.MutualAuth = &CHAP{"host", "host-secret-123"}, &CHAP{"pair", "pair-secret-123"}
+	d := openDevice(t, cfg)
+	for _, p := range d.Paths() {
+		if !p.Connected {
+			t.Errorf("path %+v", p)
+		}
+	}
+	for name, set := range map[string]func(*Config){
+		"our secret":   func(c *Config) { c.Auth = &CHAP{"host", "wrong-secret-123"} },
+		"their secret": func(c *Config) { c.MutualAuth = &CHAP{"pair", "wrong-secret-123"} },
+	} {
+		c := x.config()
+		c.Auth, c.MutualAuth = cfg.Auth, cfg.MutualAuth
+		set(&c)
+		begun := time.Now()
+		_, err := Open(testContext(t), c)
+		if !errors.Is(err, ErrAuth) || strings.Contains(err.Error(), "-secret-") || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %v after %v", name, err, time.Since(begun))
+		}
+	}
+}
+
+// TestTwoDevicesOfOneHost: sessions of one initiator name do not reinstate each other.
+func TestTwoDevicesOfOneHost(t *testing.T) {
+	x := startTwoNodes(t)
+	a, b := openDevice(t, x.config()), openDevice(t, x.config())
+	for range 50 {
+		for _, d := range []*Device{a, b} {
+			if _, err := d.WriteAt(testContext(t), make([]byte, 4096), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, d := range []*Device{a, b} {
+		for _, p := range d.Paths() {
+			if !p.Connected || p.LastError != nil {
+				t.Errorf("path %+v", p)
+			}
+		}
+	}
+}
+
+// TestTaskManagement resets the unit through a session of its own.
+func TestTaskManagement(t *testing.T) {
+	x := startTwoNodes(t)
+	s, err := Login(testContext(t), SessionConfig{InitiatorName: "iqn.2026-01.test.gemel:host", Target: twoIQN, Portal: x.nodes[0].addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for function, want := range map[byte]byte{pdu.TMFLogicalUnitReset: pdu.TMFComplete, pdu.TMFAbortTaskSet: pdu.TMFComplete} {
+		if r, err := s.TaskManagement(testContext(t), function, 3); err != nil || r != want {
+			t.Errorf("function %d: response %d, %v", function, r, err)
+		}
+	}
+	if r, err := s.TaskManagement(testContext(t), pdu.TMFLogicalUnitReset, 9); err != nil || r != pdu.TMFNoLUN {
+		t.Errorf("no such unit: response %d, %v", r, err)
+	}
 }

@@ -30,6 +30,7 @@ type twoNodes struct {
 	medium *lun.Local
 	mu     sync.Mutex
 	groups [2]alua.State
+	creds  iscsi.Credentials // what every host must prove
 	nodes  [2]*oneNode
 }
 
@@ -129,7 +130,11 @@ func (n *oneNode) restart() {
 	})
 }
 
-func (n *oneNode) Admit(string) (iscsi.Credentials, bool) { return iscsi.Credentials{}, true }
+func (n *oneNode) Admit(string) (iscsi.Credentials, bool) {
+	n.two.mu.Lock()
+	defer n.two.mu.Unlock()
+	return n.two.creds, true
+}
 
 func (n *oneNode) Lookup(_ string, number uint16) *scsi.Unit {
 	if number == 3 {

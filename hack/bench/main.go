@@ -7,7 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime/pprof"
 	"strings"
@@ -22,6 +24,7 @@ type options struct {
 	rounds, events          int
 	seconds                 time.Duration
 	size                    int64
+	verbose                 bool
 }
 
 var workloads = []workload{
@@ -42,6 +45,7 @@ func main() {
 	flag.Int64Var(&o.size, "size", 1<<30, "bytes of the LUN")
 	flag.IntVar(&o.events, "events", 10, "transfers, and crashes, to measure")
 	flag.StringVar(&o.profile, "profile", "", "write the client's CPU profile to this file")
+	flag.BoolVar(&o.verbose, "v", false, "show the client's path events")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,7 +76,11 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	nodes, err := startPair(ctx, o.dir, o.size)
+	log := slog.New(slog.DiscardHandler)
+	if o.verbose {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	nodes, err := startPair(ctx, o.dir, o.size, log)
 	if err != nil {
 		return err
 	}
@@ -104,11 +112,25 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		list = append(list, r)
 	}
+	if strings.Contains("iscsi_perf_randread_4k_qd32", o.only) {
+		if _, err := exec.LookPath("iscsi-perf"); err != nil {
+			fmt.Println("skipped: iscsi_perf_randread_4k_qd32: iscsi-perf is not installed (Debian package libiscsi-bin)")
+		} else if r, err := secondOpinion(ctx, o, gemel, peer); err != nil {
+			return err
+		} else {
+			list = append(list, r)
+		}
+	}
 	more, err := pairResults(ctx, o, nodes, gemel)
 	list = append(list, more...)
 	if err != nil {
 		return err
 	}
+	base, err := baselines(ctx, o.seconds)
+	if err != nil {
+		return err
+	}
+	list = append(list, base...)
 	printTable(os.Stdout, list)
 	fmt.Println("peer:", peer.flags)
 	return writeJSON(o.out, list)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 // pair is two gemel-target processes on loopback with a file arbiter.
 type pair struct {
 	bin   string
+	log   *slog.Logger // the initiator's
 	nodes [2]*node
 }
 
@@ -31,9 +33,12 @@ type node struct {
 	api    targetv1.TargetServiceClient
 }
 
+// pairHostIQN is the host of mirrored LUNs: the bench LUN stands in the way of LUN 0 of hostIQN.
+const pairHostIQN = hostIQN + "-pair"
+
 // startPair builds gemel-target and starts both nodes. Node a also exports the unmirrored bench LUN of size bytes.
-func startPair(ctx context.Context, dir string, size int64) (*pair, error) {
-	p := &pair{bin: filepath.Join(dir, "gemel-target")}
+func startPair(ctx context.Context, dir string, size int64, log *slog.Logger) (*pair, error) {
+	p := &pair{log: log, bin: filepath.Join(dir, "gemel-target")}
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", p.bin, "./cmd/gemel-target").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("go build ./cmd/gemel-target: %w\n%s", err, out)
@@ -128,11 +133,11 @@ func (p *pair) mirrored(ctx context.Context, uuid, name string, size int64) (*se
 	if _, err := a.api.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: uuid, Name: name, SizeBytes: uint64(size), PreferredNode: "a"}); err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	m, err := a.api.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: uuid, HostIqn: hostIQN})
+	m, err := a.api.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: uuid, HostIqn: pairHostIQN})
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", name, err)
 	}
-	cfg := initiator.Config{InitiatorName: hostIQN, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid}
+	cfg := initiator.Config{InitiatorName: pairHostIQN, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid, Log: p.log}
 	for _, portal := range m.Portals {
 		cfg.Portals = append(cfg.Portals, portal.Address)
 	}
@@ -145,8 +150,20 @@ func (p *pair) mirrored(ctx context.Context, uuid, name string, size int64) (*se
 
 // transfer moves a LUN in a planned way.
 func (p *pair) transfer(ctx context.Context, uuid, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	_, err := p.nodes[0].api.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{uuid}, ToNode: to})
 	return err
+}
+
+// failBack brings a LUN home to node a once the pair is whole again and admits it.
+func (p *pair) failBack(ctx context.Context, uuid string) error {
+	return p.nodes[0].proc.await(ctx, "fail-back", func() error {
+		if err := p.inSync(ctx); err != nil {
+			return err
+		}
+		return p.transfer(ctx, uuid, "a")
+	})
 }
 
 // events of the pause measurements: the operations that must complete after each before the next.
@@ -171,6 +188,7 @@ func pauses(ctx context.Context, s *served, count int, event func(int) error, be
 			break
 		}
 		worst = append(worst, float64(r.worst())/float64(time.Millisecond))
+		fmt.Printf("event %d: longest operation %v\n", i+1, r.worst().Round(10*time.Microsecond))
 		if err = between(i); err != nil {
 			break
 		}
@@ -230,10 +248,7 @@ func measurePauses(ctx context.Context, p *pair, events int) ([]result, error) {
 		if err := a.start(p.bin); err != nil {
 			return err
 		}
-		if err := p.inSync(ctx); err != nil {
-			return err
-		}
-		return p.transfer(ctx, pauseUUID, "a")
+		return p.failBack(ctx, pauseUUID)
 	})
 	if err != nil {
 		return list, fmt.Errorf("crash: %w", err)

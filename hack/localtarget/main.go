@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	_ "net/http/pprof" // only with -pprof
 	"os"
 	"os/signal"
 	"strings"
@@ -28,9 +26,9 @@ import (
 const lunUUID = "3b2c6d2e-54f4-4c8e-9a51-6f0f5f2f1a10"
 
 type options struct {
-	dir, listen, target, chap, pprof string
-	size                             int64
-	fua, digests                     bool
+	dir, listen, target, chap string
+	size                      int64
+	fua, digests              bool
 }
 
 func main() {
@@ -42,7 +40,6 @@ func main() {
 	flag.StringVar(&o.chap, "chap", "", "user:secret[:mutual user:mutual secret] that every initiator has to know")
 	flag.BoolVar(&o.fua, "write-through", false, "start with the write cache off")
 	flag.BoolVar(&o.digests, "digests", false, "permit header and data digests")
-	flag.StringVar(&o.pprof, "pprof", "", "serve profiles on this address")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -105,15 +102,6 @@ func run(ctx context.Context, o options) (err error) {
 	medium.Bind(unit)
 	cl := &solo.Cluster{}
 	cl.AddUnit(unit)
-
-	if o.pprof != "" {
-		l, err := net.Listen("tcp", o.pprof)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		go http.Serve(l, nil) // ends with its listener
-	}
 
 	var listeners []net.Listener
 	var portals []iscsi.Portal

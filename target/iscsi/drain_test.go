@@ -57,6 +57,30 @@ func TestDrainHost(t *testing.T) {
 	c.closed()
 }
 
+// What follows a drain may close the very connection that was drained.
+func TestDropAfterDrain(t *testing.T) {
+	b := serve(t, nil, nil)
+	c := b.connect(t)
+	block := make(chan struct{})
+	b.dev.mu.Lock()
+	b.dev.block = block
+	b.dev.mu.Unlock()
+	c.send(c.command(opFail, pdu.Final, 0, 0, 0), nil)
+	eventually(t, "the reader in the Device", func() bool { return len(b.dev.commands()) == 1 })
+	dropped := make(chan struct{})
+	b.DrainHost(testHost, func() {
+		b.DropHost(testHost, "drained")
+		close(dropped)
+	})
+	close(block)
+	select {
+	case <-dropped:
+	case <-time.After(bound):
+		t.Fatal("deadlock")
+	}
+	c.closed()
+}
+
 // DropConnections: what is buffered is not executed.
 func TestDropConnections(t *testing.T) {
 	b := serve(t, nil, nil)

@@ -2,7 +2,9 @@ package iscsi
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -60,7 +62,11 @@ func FuzzServerBytes(f *testing.F) {
 				_ = c.nc.(interface{ CloseWrite() error }).CloseWrite()
 			}
 		}()
-		_, _ = io.Copy(io.Discard, c.nc) // until the server has had enough
+		// Until the server has had enough; a reset is as good as an end.
+		var ne net.Error
+		if _, err := io.Copy(io.Discard, c.nc); errors.As(err, &ne) && ne.Timeout() {
+			t.Fatal("the server does not end the connection")
+		}
 		_ = c.nc.Close()
 		<-sent
 		other.t = t
@@ -109,7 +115,10 @@ func FuzzLogin(f *testing.F) {
 				_ = c.nc.(interface{ CloseWrite() error }).CloseWrite()
 			}
 		}()
-		_, _ = io.Copy(io.Discard, c.nc)
+		var ne net.Error
+		if _, err := io.Copy(io.Discard, c.nc); errors.As(err, &ne) && ne.Timeout() {
+			t.Fatal("the server does not end the connection")
+		}
 		_ = c.nc.Close()
 		<-sent
 	})

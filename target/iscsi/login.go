@@ -68,7 +68,8 @@ func (c *conn) login() error {
 		c.srv.stats.LoginsFailed.Add(1)
 		var le *loginError
 		if errors.As(err, &le) && l.begun {
-			// The status is a courtesy: the connection ends anyway.
+			// The status is a courtesy: the connection ends anyway. The login's time may be over, so it gets its own.
+			_ = c.sock.nc.SetWriteDeadline(time.Now().Add(time.Second))
 			_ = l.send(nil, 0, le.status)
 		}
 		return err

@@ -154,7 +154,7 @@ func TestLoginSteps(t *testing.T) {
 
 // Logins that never end are cut, by time, by number of PDUs and by size of text.
 func TestLoginLimits(t *testing.T) {
-	b := serve(t, func(c *Config) { c.LoginTimeout = 100 * time.Millisecond; c.Limits.Logins = 2 }, nil)
+	b := serve(t, func(c *Config) { c.LoginTimeout = time.Second; c.Limits.Logins = 2 }, nil)
 	one, two := b.dial(t), b.dial(t)
 	eventually(t, "two half-open logins", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.halfOpen == 2 })
 	three := b.dial(t)

@@ -29,8 +29,9 @@ type socket struct {
 	werr            error
 
 	// onRead hears of n bytes that came, or with 0 that the reader is about to wait, while mu is held, as it is
-	// during the read itself. What it returns is called without mu.
+	// during the read itself. What it returns is called outside the read: closing a socket waits for those inside.
 	onRead func(n int) []drain
+	due    []drain
 	mu     sync.Mutex
 }
 
@@ -74,16 +75,22 @@ func (s *socket) read(first, second []byte) (int, error) {
 			s.rvN++
 		}
 	}
-	s.rn, s.rerr = 0, nil
-	err := s.raw.Read(s.readFn)
-	s.rv = [2]unix.Iovec{} // do not keep the buffers alive
-	if s.rerr != nil {
-		return 0, s.rerr
+	for {
+		s.rn, s.rerr = 0, nil
+		err := s.raw.Read(s.readFn)
+		for _, d := range s.due {
+			d.done()
+		}
+		s.due = nil
+		if s.rn == 0 && s.rerr == nil && err == nil {
+			continue // it came out only for what was due
+		}
+		s.rv = [2]unix.Iovec{} // do not keep the buffers alive
+		if s.rerr != nil {
+			return 0, s.rerr
+		}
+		return s.rn, err
 	}
-	if err != nil {
-		return 0, err
-	}
-	return s.rn, nil
 }
 
 func (s *socket) tryRead(fd uintptr) bool {
@@ -92,23 +99,19 @@ func (s *socket) tryRead(fd uintptr) bool {
 	for e == unix.EINTR {
 		n, _, e = unix.Syscall(unix.SYS_READV, fd, uintptr(unsafe.Pointer(&s.rv[0])), uintptr(s.rvN))
 	}
-	var due []drain
 	switch {
 	case e == unix.EAGAIN:
-		due = s.onRead(0)
+		s.due = s.onRead(0)
 	case e != 0:
 		s.rerr = e
 	case n == 0:
 		s.rerr = errEOF
 	default:
 		s.rn = int(n)
-		due = s.onRead(s.rn)
+		s.due = s.onRead(s.rn)
 	}
 	s.mu.Unlock()
-	for _, d := range due {
-		d.done()
-	}
-	return e != unix.EAGAIN
+	return e != unix.EAGAIN || len(s.due) > 0
 }
 
 // errFull says that the socket takes no more and wait was false.

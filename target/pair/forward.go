@@ -144,10 +144,10 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 	if o.S.Kind == scsi.OpMapped {
 		o.S.Extent, o.S.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
 	}
-	if o.S.Kind == scsi.OpRead && msg.Result == scsi.OK && len(msg.Data) > 0 && len(o.S.Data) >= len(msg.Data) && &o.S.Data[0] != &msg.Data[0] {
-		copy(o.S.Data, msg.Data)
-	}
 	o.result = msg.Result
+	if o.S.Kind == scsi.OpRead && msg.Result == scsi.OK && copy(o.S.Data, msg.Data) != len(o.S.Data) {
+		o.result = scsi.Failed // never GOOD with bytes that did not come
+	}
 	m.answer(now, o)
 }
 

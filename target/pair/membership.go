@@ -196,7 +196,7 @@ func (m *Machine) fence(now int64, why string) {
 
 // outside looks for the way back: renewal of a lone member, the choice of a source, or patience.
 func (m *Machine) outside(now int64) {
-	if m.phase != Outside || m.arb.busy || m.leaving != "" {
+	if m.phase != Outside || m.arb.busy || m.saving || m.leaving != "" {
 		return
 	}
 	me := m.rec.Member(m.cfg.Self)
@@ -280,7 +280,7 @@ func (m *Machine) tickMembership(now int64) {
 	if m.Serving(now) || m.phase == Outside || m.phase == Fenced {
 		m.decided = now
 	}
-	if m.arb.busy || m.phase == Fenced {
+	if m.arb.busy || m.saving || m.phase == Fenced {
 		return
 	}
 	if m.arb.retryAt != 0 {

@@ -213,3 +213,9 @@ func (m *Machine) tickQuiesce(now int64) {
 		}
 	}
 }
+
+// Quiesced reports whether a unit's commands are held and none is at work.
+func (m *Machine) Quiesced(id LUNID) bool {
+	u := m.units[id]
+	return u != nil && u.quiesced > 0 && u.started == 0
+}

@@ -91,7 +91,7 @@ func (m *Machine) tickResync(now int64) {
 	if m.phase == Alone && m.linked && m.peerKnown && m.peer.Phase == Outside && m.peer.Epoch == m.rec.Epoch && !m.peer.Leaving {
 		m.resyncBegin(now)
 	}
-	if m.resync.stage == rsAdmit && !m.arb.busy && m.arb.want == nil && m.phase == Alone {
+	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
 	}
 	m.copyNext(now)
@@ -299,7 +299,7 @@ func (m *Machine) copyEnded(now int64, o *Op) {
 
 // admit asks the arbiter for {a,b}. The source stays the chair.
 func (m *Machine) admit(now int64) {
-	if m.arb.busy || m.resync.stopped {
+	if m.arb.busy || m.saving || m.resync.stopped {
 		return
 	}
 	m.resync.admitAt = now
@@ -334,7 +334,7 @@ func (m *Machine) resyncStop(now int64, why string) {
 	if r.stage == rsIdle {
 		return
 	}
-	if r.stage == rsAdmit && (m.arb.busy || m.arb.want != nil) {
+	if r.stage == rsAdmit && (m.arb.busy || m.saving || m.arb.want != nil) {
 		r.stopped = true
 		return
 	}

@@ -80,6 +80,12 @@ func (s *Server) read(t *Task) bool {
 	}
 	n := int(blocks) << st.shift
 	t.Transfer = n
+	// Only what the host takes is read: memory is accounted for by what it expects, not by what its CDB says.
+	expected := 0
+	if t.Read {
+		expected = min(n, t.Expected)
+	}
+	n = (expected + st.BlockSize - 1) >> st.shift << st.shift
 	if n == 0 {
 		return s.nothing(t)
 	}

@@ -61,7 +61,7 @@ func TestBlockCommandsThatAreRefused(t *testing.T) {
 		{"WRITE SAME with ANCHOR", cdb16(0x93, 0x18, 0, 1), one, 0x052400},
 		{"NDOB in ten bytes", cdb10(0x41, 1, 0, 1), one, 0x052400},
 		{"COMPARE AND WRITE of half", cdb(0x89, 16, 13, 1), one, 0x052400},
-		{"COMPARE AND WRITE beyond the end", cdb(0x89, 16, 8, 0x80, 13, 1), make([]byte, 1024), 0x052100},
+		{"COMPARE AND WRITE beyond the end", cdb(0x89, 16, 7, 1, 13, 1), make([]byte, 1024), 0x052100},
 		{"GET LBA STATUS beyond the end", cdb16(0x9e, 0x12, testBlocks, 24), nil, 0x052100},
 		{"SYNCHRONIZE CACHE beyond the end", cdb16(0x91, 0, testBlocks+1, 0), nil, 0x052100},
 		{"PRE-FETCH beyond the end", cdb16(0x90, 0, testBlocks, 1), nil, 0x052100},
@@ -114,6 +114,28 @@ func TestVerify(t *testing.T) {
 	h.good(cdb16(0x8a, 0, 8, 3), same, 0)
 	h.good(cdb16(0x8f, 6, 8, 3), data[:512], 0)
 	h.fails(0x0e1d00, cdb16(0x8f, 6, 8, 3), data[512:1024], 0)
+
+	big := pattern(1<<20+512, 1) // in several pieces
+	h.good(cdb16(0x8a, 0, 0, 2049), big, 0)
+	h.good(cdb16(0x8f, 2, 0, 2049), big, 0)
+	h.good(cdb16(0x8f, 0, 0, 2049), nil, 0)
+	big[1<<20+100] ^= 1
+	k = h.do(cdb16(0x8f, 2, 0, 2049), big, 0)
+	if k.sense() != 0x0e1d00 || binary.BigEndian.Uint32(k.Sense[3:]) != 1<<20+100 {
+		t.Errorf("sense % x, want a miscompare at %d", k.Sense, 1<<20+100)
+	}
+}
+
+func TestAReadHoldsNoMoreThanTheHostExpects(t *testing.T) {
+	h := newRig(t, nil).login("iqn.a", 1)
+	h.good(cdb16(0x8a, 0, 0, 2), pattern(1024, 1), 0)
+	k := h.do(cdb16(0x88, 0, 0, 2048), nil, 700)
+	if k.Status != 0 || k.Transfer != 1<<20 || !bytes.Equal(k.DataIn, pattern(1024, 1)) {
+		t.Errorf("status %02x, transfer %d, %d bytes", k.Status, k.Transfer, len(k.DataIn))
+	}
+	if k := h.do(cdb16(0x88, 0, 0, 2048), nil, 0); k.Status != 0 || k.Transfer != 1<<20 || len(k.DataIn) != 0 {
+		t.Errorf("status %02x, transfer %d, %d bytes", k.Status, k.Transfer, len(k.DataIn))
+	}
 }
 
 func TestCompareAndWrite(t *testing.T) {
@@ -247,7 +269,7 @@ func TestAFullyProvisionedUnitOffersNoUnmap(t *testing.T) {
 func TestTheFastPathDoesNotAllocate(t *testing.T) {
 	h := newRig(t, nil).login("iqn.a", 1)
 	buf := make([]byte, 4096)
-	k := &scsi.Task{Nexus: h.nexus, Arrived: bootTime(), Expected: 4096, Alloc: func(int) []byte { return buf }}
+	k := &scsi.Task{Nexus: h.nexus, Arrived: bootTime(), Expected: 4096, Read: true, Alloc: func(int) []byte { return buf }}
 	k.Done = func(*scsi.Task) { t.Error("completed asynchronously") }
 	run := func(op byte) {
 		copy(k.CDB[:], cdb16(op, 0, 64, 8))

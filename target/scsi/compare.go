@@ -5,6 +5,9 @@ import "bytes"
 // maxORTries bounds how often ORWRITE starts over because somebody else wrote between its read and its write.
 const maxORTries = 16
 
+// verifyChunk is how much VERIFY reads at a time, in bytes: a host that sends no data must not make us hold much.
+const verifyChunk = 256 << 10
+
 // verify is VERIFY (10, 12, 16) (SBC-3 §5.30): the medium is read, and compared with what the host sent if BYTCHK
 // asks for it: 01b block by block, 11b one block against all.
 func (s *Server) verify(t *Task) bool {
@@ -38,22 +41,42 @@ func (s *Server) verify(t *Task) bool {
 	if n == 0 {
 		return s.nothing(t)
 	}
-	t.op = Op{Kind: OpRead, Off: int64(lba) << st.shift, Len: int64(n), Data: t.Alloc(n)}
-	t.serverRef.want = want
+	r := &t.serverRef
+	r.want, r.at, r.total = want, 0, n
+	r.buf = t.Alloc(min(n, verifyChunk))
+	t.op = Op{Kind: OpRead, Off: int64(lba) << st.shift, Len: int64(len(r.buf)), Data: r.buf}
 	return s.execute(t, compared)
 }
 
-func compared(s *Server, t *Task) bool {
-	have, want := t.op.Data, t.serverRef.want
-	for at := 0; len(want) > 0 && at < len(have); at += len(want) {
-		if part := have[at:min(at+len(want), len(have))]; !bytes.Equal(part, want) {
-			t.op.Result, t.op.MiscompareAt = Miscompare, int64(at+firstDifference(part, want))
-			t.serverRef.tries = 0
-			t.finishOp()
-			return true
-		}
+// compared looks at one piece of the medium and goes on to the next.
+func compared(_ *Server, t *Task) bool {
+	r := &t.serverRef
+	if d := difference(t.op.Data, r.want, r.at); d >= 0 {
+		t.op.Result, t.op.MiscompareAt = Miscompare, int64(r.at+d)
+		t.finishOp()
+		return true
 	}
-	return true
+	next := t.op.Off + t.op.Len
+	if r.at += len(t.op.Data); r.at == r.total {
+		return true
+	}
+	n := min(r.total-r.at, len(r.buf))
+	t.op = Op{Kind: OpRead, Off: next, Len: int64(n), Data: r.buf[:n]}
+	return false
+}
+
+// difference compares a piece, at bytes into the whole, with what is wanted, repeated as often as it takes. It
+// returns where they differ, or -1; nothing wanted is no difference.
+func difference(have, want []byte, at int) int {
+	for i := 0; i < len(have) && len(want) > 0; {
+		w := want[(at+i)%len(want):]
+		w = w[:min(len(w), len(have)-i)]
+		if part := have[i : i+len(w)]; !bytes.Equal(part, w) {
+			return i + firstDifference(part, w)
+		}
+		i += len(w)
+	}
+	return -1
 }
 
 func firstDifference(a, b []byte) int {

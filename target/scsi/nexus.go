@@ -109,6 +109,24 @@ func (s *Server) AbortNexus(id NexusID, u *Unit, done func()) {
 	s.abort(s.each(func(o *NexusID) bool { return *o == id }), onUnit(u), loudly, done)
 }
 
+// Drain waits, killing nothing: done is called when the commands of a host (iSCSI name) that are in flight on u now
+// have ended.
+func (s *Server) Drain(host string, u *Unit, done func()) {
+	w := &waiter{done: done}
+	w.left.Store(1)
+	for _, n := range s.each(func(id *NexusID) bool { return id.Initiator == host }) {
+		n.mu.Lock()
+		for t := n.first; t != nil; t = t.serverRef.next {
+			if t.unit == u {
+				w.left.Add(1)
+				t.serverRef.waiters = append(t.serverRef.waiters, w)
+			}
+		}
+		n.mu.Unlock()
+	}
+	w.drop()
+}
+
 func onUnit(u *Unit) func(*Task) bool {
 	return func(t *Task) bool { return u == nil || t.unit == u }
 }

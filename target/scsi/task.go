@@ -1,3 +1,13 @@
+// Package scsi is the device server: what turns SCSI commands (SAM-5, SPC-4, SBC-3) into operations on a medium and
+// the results into status, sense and data. It knows nothing of the transport above and of mirroring below.
+//
+// The way of a command: Server.Submit finds the unit (Cluster.Lookup) and the command (the table in commands.go), sees
+// to unit attentions, and runs the command's function. That either answers at once, or fills in Task.op and hands it
+// to the unit's Medium (execute), or proposes a change of replicated state (propose). What is on its way is tracked per
+// nexus (track.go), so that task management, nexus loss and fencing can end it and know when it has ended.
+//
+// Reservations and mode parameters are values (PRState, ModeState) that pure functions (ApplyPROut, ApplyModeSelect)
+// change, so that every node of a pair arrives at the same. Unit attentions live at the nexus.
 package scsi
 
 // NexusID names an I_T nexus: an initiator port (iSCSI name and ISID, RFC 7143 §4.4.1) joined to a target port.
@@ -38,7 +48,8 @@ type Task struct {
 	Write    bool   // W bit: the initiator sent data
 	// Alloc returns a buffer of n bytes that lives until the transport has sent it. The content is undefined.
 	Alloc func(n int) []byte
-	// Done is called once, from any goroutine and with no lock of the device server held, when Submit returned false.
+	// Done is called once when Submit returned false: from any goroutine (the submitting one included), maybe before
+	// Submit has returned, and with no lock of the device server held.
 	Done func(*Task)
 
 	// Set by the device server.

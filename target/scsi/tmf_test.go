@@ -138,6 +138,26 @@ func TestUnmapFencing(t *testing.T) {
 	}
 }
 
+func TestDrainWaitsAndKillsNothing(t *testing.T) {
+	r := newRig(t, nil)
+	a, b := r.login("iqn.a", 1), r.login("iqn.b", 1)
+	r.gate.set(true, scsi.AccessReady)
+	mine, other := a.startWrite(1, 0), b.startWrite(1, 1)
+	done := make(chan struct{})
+	a.srv.Drain("iqn.a", r.unit, func() { close(done) })
+	select {
+	case <-done:
+		t.Fatal("drained with a command in flight")
+	default:
+	}
+	r.gate.set(false, scsi.AccessReady)
+	<-done
+	if mine.running() || mine.Status != scsi.StatusGood {
+		t.Errorf("status %02x", mine.Status)
+	}
+	other.wait(t)
+}
+
 // Aborts that race with submission and completion: every command ends exactly once, and every waiter is told.
 func TestAbortsRaceWithEverything(t *testing.T) {
 	r := newRig(t, nil)

@@ -22,7 +22,9 @@ type taskState struct {
 	after   func(*Server, *Task) bool // what to do with the result of a command of several steps; true = complete
 	srv     *Server
 	want    []byte // VERIFY: what the medium must hold; ORWRITE: the operand
-	buf     []byte // ORWRITE: what the medium holds, then what it shall hold
+	buf     []byte // VERIFY: a piece of the medium; ORWRITE: what the medium holds, then what it shall hold
+	at      int    // VERIFY: bytes looked at
+	total   int    // VERIFY: bytes to look at
 	durable bool   // ORWRITE: FUA
 	tries   uint8  // ORWRITE: what is left
 }

@@ -1,0 +1,49 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestPublishContextRoundTrip(t *testing.T) {
+	a := Attachment{VolumeID: "v", Generation: 1<<63 + 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260", "[fe80::1]:3260"},
+		LUN: 16383, WWID: "6001405", ReadOnly: true}
+	got, err := FromPublishContext("v", a.PublishContext())
+	if err != nil || !got.Same(a) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, k := range []string{KeyHost, KeyTarget, KeyPortals, KeyLUN, KeyWWID, KeyGeneration} {
+		m := a.PublishContext()
+		delete(m, k)
+		if _, err := FromPublishContext("v", m); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), k) {
+			t.Errorf("without %s: %v", k, err)
+		}
+	}
+	for k, v := range map[string]string{KeyLUN: "16384", KeyGeneration: "-1"} {
+		m := a.PublishContext()
+		m[k] = v
+		if _, err := FromPublishContext("v", m); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s=%s: %v", k, v, err)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	auth, mutual, err := ParseSecrets(map[string]string{SecretUser: "u", SecretSecret: "very secret", SecretMutualUser: "m", SecretMutualSecret: "other secret"})
+	if err != nil || auth.Secret != "very secret" || mutual.User != "m" {
+		t.Fatal(auth, mutual, err)
+	}
+	if s := fmt.Sprintf("%v %+v %#v", auth, *auth, auth); strings.Contains(s, "very secret") {
+		t.Fatalf("the secret shows: %s", s)
+	}
+	for _, m := range []map[string]string{{SecretUser: "u"}, {SecretMutualUser: "m", SecretMutualSecret: "s"}} {
+		if _, _, err := ParseSecrets(m); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+	if a, m, err := ParseSecrets(nil); a != nil || m != nil || err != nil {
+		t.Fatal(a, m, err)
+	}
+}
