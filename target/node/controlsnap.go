@@ -133,7 +133,7 @@ func (n *Node) phase(v pair.View) targetv1.Phase {
 		return targetv1.Phase_PHASE_STOPPING
 	case v.Phase == pair.Starting:
 		return targetv1.Phase_PHASE_STARTING
-	case v.Phase == pair.Paired && v.Agreed && !v.Excluding:
+	case v.Phase == pair.Paired && v.Serving:
 		return targetv1.Phase_PHASE_IN_SYNC
 	case v.Phase == pair.Paired:
 		return targetv1.Phase_PHASE_UNLINKED

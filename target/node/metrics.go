@@ -65,7 +65,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		return 0
 	}
 	n.mu.Lock()
-	v, st := n.m.View(), n.m.Stats
+	v, st := n.m.View(boottime()), n.m.Stats
 	n.mu.Unlock()
 	now := boottime()
 	for p := pair.Starting; p <= pair.Fenced; p++ {
@@ -121,7 +121,7 @@ func (n *Node) ready() error {
 	if n.stopping.Load() {
 		return errors.New("stopping")
 	}
-	if v.Phase == pair.Alone || v.Phase == pair.Paired && v.Agreed && !v.Excluding {
+	if v.Serving {
 		return nil
 	}
 	return fmt.Errorf("%s: %s", v.Phase, v.Reason)

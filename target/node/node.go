@@ -310,7 +310,7 @@ func (n *Node) watchStore() {
 func (n *Node) View() pair.View {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.m.View()
+	return n.m.View(boottime())
 }
 
 // waitView waits until the standing satisfies ok.

@@ -229,7 +229,7 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	}
 	now := boottime()
 	n.mu.Lock()
-	v := n.m.View()
+	v := n.m.View(boottime())
 	access := n.m.Access(now)
 	owner, known := n.m.Owner(id)
 	n.mu.Unlock()

@@ -12,8 +12,10 @@ import (
 // write from the recorded result (R11d).
 
 func (m *Machine) forward(now int64, o *Op) {
-	o.stage, o.since = stForward, now
+	o.stage, o.since, o.Started = stForward, now, true
 	o.peerOK = false
+	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
+	o.id = m.nextID
 	m.ops[o.id] = o
 	m.Stats.Forwarded++
 	o.S.Result = scsi.OK
@@ -62,7 +64,7 @@ func (m *Machine) lowestForward() uint64 {
 
 // onForward executes a command for the peer's front end.
 func (m *Machine) onForward(now int64, msg *Msg) {
-	if msg.Front != m.fwdFrom || m.gone(nil) {
+	if msg.Front != m.fwdFrom || m.phase != Paired || m.leaving != "" {
 		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
 		return
 	}
@@ -94,7 +96,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	if s.Kind == scsi.OpRead {
 		s.Data = make([]byte, s.Len)
 	}
-	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID}
+	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq}
 	s.Medium = o
 	m.fwdIn[msg.ID] = o
 	m.begin(now, o)
@@ -117,7 +119,7 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 			msg.Aux = 1
 		}
 	}
-	if s.Kind.Writes() {
+	if never := o.result == scsi.Unavailable || o.result == scsi.Busy || o.result == scsi.Aborted; s.Kind.Writes() && !never {
 		m.fwdDone[o.frontN] = o.result
 	}
 	m.send(msg)
@@ -134,10 +136,9 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 	}
 	delete(m.ops, o.id)
 	if msg.Result == scsi.Unavailable && m.phase == Paired && !o.aborted {
-		// The owner is leaving or its ownership is in doubt: the command has not been acknowledged and is held
-		// until that is decided. Reads and plain retries of writes are idempotent under their new lock.
+		// It never started there: the ownership has moved, or the owner is leaving.
 		o.stage = stNew
-		m.hold(now, o)
+		m.dispatch(now, o)
 		return
 	}
 	o.S.MiscompareAt = msg.Off

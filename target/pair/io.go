@@ -61,8 +61,10 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		if o.lock.Off >= o.lock.End || u.locks.Acquire(&o.lock) {
 			m.run(now, o)
 		}
-	case o.remote || o.copy:
-		m.hold(now, o) // the ownership that makes us owner is on its way; never forwarded twice
+	case o.copy || o.remote && o.seq > u.seq:
+		m.hold(now, o) // the entry that makes us owner is on its way
+	case o.remote:
+		m.finish(now, o, scsi.Unavailable) // the sender is behind: it is the owner; never forwarded twice
 	default:
 		m.forward(now, o)
 	}
@@ -125,7 +127,7 @@ func (m *Machine) run(now int64, o *Op) {
 		}
 	}
 	u.started++
-	o.began = true
+	o.began, o.Started = true, true
 	o.seq, o.since, o.result = u.seq, now, scsi.OK
 	switch {
 	case o.copy:

@@ -87,16 +87,9 @@ func (m *Machine) Receive(now int64, n uint64, msg *Msg) {
 	m.settle(now)
 }
 
-// current applies R4: messages of another epoch are refused. A joiner takes its source's epoch.
-func (m *Machine) current(msg *Msg) bool {
-	if !m.peerKnown {
-		return false
-	}
-	if m.phase == Outside || m.phase == Alone {
-		return msg.Epoch == m.peer.Epoch || msg.Epoch == m.rec.Epoch
-	}
-	return msg.Epoch == m.rec.Epoch
-}
+// current applies R4: only messages sent under the record that this node is at count. A command that was forwarded
+// under an older one has been given up by its host.
+func (m *Machine) current(msg *Msg) bool { return m.peerKnown && !m.saving && msg.Epoch == m.rec.Epoch }
 
 func (m *Machine) onData(now int64, msg *Msg) {
 	switch msg.Type {
@@ -186,7 +179,7 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 	case Paired:
 		m.onPairedSync(now, &in, uint64(msg.Aux), joins)
 	case Alone:
-		if in.Phase == Outside && in.Epoch == m.rec.Epoch && !in.Leaving {
+		if m.joinerReady() {
 			m.resyncBegin(now)
 		}
 	}
@@ -243,6 +236,7 @@ func (m *Machine) agree(now int64) {
 	m.sync(now) // before what is sent again: the peer ignores it until it agrees too
 	m.resend(now)
 	m.tickLink(now)
+	m.pump(now) // the lease may never have lapsed
 }
 
 func (m *Machine) resend(now int64) {

@@ -297,13 +297,15 @@ type View struct {
 	Resync     ResyncView
 	Peer       SyncInfo
 	Leaving    bool
+	Serving    bool // a status may be sent at this moment
 }
 
 // View reads the standing.
-func (m *Machine) View() View {
+func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Peer: m.peer, Leaving: m.leaving != ""}
+		Exposed: m.exposed > 0, Resync: m.resync.view, Peer: m.peer, Leaving: m.leaving != "",
+		Serving: m.Serving(now)}
 }
 
 // Owner tells who owns a unit now.

@@ -170,9 +170,10 @@ func (m *Machine) enter(now int64) {
 		m.becomeAlone(now)
 	default:
 		if was != Outside {
-			m.setPhase(now, Outside, "not a member: waiting to be readmitted")
+			m.setPhase(now, Outside, "")
 			m.becomeOutside(now)
 		}
+		m.reason = "not a member: waiting to be readmitted"
 		m.outside(now)
 	}
 	m.excl = exclusion{}

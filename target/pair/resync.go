@@ -1,6 +1,8 @@
 package pair
 
 import (
+	"time"
+
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
@@ -41,7 +43,8 @@ type resyncState struct {
 	install *Msg // joiner: waits for our own store work to end (R4)
 	retryAt int64
 	admitAt int64
-	stopped bool // the link went down while the arbiter was asked
+	movedAt int64 // the joiner last answered
+	stopped bool  // the link went down while the arbiter was asked
 
 	objects  []CopyObject
 	copied   map[LUNID]bool
@@ -63,6 +66,15 @@ type ResyncView struct {
 	Finished   int64
 }
 
+// stuckAfter is how long a resync may go without an answer of the joiner; a flush of everything is the longest step.
+const stuckAfter = 60 * time.Second
+
+// joinerReady reports whether the peer stands where a resync can begin: outside, having acted on our record.
+func (m *Machine) joinerReady() bool {
+	p := &m.peer
+	return m.linked && m.peerKnown && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving
+}
+
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
 	if r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" {
@@ -70,10 +82,14 @@ func (m *Machine) resyncBegin(now int64) {
 	}
 	for _, u := range m.units {
 		if u.owner != m.cfg.Self {
-			return // the entry that takes every unit over is still on its way
+			// The entry that takes every unit over is on its way, or a transfer of before came after it. Nobody
+			// but this node may own a unit when the peer comes back.
+			r.retryAt = now + int64(m.cfg.Lease)
+			m.act(Action{Kind: ActTakeAll})
+			return
 		}
 	}
-	*r = resyncState{stage: rsInstall, copied: map[LUNID]bool{}, view: ResyncView{Active: true, Full: true,
+	*r = resyncState{stage: rsInstall, movedAt: now, copied: map[LUNID]bool{}, view: ResyncView{Active: true, Full: true,
 		FullReason: "no intent bitmap is kept: every range is compared by checksum, those that differ are sent", Started: now}}
 	m.event("resync to node %s begins", m.cfg.Self.Peer())
 	m.act(Action{Kind: ActExport})
@@ -88,8 +104,12 @@ func (m *Machine) SendMeta(now int64, index uint64, meta []byte) {
 }
 
 func (m *Machine) tickResync(now int64) {
-	if m.phase == Alone && m.linked && m.peerKnown && m.peer.Phase == Outside && m.peer.Epoch == m.rec.Epoch && !m.peer.Leaving {
+	r := &m.resync
+	if m.phase == Alone && m.joinerReady() {
 		m.resyncBegin(now)
+	}
+	if moving := r.stage != rsIdle && r.stage != rsAdmit; moving && now-r.movedAt > int64(stuckAfter) {
+		m.resyncStop(now, "the joiner has not answered for too long")
 	}
 	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
@@ -101,6 +121,7 @@ func (m *Machine) tickResync(now int64) {
 func (m *Machine) onResync(now int64, msg *Msg) {
 	r := &m.resync
 	source := m.phase == Alone && r.stage != rsIdle
+	r.movedAt = now
 	joiner := m.phase == Outside
 	switch msg.Type {
 	case MsgMetaInstall:

@@ -86,6 +86,8 @@ const (
 type Op struct {
 	S   *scsi.Op
 	LUN LUNID
+	// Started tells, when the op is back, whether it may have taken effect: it was executed or forwarded.
+	Started bool
 
 	unit    *unit
 	lock    lun.LockRequest

@@ -18,6 +18,7 @@ type client struct {
 	busy  bool
 	op    logical
 	tries int
+	ops   int // logical operations so far
 	cur   *attempt
 	old   [2]int // attempts given up but still at a node: a new login waits for them
 	cool  [2]int64
@@ -36,7 +37,10 @@ type logical struct {
 }
 
 // try is one attempt as the history sees it.
-type try struct{ start, end int64 }
+type try struct {
+	start int64
+	none  bool // it can not have taken effect
+}
 
 // attempt is one command at one node.
 type attempt struct {
@@ -44,10 +48,10 @@ type attempt struct {
 	node int
 	op   *pair.Op
 	data []byte
+	n    int  // its number among the tries
 	lost bool // the host has given it up
+	life int  // counts logical operations
 }
-
-var nextValue uint64
 
 func (c *client) describe() string {
 	return fmt.Sprintf("%+v on path %d, tries %d, at a node: %v", c.op, c.path, c.tries, c.cur != nil)
@@ -70,6 +74,7 @@ func (c *client) next() {
 		c.op.flush = true
 	}
 	c.tries = 0
+	c.ops++
 	if w.chance(0.05) { // a host that ignores ALUA now and then
 		c.path = 1 - c.path
 	}
@@ -85,9 +90,9 @@ func (c *client) try() {
 		c.retry(true)
 		return
 	}
-	a := &attempt{c: c, node: c.path, data: make([]byte, 8)}
+	a := &attempt{c: c, node: c.path, data: make([]byte, 8), life: c.ops}
 	c.cur = a
-	c.op.tries = append(c.op.tries, try{start: w.now, end: -1})
+	c.op.tries = append(c.op.tries, try{start: w.now, none: true})
 	life := h.life
 	w.after(w.between(20*us, 300*us), func() {
 		// The bytes are readable at the node now; a node that is stopped reads them later.
@@ -115,6 +120,8 @@ func (a *attempt) submit(h *host, arrived int64) {
 		s.Kind = scsi.OpWrite
 		binary.BigEndian.PutUint64(a.data, c.op.value)
 	}
+	a.n = len(c.op.tries) - 1
+	c.op.tries[a.n].none = false
 	a.op = &pair.Op{S: s, LUN: c.w.luns[c.op.lun]}
 	s.Medium = a.op
 	h.attempts[a.op] = a
@@ -124,16 +131,17 @@ func (a *attempt) submit(h *host, arrived int64) {
 // answered is the end of a command at its node.
 func (a *attempt) answered(res scsi.Result) {
 	c := a.c
+	if !a.op.Started && a.life == c.ops {
+		c.op.tries[a.n].none = true
+	}
 	if a.lost {
 		c.old[a.node]--
 		return
 	}
-	life := c.w.nodes[a.node].life
 	c.w.after(c.w.between(20*us, 300*us), func() {
 		if a.lost || c.cur != a {
 			return // the connection broke before the status came
 		}
-		_ = life
 		c.cur = nil
 		if res != scsi.OK {
 			c.w.res.Faults["answered "+resultName(res)]++

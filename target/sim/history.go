@@ -35,6 +35,9 @@ func (h *history) add(client int, l logical, v uint64, end int64) {
 		return
 	}
 	for i, t := range l.tries {
+		if t.none {
+			continue
+		}
 		last := i == len(l.tries)-1
 		h.blocks[k] = append(h.blocks[k], porcupine.Operation{ClientId: client, Input: input{write: true, optional: !last, value: v},
 			Output: v, Call: t.start, Return: end})

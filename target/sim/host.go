@@ -28,7 +28,7 @@ type host struct {
 	moves    map[uint64]func(scsi.Result)
 	quiets   map[uint64]func(scsi.Result)
 	nextID   uint64
-	total    pair.Stats
+	moving   int // transfers whose outcome is open
 }
 
 func newHost(w *world, id pair.Node) *host {
@@ -61,7 +61,7 @@ func (h *host) boot() {
 	}
 	h.life++
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
-	h.late, h.frozen, h.linkUp = nil, 0, false
+	h.late, h.frozen, h.linkUp, h.moving = nil, 0, false, 0
 	inc := pair.Incarnation{Boot: fmt.Sprintf("boot-%v-%d", h.id, h.boots), Nonce: h.w.rnd.Uint64() | 1}
 	h.m = pair.New(pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		Previous: h.disk.previous, DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.empty,
@@ -383,7 +383,9 @@ func (h *host) transfer(lun int) {
 			if res != scsi.OK {
 				return
 			}
+			h.moving++
 			h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
+				h.moving--
 				h.w.trace("transfer of LUN %d to %v: %d", lun+1, h.id.Peer(), res)
 				h.m.Release(h.clock(), q)
 			})

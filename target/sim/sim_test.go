@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
@@ -9,7 +10,7 @@ import (
 
 // fixed are the seeds that gate: a spread, and every seed that ever failed.
 func fixed() (seeds []uint64) {
-	for s := uint64(1); s <= 150; s++ {
+	for s := uint64(1); s <= 60; s++ {
 		seeds = append(seeds, s)
 	}
 	return append(seeds, failedOnce...)
@@ -32,8 +33,19 @@ func TestFixedSeeds(t *testing.T) {
 		}
 		return
 	}
+	seeds := fixed()
+	if v := os.Getenv("SIM_FRESH"); v != "" { // that many seeds nobody has seen
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatalf("SIM_FRESH=%q is not a number", v)
+		}
+		seeds = seeds[:0]
+		for range n {
+			seeds = append(seeds, rand.Uint64())
+		}
+	}
 	total := Result{Faults: map[string]int{}}
-	for _, seed := range fixed() {
+	for _, seed := range seeds {
 		r := Run(Config{Seed: seed})
 		if r.Err != nil {
 			t.Errorf("%v\nreplay: SIM_SEED=%d go test ./target/sim -run TestFixedSeeds -v", r.Err, seed)

@@ -172,7 +172,7 @@ func (w *world) check() {
 	for _, l := range w.luns {
 		oa, _ := a.m.Owner(l)
 		ob, _ := b.m.Owner(l)
-		va, vb := a.m.View(), b.m.View()
+		va, vb := a.m.View(a.clock()), b.m.View(b.clock())
 		if oa == pair.A && ob == pair.B && (va.Phase == pair.Alone || vb.Phase == pair.Alone || !a.m.Quiesced(l) && !b.m.Quiesced(l)) {
 			w.fail("two owners of LUN %d: a is %v at epoch %d, b is %v at epoch %d", l[0], va.Phase, va.Record.Epoch, vb.Phase, vb.Record.Epoch)
 		}
@@ -197,9 +197,14 @@ func (w *world) heal() {
 // mustBeWell is the liveness claim: 20 s after the last fault both nodes are in sync and every host is done.
 func (w *world) mustBeWell() {
 	for _, h := range w.nodes {
-		v := h.m.View()
+		v := h.m.View(h.clock())
 		if v.Phase != pair.Paired || !v.Agreed {
 			w.fail("node %v is %v (%s) 20 s after the last fault; record %+v", h.id, v.Phase, v.Reason, w.arb.rec)
+		}
+	}
+	for _, h := range w.nodes {
+		if h.moving > 0 {
+			w.fail("%d transfers of node %v have no outcome 20 s after the last fault", h.moving, h.id)
 		}
 	}
 	for _, c := range w.clients {

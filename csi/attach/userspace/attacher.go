@@ -1,0 +1,403 @@
+package userspace
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
+)
+
+// Config of an Attacher.
+type Config struct {
+	// Dir holds one folder per attachment. It must outlive this process and be the same for every one after it.
+	Dir string
+	// Command starts a holder; "--dir FOLDER" is appended. Usually this program with a subcommand.
+	Command   []string
+	Deadline  time.Duration // of I/O while no path serves; default 30 s
+	OpenLimit time.Duration // for the first path to come up at Attach; default 30 s
+	Log       *slog.Logger
+}
+
+// Attacher implements attach.Attacher.
+type Attacher struct {
+	cfg Config
+	log *slog.Logger
+
+	mu    sync.Mutex
+	locks map[string]*volumeLock
+}
+
+type volumeLock struct {
+	sync.Mutex
+	users int
+}
+
+var _ attach.Attacher = (*Attacher)(nil)
+
+// New checks the configuration and makes the folder.
+func New(c Config) (*Attacher, error) {
+	if c.Dir == "" || !filepath.IsAbs(c.Dir) || len(c.Command) == 0 {
+		return nil, errors.New("userspace attach: Dir (absolute) and Command are needed")
+	}
+	if c.Deadline < 0 || c.OpenLimit < 0 {
+		return nil, errors.New("userspace attach: negative deadline")
+	}
+	if c.Deadline == 0 {
+		c.Deadline = 30 * time.Second
+	}
+	if c.OpenLimit == 0 {
+		c.OpenLimit = 30 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("userspace attach: %w", err)
+	}
+	// What mountinfo and sysfs show are resolved paths.
+	dir, err := filepath.EvalSymlinks(c.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("userspace attach: %w", err)
+	}
+	c.Dir = dir
+	return &Attacher{cfg: c, log: c.Log, locks: map[string]*volumeLock{}}, nil
+}
+
+// lock serializes the calls for one volume.
+func (a *Attacher) lock(volumeID string) (unlock func()) {
+	a.mu.Lock()
+	l := a.locks[volumeID]
+	if l == nil {
+		l = &volumeLock{}
+		a.locks[volumeID] = l
+	}
+	l.users++
+	a.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		a.mu.Lock()
+		if l.users--; l.users == 0 {
+			delete(a.locks, volumeID)
+		}
+		a.mu.Unlock()
+	}
+}
+
+// Attach implements attach.Attacher.
+func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, error) {
+	dir, err := a.folder(want.VolumeID)
+	if err != nil {
+		return "", err
+	}
+	defer a.lock(want.VolumeID)()
+	r, err := loadRecord(dir)
+	if err != nil {
+		return "", err
+	}
+	if r != nil {
+		o, err := a.observe(dir, r)
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case r.Attachment.Same(want) && o.healthy():
+			if _, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpStatus}); err == nil {
+				return o.loops[0].path, nil
+			}
+		case o.sameBoot && want.Generation < r.Attachment.Generation:
+			return "", fmt.Errorf("%w: publish %d of volume %s was superseded by %d", attach.ErrInvalid,
+				want.Generation, want.VolumeID, r.Attachment.Generation)
+		}
+		a.log.Warn("tearing down what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation,
+			"holder", o.alive, "mounted", o.mounted, "loops", len(o.loops))
+		if err := a.teardown(ctx, dir, r, o, true); err != nil {
+			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
+		}
+	}
+	return a.build(ctx, dir, want)
+}
+
+// build makes an attachment from nothing; on an error it leaves nothing.
+func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment) (device string, err error) {
+	boot, err := bootID()
+	if err != nil {
+		return "", err
+	}
+	r := &record{Version: recordVersion, BootID: boot, Attachment: want, Inode: randomInode(),
+		File: fmt.Sprintf("%s.%d", want.VolumeID, want.Generation)}
+	if err := os.MkdirAll(filepath.Join(dir, mountName), 0o700); err != nil {
+		return "", err
+	}
+	if err := r.save(dir); err != nil { // from here on Detach finds everything
+		return "", err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		// The caller's context may have ended, and what is half made must go all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		o, oerr := a.observe(dir, r)
+		if oerr == nil {
+			oerr = a.teardown(ctx, dir, r, o, true)
+		}
+		err = errors.Join(err, oerr)
+	}()
+	ready, err := a.startHolder(ctx, dir, r)
+	if err != nil {
+		return "", a.withLog(dir, err)
+	}
+	if _, err := bindLoop(ctx, a.file(dir, r), uint32(ready.BlockSize), want.ReadOnly); err != nil {
+		return "", err
+	}
+	o, err := a.observe(dir, r)
+	if err != nil {
+		return "", err
+	}
+	if !o.healthy() {
+		return "", fmt.Errorf("%w: right after its making: holder %v, mount %v, %d loop devices", attach.ErrFailed, o.alive, o.mounted, len(o.loops))
+	}
+	if !o.loops[0].direct {
+		a.log.Warn("the loop device has no direct I/O: data is cached twice", "volume", want.VolumeID, "device", o.loops[0].path)
+	}
+	a.log.Info("attached", "volume", want.VolumeID, "generation", want.Generation, "device", o.loops[0].path, "size", ready.Size)
+	return o.loops[0].path, nil
+}
+
+// withLog keeps the end of the holder's log, which goes with the folder.
+func (a *Attacher) withLog(dir string, err error) error {
+	if raw, lerr := os.ReadFile(filepath.Join(dir, "holder.log")); lerr == nil && len(raw) > 0 {
+		a.log.Error("attach holder failed", "err", err, "log", string(raw[max(0, len(raw)-4096):]))
+	}
+	return err
+}
+
+// randomInode avoids the small numbers that other filesystems use.
+func randomInode() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])>>1 | 1<<62
+}
+
+func (a *Attacher) file(dir string, r *record) string { return filepath.Join(dir, mountName, r.File) }
+
+// Detach implements attach.Attacher.
+func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
+	dir, err := a.folder(volumeID)
+	if err != nil {
+		return err
+	}
+	defer a.lock(volumeID)()
+	r, err := loadRecord(dir)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		// Without a record nothing was started: a folder may be left from before it was written.
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return forget(dir)
+	}
+	o, err := a.observe(dir, r)
+	if err != nil {
+		return err
+	}
+	return a.teardown(ctx, dir, r, o, false)
+}
+
+// Resize implements attach.Attacher.
+func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
+	dir, err := a.folder(volumeID)
+	if err != nil {
+		return 0, err
+	}
+	defer a.lock(volumeID)()
+	st, o, r, err := a.status(dir, volumeID)
+	if err != nil {
+		return 0, err
+	}
+	ans, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpResize})
+	if err != nil {
+		return st.Size, fmt.Errorf("resize of %s: %w", volumeID, err)
+	}
+	var size int64
+	err = bounded(ctx, "resize of "+o.loops[0].path, func() (err error) {
+		size, err = resizeLoop(o.loops[0], a.file(dir, r))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if size != ans.Size {
+		return size, fmt.Errorf("%w: %s has %d bytes, the LUN %d", attach.ErrFailed, o.loops[0].path, size, ans.Size)
+	}
+	return size, nil
+}
+
+// Status implements attach.Attacher.
+func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, error) {
+	dir, err := a.folder(volumeID)
+	if err != nil {
+		return attach.Status{}, err
+	}
+	st, _, _, err := a.status(dir, volumeID)
+	if err != nil {
+		return st, err
+	}
+	ans, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpStatus})
+	if err != nil {
+		return st, fmt.Errorf("%w: %w", attach.ErrFailed, err)
+	}
+	st.Paths = ans.Paths
+	return st, nil
+}
+
+func (a *Attacher) status(dir, volumeID string) (st attach.Status, o observed, r *record, err error) {
+	if r, err = loadRecord(dir); err != nil {
+		return st, o, r, err
+	}
+	if r == nil {
+		return st, o, r, fmt.Errorf("%w: %s", attach.ErrNotAttached, volumeID)
+	}
+	st.Attachment = r.Attachment
+	if o, err = a.observe(dir, r); err != nil {
+		return st, o, r, err
+	}
+	if len(o.loops) == 1 {
+		st.Device, st.Rdev = o.loops[0].path, o.loops[0].rdev
+		if st.Size, err = loopSize(o.loops[0].number); err != nil {
+			return st, o, r, err
+		}
+	}
+	switch {
+	case !o.sameBoot:
+		err = fmt.Errorf("%w: %s is from before the last boot", attach.ErrFailed, volumeID)
+	case !o.alive:
+		err = fmt.Errorf("%w: the process that serves %s is gone", attach.ErrFailed, volumeID)
+	case !o.mounted || len(o.loops) != 1:
+		err = fmt.Errorf("%w: %s has no device", attach.ErrFailed, volumeID)
+	}
+	return st, o, r, err
+}
+
+// Attached implements attach.Attacher.
+func (a *Attacher) Attached() ([]string, error) {
+	entries, err := os.ReadDir(a.cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("userspace attach: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if _, err := os.Lstat(filepath.Join(a.cfg.Dir, e.Name(), recordName)); err == nil {
+			out = append(out, e.Name())
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// teardown carries a plan out and looks whether it worked.
+func (a *Attacher) teardown(ctx context.Context, dir string, r *record, o observed, force bool) error {
+	steps, err := plan(o, force)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := a.perform(ctx, dir, r, s, force); err != nil {
+			return fmt.Errorf("%s: %w", s.do, err)
+		}
+	}
+	a.log.Info("detached", "volume", r.Attachment.VolumeID, "generation", r.Attachment.Generation, "forced", force)
+	return nil
+}
+
+func (a *Attacher) perform(ctx context.Context, dir string, r *record, s step, force bool) error {
+	mnt := filepath.Join(dir, mountName)
+	switch s.do {
+	case doKill:
+		return killHolder(ctx, dir)
+	case doUmountDev:
+		return unmountAll(s.loop)
+	case doFlush:
+		limited, cancel := context.WithTimeout(ctx, a.cfg.Deadline+5*time.Second)
+		defer cancel()
+		if err := flushLoop(limited, s.loop); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			// The volume is being taken away and its device answers no more: hanging here would keep the node's teardown
+			// for ever. Killing the holder turns what hangs into errors.
+			a.log.Error("flush failed, buffered data is lost", "volume", r.Attachment.VolumeID, "device", s.loop.path, "err", err)
+			if errors.Is(err, context.DeadlineExceeded) {
+				return killHolder(ctx, dir)
+			}
+		}
+		return nil
+	case doClear:
+		err := clearLoop(ctx, s.loop, r.Inode)
+		if err == nil || force {
+			return nil // in a forced teardown the last user's close releases it; nothing serves it any more
+		}
+		return fmt.Errorf("%w: %s is still open: %w", attach.ErrBusy, s.loop.path, err)
+	case doUmount:
+		return unmountFuse(ctx, mnt, force)
+	case doStop:
+		return stopHolder(ctx, dir, 5*time.Second)
+	case doForget:
+		return forget(dir)
+	}
+	return fmt.Errorf("unknown step %q", s.do)
+}
+
+// unmountFuse waits for the loop device's last reference, which the kernel drops a moment after its release.
+func unmountFuse(ctx context.Context, mnt string, force bool) error {
+	var err error
+	perr := poll(ctx, 3*time.Second, func() bool {
+		err = unix.Unmount(mnt, 0)
+		return err == nil || !errors.Is(err, unix.EBUSY)
+	})
+	if perr != nil && force {
+		err = unix.Unmount(mnt, unix.MNT_DETACH)
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // is not mounted
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", attach.ErrBusy, mnt, err)
+	}
+	return nil
+}
+
+// unmountAll takes every mount of a dead device away, the last made first.
+func unmountAll(l loop) error {
+	mounts, err := mountsOf(l.rdev)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range slices.Backward(mounts) {
+		if err := unix.Unmount(m, 0); err != nil {
+			err = unix.Unmount(m, unix.MNT_DETACH)
+			if err != nil && !errors.Is(err, unix.EINVAL) {
+				errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,155 @@
+// Package holder is the process that serves one attachment: it logs in to the LUN, shows it as the only file of a FUSE
+// filesystem and answers on a control socket. It ends when the filesystem is unmounted.
+package holder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/initiator"
+)
+
+// Names in the attachment's folder.
+const (
+	MountName = "mnt"
+	readyFD   = 3 // where Ready goes
+)
+
+// Config comes over standard input as one JSON document, so that credentials show nowhere.
+type Config struct {
+	Attachment       attach.Attachment
+	Auth, MutualAuth *attach.CHAP
+	File             string        // name of the file in the mount
+	Inode            uint64        // its inode number
+	Deadline         time.Duration // for I/O while no path serves
+	OpenLimit        time.Duration // for the first path to come up
+}
+
+// Ready is the holder's one answer to its parent, as JSON.
+type Ready struct {
+	Error     string `json:"error,omitempty"`
+	Size      int64  `json:"size"`
+	BlockSize int    `json:"blockSize"`
+}
+
+// Limits of a holder.
+const (
+	maxWrite   = 1 << 20  // bytes per FUSE request: the kernel's maximum
+	background = 256      // direct I/O requests in flight
+	maxMemory  = 96 << 20 // bytes of request buffers: with all at the size of maxWrite about 90 requests
+	maxConfig  = 1 << 20  // bytes of the configuration
+	closeLimit = 10 * time.Second
+)
+
+// Run serves the attachment in dir until its mount is gone. It is the whole life of the process.
+func Run(dir string, in io.Reader, log *slog.Logger) error {
+	tell := os.NewFile(readyFD, "ready")
+	err := run(dir, in, tell, log)
+	if err != nil {
+		_ = json.NewEncoder(tell).Encode(Ready{Error: err.Error()})
+	}
+	return err
+}
+
+func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error {
+	if err := writeIdentity(dir); err != nil {
+		return err
+	}
+	var c Config
+	if err := json.NewDecoder(io.LimitReader(in, maxConfig)).Decode(&c); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	log = log.With("volume", c.Attachment.VolumeID, "generation", c.Attachment.Generation)
+	stayInMemory(log)
+
+	// Until the mount is there a signal ends the holder. From then on it must not: at a shutdown of the machine the
+	// filesystem above is unmounted after everybody was sent SIGTERM.
+	start, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	start, cancel := context.WithTimeout(start, c.OpenLimit)
+	defer cancel()
+	dev, err := initiator.Open(start, initiatorConfig(c, log))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		defer cancel()
+		if err := errors.Join(dev.Flush(ctx), dev.Close(ctx)); err != nil && !c.Attachment.ReadOnly {
+			log.Warn("log out", "err", err)
+		}
+	}()
+	f := &files{dev: dev, name: c.File, inode: c.Inode, readOnly: c.Attachment.ReadOnly, log: log, RawFileSystem: fuse.NewDefaultRawFileSystem()}
+	f.size.Store(dev.Size())
+	srv, err := fuse.NewServer(f, filepath.Join(dir, MountName), &fuse.MountOptions{
+		FsName: "gemel:" + c.Attachment.VolumeID, Name: "gemel", DirectMountStrict: true,
+		MaxWrite: maxWrite, MaxBackground: background, MaxInflightRequestBytes: maxMemory,
+		// Without CAP_ASYNC_DIO the kernel would wait for each direct request of the loop device before the next.
+		ExtraCapabilities: fuse.CAP_ASYNC_DIO, DisableXAttrs: true, DisableReadDirPlus: true, DisableSplice: true,
+		Logger: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	})
+	if err != nil {
+		return fmt.Errorf("fuse mount: %w", err)
+	}
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	f.server = srv
+	ctl, err := listenControl(dir, &control{files: f, attachment: c.Attachment})
+	if err != nil {
+		return errors.Join(err, srv.Unmount())
+	}
+	defer ctl.close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		srv.Serve()
+	}()
+	if err := srv.WaitMount(); err != nil {
+		_ = srv.Unmount()
+		<-served
+		return fmt.Errorf("fuse mount: %w", err)
+	}
+	// A parent that has died meanwhile does not matter: whoever comes next finds the record.
+	err = json.NewEncoder(tell).Encode(Ready{Size: dev.Size(), BlockSize: dev.BlockSize()})
+	_ = tell.Close()
+	log.Info("serving", "size", dev.Size(), "blockSize", dev.BlockSize(), "parent", err == nil)
+	<-served
+	log.Info("unmounted")
+	return nil
+}
+
+func initiatorConfig(c Config, log *slog.Logger) initiator.Config {
+	a := c.Attachment
+	i := initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: a.LUN, WWID: a.WWID,
+		Deadline: c.Deadline, Log: log}
+	if c.Auth != nil {
+		i.Auth = &initiator.CHAP{User: c.Auth.User, Secret: c.Auth.Secret}
+	}
+	if c.MutualAuth != nil {
+		i.MutualAuth = &initiator.CHAP{User: c.MutualAuth.User, Secret: c.MutualAuth.Secret}
+	}
+	return i
+}
+
+// stayInMemory keeps writeback from waiting for itself: pages of this process are not swapped or dropped, and the
+// OOM killer looks elsewhere. All of it is best effort.
+func stayInMemory(log *slog.Logger) {
+	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+		log.Warn("memory is not locked", "err", err)
+	}
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
+		log.Warn("OOM score is not lowered", "err", err)
+	}
+}

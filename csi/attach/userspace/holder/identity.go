@@ -1,0 +1,92 @@
+package holder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+const identityName = "holder.json"
+
+// Identity names a process for good: process ids are used again, together with the start time they are not.
+type Identity struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"` // clock ticks after boot, proc(5)
+}
+
+// ErrGone: the process that a folder names runs no more.
+var ErrGone = errors.New("holder has ended")
+
+func writeIdentity(dir string) error {
+	pid := os.Getpid()
+	start, err := startTime(pid)
+	if err != nil {
+		return err
+	}
+	return durable.WriteJSON(filepath.Join(dir, identityName), Identity{PID: pid, StartTime: start})
+}
+
+// ReadIdentity returns which process serves or served the folder.
+func ReadIdentity(dir string) (id Identity, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, identityName))
+	if err != nil {
+		return id, err
+	}
+	return id, json.Unmarshal(raw, &id)
+}
+
+// Signal sends a signal to the folder's holder and to no other process. ErrGone when it has ended.
+func Signal(dir string, sig unix.Signal) error {
+	id, err := ReadIdentity(dir)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return ErrGone
+	}
+	if err != nil {
+		return fmt.Errorf("pidfd of holder %d: %w", id.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// The descriptor pins the process, so what is read now stays true.
+	if start, err := startTime(id.PID); err != nil || start != id.StartTime {
+		return ErrGone
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			return ErrGone
+		}
+		return fmt.Errorf("signal holder %d: %w", id.PID, err)
+	}
+	return nil
+}
+
+// startTime is field 22 of /proc/PID/stat; field 2, the name, may hold blanks and parentheses.
+func startTime(pid int) (uint64, error) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseStartTime(string(raw))
+}
+
+func parseStartTime(stat string) (uint64, error) {
+	i := strings.LastIndexByte(stat, ')')
+	if i < 0 {
+		return 0, fmt.Errorf("/proc stat %q has no name", stat)
+	}
+	f := strings.Fields(stat[i+1:])
+	if len(f) < 20 {
+		return 0, fmt.Errorf("/proc stat has %d fields after the name, want 20 or more", len(f))
+	}
+	return strconv.ParseUint(f[19], 10, 64)
+}

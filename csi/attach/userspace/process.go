@@ -1,0 +1,160 @@
+package userspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
+)
+
+// lockedByOther tells whether a holder lives: it inherits the lock with its file description and keeps it until its end.
+func lockedByOther(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_CLOEXEC, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	// Shared, so that two who ask do not take each other for a holder.
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// startHolder starts the process and waits until it serves. ready tells what it found; on an error nothing runs.
+func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (ready holder.Ready, err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return ready, err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := poll(ctx, time.Second, func() bool { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }); err != nil {
+		return ready, fmt.Errorf("%w: a holder of %s lives still", attach.ErrBusy, r.Attachment.VolumeID)
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return ready, err
+	}
+	defer func() { _ = log.Close() }()
+	answer, tell, err := os.Pipe()
+	if err != nil {
+		return ready, err
+	}
+	defer func() { _ = answer.Close() }()
+
+	cmd := exec.Command(a.cfg.Command[0], append(a.cfg.Command[1:], "--dir", dir)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.ExtraFiles = []*os.File{tell, lock} // 3 and 4
+	// A session of its own: no signal meant for the plugin's process group reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// The credentials go through a pipe: neither arguments nor environment nor a file show them.
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = startAsFlusher(cmd)
+	}
+	_ = tell.Close()
+	if err != nil {
+		return ready, fmt.Errorf("attach holder: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			return
+		}
+		_ = cmd.Process.Release() // reaped by stopHolder
+	}()
+	c := holder.Config{Attachment: r.Attachment, Auth: r.Attachment.Auth, MutualAuth: r.Attachment.MutualAuth,
+		File: r.File, Inode: r.Inode, Deadline: a.cfg.Deadline, OpenLimit: a.cfg.OpenLimit}
+	if err = errors.Join(json.NewEncoder(in).Encode(c), in.Close()); err != nil {
+		return ready, fmt.Errorf("attach holder: configuration: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = answer.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = json.NewDecoder(io.LimitReader(answer, 64<<10)).Decode(&ready)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ready, fmt.Errorf("attach holder: not ready: %w", context.Cause(ctx))
+	case err != nil:
+		return ready, fmt.Errorf("%w: the holder ended before it was ready, see %s: %w", attach.ErrFailed, log.Name(), err)
+	case ready.Error != "":
+		err = fmt.Errorf("%w: %s", attach.ErrFailed, ready.Error)
+		return ready, err
+	}
+	return ready, nil
+}
+
+// startAsFlusher starts a process whose memory allocations never wait for block I/O (PR_SET_IO_FLUSHER, Linux 5.6):
+// the writeback of its own device may be waiting for it. The setting belongs to a thread and is inherited over fork, exec and clone, so it is made
+// on this thread around the fork. Without the right to (CAP_SYS_RESOURCE) the holder goes without.
+func startAsFlusher(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0) == nil {
+		defer func() { _ = unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0) }()
+	}
+	return cmd.Start()
+}
+
+// stopHolder waits for the holder's end: of itself first, then by SIGTERM, which it obeys while it has no mount, then by SIGKILL.
+func stopHolder(ctx context.Context, dir string, patience time.Duration) error {
+	gone := func() bool {
+		alive, err := lockedByOther(dir)
+		return err == nil && !alive
+	}
+	defer reap(dir)
+	if poll(ctx, patience, gone) == nil {
+		return nil
+	}
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		// The holder writes its name down before it does anything else, so what is missing will come.
+		err := poll(ctx, 5*time.Second, func() bool { return holder.Signal(dir, sig) == nil || gone() })
+		if err != nil {
+			return fmt.Errorf("holder in %s has not named itself: %w", dir, err)
+		}
+		if poll(ctx, 3*time.Second, gone) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: the holder in %s does not end", attach.ErrBusy, dir)
+}
+
+// killHolder ends it at once; what it has not written yet is lost.
+func killHolder(ctx context.Context, dir string) error {
+	defer reap(dir)
+	return poll(ctx, 10*time.Second, func() bool {
+		alive, err := lockedByOther(dir)
+		if err == nil && !alive {
+			return true
+		}
+		_ = holder.Signal(dir, unix.SIGKILL)
+		return false
+	})
+}
+
+// reap takes the exit status of a holder that is our child, so that no zombie stays.
+func reap(dir string) {
+	if id, err := holder.ReadIdentity(dir); err == nil {
+		_ = poll(context.Background(), time.Second, func() bool {
+			pid, err := unix.Wait4(id.PID, nil, unix.WNOHANG, nil)
+			return pid != 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+	}
+}

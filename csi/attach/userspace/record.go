@@ -1,0 +1,97 @@
+package userspace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+// Names below an attachment's folder.
+const (
+	recordName = "record.json"
+	lockName   = "lock"
+	mountName  = "mnt"
+)
+
+// recordVersion rises when an older program could misread a record.
+const recordVersion = 1
+
+// record is what an attachment is known by after a crash. It holds no secret.
+type record struct {
+	Version    int               `json:"version"`
+	BootID     string            `json:"bootID"` // of another boot, nothing but the record can be left
+	Attachment attach.Attachment `json:"attachment"`
+	Inode      uint64            `json:"inode"` // of the file in the FUSE mount
+	File       string            `json:"file"`  // its name
+}
+
+// validID admits what may be a folder's name.
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func (a *Attacher) folder(volumeID string) (string, error) {
+	if !validID.MatchString(volumeID) {
+		return "", fmt.Errorf("%w: volume id %q", attach.ErrInvalid, volumeID)
+	}
+	return filepath.Join(a.cfg.Dir, volumeID), nil
+}
+
+// loadRecord returns nil without an error when there is none.
+func loadRecord(dir string) (*record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, recordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attachment record: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("attachment record %s: %w", dir, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("attachment record %s has version %d, this program knows %d", dir, r.Version, recordVersion)
+	}
+	return r, nil
+}
+
+func (r *record) save(dir string) error { return durable.WriteJSON(filepath.Join(dir, recordName), r) }
+
+// forget removes the record last: until it is gone, a detach can be repeated.
+func forget(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == recordName {
+			continue
+		}
+		// os.Remove, not RemoveAll: a mount point that is still in use must fail, not be emptied.
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("attachment: %w", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("attachment: %w", err)
+	}
+	if err := os.Remove(dir); err != nil {
+		return fmt.Errorf("attachment: %w", err)
+	}
+	return durable.SyncDir(filepath.Dir(dir))
+}
+
+func bootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw)), err
+}

@@ -1,0 +1,120 @@
+// Package backend is what the CSI controller asks of the storage: volumes, publications and snapshots in the driver's own
+// terms. Implementations: direct (straight to a pair over its control API); Kubernetes objects come later.
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// Errors of backends. Test for them with errors.Is; the text says what and why.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrExists      = errors.New("exists with other properties")
+	ErrInUse       = errors.New("in use")
+	ErrInvalid     = errors.New("invalid")
+	ErrExhausted   = errors.New("no room")
+	ErrUnavailable = errors.New("storage is unavailable")
+	ErrBadToken    = errors.New("invalid starting token")
+	ErrTimeout     = errors.New("storage did not answer in time")
+)
+
+// SizeStep is what volume sizes are multiples of, in bytes.
+const SizeStep = 1 << 20
+
+// Volume is a LUN.
+type Volume struct {
+	ID             string // stable for the life of the volume
+	Name           string
+	Size           int64 // bytes
+	SourceVolume   string
+	SourceSnapshot string
+	Labels         map[string]string
+	Hosts          []string // IQNs that it is published to, sorted
+}
+
+// Snapshot is a point in time of a volume. It outlives its source.
+type Snapshot struct {
+	ID           string
+	Name         string
+	SourceVolume string
+	Size         int64 // bytes
+	Created      time.Time
+}
+
+// CreateVolume says what is wanted. At most one source may be set.
+type CreateVolume struct {
+	ID             string // from VolumeID
+	Name           string
+	Size           int64 // bytes, a multiple of SizeStep
+	SourceVolume   string
+	SourceSnapshot string
+	PreferredNode  string // "a", "b" or empty: the pair chooses
+	Labels         map[string]string
+}
+
+// Publish says who shall reach a volume.
+type Publish struct {
+	VolumeID         string
+	HostIQN          string
+	ReadOnly         bool // the storage refuses writes
+	Auth, MutualAuth *attach.CHAP
+}
+
+// Page asks for a part of a list. After is empty or the token that the page before came with; Limit 0 leaves the size
+// to the backend.
+type Page struct {
+	After string
+	Limit int
+}
+
+// Health is what the storage says about itself.
+type Health struct {
+	Serving bool   // I/O is possible
+	Reason  string // CamelCase, empty when all is well
+	Message string // what is wrong and what to do
+}
+
+// Backend is the storage. Every call is idempotent: asking again for what already is succeeds, with the present state.
+// Every call ends with its context. Any method may return ErrUnavailable or ErrTimeout, after which the call may or may not have taken effect.
+type Backend interface {
+	// VolumeID and SnapshotID derive the id from the CSI name, so that a repeated create finds what the first one made.
+	VolumeID(name string) string
+	SnapshotID(name string) string
+
+	// CreateVolume: ErrExists when the id or name exists with another size or source, ErrNotFound without the source,
+	// ErrInvalid when the source is larger, ErrExhausted.
+	CreateVolume(ctx context.Context, q CreateVolume) (Volume, error)
+	// DeleteVolume destroys the data. A volume that is not there is deleted. ErrInUse while it is published.
+	DeleteVolume(ctx context.Context, id string) error
+	// GetVolume: ErrNotFound, for malformed ids as well.
+	GetVolume(ctx context.Context, id string) (Volume, error)
+	// ListVolumes in a stable order; next is empty at the end. ErrBadToken.
+	ListVolumes(ctx context.Context, p Page) (list []Volume, next string, err error)
+	// ExpandVolume grows online; a volume that is as large already stays. ErrNotFound, ErrExhausted.
+	ExpandVolume(ctx context.Context, id string, size int64) (Volume, error)
+
+	// Publish admits a host and says how it reaches the volume. ErrNotFound, ErrExists when it is published to that host
+	// with another ReadOnly, ErrInvalid for an impossible host.
+	Publish(ctx context.Context, q Publish) (attach.Attachment, error)
+	// Unpublish fences: when it returns nil, no command of that host on that volume is running or will ever be accepted, and
+	// its persistent reservations are gone. An empty host means all. A volume that is not there is unpublished.
+	Unpublish(ctx context.Context, id, hostIQN string) error
+
+	// CreateSnapshot: ErrNotFound without the source, ErrExists when id or name exist with another source.
+	CreateSnapshot(ctx context.Context, id, name, source string) (Snapshot, error)
+	// DeleteSnapshot: one that is not there is deleted.
+	DeleteSnapshot(ctx context.Context, id string) error
+	// GetSnapshot: ErrNotFound, for malformed ids as well.
+	GetSnapshot(ctx context.Context, id string) (Snapshot, error)
+	// ListSnapshots of a volume, or of all with an empty source. ErrBadToken.
+	ListSnapshots(ctx context.Context, source string, p Page) (list []Snapshot, next string, err error)
+
+	// Capacity is how much can still be allocated, in bytes.
+	Capacity(ctx context.Context) (int64, error)
+	// Health never returns an error for storage that does not answer: that is its finding.
+	Health(ctx context.Context) Health
+}

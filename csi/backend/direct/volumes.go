@@ -1,0 +1,144 @@
+package direct
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+type client = targetv1.TargetServiceClient
+
+func notFound(kind, id string) error {
+	return fmt.Errorf("%w: there is no %s %q", backend.ErrNotFound, kind, id)
+}
+
+func volume(l *targetv1.LUN) backend.Volume {
+	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
+		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels}
+	for _, m := range l.Mappings {
+		v.Hosts = append(v.Hosts, m.HostIqn)
+	}
+	slices.Sort(v.Hosts)
+	return v
+}
+
+// CreateVolume implements backend.Backend.
+func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (backend.Volume, error) {
+	switch {
+	case q.SourceVolume != "" && !ours(q.SourceVolume):
+		return backend.Volume{}, notFound("volume", q.SourceVolume)
+	case q.SourceSnapshot != "" && !ours(q.SourceSnapshot):
+		return backend.Volume{}, notFound("snapshot", q.SourceSnapshot)
+	}
+	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: q.ID, Name: q.Name,
+		SizeBytes: uint64(q.Size), SourceLunUuid: q.SourceVolume, SourceSnapshotUuid: q.SourceSnapshot,
+		PreferredNode: q.PreferredNode, Labels: q.Labels})
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	return volume(l), nil
+}
+
+// DeleteVolume implements backend.Backend.
+func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
+	if !ours(id) {
+		return nil
+	}
+	_, err := call(ctx, b, "delete volume", client.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: id})
+	return err
+}
+
+// GetVolume implements backend.Backend.
+func (b *Backend) GetVolume(ctx context.Context, id string) (backend.Volume, error) {
+	if !ours(id) {
+		return backend.Volume{}, notFound("volume", id)
+	}
+	l, err := call(ctx, b, "get volume", client.GetLUN, &targetv1.GetLUNRequest{Uuid: id})
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	return volume(l), nil
+}
+
+// limit is what the pair is asked for: it takes 0 for its own maximum.
+func limit(p backend.Page) uint32 { return uint32(min(max(p.Limit, 0), 1000)) }
+
+func checkToken(p backend.Page) error {
+	if p.After != "" && !ours(p.After) {
+		return fmt.Errorf("%w %q", backend.ErrBadToken, p.After)
+	}
+	return nil
+}
+
+// ListVolumes implements backend.Backend. The token is the last id of the page before; ids are in order, so it stays good
+// when that volume is deleted.
+func (b *Backend) ListVolumes(ctx context.Context, p backend.Page) ([]backend.Volume, string, error) {
+	if err := checkToken(p); err != nil {
+		return nil, "", err
+	}
+	var out []backend.Volume
+	q := &targetv1.ListLUNsRequest{AfterUuid: p.After, Limit: limit(p)}
+	for {
+		r, err := call(ctx, b, "list volumes", client.ListLUNs, q)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, l := range r.Luns {
+			out = append(out, volume(l))
+		}
+		// Without a limit the caller wants all: the pair gives 1000 at a time.
+		if p.Limit > 0 || r.NextAfterUuid == "" {
+			return out, r.NextAfterUuid, nil
+		}
+		q.AfterUuid = r.NextAfterUuid
+	}
+}
+
+// ExpandVolume implements backend.Backend.
+func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (backend.Volume, error) {
+	if !ours(id) {
+		return backend.Volume{}, notFound("volume", id)
+	}
+	l, err := call(ctx, b, "expand volume", client.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: id, SizeBytes: uint64(size)})
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	return volume(l), nil
+}
+
+// Publish implements backend.Backend.
+func (b *Backend) Publish(ctx context.Context, p backend.Publish) (attach.Attachment, error) {
+	if !ours(p.VolumeID) {
+		return attach.Attachment{}, notFound("volume", p.VolumeID)
+	}
+	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly}
+	if p.Auth != nil {
+		q.Chap = &targetv1.CHAP{User: p.Auth.User, Secret: p.Auth.Secret}
+		if p.MutualAuth != nil {
+			q.Chap.MutualUser, q.Chap.MutualSecret = p.MutualAuth.User, p.MutualAuth.Secret
+		}
+	}
+	m, err := call(ctx, b, "publish volume", client.MapHost, q)
+	if err != nil {
+		return attach.Attachment{}, err
+	}
+	a := attach.Attachment{VolumeID: p.VolumeID, Generation: m.Generation, HostIQN: m.HostIqn, TargetIQN: m.TargetIqn,
+		LUN: uint16(m.Lun), WWID: m.Wwid, ReadOnly: p.ReadOnly}
+	for _, portal := range m.Portals {
+		a.Portals = append(a.Portals, portal.Address)
+	}
+	return a, nil
+}
+
+// Unpublish implements backend.Backend.
+func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
+	if !ours(id) {
+		return nil
+	}
+	_, err := call(ctx, b, "unpublish volume", client.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: id, HostIqn: hostIQN})
+	return err
+}

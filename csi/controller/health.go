@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// volumeHealth is the storage's health seen from a volume: nothing when all is well.
+func volumeHealth(id string, h backend.Health) *csi.VolumeHealth {
+	v := &csi.VolumeHealth{VolumeId: id}
+	if h.Reason != "" {
+		kind := csi.VolumeHealthErrorType_DEGRADED
+		if !h.Serving {
+			kind = csi.VolumeHealthErrorType_INACCESSIBLE
+		}
+		v.HealthStatuses = []*csi.VolumeHealth_VolumeHealthEntry{{Status: kind, Reason: h.Reason, Message: h.Message}}
+	}
+	return v
+}
+
+// ControllerGetVolumeHealth reports lost redundancy and lost service.
+func (s *Server) ControllerGetVolumeHealth(ctx context.Context, q *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	h := s.backend.Health(ctx)
+	if h.Serving {
+		if _, err := s.backend.GetVolume(ctx, q.VolumeId); err != nil {
+			return nil, grpcError(err)
+		}
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, h)}, nil
+}
+
+// ControllerListVolumeHealth lists the volumes that are not well: none, or as the pair's standing concerns them all, all.
+func (s *Server) ControllerListVolumeHealth(ctx context.Context, q *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	p, err := page(q.MaxEntries, q.StartingToken)
+	if err != nil {
+		return nil, err
+	}
+	r := &csi.ControllerListVolumeHealthResponse{}
+	h := s.backend.Health(ctx)
+	if h.Reason == "" {
+		return r, nil
+	}
+	list, next, err := s.backend.ListVolumes(ctx, p)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	r.NextToken = next
+	for _, v := range list {
+		r.Entries = append(r.Entries, volumeHealth(v.ID, h))
+	}
+	return r, nil
+}

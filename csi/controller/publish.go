@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/csi/capability"
+)
+
+// ControllerPublishVolume admits a node, whose id is its IQN, to the LUN.
+func (s *Server) ControllerPublishVolume(ctx context.Context, q *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	switch {
+	case q.VolumeId == "":
+		return nil, invalid("volume_id is missing")
+	case q.NodeId == "":
+		return nil, invalid("node_id is missing")
+	case q.VolumeCapability == nil:
+		return nil, invalid("volume_capability is missing")
+	}
+	access, err := capability.Parse(q.VolumeCapability)
+	if err != nil {
+		return nil, invalid("volume_capability: %v", err)
+	}
+	auth, mutual, err := attach.ParseSecrets(q.Secrets)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	done, err := s.inflight.Start(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+
+	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	// Nodes are known by their iSCSI names; what is none can not be a node of ours.
+	if !isNode(q.NodeId) {
+		return nil, status.Errorf(codes.NotFound, "node %q does not exist: node ids are iSCSI names (iqn....)", q.NodeId)
+	}
+	if err := compatible(v, access); err != nil {
+		return nil, err
+	}
+	host := strings.ToLower(q.NodeId)
+	others := slices.DeleteFunc(slices.Clone(v.Hosts), func(h string) bool { return h == host })
+	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
+	// node and does not have MULTI_NODE volume capability."
+	if len(others) > 0 && !access.MultiNode() {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", q.VolumeId, strings.Join(others, ", "))
+	}
+	// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the node
+	// corresponding to the specified node_id but is incompatible with the specified volume_capability or readonly flag."
+	// The backend finds that out, since it knows how it is published.
+	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: q.VolumeId, HostIQN: host, ReadOnly: q.Readonly || access.ReadOnly(),
+		Auth: auth, MutualAuth: mutual})
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &csi.ControllerPublishVolumeResponse{PublishContext: a.PublishContext()}, nil
+}
+
+func isNode(id string) bool {
+	return len(id) <= 223 && (strings.HasPrefix(id, "iqn.") || strings.HasPrefix(id, "eui.") || strings.HasPrefix(id, "naa."))
+}
+
+// ControllerUnpublishVolume fences the node off the LUN: when it returns, nothing of that node is running there or will.
+func (s *Server) ControllerUnpublishVolume(ctx context.Context, q *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	done, err := s.inflight.Start(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	// "If the volume corresponding to the volume_id or the Node corresponding to node_id cannot be found by the Plugin and the volume can
+	// be safely regarded as ControllerUnpublished from the Node, the plugin SHOULD return 0 OK."
+	if q.NodeId != "" && !isNode(q.NodeId) {
+		return &csi.ControllerUnpublishVolumeResponse{}, nil
+	}
+	// "If this value is not set [node_id], the SP MUST unpublish the volume from all nodes it is published to."
+	return &csi.ControllerUnpublishVolumeResponse{}, grpcError(s.backend.Unpublish(ctx, q.VolumeId, strings.ToLower(q.NodeId)))
+}

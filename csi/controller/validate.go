@@ -1,0 +1,167 @@
+package controller
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/csi/capability"
+)
+
+// DefaultSize of a volume for which no size is asked, in bytes.
+const DefaultSize = 1 << 30
+
+// maxName is the general size limit of strings in the CSI specification, in bytes.
+const maxName = 128
+
+// checkName admits what the specification does: "Any Unicode string that conforms to the length limit is allowed except
+// those containing the following banned characters: U+0000-U+0008, U+000B, U+000C, U+000E-U+001F, U+007F-U+009F."
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return invalid("name is missing")
+	case len(name) > maxName:
+		return invalid("name has %d bytes, at most %d are allowed", len(name), maxName)
+	case !utf8.ValidString(name):
+		return invalid("name is not UTF-8")
+	}
+	for _, r := range name {
+		if r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r <= 0x9f {
+			return invalid("name holds the control character %U", r)
+		}
+	}
+	return nil
+}
+
+// roundUp makes a size one that the backend has.
+func roundUp(n int64) (int64, error) {
+	if n > math.MaxInt64-backend.SizeStep {
+		return 0, status.Errorf(codes.OutOfRange, "%d bytes are beyond what can be stored", n)
+	}
+	return (n + backend.SizeStep - 1) / backend.SizeStep * backend.SizeStep, nil
+}
+
+// chooseSize picks the size of a new volume: what is required, at least the source's and the filesystem's minimum, in whole steps, and not above
+// the limit.
+func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) (int64, error) {
+	required, limit := r.GetRequiredBytes(), r.GetLimitBytes()
+	if required < 0 || limit < 0 {
+		return 0, invalid("capacity_range: %d to %d: negative", required, limit)
+	}
+	if limit > 0 && required > limit {
+		return 0, invalid("capacity_range: required_bytes %d is above limit_bytes %d", required, limit)
+	}
+	size := required
+	switch {
+	case size == 0 && source > 0:
+		size = source
+	case size == 0:
+		size = DefaultSize
+		if limit > 0 && limit < size {
+			size = max(limit/backend.SizeStep*backend.SizeStep, backend.SizeStep)
+		}
+	}
+	size, err := roundUp(max(size, source))
+	if err != nil {
+		return 0, err
+	}
+	if access[0].FSType == "xfs" && size < capability.MinXFS {
+		if required > 0 && limit == 0 {
+			return 0, status.Errorf(codes.OutOfRange, "capacity_range: an XFS filesystem needs at least %d bytes, %d were asked for: ask for more, or for ext4",
+				capability.MinXFS, required)
+		}
+		size = capability.MinXFS
+	}
+	if limit > 0 && size > limit {
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range: limit_bytes %d is below %d, the least that is possible (steps of %d bytes, source %d bytes, XFS %d bytes)",
+			limit, size, backend.SizeStep, source, capability.MinXFS)
+	}
+	return size, nil
+}
+
+// fits tells whether an existing volume has a size that a repeated create would take.
+func fits(size int64, r *csi.CapacityRange) bool {
+	return size >= r.GetRequiredBytes() && (r.GetLimitBytes() == 0 || size <= r.GetLimitBytes())
+}
+
+// Parameters of a StorageClass.
+const (
+	paramPreferredNode = "preferredNode"
+	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
+	paramFSType        = reservedPrefix + "fstype"
+)
+
+var allowedParameters = []string{paramPreferredNode, reservedPrefix + "*"}
+
+// Labels that go with a volume to the disks.
+const (
+	labelPrefix = "csi.gemel.storage/"
+	labelFSType = labelPrefix + "fstype" // "block" for raw block volumes
+	labelAccess = labelPrefix + "access" // accessSingle or accessMulti
+	labelName   = labelPrefix + "name"   // the CSI name
+
+	accessSingle = "single"
+	accessMulti  = "multi"
+)
+
+// keptParameters are the reserved ones that say whose volume it is.
+var keptParameters = []string{reservedPrefix + "pv/name", reservedPrefix + "pvc/name", reservedPrefix + "pvc/namespace"}
+
+// parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right.
+func parseParameters(m map[string]string) (preferredNode string, labels map[string]string, err error) {
+	labels = map[string]string{}
+	for k, v := range m {
+		switch {
+		case k == paramPreferredNode:
+			if v != "" && v != "a" && v != "b" {
+				return "", nil, invalid(`parameters: %s is %q: "a", "b" or empty are possible`, k, v)
+			}
+			preferredNode = v
+		case k == paramFSType:
+			if v != "" && !slices.Contains(capability.Filesystems, v) {
+				return "", nil, invalid("parameters: %s is %q: use one of %s", k, v, strings.Join(capability.Filesystems, ", "))
+			}
+		case slices.Contains(keptParameters, k):
+			labels[k] = v
+		case strings.HasPrefix(k, reservedPrefix):
+		default:
+			return "", nil, invalid("parameters: %q is not known: there are %s", k, strings.Join(allowedParameters, ", "))
+		}
+	}
+	return preferredNode, labels, nil
+}
+
+// accessLabels is what later calls need to know about the capabilities that a volume was made for.
+func accessLabels(access []capability.Access) (fstype, mode string) {
+	fstype, mode = access[0].FSType, accessSingle
+	if access[0].Block {
+		fstype = "block"
+	}
+	for _, a := range access {
+		if a.MultiNode() {
+			mode = accessMulti
+		}
+	}
+	return fstype, mode
+}
+
+// compatible tells whether a volume that was made with these labels serves this access. A volume without labels was not made
+// by CSI and serves any.
+func compatible(v backend.Volume, a capability.Access) error {
+	fs, multi := v.Labels[labelFSType], v.Labels[labelAccess]
+	switch {
+	case fs != "" && (fs == "block") != a.Block:
+		return invalid("volume %s was created as %s, which does not serve this access type", v.ID, fs)
+	case fs != "" && !a.Block && fs != a.FSType:
+		return invalid("volume %s was created for %s, not for %s", v.ID, fs, a.FSType)
+	case multi == accessSingle && a.MultiNode():
+		return invalid("volume %s was created for one node at a time, not for %s", v.ID, a.Mode)
+	}
+	return nil
+}

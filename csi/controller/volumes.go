@@ -1,0 +1,265 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/csi/capability"
+)
+
+// CreateVolume makes a LUN, empty or from a snapshot or volume.
+func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if err := checkName(q.Name); err != nil {
+		return nil, err
+	}
+	if len(q.VolumeCapabilities) == 0 {
+		return nil, invalid("volume_capabilities are missing")
+	}
+	access, err := capability.ParseAll(q.VolumeCapabilities)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	preferred, labels, err := parseParameters(q.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if len(q.MutableParameters) > 0 {
+		return nil, invalid("mutable_parameters are not supported")
+	}
+	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, PreferredNode: preferred, Labels: labels}
+	fstype, mode := accessLabels(access)
+	labels[labelName], labels[labelFSType], labels[labelAccess] = q.Name, fstype, mode
+	if err := setSource(&want, q.VolumeContentSource); err != nil {
+		return nil, err
+	}
+	done, err := s.inflight.Start(want.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+
+	// "This operation MUST be idempotent. If a volume corresponding to the specified volume name already exists, is accessible from
+	// accessibility_requirements, and is compatible with the specified capacity_range, volume_capabilities, parameters and
+	// mutable_parameters in the CreateVolumeRequest, the Plugin MUST reply 0 OK with the corresponding CreateVolumeResponse."
+	v, err := s.backend.GetVolume(ctx, want.ID)
+	switch {
+	case err == nil:
+		if err := sameAsAsked(v, want, q.CapacityRange); err != nil {
+			return nil, err
+		}
+		return &csi.CreateVolumeResponse{Volume: volumeProto(v)}, nil
+	case !errors.Is(err, backend.ErrNotFound):
+		return nil, grpcError(err)
+	}
+	source, err := s.sourceSize(ctx, want)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	if want.Size, err = chooseSize(q.CapacityRange, source, access); err != nil {
+		return nil, err
+	}
+	if v, err = s.backend.CreateVolume(ctx, want); err != nil {
+		return nil, grpcError(err)
+	}
+	return &csi.CreateVolumeResponse{Volume: volumeProto(v)}, nil
+}
+
+func setSource(want *backend.CreateVolume, source *csi.VolumeContentSource) error {
+	switch {
+	case source == nil:
+	case source.GetSnapshot() != nil:
+		want.SourceSnapshot = source.GetSnapshot().SnapshotId
+	case source.GetVolume() != nil:
+		want.SourceVolume = source.GetVolume().VolumeId
+	}
+	if source != nil && want.SourceSnapshot == "" && want.SourceVolume == "" {
+		return invalid("volume_content_source: names neither a snapshot nor a volume")
+	}
+	return nil
+}
+
+func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRange) error {
+	exists := func(format string, args ...any) error {
+		return status.Errorf(codes.AlreadyExists, "volume %q exists, "+format, append([]any{v.Name}, args...)...)
+	}
+	switch {
+	case v.SourceVolume != want.SourceVolume || v.SourceSnapshot != want.SourceSnapshot:
+		return exists("with another content source")
+	case !fits(v.Size, r):
+		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
+	}
+	for _, k := range []string{labelFSType, labelAccess} {
+		if v.Labels[k] != want.Labels[k] {
+			return exists("for other capabilities (%s %q, not %q)", k, v.Labels[k], want.Labels[k])
+		}
+	}
+	return nil
+}
+
+func (s *Server) sourceSize(ctx context.Context, q backend.CreateVolume) (int64, error) {
+	switch {
+	case q.SourceSnapshot != "":
+		snap, err := s.backend.GetSnapshot(ctx, q.SourceSnapshot)
+		return snap.Size, err
+	case q.SourceVolume != "":
+		v, err := s.backend.GetVolume(ctx, q.SourceVolume)
+		return v.Size, err
+	}
+	return 0, nil
+}
+
+func volumeProto(v backend.Volume) *csi.Volume {
+	p := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.Size}
+	switch {
+	case v.SourceSnapshot != "":
+		p.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: v.SourceSnapshot}}}
+	case v.SourceVolume != "":
+		p.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.SourceVolume}}}
+	}
+	return p
+}
+
+// DeleteVolume destroys the data; the backend refuses while a host is admitted.
+func (s *Server) DeleteVolume(ctx context.Context, q *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	done, err := s.inflight.Start(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	// "If a volume corresponding to the specified volume_id does not exist [...] the Plugin MUST reply 0 OK."
+	return &csi.DeleteVolumeResponse{}, grpcError(s.backend.DeleteVolume(ctx, q.VolumeId))
+}
+
+// ValidateVolumeCapabilities confirms or says why not.
+func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	switch {
+	case q.VolumeId == "":
+		return nil, invalid("volume_id is missing")
+	case len(q.VolumeCapabilities) == 0:
+		return nil, invalid("volume_capabilities are missing")
+	}
+	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	access, err := capability.ParseAll(q.VolumeCapabilities)
+	if err == nil {
+		_, _, err = parseParameters(q.Parameters)
+	}
+	for _, a := range access {
+		if err == nil {
+			err = compatible(v, a)
+		}
+	}
+	if err != nil {
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: q.VolumeContext, VolumeCapabilities: q.VolumeCapabilities, Parameters: q.Parameters}}, nil
+}
+
+// page turns CSI's paging into the backend's.
+func page(maxEntries int32, token string) (backend.Page, error) {
+	if maxEntries < 0 {
+		return backend.Page{}, invalid("max_entries %d is negative", maxEntries)
+	}
+	return backend.Page{After: token, Limit: int(maxEntries)}, nil
+}
+
+// ListVolumes lists every LUN of the backend, with the nodes that it is published to.
+func (s *Server) ListVolumes(ctx context.Context, q *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	p, err := page(q.MaxEntries, q.StartingToken)
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := s.backend.ListVolumes(ctx, p)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	r := &csi.ListVolumesResponse{NextToken: next}
+	for _, v := range list {
+		r.Entries = append(r.Entries, &csi.ListVolumesResponse_Entry{Volume: volumeProto(v),
+			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: v.Hosts}})
+	}
+	return r, nil
+}
+
+// ControllerGetVolume is ListVolumes for one.
+func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &csi.ControllerGetVolumeResponse{Volume: volumeProto(v),
+		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: v.Hosts}}, nil
+}
+
+// GetCapacity says how much can still be allocated with these capabilities and parameters.
+func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	if _, err := capability.ParseAll(q.VolumeCapabilities); err != nil {
+		return nil, invalid("%v", err)
+	}
+	if _, _, err := parseParameters(q.Parameters); err != nil {
+		return nil, err
+	}
+	free, err := s.backend.Capacity(ctx)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: free / backend.SizeStep * backend.SizeStep}, nil
+}
+
+// ControllerExpandVolume grows the LUN, online. The node has to follow, for raw block volumes as well: its device has a size too.
+func (s *Server) ControllerExpandVolume(ctx context.Context, q *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	r := q.CapacityRange
+	switch {
+	case q.VolumeId == "":
+		return nil, invalid("volume_id is missing")
+	case r == nil:
+		return nil, invalid("capacity_range is missing")
+	case r.RequiredBytes < 0 || r.LimitBytes < 0 || r.LimitBytes > 0 && r.RequiredBytes > r.LimitBytes:
+		return nil, invalid("capacity_range: %d to %d is impossible", r.RequiredBytes, r.LimitBytes)
+	}
+	if q.VolumeCapability != nil {
+		if _, err := capability.Parse(q.VolumeCapability); err != nil {
+			return nil, invalid("volume_capability: %v", err)
+		}
+	}
+	size, err := roundUp(r.RequiredBytes)
+	if err != nil {
+		return nil, err
+	}
+	if r.LimitBytes > 0 && size > r.LimitBytes {
+		return nil, status.Errorf(codes.OutOfRange, "capacity_range: no multiple of %d bytes is within %d to %d", backend.SizeStep, r.RequiredBytes, r.LimitBytes)
+	}
+	done, err := s.inflight.Start(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	// "If a volume corresponding to the specified volume ID is already larger than or equal to the target capacity of the expansion
+	// request, the plugin SHOULD reply 0 OK."
+	if v.Size < size {
+		if v, err = s.backend.ExpandVolume(ctx, q.VolumeId, size); err != nil {
+			return nil, grpcError(err)
+		}
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Size, NodeExpansionRequired: true}, nil
+}

@@ -1,0 +1,60 @@
+// Package durable writes small files so that after a crash there is either the old content or the new.
+package durable
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// WriteJSON replaces path by the JSON of v, mode 0600: temporary file, fsync, rename, fsync of the folder. When it
+// returns nil the content survives a loss of power.
+func WriteJSON(path string, v any) (err error) {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return Write(path, append(raw, '\n'))
+}
+
+// Write is WriteJSON for bytes.
+func Write(path string, raw []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(raw)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+const tempPrefix = ".tmp-"
+
+// IsTemp tells a file that a crash left between its creation and its renaming.
+func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
+
+// SyncDir makes creations, renames and removals in a folder durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}

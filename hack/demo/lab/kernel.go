@@ -1,0 +1,180 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// XFS makes a filesystem of so many bytes in a sparse file, with reflink, and mounts it at Dir/name.
+func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) {
+	image, dir := l.Path(name+".xfs"), l.Path(name)
+	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		return "", err
+	}
+	if b, err := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mkfs.xfs: %w: %s", err, b)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	loop, err := attachLoop(f)
+	if err != nil {
+		return "", err
+	}
+	// The mount holds the device from here on, and autoclear detaches it with the mount.
+	defer loop.Close()
+	if err := unix.Mount(loop.Name(), dir, "xfs", unix.MS_NOATIME, ""); err != nil {
+		return "", fmt.Errorf("mount %s at %s: %w", loop.Name(), dir, err)
+	}
+	return dir, nil
+}
+
+// attachLoop binds a free loop device to a file; it detaches by itself when it is closed for the last time.
+func attachLoop(f *os.File) (*os.File, error) {
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
+	for range 64 { // others look for a free one at the same time
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("no free loop device: %w", err)
+		}
+		name := fmt.Sprintf("/dev/loop%d", n)
+		loop, err := os.OpenFile(name, os.O_RDWR, 0)
+		if errors.Is(err, os.ErrNotExist) { // a /dev without devtmpfs, as in many containers
+			err = unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n))))
+			if err == nil || errors.Is(err, os.ErrExist) {
+				loop, err = os.OpenFile(name, os.O_RDWR, 0)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		cfg := unix.LoopConfig{Fd: uint32(f.Fd())}
+		cfg.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
+		copy(cfg.Info.File_name[:], f.Name())
+		if err = unix.IoctlLoopConfigure(int(loop.Fd()), &cfg); err == nil {
+			return loop, nil
+		}
+		loop.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil, errors.New("loop devices are taken faster than they can be found")
+}
+
+// CanMount says why XFS images and mounts are out of reach; nil if they are not.
+func CanMount() error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root")
+	}
+	for _, d := range []string{"/dev/loop-control", "/dev/fuse"} {
+		f, err := os.OpenFile(d, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+		return errors.New("mkfs.xfs is missing (Debian package xfsprogs)")
+	}
+	b, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(strings.Fields(string(b)), "xfs") {
+		return errors.New("this kernel has no XFS")
+	}
+	return nil
+}
+
+// mountsBelow lists mount points at or below a folder, the last mounted first.
+func mountsBelow(dir string) ([]string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for l := range strings.Lines(string(b)) {
+		f := strings.Fields(l)
+		if len(f) < 5 {
+			continue
+		}
+		at := unescape.Replace(f[4])
+		if at == dir || strings.HasPrefix(at, dir+"/") {
+			out = append(out, at)
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// unescape undoes what proc(5) escapes in mountinfo; a file that was deleted below a mount has a mark.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, "//deleted", "")
+
+func unmountAll(dir string) error {
+	mounts, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		e := unix.Unmount(m, 0)
+		if errors.Is(e, unix.EBUSY) {
+			e = unix.Unmount(m, unix.MNT_DETACH)
+		}
+		if e != nil && !errors.Is(e, unix.EINVAL) && !errors.Is(e, unix.ENOENT) { // gone meanwhile
+			err = errors.Join(err, fmt.Errorf("unmount %s: %w", m, e))
+		}
+	}
+	return err
+}
+
+// loopsOn lists the loop devices whose file is below a folder.
+func loopsOn(dir string) ([]string, error) {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err == nil && strings.HasPrefix(string(b), dir+"/") {
+			out = append(out, "/dev/"+strings.Split(f, "/")[3])
+		}
+	}
+	return out, nil
+}
+
+func detachAll(dir string) error {
+	loops, err := loopsOn(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range loops {
+		f, e := os.OpenFile(name, os.O_RDONLY, 0)
+		if e == nil {
+			e = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+			f.Close()
+		}
+		if e != nil && !errors.Is(e, unix.ENXIO) {
+			err = errors.Join(err, fmt.Errorf("detach %s: %w", name, e))
+		}
+	}
+	return err
+}
