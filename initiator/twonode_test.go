@@ -98,7 +98,7 @@ func (n *oneNode) serve(l net.Listener) {
 	n.two.medium.Bind(u)
 	log := slog.New(slog.DiscardHandler)
 	n.device = scsi.NewServer(n, scsi.Config{TargetName: twoIQN, Port: n.tag, Log: log})
-	n.server, err = iscsi.New(iscsi.Config{TargetName: twoIQN, Tag: n.tag, Logger: log, HeaderDigest: true, DataDigest: true,
+	n.server, err = iscsi.New(iscsi.Config{TargetName: twoIQN, Tag: n.tag, Logger: log,
 		Portals: []iscsi.Portal{{Address: l.Addr().String(), Tag: n.tag}}}, n.device, n)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -25,8 +26,10 @@ func (s *Server) CreateSnapshot(ctx context.Context, q *csi.CreateSnapshotReques
 	if q.SourceVolumeId == "" {
 		return nil, invalid("source_volume_id is missing")
 	}
-	if _, _, err := parseParameters(q.Parameters); err != nil {
-		return nil, err
+	for k := range q.Parameters {
+		if !strings.HasPrefix(k, reservedPrefix) {
+			return nil, invalid("parameters: %q is not known: a VolumeSnapshotClass has only %s*", k, reservedPrefix)
+		}
 	}
 	id := s.backend.SnapshotID(q.Name)
 	done, err := s.inflight.Start(id)

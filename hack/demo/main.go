@@ -82,9 +82,11 @@ Needs root for mounts and loop devices; without, it does the same on raw I/O and
 	kill := &cobra.Command{
 		Use:   "kill",
 		Short: "Kill either node at random moments of the load",
-		Long: `The same pair and load; either node is killed with SIGKILL at random moments and restarted each time. A node is killed when
-both are in sync, or while the other is being resynced to it: then I/O waits for its return, which has to be within the
-initiator's deadline, because it alone holds the data.`,
+		Long: `The same pair and load; either node is killed with SIGKILL at random moments and restarted each time: when both are in
+sync, while it is resynced, or while it is the only one in sync. In that last case it alone holds the data: it is restarted
+at once, and I/O waits for it, within the initiator's deadline.
+
+Moments are counted in acknowledged writes, so that a seed names the same decisions on a fast and on a slow machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := parseSeed(seed)

@@ -20,7 +20,10 @@ const (
 	maxTransferMS = 100
 	maxFailoverMS = 1500
 	minPhase      = 1000 // acknowledged writes in each phase
+	phaseWrites   = 3000 // what a phase has at least, so that there is something to see
 )
+
+var errIncomplete = errors.New("the run did not come to its end")
 
 // phaseFill is before the story: every block is written once.
 const phaseFill = "fill"
@@ -55,8 +58,9 @@ type Report struct {
 	ReadThrough []readThrough   `json:"read_back"`
 	Kills       []killed        `json:"kills,omitempty"`
 
-	lost map[string]load.Finding
-	all  bool // the story came to its end
+	lost  map[string]load.Finding
+	order []string // of the phases
+	all   bool     // the story came to its end
 }
 
 // readThrough is one pass over all blocks.
@@ -94,6 +98,7 @@ func (p *Report) lose(findings []load.Finding) {
 func (p *Report) finish(r *rig, took time.Duration, err error) {
 	p.Seconds = float64(took.Milliseconds()) / 1000
 	p.AckedWrites, p.Phases = r.meter.Acked(), r.meter.Phases()
+	p.order = r.meter.Order()
 	p.IOErrors = len(r.meter.Errors())
 	p.all = err == nil
 	for _, e := range p.verdict() {
@@ -113,6 +118,9 @@ func (p *Report) verdict() (problems []error) {
 	}
 	if p.IOErrors > 0 {
 		bad("%d operations failed", p.IOErrors)
+	}
+	if !p.all { // the rest was not reached
+		return append(problems, errIncomplete)
 	}
 	if !p.Identical {
 		bad("the copies are not identical, or were not compared")
@@ -134,9 +142,6 @@ func (p *Report) verdict() (problems []error) {
 		}
 	}
 	limit("fail-over", p.FailoverMS, maxFailoverMS)
-	if !p.all {
-		problems = append(problems, errors.New("the run did not come to its end"))
-	}
 	return problems
 }
 
@@ -183,13 +188,8 @@ func (p *Report) print(t *story.Teller, path string) {
 	rows = append(rows, []string{"resynced", story.Bytes(p.Resynced) + " of " + story.Bytes(p.Checked), note})
 	t.Table(rows)
 	if p.Seed == nil {
-		var names []string
-		for n := range p.Phases {
-			names = append(names, n)
-		}
-		slices.Sort(names)
 		line := "acknowledged writes by phase:"
-		for _, n := range names {
+		for _, n := range p.order {
 			line += fmt.Sprintf(" %s %d", n, p.Phases[n])
 		}
 		t.Plain("    " + line)

@@ -40,6 +40,7 @@ type rig struct {
 	used      []*volume // of those, created and not released
 	snapshots []string
 	streams   []*load.Stream
+	places    layouts // where the streams' files are on their LUNs
 }
 
 // run sets the bench up, lets body tell its story and cleans up whatever happens. The report is written if the story

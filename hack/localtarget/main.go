@@ -28,7 +28,8 @@ const lunUUID = "3b2c6d2e-54f4-4c8e-9a51-6f0f5f2f1a10"
 type options struct {
 	dir, listen, target, chap string
 	size                      int64
-	fua, digests              bool
+	fua                       bool
+	digests                   iscsi.DigestPolicy
 }
 
 func main() {
@@ -39,7 +40,7 @@ func main() {
 	flag.Int64Var(&o.size, "size", 1<<30, "LUN size in bytes")
 	flag.StringVar(&o.chap, "chap", "", "user:secret[:mutual user:mutual secret] that every initiator has to know")
 	flag.BoolVar(&o.fua, "write-through", false, "start with the write cache off")
-	flag.BoolVar(&o.digests, "digests", false, "permit header and data digests")
+	flag.Var(&o.digests, "digests", "header and data digests: allow, require or refuse")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

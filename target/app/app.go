@@ -75,8 +75,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
-	f.BoolVar(&c.HeaderDigest, "header-digest", false, "prefer CRC32C header digests when an initiator offers both")
-	f.BoolVar(&c.DataDigest, "data-digest", false, "prefer CRC32C data digests when an initiator offers both")
+	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")
+	f.Var(&c.DataDigest, "data-digest", "CRC32C data digests: allow, require or refuse")
 	f.StringVar(&c.BenchLUN, "bench-lun", "", `for benchmarks: export an unmirrored LUN 0 to a host, "IQN=BYTES"`)
 }
 

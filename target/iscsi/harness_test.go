@@ -40,7 +40,7 @@ func serve(t testing.TB, change func(*Config), hosts hostList) *bench {
 		hosts = hostList{testHost: {}}
 	}
 	dev := newMemory(4 << 20)
-	cfg := Config{TargetName: testTarget, Tag: 1, HeaderDigest: true, DataDigest: true, NopInterval: -1,
+	cfg := Config{TargetName: testTarget, Tag: 1, NopInterval: -1,
 		MaxAge:  bound, // a busy machine is not a paused process
 		Portals: []Portal{{"192.0.2.1:3260", 1}, {"[2001:db8::2]:3260", 2}}, Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {

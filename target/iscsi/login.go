@@ -131,6 +131,9 @@ func (l *login) step() (done bool, err error) {
 	if nsg != pdu.StageFullFeature {
 		return false, l.send(out, flags, pdu.LoginSuccess)
 	}
+	if err := l.satisfied(); err != nil {
+		return false, err
+	}
 	if err := l.enter(); err != nil {
 		return false, err
 	}

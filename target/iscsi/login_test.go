@@ -377,3 +377,27 @@ func TestTextInSession(t *testing.T) {
 	}
 	c.ping()
 }
+
+// A target that insists on digests takes them from an initiator that would rather not, and refuses one that can not.
+func TestDigestPolicy(t *testing.T) {
+	var p DigestPolicy
+	if err := p.Set("prefer"); err == nil {
+		t.Fatal("an unknown policy must be refused")
+	}
+	for _, x := range []struct {
+		policy  DigestPolicy
+		offered string
+		want    string
+	}{
+		{DigestAllow, "None,CRC32C", "None"}, {DigestAllow, "CRC32C,None", "CRC32C"},
+		{DigestRequire, "None,CRC32C", "CRC32C"}, {DigestRefuse, "CRC32C,None", "None"},
+	} {
+		own := pdu.DefaultParams()
+		own.HeaderDigest = x.policy != DigestRefuse
+		params := pdu.DefaultParams()
+		got, err := params.Respond("HeaderDigest", x.policy.offered(x.offered), &own)
+		if err != nil || got != x.want {
+			t.Errorf("%v, %q offered: %q %v, want %q", x.policy, x.offered, got, err, x.want)
+		}
+	}
+}

@@ -10,7 +10,7 @@ import (
 func (s *Server) ownParams() pdu.Params {
 	p := pdu.DefaultParams()
 	l := s.cfg.Limits
-	p.HeaderDigest, p.DataDigest = s.cfg.HeaderDigest, s.cfg.DataDigest
+	p.HeaderDigest, p.DataDigest = s.cfg.HeaderDigest != DigestRefuse, s.cfg.DataDigest != DigestRefuse
 	p.MaxRecv, p.FirstBurst, p.MaxBurst = uint32(l.RecvSegment), uint32(l.FirstBurst), uint32(l.MaxBurst)
 	p.InitialR2T, p.ImmediateData = false, true
 	p.DefaultTime2Wait, p.DefaultTime2Retain = 0, 0 // nothing of a session outlives its connection
@@ -99,7 +99,14 @@ func (l *login) operational(p pdu.Pair, out *pdu.Text) error {
 		answer = "Irrelevant"
 	default:
 		var err error
-		if answer, err = l.c.params.Respond(p.Key, p.Value, &l.own); err != nil {
+		offered := p.Value
+		switch p.Key {
+		case "HeaderDigest":
+			offered = l.c.srv.cfg.HeaderDigest.offered(offered)
+		case "DataDigest":
+			offered = l.c.srv.cfg.DataDigest.offered(offered)
+		}
+		if answer, err = l.c.params.Respond(p.Key, offered, &l.own); err != nil {
 			answer = "Reject"
 		}
 	}

@@ -71,8 +71,8 @@ type Config struct {
 	WriteTimeout time.Duration // a slow reader's socket may stay full this long, default 20 s
 	MaxAge       time.Duration // D of rule R11b: after a pause longer than this buffered commands are dropped, default 1 s
 
-	HeaderDigest bool // permit CRC32C when the initiator prefers it
-	DataDigest   bool
+	HeaderDigest DigestPolicy // default DigestAllow
+	DataDigest   DigestPolicy
 }
 
 // Limits bound what initiators can make the server hold.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
@@ -35,11 +36,11 @@ type Config struct {
 	TLSKey  string `json:"tls-key"`
 	TLSCA   string `json:"tls-ca"`
 
-	Lease        Duration `json:"lease"`
-	Preferred    string   `json:"preferred-node"` // excludes first when neither node hears the other
-	HeaderDigest bool     `json:"header-digest"`
-	DataDigest   bool     `json:"data-digest"`
-	BenchLUN     string   `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
+	Lease        Duration           `json:"lease"`
+	Preferred    string             `json:"preferred-node"` // excludes first when neither node hears the other
+	HeaderDigest iscsi.DigestPolicy `json:"header-digest"`
+	DataDigest   iscsi.DigestPolicy `json:"data-digest"`
+	BenchLUN     string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
 	Logger *slog.Logger `json:"-"`
 	TLS    *tls.Config  `json:"-"`

@@ -221,6 +221,25 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	return a.teardown(ctx, dir, r, o, false)
 }
 
+// Purge takes an attachment away whoever uses it: for a LUN that is lost, and for tests that failed. What has not been
+// written yet is lost.
+func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
+	dir, err := a.folder(volumeID)
+	if err != nil {
+		return err
+	}
+	defer a.lock(volumeID)()
+	r, err := loadRecord(dir)
+	if err != nil || r == nil {
+		return err
+	}
+	o, err := a.observe(dir, r)
+	if err != nil {
+		return err
+	}
+	return a.teardown(ctx, dir, r, o, true)
+}
+
 // Resize implements attach.Attacher.
 func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 	dir, err := a.folder(volumeID)

@@ -59,6 +59,7 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	defer func() { _ = answer.Close() }()
 
 	cmd := exec.Command(a.cfg.Command[0], append(a.cfg.Command[1:], "--dir", dir)...)
+	cmd.Args[0] = os.Args[0] // what ps shows
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{tell, lock} // 3 and 4

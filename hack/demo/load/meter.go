@@ -16,6 +16,7 @@ type Meter struct {
 	mu      sync.Mutex
 	phase   string
 	phases  map[string]int64
+	order   []string // of the phases
 	windows []*Window
 	slots   []*slot
 	errs    []error
@@ -30,7 +31,7 @@ type slot struct {
 
 // NewMeter is a meter whose first phase has that name.
 func NewMeter(phase string) *Meter {
-	return &Meter{begun: time.Now(), phase: phase, phases: map[string]int64{phase: 0}}
+	return &Meter{begun: time.Now(), phase: phase, phases: map[string]int64{phase: 0}, order: []string{phase}}
 }
 
 // Phase starts a phase; acknowledgements count for the phase in which they arrive.
@@ -38,7 +39,10 @@ func (m *Meter) Phase(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.phase = name
-	m.phases[name] += 0
+	if _, ok := m.phases[name]; !ok {
+		m.phases[name] = 0
+		m.order = append(m.order, name)
+	}
 }
 
 // Acked is the number of acknowledged writes.
@@ -60,6 +64,13 @@ func (m *Meter) Phases() map[string]int64 {
 		out[k] = v
 	}
 	return out
+}
+
+// Order is the names of the phases in the order of their beginning.
+func (m *Meter) Order() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]string(nil), m.order...)
 }
 
 // Errors are what operations failed with.

@@ -1,0 +1,104 @@
+// Package app is the command line of gemel-csi: flags become services, then they serve.
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
+)
+
+// Version of this build, set by the linker.
+var Version = "dev"
+
+// holderCommand is the hidden subcommand that serves one attachment.
+const holderCommand = "attach-holder"
+
+// Command is the root command.
+func Command() *cobra.Command {
+	var c config
+	var level, format string
+	cmd := &cobra.Command{
+		Use:   "gemel-csi",
+		Short: "CSI plugin csi.gemel.storage",
+		Long: `gemel-csi gives out the LUNs of a Gemel pair as CSI volumes: mounted (xfs, ext4) or raw.
+
+The controller service talks to the control API of both nodes of the pair. The node service attaches a LUN by a process
+of its own (iSCSI initiator, FUSE file, loop device) that goes on when the plugin is restarted. The node service needs
+root, /dev/fuse, /dev/loop-control, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
+
+SIGTERM lets calls under way finish and ends the plugin; what is attached and mounted stays.`,
+		Example: `  gemel-csi --endpoint unix:///run/gemel/csi.sock --mode all --state-dir /var/lib/gemel/csi \
+    --pair-endpoint 127.0.0.1:3261 --pair-endpoint 127.0.0.2:3261`,
+		Version: Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logger(level, format)
+			if err != nil {
+				return err
+			}
+			klog.SetSlogLogger(log)
+			if err := c.check(); err != nil {
+				return err
+			}
+			return c.run(cmd.Context(), log)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Endpoint, "endpoint", "", "Unix socket to serve CSI on: unix:///path")
+	f.StringVar(&c.Mode, "mode", "all", "which services: controller, node or all")
+	f.StringArrayVar(&c.PairEndpoints, "pair-endpoint", nil, "host:port of the control API of a node of the pair (repeatable; name both)")
+	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate for the control API; without certificates only loopback works")
+	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of that certificate")
+	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that signed the nodes' certificates")
+	f.StringVar(&c.Cluster, "cluster", "", "with TLS: the cluster that the nodes' certificates must name")
+	f.StringVar(&c.Pair, "pair", "", "with TLS: the pair that the nodes' certificates must name")
+	f.StringVar(&c.StateDir, "state-dir", "", "node service: folder for its records; must survive restarts")
+	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
+	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node, part of a generated iSCSI name (default: the host name)")
+	f.StringVar(&c.Attach, "attach", "userspace", "node service: how LUNs are attached: userspace")
+	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
+	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: volumes that may be published to this node")
+	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	cmd.AddCommand(holderCmd())
+	return cmd
+}
+
+// holderCmd is started by the attacher, never by people.
+func holderCmd() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: holderCommand, Hidden: true, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Short: "serve one attachment (started by the plugin)",
+		RunE: func(*cobra.Command, []string) error {
+			if dir == "" {
+				return fmt.Errorf("%s is started by the plugin, not by hand", holderCommand)
+			}
+			return holder.Run(dir, os.Stdin, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "the attachment's folder")
+	return cmd
+}
+
+func logger(level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log-level: %q is not one of debug, info, warn, error", level)
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	switch strings.ToLower(format) {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+	}
+	return nil, fmt.Errorf("log-format: %q is not text or json", format)
+}

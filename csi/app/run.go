@@ -1,0 +1,202 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gemel-storage/gemel/csi/attach/userspace"
+	"github.com/gemel-storage/gemel/csi/backend/direct"
+	"github.com/gemel-storage/gemel/csi/controller"
+	"github.com/gemel-storage/gemel/csi/identity"
+	"github.com/gemel-storage/gemel/csi/node"
+	"github.com/gemel-storage/gemel/csi/server"
+)
+
+// config is the command line.
+type config struct {
+	Endpoint, Mode                      string
+	PairEndpoints                       []string
+	TLSCert, TLSKey, TLSCA              string
+	Cluster, Pair                       string
+	StateDir, NodeIQN, NodeName, Attach string
+	IODeadline                          time.Duration
+	MaxVolumes                          int64
+	MetricsListen                       string
+}
+
+func (c *config) controller() bool { return c.Mode != "node" }
+func (c *config) node() bool       { return c.Mode != "controller" }
+
+// check names every bad value.
+func (c *config) check() error {
+	var errs []error
+	bad := func(flag, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("--"+flag+": "+format, args...))
+	}
+	if _, err := server.ParseEndpoint(c.Endpoint); err != nil {
+		bad("endpoint", "%w", err)
+	}
+	if c.Mode != "controller" && c.Mode != "node" && c.Mode != "all" {
+		bad("mode", "%q is not controller, node or all", c.Mode)
+	}
+	if c.controller() && len(c.PairEndpoints) == 0 {
+		bad("pair-endpoint", "is needed by the controller service: the control address of each node of the pair")
+	}
+	set := 0
+	for _, s := range []string{c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair} {
+		if s != "" {
+			set++
+		}
+	}
+	if set != 0 && set != 5 {
+		bad("tls-cert", "--tls-cert, --tls-key, --tls-ca, --cluster and --pair come together")
+	}
+	if c.node() {
+		if !filepath.IsAbs(c.StateDir) {
+			bad("state-dir", "%q is not an absolute path", c.StateDir)
+		}
+		if c.NodeIQN != "" {
+			if err := node.CheckIQN(c.NodeIQN); err != nil {
+				bad("node-iqn", "%w", err)
+			}
+		}
+		if c.Attach != "userspace" {
+			bad("attach", "%q is not userspace", c.Attach)
+		}
+		if c.IODeadline < time.Second {
+			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
+		}
+		if c.MaxVolumes < 0 {
+			bad("max-volumes", "%d is negative", c.MaxVolumes)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run serves until the context ends.
+func (c *config) run(ctx context.Context, log *slog.Logger) error {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	ready := &identity.Server{Version: Version, Controller: c.controller()}
+	services := server.Services{Identity: ready}
+	if c.controller() {
+		b, err := c.backend()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = b.Close() }()
+		services.Controller = controller.New(b, log)
+	}
+	if c.node() {
+		n, err := c.nodeService(log)
+		if err != nil {
+			return err
+		}
+		services.Node = n
+		ready.Ready = func(context.Context) error { return needed() }
+	}
+	stopMetrics, err := c.serveMetrics(reg, ready, log)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	s, err := server.Listen(c.Endpoint, services, reg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "driver", identity.DriverName, "version", Version, "endpoint", c.Endpoint, "mode", c.Mode)
+	return s.Serve(ctx)
+}
+
+func (c *config) backend() (*direct.Backend, error) {
+	d := direct.Config{Endpoints: c.PairEndpoints}
+	if c.TLSCert != "" {
+		t, err := direct.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
+		if err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+		d.TLS = t
+	}
+	return direct.New(d)
+}
+
+func (c *config) nodeService(log *slog.Logger) (*node.Server, error) {
+	iqn := c.NodeIQN
+	if iqn == "" {
+		name := c.NodeName
+		if name == "" {
+			name, _ = os.Hostname() // an empty one is replaced
+		}
+		var err error
+		if iqn, err = node.InitiatorName(c.StateDir, name, node.MachineID(), log); err != nil {
+			return nil, err
+		}
+	}
+	// The program's file may be replaced while we run; a holder is started from the one that we are.
+	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
+		Deadline: c.IODeadline, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("node", "iqn", iqn)
+	return node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: c.MaxVolumes, Log: log})
+}
+
+// needed tells what the node service lacks on this machine.
+func needed() error {
+	var missing []string
+	for _, p := range []string{"/dev/fuse", "/dev/loop-control"} {
+		if _, err := os.Stat(p); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	if os.Geteuid() != 0 {
+		missing = append(missing, "root")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the node service lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// serveMetrics serves /metrics, /healthz (the process turns) and /readyz (it can do its work).
+func (c *config) serveMetrics(reg *prometheus.Registry, id *identity.Server, log *slog.Logger) (stop func(), err error) {
+	if c.MetricsListen == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", c.MetricsListen)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := id.Probe(r.Context(), nil); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+	h := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics server ended", "err", err)
+		}
+	}()
+	return func() { _ = h.Close(); <-done }, nil
+}

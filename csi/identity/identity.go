@@ -1,0 +1,49 @@
+// Package identity is the CSI identity service.
+package identity
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// DriverName is the plugin's name in CSIDriver, StorageClass and PersistentVolume objects.
+const DriverName = "csi.gemel.storage"
+
+// Server implements csi.IdentityServer.
+type Server struct {
+	csi.UnimplementedIdentityServer
+	Version    string
+	Controller bool // the controller service is served as well
+	// Ready says why the plugin is not healthy; nil when it is.
+	Ready func(context.Context) error
+}
+
+// GetPluginInfo names driver and version.
+func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: DriverName, VendorVersion: s.Version}, nil
+}
+
+// GetPluginCapabilities lists which services there are. Volumes are reachable from every node, so there are no topology constraints.
+func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	r := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_VolumeExpansion_{
+		VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}}}
+	if s.Controller {
+		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}})
+	}
+	return r, nil
+}
+
+// Probe tells whether the plugin itself works. Storage that is not reachable is not its fault: restarting it would not help.
+func (s *Server) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	if s.Ready != nil {
+		if err := s.Ready(ctx); err != nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "%v", err)
+		}
+	}
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+}

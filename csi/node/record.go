@@ -1,0 +1,102 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+// recordVersion rises when an older program could misread a record.
+const recordVersion = 1
+
+// record is what was done to this machine for a volume. It is enough to undo it when everything else is gone.
+type record struct {
+	Version    int               `json:"version"`
+	VolumeID   string            `json:"volumeID"`
+	Attachment attach.Attachment `json:"attachment"`
+	Staging    string            `json:"stagingPath"`
+	Block      bool              `json:"block,omitempty"`
+	FSType     string            `json:"fsType,omitempty"`
+	Flags      []string          `json:"mountFlags,omitempty"`
+	Targets    []target          `json:"targets,omitempty"`
+}
+
+// target is one publication.
+type target struct {
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func (n *unlocked) recordPath(id string) string { return filepath.Join(n.dir, id+".json") }
+
+// load returns nil without an error when the volume has no record; an id that can not be ours has none.
+func (n *unlocked) load(id string) (*record, error) {
+	if !validID.MatchString(id) {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(n.recordPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stage record: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("stage record %s: %w", n.recordPath(id), err)
+	}
+	if r.Version != recordVersion || r.VolumeID != id {
+		return nil, fmt.Errorf("stage record %s is of volume %q, version %d: this program knows version %d", n.recordPath(id), r.VolumeID, r.Version, recordVersion)
+	}
+	return r, nil
+}
+
+func (n *unlocked) save(r *record) error {
+	r.Version = recordVersion
+	return durable.WriteJSON(n.recordPath(r.VolumeID), r)
+}
+
+func (n *unlocked) forget(id string) error {
+	if err := os.Remove(n.recordPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("stage record: %w", err)
+	}
+	return durable.SyncDir(n.dir)
+}
+
+// has tells whether the path is one of the volume's.
+func (r *record) has(path string) bool {
+	if filepath.Clean(path) == r.Staging {
+		return true
+	}
+	_, ok := r.target(path)
+	return ok
+}
+
+func (r *record) target(path string) (target, bool) {
+	for _, t := range r.Targets {
+		if t.Path == filepath.Clean(path) {
+			return t, true
+		}
+	}
+	return target{}, false
+}
+
+// without drops a target.
+func (r *record) without(path string) {
+	var keep []target
+	for _, t := range r.Targets {
+		if t.Path != filepath.Clean(path) {
+			keep = append(keep, t)
+		}
+	}
+	r.Targets = keep
+}

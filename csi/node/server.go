@@ -1,0 +1,176 @@
+// Package node is the CSI node service over an attacher. What it did to this machine is written down, per volume,
+// before it is done; every call compares that with what is there.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/mount-utils"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/inflight"
+)
+
+// capabilities is all that the driver can do, and nothing that it can not.
+var capabilities = []csi.NodeServiceCapability_RPC_Type{
+	csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+	csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+	csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+}
+
+// Config of the node service.
+type Config struct {
+	IQN        string // this node's id
+	StateDir   string // absolute; survives restarts
+	Attacher   attach.Attacher
+	MaxVolumes int64 // that may be published to this node; 0: no limit is told
+	Log        *slog.Logger
+}
+
+// Server implements csi.NodeServer. It lets one call at a time work on a volume and leaves the rest to unlocked.
+type Server struct {
+	csi.UnimplementedNodeServer
+	unlocked unlocked
+	inflight inflight.Set
+}
+
+// unlocked holds the logic of the node service; calls for one volume must not overlap.
+type unlocked struct {
+	cfg     Config
+	log     *slog.Logger
+	dir     string // of the records
+	mounter mount.Interface
+
+	statMu sync.Mutex
+	stuck  map[string]struct{} // paths whose statfs has not returned
+}
+
+// New checks the configuration and makes its folder.
+func New(c Config) (*Server, error) {
+	if c.IQN == "" || !filepath.IsAbs(c.StateDir) || c.Attacher == nil || c.MaxVolumes < 0 {
+		return nil, errors.New("node service: IQN, absolute StateDir and Attacher are needed, MaxVolumes must not be negative")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	dir := filepath.Join(c.StateDir, "staged")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("node service: %w", err)
+	}
+	return &Server{unlocked: unlocked{cfg: c, log: c.Log, dir: dir, mounter: mount.NewWithoutSystemd(""), stuck: map[string]struct{}{}}}, nil
+}
+
+// NodeGetCapabilities lists what the service does.
+func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	r := &csi.NodeGetCapabilitiesResponse{}
+	for _, c := range capabilities {
+		r.Capabilities = append(r.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}}})
+	}
+	return r, nil
+}
+
+// NodeGetInfo names the node by its IQN, which is how targets know it.
+func (s *Server) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: s.unlocked.cfg.IQN, MaxVolumesPerNode: s.unlocked.cfg.MaxVolumes}, nil
+}
+
+// exclusively runs a call with the volume claimed.
+func exclusively[Q interface{ GetVolumeId() string }, R any](s *Server, ctx context.Context, q Q, f func(context.Context, Q) (R, error)) (R, error) {
+	var none R
+	if q.GetVolumeId() == "" {
+		return none, invalid("volume_id is missing")
+	}
+	done, err := s.inflight.Start(q.GetVolumeId())
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	r, err := f(ctx, q)
+	if err != nil {
+		return none, grpcError(err)
+	}
+	return r, nil
+}
+
+// NodeStageVolume attaches the LUN and mounts its filesystem.
+func (s *Server) NodeStageVolume(ctx context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	return exclusively(s, ctx, q, s.unlocked.stage)
+}
+
+// NodeUnstageVolume undoes NodeStageVolume.
+func (s *Server) NodeUnstageVolume(ctx context.Context, q *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	return exclusively(s, ctx, q, s.unlocked.unstage)
+}
+
+// NodePublishVolume shows a staged volume at a path.
+func (s *Server) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	return exclusively(s, ctx, q, s.unlocked.publish)
+}
+
+// NodeUnpublishVolume undoes NodePublishVolume.
+func (s *Server) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	return exclusively(s, ctx, q, s.unlocked.unpublish)
+}
+
+// NodeExpandVolume makes device and filesystem follow the LUN's size.
+func (s *Server) NodeExpandVolume(ctx context.Context, q *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	return exclusively(s, ctx, q, s.unlocked.expand)
+}
+
+// NodeGetVolumeStats does not claim the volume: it must answer while another call hangs.
+func (s *Server) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	r, err := s.unlocked.stats(ctx, q)
+	return r, grpcError(err)
+}
+
+// NodeGetVolumeHealth does not claim the volume either.
+func (s *Server) NodeGetVolumeHealth(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	r, err := s.unlocked.health(ctx, q)
+	return r, grpcError(err)
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// grpcError gives an error the code that the CSI specification has for it.
+func grpcError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code := codes.Internal
+	switch {
+	case errors.Is(err, attach.ErrInvalid):
+		code = codes.InvalidArgument
+	case errors.Is(err, attach.ErrNotAttached):
+		code = codes.NotFound
+	case errors.Is(err, attach.ErrBusy):
+		code = codes.FailedPrecondition
+	case errors.Is(err, attach.ErrFailed):
+		code = codes.Unavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	return status.Error(code, err.Error())
+}
+
+// commandLimit bounds one host command (mkfs, fsck, xfs_growfs, ...) where the call itself has no deadline.
+const commandLimit = 5 * time.Minute

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// statLimit is how long statistics wait for a filesystem.
+const statLimit = 5 * time.Second
+
+func (n *unlocked) stats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	r, err := n.find(q.VolumeId, q.VolumePath, "volume_path")
+	if err != nil {
+		return nil, err
+	}
+	st, err := n.cfg.Attacher.Status(ctx, q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	if r.Block {
+		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: st.Size}}}, nil
+	}
+	// Without this, a path that is not mounted would report the filesystem of the machine.
+	if m, err := mountAt(q.VolumePath); err != nil || !shows(m, st.Rdev) {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s (%v)", q.VolumeId, q.VolumePath, err)
+	}
+	fs, err := n.statfs(ctx, q.VolumePath)
+	if err != nil {
+		return nil, err
+	}
+	bs := fs.Bsize
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: int64(fs.Blocks) * bs, Available: int64(fs.Bavail) * bs, Used: int64(fs.Blocks-fs.Bfree) * bs},
+		{Unit: csi.VolumeUsage_INODES, Total: int64(fs.Files), Available: int64(fs.Ffree), Used: int64(fs.Files - fs.Ffree)},
+	}}, nil
+}
+
+// statfs does not wait for a filesystem that hangs, and does not ask it again while the last question is open: each would
+// hold a thread.
+func (n *unlocked) statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
+	n.statMu.Lock()
+	if _, ok := n.stuck[path]; ok {
+		n.statMu.Unlock()
+		return unix.Statfs_t{}, status.Errorf(codes.Unavailable, "the filesystem at %s has not answered yet", path)
+	}
+	n.stuck[path] = struct{}{}
+	n.statMu.Unlock()
+
+	type answer struct {
+		fs  unix.Statfs_t
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = unix.Statfs(path, &a.fs)
+		n.statMu.Lock()
+		delete(n.stuck, path)
+		n.statMu.Unlock()
+		done <- a
+	}()
+	ctx, cancel := context.WithTimeout(ctx, statLimit)
+	defer cancel()
+	select {
+	case a := <-done:
+		if a.err != nil {
+			return a.fs, fmt.Errorf("%w: statfs %s: %w", attach.ErrFailed, path, a.err)
+		}
+		return a.fs, nil
+	case <-ctx.Done():
+		return unix.Statfs_t{}, status.Errorf(codes.DeadlineExceeded, "the filesystem at %s does not answer: %v", path, ctx.Err())
+	}
+}
+
+func (n *unlocked) health(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	v := &csi.VolumeHealth{VolumeId: q.VolumeId}
+	r, err := n.load(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		v.HealthStatuses = n.findings(ctx, r)
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: v}, nil
+}
+
+// findings is what is wrong with a staged volume, seen from this node.
+func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHealth_VolumeHealthEntry) {
+	add := func(kind csi.VolumeHealthErrorType, reason, format string, args ...any) {
+		out = append(out, &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
+	switch {
+	case errors.Is(err, attach.ErrNotAttached):
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotAttached", "the volume is staged, but has no device: stage it again")
+		return out
+	case err != nil:
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: end the pods that use the volume on this node, so that it is staged again", err)
+		return out
+	}
+	serving, lost := false, ""
+	for _, p := range st.Paths {
+		serving = serving || p.Current
+		if !p.Connected {
+			lost += fmt.Sprintf(" %s (%s)", p.Portal, p.LastError)
+		}
+	}
+	switch {
+	case !serving:
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path serves:%s", lost)
+	case lost != "":
+		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
+	}
+	if r.Block {
+		return out
+	}
+	switch m, err := mountAt(r.Staging); {
+	case err != nil || !shows(m, st.Rdev):
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMounted", "the device is not mounted at %s (%v)", r.Staging, err)
+	case hasOption(m.VFSOptions, "ro") && !r.Attachment.ReadOnly && !hasRO(r.Flags):
+		add(csi.VolumeHealthErrorType_DEGRADED, "FilesystemReadOnly", "the filesystem has turned read-only after an error and stays so until it is staged again")
+	}
+	return out
+}
+
+func hasRO(flags []string) bool {
+	for _, f := range flags {
+		if hasOption(f, "ro") {
+			return true
+		}
+	}
+	return false
+}
