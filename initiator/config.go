@@ -187,7 +187,7 @@ func checkName(s string) error {
 		return errors.New("longer than 223 bytes")
 	}
 	if !strings.HasPrefix(s, "iqn.") && !strings.HasPrefix(s, "eui.") && !strings.HasPrefix(s, "naa.") {
-		return fmt.Errorf("%q does not start with iqn., eui. or naa.", s)
+		return fmt.Errorf(`%q does not start with "iqn.", "eui." or "naa."`, s)
 	}
 	for _, r := range s {
 		if r <= ' ' || r == 0x7f || r == '=' || r == ',' {

@@ -263,6 +263,11 @@ func (r *rig) expandAll(ctx context.Context) error {
 		if slack := grownSize / 32; usable < grownSize-slack || usable > grownSize {
 			return fmt.Errorf("%s has %d usable bytes after the expansion to %d", v.name, usable, grownSize)
 		}
+		if v.dev != nil { // of a mounted volume the filesystem reads the end itself
+			if _, err := v.dev.ReadAt(ctx, make([]byte, ledger.BlockSize), grownSize-ledger.BlockSize); err != nil {
+				return fmt.Errorf("%s: the last block after the expansion: %w", v.name, err)
+			}
+		}
 		r.tell.Fact("%s: %s -> %s usable", v.name, story.Bytes(before), story.Bytes(usable))
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -59,6 +60,11 @@ func run(ctx context.Context, opt options, name string, steps int, body func(con
 	}
 	begun := time.Now()
 	err = body(ctx, r)
+	if cause := context.Cause(ctx); err != nil && cause != nil { // what failed did so because of that
+		if err = errors.Join(cause, err); errors.Is(cause, errInterrupted) {
+			err = errInterrupted
+		}
+	}
 	r.report.finish(r, time.Since(begun), err)
 	failed := err != nil || len(r.report.verdict()) > 0
 	if failed && !errors.Is(err, errInterrupted) {
@@ -177,21 +183,31 @@ func (r *rig) keepLogs(dir string) {
 		return
 	}
 	var kept []string
-	for _, pattern := range []string{r.lab.Path("*.log"), r.lab.Path("pair", "*.log"), r.lab.Path("csi", "*.log"), r.lab.Path("csi", "*", "*.log")} {
-		files, _ := filepath.Glob(pattern) // the pattern is well-formed
-		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o644)
-			}
-			if err != nil {
-				r.tell.Problem("logs: %v", err)
-			}
-			kept = append(kept, filepath.Base(f))
-			r.tell.Problem("the end of %s:\n%s", filepath.Base(f), tail(b, 2500))
+	for _, f := range logFiles(r.lab.Dir) {
+		name := strings.ReplaceAll(strings.TrimPrefix(f, r.lab.Dir+"/"), "/", "-")
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
+		}
+		if err != nil {
+			r.tell.Problem("logs: %v", err)
+			continue
+		}
+		kept = append(kept, name)
+		if len(b) > 0 {
+			r.tell.Problem("the end of %s:\n%s", name, tail(b, 2000))
 		}
 	}
 	r.tell.Fact("logs are kept in %s: %v", dir, kept)
+}
+
+// logFiles finds the logs below a folder, without going into what may be mounted from a volume.
+func logFiles(dir string) (out []string) {
+	for _, pattern := range []string{"*.log", "pair/*.log", "csi/*.log", "csi/*/*.log", "csi/*/*/*.log"} {
+		files, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are well-formed
+		out = append(out, files...)
+	}
+	return out
 }
 
 func tail(b []byte, n int) string {
@@ -216,7 +232,9 @@ func (r *rig) close(failed bool) error {
 	}
 	if orderly && r.pair != nil && r.anyNode(ctx) {
 		for _, s := range r.streams {
-			errs = append(errs, s.Target.Close())
+			if err := s.Target.Close(); !errors.Is(err, os.ErrClosed) {
+				errs = append(errs, err)
+			}
 		}
 		for _, v := range r.used {
 			if err := r.store.release(ctx, v); err != nil {

@@ -36,7 +36,6 @@ type command struct {
 	charge  int  // bytes of read data it may hold until they are sent
 
 	// Gathering.
-	edtl    int
 	want    int // bytes to gather: the expected length, at most Limits.Transfer
 	got     int // bytes received
 	seqEnd  int // where the sequence that is coming must end (solicited) or may end at most (unsolicited)

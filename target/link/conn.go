@@ -2,9 +2,13 @@ package link
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/target/pair"
 )
@@ -12,33 +16,142 @@ import (
 // writeTimeout bounds one batch: a peer that takes nothing for this long is as good as gone.
 const writeTimeout = 10 * time.Second
 
-// conn is one of the two connections of a link. Send may be called under any lock: it only queues.
+// conn is one of the two connections of a link. Sending has two steps: send queues and may be called under any lock;
+// kick, called with none held, writes what is queued without blocking, unless somebody is writing already. What the
+// socket does not take is left to the writer goroutine, so nobody who reads the link ever waits for it to drain:
+// two nodes whose sockets are full can not wedge each other. A hand-off to a goroutine would cost each mirrored
+// write more than the wire does.
 type conn struct {
-	c       net.Conn
-	r       *bufio.Reader
+	c    net.Conn
+	raw  syscall.RawConn // nil: TLS, where every write is the goroutine's
+	r    *bufio.Reader
+	dead chan struct{}
+	once sync.Once
+
 	mu      sync.Mutex
 	queue   []*pair.Msg
 	spare   []*pair.Msg
-	wake    chan struct{}
-	dead    chan struct{}
-	once    sync.Once
+	writing bool          // somebody owns the fields below
+	wake    chan struct{} // the goroutine owns them from here on
+
+	batch   []*pair.Msg
+	headers []byte
+	base    net.Buffers // storage of bufs
+	bufs    net.Buffers // what is left to write
+
 	scratch [headerLen]byte
 }
 
+// maxInline is the most that a kick writes itself; the checksum of more takes too long for a caller.
+const maxInline = 256 << 10
+
 func newConn(c net.Conn) *conn {
+	x := &conn{c: c, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetNoDelay(true)
+		if raw, err := t.SyscallConn(); err == nil {
+			x.raw = raw
+		}
 	}
-	return &conn{c: c, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
+	return x
 }
 
+// send queues a message. The message and its buffers must stay as they are until it has been sent.
 func (c *conn) send(m *pair.Msg) {
 	c.mu.Lock()
 	c.queue = append(c.queue, m)
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
+}
+
+// kick writes what is queued.
+func (c *conn) kick() {
+	c.mu.Lock()
+	for !c.writing && len(c.queue) > 0 {
+		c.writing = true
+		size := c.takeLocked()
+		c.mu.Unlock()
+		if c.raw == nil || size > maxInline || !c.try() {
+			c.wake <- struct{}{} // has room: writing stays set until the goroutine is done
+			return
+		}
+		c.mu.Lock()
+		c.doneLocked()
+	}
+	c.mu.Unlock()
+}
+
+// takeLocked makes the queue the batch being written and returns its size.
+func (c *conn) takeLocked() (size int) {
+	c.batch, c.queue, c.spare = c.queue, c.spare[:0], nil
+	for _, m := range c.batch {
+		size += headerLen + len(m.Meta) + len(m.Data)
+	}
+	return size
+}
+
+func (c *conn) doneLocked() {
+	clear(c.batch)
+	c.spare, c.batch = c.batch[:0], nil
+	c.writing = false
+}
+
+// encode lays the batch out for writev.
+func (c *conn) encode() {
+	if need := len(c.batch) * headerLen; cap(c.headers) < need {
+		c.headers = make([]byte, need)
+	}
+	c.base = c.base[:0]
+	for i, m := range c.batch {
+		h := c.headers[:cap(c.headers)][i*headerLen : (i+1)*headerLen]
+		putHeader(h, m)
+		c.base = append(c.base, h)
+		if len(m.Meta) > 0 {
+			c.base = append(c.base, m.Meta)
+		}
+		if len(m.Data) > 0 {
+			c.base = append(c.base, m.Data)
+		}
+	}
+	c.bufs = c.base
+}
+
+const maxIovecs = 512 // below the kernel's IOV_MAX
+
+// try encodes and writes without blocking; false leaves the rest in bufs. A socket that is broken is left to the
+// reader, which learns from it whether the peer's end was closed.
+func (c *conn) try() bool {
+	c.encode()
+	done := false
+	err := c.raw.Write(func(fd uintptr) bool {
+		for len(c.bufs) > 0 {
+			n, err := unix.Writev(int(fd), c.bufs[:min(len(c.bufs), maxIovecs)])
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				done = !errors.Is(err, unix.EAGAIN)
+				return true
+			}
+			c.advance(n)
+		}
+		done = true
+		return true
+	})
+	if err != nil {
+		c.close()
+	}
+	return done || err != nil
+}
+
+// advance drops n written bytes from bufs.
+func (c *conn) advance(n int) {
+	for n > 0 {
+		if n < len(c.bufs[0]) {
+			c.bufs[0] = c.bufs[0][n:]
+			return
+		}
+		n -= len(c.bufs[0])
+		c.bufs = c.bufs[1:]
 	}
 }
 
@@ -49,48 +162,38 @@ func (c *conn) close() {
 	})
 }
 
-// writeLoop sends what is queued, a batch at a time with one writev, until the connection ends.
+// writeLoop writes what a kick could not, until the connection ends.
 func (c *conn) writeLoop() {
 	defer c.close()
-	var headers []byte
-	var bufs net.Buffers
 	for {
 		select {
 		case <-c.wake:
 		case <-c.dead:
 			return
 		}
-		c.mu.Lock()
-		batch := c.queue
-		c.queue, c.spare = c.spare[:0], nil
-		c.mu.Unlock()
-		for rest := batch; len(rest) > 0; {
-			n := min(len(rest), 256)
-			if need := n * headerLen; cap(headers) < need {
-				headers = make([]byte, need)
-			}
-			bufs = bufs[:0]
-			for i, m := range rest[:n] {
-				h := headers[i*headerLen : (i+1)*headerLen]
-				putHeader(h, m)
-				bufs = append(bufs, h)
-				if len(m.Meta) > 0 {
-					bufs = append(bufs, m.Meta)
-				}
-				if len(m.Data) > 0 {
-					bufs = append(bufs, m.Data)
-				}
+		for {
+			if len(c.bufs) == 0 {
+				c.encode()
 			}
 			_ = c.c.SetWriteDeadline(time.Now().Add(writeTimeout))
-			out := bufs
-			if _, err := out.WriteTo(c.c); err != nil {
+			out := c.bufs
+			_, err := out.WriteTo(c.c)
+			c.bufs = nil
+			if err != nil {
 				return
 			}
-			rest = rest[n:]
+			_ = c.c.SetWriteDeadline(time.Time{}) // or a later kick would meet it
+			c.mu.Lock()
+			c.doneLocked()
+			more := len(c.queue) > 0
+			if more {
+				c.writing = true
+				c.takeLocked()
+			}
+			c.mu.Unlock()
+			if !more {
+				break
+			}
 		}
-		clear(batch)
-		c.mu.Lock()
-		c.spare = batch[:0]
-		c.mu.Unlock()
 	}
 }

@@ -77,7 +77,8 @@ func New(cfg Config, h Handler) *Link {
 	return &Link{cfg: cfg, h: h, half: map[uint64]net.Conn{}, up: make(chan *session)}
 }
 
-// Send queues a message on the link numbered n; on another link it is dropped. It never blocks on the network.
+// Send queues a message on the link numbered n; on another link it is dropped. It never blocks, and nothing leaves
+// before the next Kick.
 func (l *Link) Send(n uint64, m *pair.Msg) {
 	l.mu.Lock()
 	s := l.cur
@@ -89,6 +90,17 @@ func (l *Link) Send(n uint64, m *pair.Msg) {
 		s.beat.send(m)
 	} else {
 		s.data.send(m)
+	}
+}
+
+// Kick writes what is queued, as far as the sockets take it at once. Call it with no lock held after every Send.
+func (l *Link) Kick() {
+	l.mu.Lock()
+	s := l.cur
+	l.mu.Unlock()
+	if s != nil {
+		s.beat.kick()
+		s.data.kick()
 	}
 }
 
@@ -133,7 +145,11 @@ func (l *Link) serve(ctx context.Context, s *session) {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(s.data.writeLoop)
-	wg.Go(s.beat.writeLoop)
+	wg.Go(func() {
+		runtime.LockOSThread() // as for the reader below
+		defer runtime.UnlockOSThread()
+		s.beat.writeLoop()
+	})
 	l.h.Up(s.n)
 	wg.Go(func() { s.fail(l.read(s, s.data, l.cfg.Alloc)) })
 	wg.Go(func() {

@@ -198,7 +198,11 @@ func (s *State) unmapHost(e *UnmapHost) (out Outcome, fx Effect) {
 		hosts = slices.Sorted(maps.Keys(l.Maps))
 	}
 	n := s.touch(e.UUID, &fx)
+	fx.FenceNumbers = map[string]uint16{}
 	for _, h := range hosts {
+		if m, ok := n.Maps[h]; ok {
+			fx.FenceNumbers[h] = m.LUN
+		}
 		delete(n.Maps, h)
 		if n.PR != nil {
 			next, _, uas, aborts := scsi.ApplyPROut(n.PR, scsi.NexusID{Initiator: h}, &scsi.PROut{Action: scsi.PRUnmap})

@@ -148,11 +148,12 @@ type Effect struct {
 	RemovedLUN      string    // remove its file
 	RemovedSnapshot string
 	Resized         *LUN
-	Fence           []string       // hosts whose commands on FenceLUN must end
-	FenceLUN        string         //
-	Moved           []string       // LUNs with a new owner
-	UAs             []scsi.PRUA    // for PRLUN
-	Aborts          []scsi.NexusID // for PRLUN
+	Fence           []string          // hosts whose commands on FenceLUN must end
+	FenceNumbers    map[string]uint16 // the LUN numbers under which they saw it
+	FenceLUN        string            //
+	Moved           []string          // LUNs with a new owner
+	UAs             []scsi.PRUA       // for PRLUN
+	Aborts          []scsi.NexusID    // for PRLUN
 	PRLUN           string
 	ModeLUN         string // mode pages changed: 2A/01 for everyone but By
 	Reset           *Reset

@@ -15,7 +15,10 @@ import (
 // machine's order, and does the rest after. Store work that ends at once is done by the goroutine at hand: a read
 // at the owner never changes goroutine.
 
-type actions struct{ list []pair.Action }
+type actions struct {
+	list []pair.Action
+	sent bool // something is queued on the link
+}
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
 
@@ -41,6 +44,7 @@ func (n *Node) takeLocked(a *actions) {
 	for i := range b.list {
 		if x := &b.list[i]; x.Kind == pair.ActSend {
 			n.link.Send(n.linkN.Load(), x.Msg)
+			a.sent = true
 		} else {
 			a.list = append(a.list, *x)
 		}
@@ -52,7 +56,14 @@ func (n *Node) takeLocked(a *actions) {
 
 // run carries out actions and what they lead to. It returns true when cur was completed here.
 func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
-	for i := 0; i < len(a.list); i++ {
+	for i := 0; ; i++ {
+		if a.sent {
+			a.sent = false
+			n.link.Kick()
+		}
+		if i == len(a.list) {
+			break
+		}
 		x := &a.list[i]
 		switch x.Kind {
 		case pair.ActStore:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gemel-storage/gemel/target/meta"
@@ -132,6 +133,7 @@ func (n *Node) tellHosts(fx *meta.Effect) {
 
 // waitEnds calls done when every command that the entry ends on this node has ended or will never start (R11c).
 func (n *Node) waitEnds(fx *meta.Effect, done func()) {
+	n.abortGathering(fx)
 	var wg sync.WaitGroup
 	abort := func(f func(done func())) {
 		wg.Add(1)
@@ -140,7 +142,6 @@ func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 	if e := n.entryOf(fx.FenceLUN); e != nil {
 		for _, host := range fx.Fence {
 			e.both(func(u *scsi.Unit) { abort(func(d func()) { n.scsi.AbortNexusUnit(host, u, d) }) })
-			n.iscsi.AbortGathering(func(initiator string, _ uint64) bool { return initiator == host })
 		}
 	}
 	if e := n.entryOf(fx.PRLUN); e != nil {
@@ -170,6 +171,38 @@ func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 	}
 	wg.Wait()
 	done()
+}
+
+// abortGathering ends the writes of affected hosts whose data has not all come, which the device server has not seen
+// yet. It comes first: what completes meanwhile is then found by the device server.
+func (n *Node) abortGathering(fx *meta.Effect) {
+	t := n.tables.Load()
+	sees := func(host string, field uint64, uuid string) bool {
+		number, ok := scsi.FlatLUN(field)
+		if !ok {
+			return false
+		}
+		if fenced, was := fx.FenceNumbers[host]; was && fenced == number && fx.FenceLUN == uuid {
+			return true
+		}
+		h := t.hosts[host]
+		return h != nil && h.luns[number] != nil && h.luns[number].UUID() == uuid
+	}
+	switch {
+	case len(fx.FenceNumbers) > 0:
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			_, was := fx.FenceNumbers[host]
+			return was && sees(host, field, fx.FenceLUN)
+		})
+	case len(fx.Aborts) > 0:
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			return sees(host, field, fx.PRLUN) && slices.ContainsFunc(fx.Aborts, func(id scsi.NexusID) bool { return id.Initiator == host })
+		})
+	case fx.Reset != nil:
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			return fx.Reset.Scope == scsi.ResetTarget || sees(host, field, fx.Reset.UUID)
+		})
+	}
 }
 
 // export gives the joiner everything; ActExport comes only while no entry is being applied.

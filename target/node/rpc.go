@@ -52,6 +52,7 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 		return errNoLink
 	}
 	n.link.Send(n.linkN.Load(), &pair.Msg{Type: pair.MsgRequest, ID: id, Meta: raw})
+	n.link.Kick()
 	select {
 	case r, ok := <-c:
 		if !ok {
@@ -126,6 +127,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 			return
 		}
 		n.link.Send(link, &pair.Msg{Type: pair.MsgReply, ID: msg.ID, Meta: raw})
+		n.link.Kick()
 	})
 }
 

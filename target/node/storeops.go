@@ -319,5 +319,3 @@ func parseID(s string) (pair.LUNID, error) {
 	u, err := uuid.Parse(s)
 	return pair.LUNID(u), err
 }
-
-func idString(id pair.LUNID) string { return uuid.UUID(id).String() }

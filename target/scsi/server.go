@@ -54,7 +54,7 @@ func (s *Server) Submit(t *Task) bool {
 	t.Status, t.Sense, t.DataIn, t.Transfer, t.Aborted = StatusGood, nil, nil, 0, false
 	t.serverRef = taskState{}
 	t.unit = nil
-	number, ok := flatLUN(t.LUN)
+	number, ok := FlatLUN(t.LUN)
 	if ok {
 		t.unit = s.cluster.Lookup(n.ID.Initiator, number)
 	}
@@ -134,9 +134,9 @@ func (s *Server) submitNoUnit(t *Task, c *command) bool {
 	return t.check(IllegalRequest, ascLUNotSupported)
 }
 
-// flatLUN decodes the LUN formats that a host may use for a small number: peripheral device addressing on bus 0 and
+// FlatLUN decodes the LUN formats that a host may use for a small number: peripheral device addressing on bus 0 and
 // flat space addressing (SAM-5 §4.7.5, §4.7.7).
-func flatLUN(l uint64) (uint16, bool) {
+func FlatLUN(l uint64) (uint16, bool) {
 	if l&0x0000ffffffffffff != 0 {
 		return 0, false
 	}

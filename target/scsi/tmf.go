@@ -57,7 +57,7 @@ func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 		return
 	}
 	var u *Unit
-	if number, ok := flatLUN(r.LUN); ok {
+	if number, ok := FlatLUN(r.LUN); ok {
 		u = s.cluster.Lookup(r.Nexus.ID.Initiator, number)
 	}
 	if u == nil {

@@ -1,0 +1,56 @@
+# Gemel: everything a developer runs. `make` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+N ?= 20
+SEED ?=
+FRESH ?= 200
+
+# Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, parsers of
+# tools) and the suites that run real processes are not: they would only be slower.
+PURE := ./target/pair/... ./target/sim/... ./e2e/... ./hack/... ./api/...
+RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
+
+.PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim fuzz clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+deps: ## install what a fresh Debian machine lacks, once
+	@hack/deps.sh
+
+build: ## the binaries, into bin/
+	$(GO) build -o bin/ ./cmd/...
+
+test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends with the count
+	@$(GO) vet ./...
+	@set -o pipefail; ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1 ) | $(GO) run ./hack/testsum
+
+lint: ## gofmt, go vet, staticcheck
+	@hack/lint.sh
+
+generate: ## protobuf code
+	@hack/gen-proto.sh
+
+check-generate: ## fail if committed generated code differs from what the pinned tools make
+	@hack/check-generate.sh
+
+demo: deps ## a CSI volume on a pair: written while its owner is killed, resynced, expanded, cloned
+	@$(GO) run ./hack/demo
+
+demo-kill: deps ## N=20 SEED=…: either node killed at N random moments under load
+	@$(GO) run ./hack/demo kill -n $(N) $(if $(SEED),--seed $(SEED))
+
+bench: deps ## against tgt in the same run, ratios; out/bench.json
+	@$(GO) run ./hack/bench
+
+conformance: deps ## libiscsi's suite in full against a pair, one URL per node
+	@$(GO) test -v -count=1 ./e2e/conformance
+
+sim: ## FRESH=200: histories of the pair that nobody has seen
+	@SIM_FRESH=$(FRESH) $(GO) test -count=1 -timeout 60m -run TestFixedSeeds -v ./target/sim
+
+fuzz: ## every fuzz target for FUZZTIME=10s
+	@hack/fuzz.sh
+
+clean: ## what builds and runs left behind, except the cache
+	rm -rf bin out

@@ -1,0 +1,204 @@
+package sanity
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// A raw volume is a block device with working zeroing, discard and growth.
+func TestRawVolume(t *testing.T) {
+	e := start(t, 2*time.Minute)
+	v := e.create("raw", 64*mib, raw(writer), nil).up()
+	v.publish()
+	f := v.open()
+	if n := blockSize64(t, f); n != 64*mib {
+		t.Fatalf("%d bytes", n)
+	}
+	if _, err := f.WriteAt(aligned(16*mib, 0xaa), 0); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, f, 0, 16*mib, 0xaa)
+	before := e.allocated(v)
+	for i, c := range []struct {
+		name string
+		do   func(off, n uint64) error
+	}{
+		{"BLKZEROOUT", func(off, n uint64) error { return blockRange(f, unix.BLKZEROOUT, off, n) }},
+		{"BLKDISCARD", func(off, n uint64) error { return blockRange(f, unix.BLKDISCARD, off, n) }},
+		{"FALLOC_FL_ZERO_RANGE", func(off, n uint64) error {
+			return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_ZERO_RANGE, int64(off), int64(n))
+		}},
+		{"FALLOC_FL_PUNCH_HOLE", func(off, n uint64) error {
+			return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+		}},
+	} {
+		// Neither start nor end are at a multiple of the target's extents.
+		off, n := uint64(i)*2*mib+4096, uint64(mib+8192)
+		if err := c.do(off, n); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		expect(t, f, int64(off), int(n), 0)
+		expect(t, f, int64(off)-4096, 4096, 0xaa)
+		expect(t, f, int64(off+n), 4096, 0xaa)
+	}
+	if after := e.allocated(v); after >= before {
+		t.Errorf("discard freed nothing: %d bytes, then %d", before, after)
+	}
+	e.ok(v.grow(96 * mib))
+	if n := blockSize64(t, f); n != 96*mib {
+		t.Fatalf("after growing: %d bytes", n)
+	}
+	if _, err := f.WriteAt(aligned(4096, 0xbb), 96*mib-4096); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := v.stats(); err != nil || u.Total != 96*mib {
+		t.Fatalf("%v, %v", u, err)
+	}
+	if _, err := f.WriteAt(aligned(512, 0xcc), 512); err != nil {
+		t.Fatalf("a single 512-byte sector: %v", err)
+	}
+	expect(t, f, 512, 512, 0xcc)
+	expect(t, f, 1024, 512, 0xaa)
+
+	// Taken away only when nobody has it open, by whichever path.
+	_, err := e.plugin.Node.NodeUnpublishVolume(e.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id, TargetPath: v.target})
+	e.code(err, codes.FailedPrecondition)
+	e.ok(f.Close())
+	var st unix.Stat_t
+	e.ok(unix.Stat(v.target, &st))
+	v.unpublish()
+	f, err = os.Open(filepath.Join("/dev", "loop"+strconv.Itoa(int(unix.Minor(st.Rdev)))))
+	e.ok(err)
+	_, err = e.plugin.Node.NodeUnstageVolume(e.ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v.id, StagingTargetPath: v.staging})
+	e.code(err, codes.FailedPrecondition)
+	e.ok(f.Close())
+	v.unstage()
+
+	// Buffered writes are flushed on the way down.
+	v.stage()
+	v.publish()
+	b, err := os.OpenFile(v.target, os.O_WRONLY, 0)
+	e.ok(err)
+	_, err = b.WriteAt(aligned(mib, 0xdd), 32*mib)
+	e.ok(err)
+	e.ok(b.Close())
+	v.unpublish()
+	v.unstage()
+	v.stage()
+	v.publish()
+	f = v.open()
+	expect(t, f, 32*mib, mib, 0xdd)
+	e.ok(f.Close())
+	v.down()
+}
+
+func (e *env) allocated(v *vol) uint64 {
+	e.t.Helper()
+	l, err := e.pair.Client(0).GetLUN(e.ctx, &targetv1.GetLUNRequest{Uuid: v.id})
+	e.ok(err)
+	return l.AllocatedBytes
+}
+
+// Who may have a volume, and how.
+func TestPublishRules(t *testing.T) {
+	e := start(t, 2*time.Minute)
+	const other = "iqn.2026-11.storage.gemel.test:other"
+	publish := func(v *vol, node string, c *csi.VolumeCapability, ro bool) error {
+		_, err := e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.id, NodeId: node, VolumeCapability: c, Readonly: ro})
+		return err
+	}
+	single := e.create("single", 320*mib, mounted("xfs"), nil)
+	single.controllerPublish()
+	e.code(publish(single, other, single.cap, false), codes.FailedPrecondition)
+	e.code(publish(single, single.node, single.cap, true), codes.AlreadyExists)
+	e.code(publish(single, single.node, raw(writer), false), codes.InvalidArgument)
+	single.controllerUnpublish()
+	e.ok(publish(single, other, single.cap, false))
+	list, err := e.plugin.Controller.ListVolumes(e.ctx, &csi.ListVolumesRequest{})
+	e.ok(err)
+	if got := list.Entries[0].Status.PublishedNodeIds; len(list.Entries) != 1 || len(got) != 1 || got[0] != other {
+		t.Fatalf("%v", list)
+	}
+	// The publish context of another node's name does not work here.
+	single.controllerUnpublish()
+	single.pub = map[string]string{"hostIQN": other, "targetIQN": e.pair.IQN(), "portals": e.pair.ISCSI[0], "lun": "0", "wwid": "60", "generation": "1"}
+	e.code(single.tryStage(), codes.FailedPrecondition)
+	_, err = e.plugin.Controller.ControllerUnpublishVolume(e.ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: single.id}) // from all
+	e.ok(err)
+
+	multi := raw(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
+	shared := e.create("shared", 64*mib, multi, nil)
+	e.ok(publish(shared, shared.node, multi, false))
+	e.ok(publish(shared, other, multi, false))
+
+	// Read-only, and enforced by the storage.
+	ro := e.create("readonly", 64*mib, raw(writer), nil)
+	r, err := e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: ro.id, NodeId: ro.node, VolumeCapability: ro.cap, Readonly: true})
+	e.ok(err)
+	ro.pub = r.PublishContext
+	ro.stage()
+	ro.publish()
+	if f, err := os.OpenFile(ro.target, os.O_RDWR, 0); err == nil {
+		if _, err = f.WriteAt(aligned(4096, 1), 0); err == nil {
+			err = f.Sync()
+		}
+		_ = f.Close()
+		if err == nil {
+			t.Fatal("a read-only volume was written")
+		}
+	}
+	ro.unpublish()
+	ro.unstage()
+
+	// One path at a time.
+	one := e.create("one path", 64*mib, raw(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER), nil).up()
+	_, err = e.plugin.Node.NodePublishVolume(e.ctx, &csi.NodePublishVolumeRequest{VolumeId: one.id, PublishContext: one.pub,
+		StagingTargetPath: one.staging, TargetPath: filepath.Join(e.dir, "pods", "second"), VolumeCapability: one.cap})
+	e.code(err, codes.FailedPrecondition)
+	one.down()
+}
+
+// A file that somebody else has bound to a loop device stays as it is.
+func TestForeignLoopDeviceIsNotTouched(t *testing.T) {
+	e := start(t, 2*time.Minute)
+	v := e.create("mine", 64*mib, raw(writer), nil).up()
+	// Of the same name as ours, as after a copy of the state folder.
+	name := v.id + "." + v.pub["generation"]
+	file := filepath.Join(e.dir, "foreign", name)
+	e.ok(os.MkdirAll(filepath.Dir(file), 0o755))
+	e.ok(os.WriteFile(file, make([]byte, mib), 0o600))
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	e.ok(err)
+	defer func() { _ = f.Close() }()
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	e.ok(err)
+	defer func() { _ = ctl.Close() }()
+	n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+	e.ok(err)
+	dev, err := os.OpenFile(filepath.Join("/dev", "loop"+strconv.Itoa(n)), os.O_RDWR, 0)
+	e.ok(err)
+	t.Cleanup(func() {
+		_ = unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0)
+		_ = dev.Close()
+	})
+	e.ok(unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(f.Fd())}))
+	v.down()
+	if _, err := unix.IoctlLoopGetStatus64(int(dev.Fd())); err != nil {
+		t.Fatalf("the foreign loop device is gone: %v", err)
+	}
+	e.ok(unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0))
+	e.ok(dev.Close())
+	if _, err := uuid.Parse(v.id); err != nil {
+		t.Fatalf("volume id %q: %v", v.id, err)
+	}
+}

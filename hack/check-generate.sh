@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Regenerates into a copy and compares, so that the work tree is not touched.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+mkdir -p "$tmp/t"
+git ls-files -co --exclude-standard | grep -E '^(api|hack)/' | tar -cf - -T - | tar -xf - -C "$tmp/t"
+"$tmp/t/hack/gen-proto.sh"
+if ! diff -r api "$tmp/t/api"; then
+  echo "generated code differs from its source: run 'make generate' and commit" >&2
+  exit 1
+fi
+echo "generated code: up to date"

@@ -1,0 +1,129 @@
+// Command testsum reads `go test -json` and prints what a person wants of it: a line per package, the output of what
+// failed, every skipped test with its reason, and the count. It exits with 1 when anything failed.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+)
+
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+	Elapsed float64
+}
+
+type key struct{ pkg, test string }
+
+type summary struct {
+	out                     io.Writer
+	output                  map[key][]string
+	passed, failed, skipped int
+	skips, broken           []string
+	failedTests             map[string]bool
+}
+
+func main() {
+	s := &summary{out: os.Stdout, output: map[key][]string{}, failedTests: map[string]bool{}}
+	if err := s.read(os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		os.Exit(2)
+	}
+	if !s.report() {
+		os.Exit(1)
+	}
+}
+
+func (s *summary) read(r io.Reader) error {
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var e event
+		if json.Unmarshal(in.Bytes(), &e) != nil || e.Action == "" {
+			fmt.Fprintln(s.out, in.Text()) // a build error, a tool's word
+			continue
+		}
+		s.add(e)
+	}
+	return in.Err()
+}
+
+func (s *summary) add(e event) {
+	k := key{e.Package, e.Test}
+	switch e.Action {
+	case "output", "build-output":
+		s.output[k] = append(s.output[k], e.Output)
+		return
+	case "build-fail":
+		fmt.Fprint(s.out, strings.Join(s.output[k], ""))
+		return
+	case "pass", "fail", "skip":
+	default:
+		return
+	}
+	if e.Test == "" {
+		if e.Action == "fail" {
+			fmt.Fprintf(s.out, "FAIL  %-60s %6.1fs\n", e.Package, e.Elapsed)
+			if !s.failedTests[e.Package] { // it broke outside a test: a panic, a build, a timeout
+				s.failed++
+				s.broken = append(s.broken, e.Package)
+				fmt.Fprint(s.out, strings.Join(s.output[k], ""))
+			}
+		} else if e.Action == "pass" {
+			fmt.Fprintf(s.out, "ok    %-60s %6.1fs\n", e.Package, e.Elapsed)
+		}
+		return
+	}
+	switch e.Action {
+	case "pass":
+		s.passed++
+	case "skip":
+		s.skipped++
+		s.skips = append(s.skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(s.output[k])))
+	case "fail":
+		s.failed++
+		s.failedTests[e.Package] = true
+		s.broken = append(s.broken, e.Package+" "+e.Test)
+		fmt.Fprintf(s.out, "---- FAIL %s %s\n%s", e.Package, e.Test, strings.Join(s.output[k], ""))
+	}
+	delete(s.output, k)
+}
+
+// reason finds what a test said when it skipped.
+func reason(out []string) string {
+	for _, l := range out {
+		if t := strings.TrimSpace(l); t != "" && !strings.HasPrefix(t, "=== ") && !strings.HasPrefix(t, "--- ") {
+			return t
+		}
+	}
+	return "NO REASON GIVEN"
+}
+
+func (s *summary) report() bool {
+	sort.Strings(s.skips)
+	if len(s.skips) > 0 {
+		fmt.Fprintln(s.out, "\nskipped:")
+		for _, x := range s.skips {
+			fmt.Fprintln(s.out, "  "+x)
+		}
+	}
+	if len(s.broken) > 0 {
+		fmt.Fprintln(s.out, "\nfailed:")
+		for _, x := range s.broken {
+			fmt.Fprintln(s.out, "  "+x)
+		}
+	}
+	if s.passed+s.failed == 0 {
+		s.failed++
+		fmt.Fprintln(s.out, "no test ran")
+	}
+	fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	return s.failed == 0
+}

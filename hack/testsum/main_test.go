@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func run(t *testing.T, in string) (string, bool) {
+	t.Helper()
+	var out bytes.Buffer
+	s := &summary{out: &out, output: map[key][]string{}, failedTests: map[string]bool{}}
+	if err := s.read(strings.NewReader(in)); err != nil {
+		t.Fatal(err)
+	}
+	ok := s.report()
+	return out.String(), ok
+}
+
+func TestCounts(t *testing.T) {
+	out, ok := run(t, `{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:3: skipped: needs root\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"pass","Package":"p"}`)
+	if !ok || !strings.HasSuffix(out, "\n1 passed, 0 failed, 1 skipped\n") || !strings.Contains(out, "needs root") {
+		t.Fatalf("%v\n%s", ok, out)
+	}
+}
+
+func TestFailureShowsItsOutput(t *testing.T) {
+	out, ok := run(t, `{"Action":"output","Package":"p","Test":"TestA","Output":"the reason\n"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p"}`)
+	if ok || !strings.Contains(out, "the reason") || !strings.Contains(out, "0 passed, 1 failed, 0 skipped") {
+		t.Fatalf("%v\n%s", ok, out)
+	}
+}
+
+func TestBrokenPackageCounts(t *testing.T) {
+	out, ok := run(t, `{"Action":"output","Package":"p","Output":"panic: no\n"}
+{"Action":"fail","Package":"p"}`)
+	if ok || !strings.Contains(out, "panic: no") || !strings.Contains(out, "1 failed") {
+		t.Fatalf("%v\n%s", ok, out)
+	}
+}
+
+func TestNothingRanIsAFailure(t *testing.T) {
+	if out, ok := run(t, ""); ok {
+		t.Fatalf("nothing ran and it passed:\n%s", out)
+	}
+}
