@@ -81,7 +81,7 @@ func holderCmd() *cobra.Command {
 			if dir == "" {
 				return fmt.Errorf("%s is started by the plugin, not by hand", holderCommand)
 			}
-			return holder.Run(dir, os.Stdin, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			return holder.Run(dir, os.Stdin, slog.New(slog.NewTextHandler(&holder.Log{File: os.Stderr}, nil)))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the attachment's folder")

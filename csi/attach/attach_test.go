@@ -47,3 +47,20 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(a, m, err)
 	}
 }
+
+func FuzzFromPublishContext(f *testing.F) {
+	f.Add("iqn.h", "iqn.t", "a:1,b:2", "7", "60", "9")
+	f.Add("", "", ",", "-1", "", "99999999999999999999")
+	f.Fuzz(func(t *testing.T, host, target, portals, lun, wwid, gen string) {
+		a, err := FromPublishContext("v", map[string]string{KeyHost: host, KeyTarget: target, KeyPortals: portals, KeyLUN: lun, KeyWWID: wwid, KeyGeneration: gen})
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if b, err := FromPublishContext("v", a.PublishContext()); err != nil || !a.Same(b) {
+			t.Fatalf("%+v became %+v, %v", a, b, err)
+		}
+	})
+}

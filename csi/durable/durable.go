@@ -46,8 +46,21 @@ func Write(path string, raw []byte) (err error) {
 
 const tempPrefix = ".tmp-"
 
-// IsTemp tells a file that a crash left between its creation and its renaming.
-func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
+// RemoveTemp removes what crashes left in a folder between the creation of a file and its renaming. Nobody may be
+// writing there.
+func RemoveTemp(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // SyncDir makes creations, renames and removals in a folder durable.
 func SyncDir(dir string) error {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/durable"
 	"github.com/gemel-storage/gemel/csi/inflight"
 )
 
@@ -28,6 +29,7 @@ var capabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 	csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+	csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
 }
 
 // Config of the node service.
@@ -67,6 +69,9 @@ func New(c Config) (*Server, error) {
 	}
 	dir := filepath.Join(c.StateDir, "staged")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("node service: %w", err)
+	}
+	if err := durable.RemoveTemp(dir); err != nil {
 		return nil, fmt.Errorf("node service: %w", err)
 	}
 	return &Server{unlocked: unlocked{cfg: c, log: c.Log, dir: dir, mounter: mount.NewWithoutSystemd(""), stuck: map[string]struct{}{}}}, nil
@@ -139,6 +144,12 @@ func (s *Server) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeSta
 // NodeGetVolumeHealth does not claim the volume either.
 func (s *Server) NodeGetVolumeHealth(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	r, err := s.unlocked.health(ctx, q)
+	return r, grpcError(err)
+}
+
+// NodeGetStorageHealth draws the sum over what is attached.
+func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	r, err := s.unlocked.storageHealth(ctx)
 	return r, grpcError(err)
 }
 

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -79,67 +78,4 @@ func (n *unlocked) statfs(ctx context.Context, path string) (unix.Statfs_t, erro
 	case <-ctx.Done():
 		return unix.Statfs_t{}, status.Errorf(codes.DeadlineExceeded, "the filesystem at %s does not answer: %v", path, ctx.Err())
 	}
-}
-
-func (n *unlocked) health(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	if q.VolumeId == "" {
-		return nil, invalid("volume_id is missing")
-	}
-	v := &csi.VolumeHealth{VolumeId: q.VolumeId}
-	r, err := n.load(q.VolumeId)
-	if err != nil {
-		return nil, err
-	}
-	if r != nil {
-		v.HealthStatuses = n.findings(ctx, r)
-	}
-	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: v}, nil
-}
-
-// findings is what is wrong with a staged volume, seen from this node.
-func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHealth_VolumeHealthEntry) {
-	add := func(kind csi.VolumeHealthErrorType, reason, format string, args ...any) {
-		out = append(out, &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
-	}
-	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
-	switch {
-	case errors.Is(err, attach.ErrNotAttached):
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotAttached", "the volume is staged, but has no device: stage it again")
-		return out
-	case err != nil:
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: end the pods that use the volume on this node, so that it is staged again", err)
-		return out
-	}
-	serving, lost := false, ""
-	for _, p := range st.Paths {
-		serving = serving || p.Current
-		if !p.Connected {
-			lost += fmt.Sprintf(" %s (%s)", p.Portal, p.LastError)
-		}
-	}
-	switch {
-	case !serving:
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path serves:%s", lost)
-	case lost != "":
-		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
-	}
-	if r.Block {
-		return out
-	}
-	switch m, err := mountAt(r.Staging); {
-	case err != nil || !shows(m, st.Rdev):
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMounted", "the device is not mounted at %s (%v)", r.Staging, err)
-	case hasOption(m.VFSOptions, "ro") && !r.Attachment.ReadOnly && !hasRO(r.Flags):
-		add(csi.VolumeHealthErrorType_DEGRADED, "FilesystemReadOnly", "the filesystem has turned read-only after an error and stays so until it is staged again")
-	}
-	return out
-}
-
-func hasRO(flags []string) bool {
-	for _, f := range flags {
-		if hasOption(f, "ro") {
-			return true
-		}
-	}
-	return false
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-var binary string
+var target string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "gemel-pair-")
 	if err != nil {
 		panic(err)
 	}
-	binary, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
+	target, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -41,7 +41,7 @@ func start(t *testing.T, args ...string) (*harness.Pair, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(cancel)
-	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: binary, Args: args})
+	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: target, Args: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestWriteIsOnBothNodes(t *testing.T) {
 
 // load writes random blocks until stopped and remembers what was acknowledged.
 type load struct {
-	d      *initiator.Device
+	d      device
 	mu     sync.Mutex
 	blocks map[int64]uint64
 	acked  atomic.Int64
@@ -146,7 +146,27 @@ type load struct {
 
 const blockSize = 4096
 
-func startLoad(ctx context.Context, d *initiator.Device, workers int, blocks int64) *load {
+// device is what a load writes to.
+type device interface {
+	ReadAt(ctx context.Context, p []byte, off int64) (int, error)
+	WriteAt(ctx context.Context, p []byte, off int64) (int, error)
+}
+
+// offset is a device from some byte on.
+type offset struct {
+	device
+	base int64
+}
+
+func (o offset) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	return o.device.ReadAt(ctx, p, off+o.base)
+}
+
+func (o offset) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
+	return o.device.WriteAt(ctx, p, off+o.base)
+}
+
+func startLoad(ctx context.Context, d device, workers int, blocks int64) *load {
 	l := &load{d: d, blocks: map[int64]uint64{}, stop: make(chan struct{})}
 	for w := range workers {
 		l.wg.Go(func() {
@@ -184,7 +204,7 @@ func startLoad(ctx context.Context, d *initiator.Device, workers int, blocks int
 
 func (l *load) pauseSince() time.Duration { return time.Duration(l.worst.Swap(0)) }
 
-func (l *load) verify(t *testing.T, ctx context.Context, d *initiator.Device) {
+func (l *load) verify(t *testing.T, ctx context.Context, d device) {
 	t.Helper()
 	if len(l.errs) > 0 {
 		t.Fatalf("%d writers failed: %v", len(l.errs), l.errs[0])

@@ -1,9 +1,11 @@
 package sanity
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,6 +104,58 @@ func TestRawVolume(t *testing.T) {
 	v.down()
 }
 
+// Growing a device while it is read and written everywhere, the new end included.
+func TestExpandUnderLoad(t *testing.T) {
+	e := start(t, 2*time.Minute)
+	v := e.create("busy", 64*mib, raw(writer), nil).up()
+	f := v.open()
+	size := int64(64 * mib)
+	stop, failed := make(chan struct{}), make(chan error, 8)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			b := aligned(4096, byte(w+1))
+			for i := int64(w); ; i += 8 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				off := i * 4096 % (64 * mib)
+				_, err := f.WriteAt(b, off)
+				if err == nil {
+					_, err = f.ReadAt(b, off)
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	for range 8 {
+		size += 16 * mib
+		e.ok(v.grow(size))
+		if n := blockSize64(t, f); n != size {
+			t.Errorf("%d bytes, want %d", n, size)
+		}
+		expect(t, f, size-mib, mib, 0)
+		if _, err := f.WriteAt(aligned(mib, 0xee), size-mib); err != nil {
+			t.Errorf("write to the new end at %d: %v", size, err)
+		}
+		expect(t, f, size-mib, mib, 0xee)
+	}
+	close(stop)
+	wg.Wait()
+	select {
+	case err := <-failed:
+		t.Errorf("i/o while growing: %v", err)
+	default:
+	}
+	e.ok(f.Close())
+	v.down()
+}
+
 func (e *env) allocated(v *vol) uint64 {
 	e.t.Helper()
 	l, err := e.pair.Client(0).GetLUN(e.ctx, &targetv1.GetLUNRequest{Uuid: v.id})
@@ -159,6 +213,26 @@ func TestPublishRules(t *testing.T) {
 	}
 	ro.unpublish()
 	ro.unstage()
+
+	// A filesystem likewise.
+	fs := e.create("fs readonly", 320*mib, mounted("xfs"), nil).up()
+	e.ok(fs.write("f", "alpha"))
+	fs.unpublish()
+	fs.unstage()
+	fs.controllerUnpublish()
+	r, err = e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: fs.id, NodeId: fs.node, VolumeCapability: fs.cap, Readonly: true})
+	e.ok(err)
+	fs.pub = r.PublishContext
+	fs.stage()
+	fs.publish()
+	fs.read("f", "alpha")
+	if err := fs.write("g", "beta"); !errors.Is(err, unix.EROFS) {
+		t.Fatalf("a write to a read-only filesystem: %v", err)
+	}
+	if h := fs.health(); len(h) != 0 {
+		t.Fatalf("health %v", h)
+	}
+	fs.down()
 
 	// One path at a time.
 	one := e.create("one path", 64*mib, raw(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER), nil).up()

@@ -12,11 +12,43 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/plugin"
 )
 
 var targetBinary, csiBinary string
+
+// races is where the race detector of plugin and holders writes.
+var races string
+
+const dirPrefix = "gs-" // short: a socket's address has 107 bytes
+
+// sweep takes away what a run that was killed left: holders outlive everything else by design. A folder that a running test
+// holds locked stays.
+func sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
+	for _, d := range dirs {
+		f, err := os.Open(d)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			p, err := plugin.New(plugin.Options{Dir: d, Binary: "none"})
+			if err == nil {
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				found, err := p.Purge(ctx)
+				fmt.Fprintf(os.Stderr, "an earlier run left in %s: %q (%v)\n", d, found, err)
+				cancel()
+				if err == nil {
+					_ = os.RemoveAll(d)
+				}
+			}
+		}
+		_ = f.Close()
+	}
+}
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "gemel-sanity-")
@@ -24,14 +56,27 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	if os.Geteuid() == 0 {
-		for pkg, path := range map[string]*string{"./cmd/gemel-target": &targetBinary, "./cmd/gemel-csi": &csiBinary} {
-			if *path, err = harness.Build(context.Background(), dir, pkg); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
+		sweep()
+		races = filepath.Join(dir, "race")
+		_ = os.Setenv("GORACE", "log_path="+races)
+		// Under the race detector plugin and holder run under it as well: a race ends them with an error.
+		targetBinary, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
+		if err == nil {
+			csiBinary, err = harness.Build(context.Background(), dir, "./cmd/gemel-csi", raceFlags...)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
 	}
 	code := m.Run()
+	if found, _ := filepath.Glob(races + ".*"); races != "" && len(found) > 0 {
+		for _, f := range found {
+			b, _ := os.ReadFile(f)
+			fmt.Fprintf(os.Stderr, "%s\n", b)
+		}
+		code = 1
+	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -42,6 +87,7 @@ type env struct {
 	dir    string
 	pair   *harness.Pair
 	plugin *plugin.Plugin
+	ids    []string // of the volumes that were made
 }
 
 // start brings pair and plugin up, and checks at the end that nothing is left.
@@ -62,12 +108,21 @@ func start(t *testing.T, limit time.Duration, args ...string) *env {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	// Short: a socket's address has 107 bytes.
-	dir, err := os.MkdirTemp("", "gs-")
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	lock, err := os.Open(dir)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = os.RemoveAll(dir)
+		_ = lock.Close()
+	})
 	e := &env{t: t, ctx: ctx, dir: dir}
 	e.pair, err = harness.New(harness.Options{Dir: filepath.Join(dir, "pair"), Binary: targetBinary})
 	if err != nil {
@@ -114,7 +169,7 @@ func (e *env) cleanup() {
 	if len(found) > 0 && !e.t.Failed() {
 		e.t.Errorf("left behind: %q", found)
 	}
-	if left := loopsBelow(e.dir); len(left) > 0 {
+	if left := e.loops(); len(left) > 0 {
 		e.t.Errorf("loop devices left: %q", left)
 	}
 	if left := holdersBelow(e.dir); len(left) > 0 {
@@ -126,12 +181,16 @@ func (e *env) cleanup() {
 	}
 }
 
-// loopsBelow lists loop devices whose file is in the folder.
-func loopsBelow(dir string) (out []string) {
+// loops lists loop devices whose file is in the folder, or was in a mount there that is gone: then the kernel shows its name only.
+func (e *env) loops() (out []string) {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
-		if strings.HasPrefix(string(b), dir) {
+		ours := strings.HasPrefix(string(b), e.dir)
+		for _, id := range e.ids {
+			ours = ours || strings.HasPrefix(string(b), "/"+id+".")
+		}
+		if ours {
 			out = append(out, f)
 		}
 	}

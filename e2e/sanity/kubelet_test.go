@@ -71,6 +71,7 @@ func (e *env) create(name string, size int64, c *csi.VolumeCapability, source *c
 	if r.Volume.CapacityBytes != size {
 		e.t.Fatalf("%s has %d bytes, want %d", name, r.Volume.CapacityBytes, size)
 	}
+	e.ids = append(e.ids, r.Volume.VolumeId)
 	return &vol{e: e, id: r.Volume.VolumeId, cap: c, node: e.nodeID(),
 		staging: filepath.Join(e.dir, "stage", name), target: filepath.Join(e.dir, "pods", name, "mount")}
 }

@@ -23,7 +23,6 @@ var allowedSkips = regexp.MustCompile(`^(GroupControllerService not supported` +
 	`|VolumeGroupSnapshots not supported` +
 	`|ControllerModifyVolume not supported|Modify [vV]olume not supported` + // no mutable parameters yet
 	`|SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported` + // snapshots are usable from everywhere
-	`|NodeGetStorageHealth not supported` + // a node knows of volumes, not of storage
 	`|testnodevolumeattachlimit not enabled)$`) // the limit is the scheduler's, see NodeGetInfo
 
 // TestCSISanity runs the conformance suite of the CSI specification with mounted volumes.

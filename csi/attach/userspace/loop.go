@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -154,10 +155,9 @@ func bindLoop(ctx context.Context, file string, blockSize uint32, readOnly bool)
 	return 0, ctx.Err()
 }
 
-// resizeLoop makes the device follow its file.
-func resizeLoop(l loop, file string) (int64, error) {
-	// The kernel takes the size from the inode it has cached, so let it look.
-	if _, err := os.Stat(file); err != nil {
+// resizeLoop makes the device follow its file, which has size bytes now.
+func resizeLoop(ctx context.Context, l loop, file string, size int64) (int64, error) {
+	if err := awaitInodeSize(ctx, file, size); err != nil {
 		return 0, fmt.Errorf("loop device: %w", err)
 	}
 	d, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -169,6 +169,26 @@ func resizeLoop(l loop, file string) (int64, error) {
 		return 0, fmt.Errorf("loop device %s: set capacity: %w", l.path, err)
 	}
 	return loopSize(l.number)
+}
+
+// awaitInodeSize waits until the kernel's inode of a FUSE file has a size. stat does not tell: the kernel hands out what the
+// file server said but ignores it for the inode when a write has ended meanwhile (fuse_change_attributes and its
+// attr_version), and the next direct read beyond the old size ends empty, which the loop driver makes EIO. Seeking to
+// the end asks the file server and then goes by the inode.
+func awaitInodeSize(ctx context.Context, file string, size int64) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	var end int64
+	if perr := poll(ctx, 10*time.Second, func() bool {
+		end, err = f.Seek(0, io.SeekEnd)
+		return err != nil || end == size
+	}); perr != nil {
+		return fmt.Errorf("%s has %d bytes, want %d: %w", file, end, size, perr)
+	}
+	return err
 }
 
 // loopSize reads the size in bytes from sysfs, which needs no I/O.

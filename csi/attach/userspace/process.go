@@ -60,8 +60,12 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 
 	cmd := exec.Command(a.cfg.Command[0], append(a.cfg.Command[1:], "--dir", dir)...)
 	cmd.Args[0] = os.Args[0] // what ps shows
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = "/", log, log, []string{}
+	for _, k := range []string{"PATH", "GODEBUG", "GOGC", "GOMEMLIMIT", "GORACE"} { // nothing else: there may be secrets
+		if v, ok := os.LookupEnv(k); ok {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+	}
 	cmd.ExtraFiles = []*os.File{tell, lock} // 3 and 4
 	// A session of its own: no signal meant for the plugin's process group reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -27,6 +27,8 @@ type files struct {
 	server   *fuse.Server
 	size     atomic.Int64
 
+	dark atomic.Bool // a request has failed because no path served
+
 	reads, writes, zeroes, flushes, errors atomic.Uint64
 }
 
@@ -92,6 +94,9 @@ func (f *files) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadR
 	if in.NodeId != fileNode || in.Offset > uint64(f.size.Load()) {
 		return nil, fuse.EINVAL
 	}
+	if f.lost() {
+		return nil, f.status("read", initiator.ErrNoPath)
+	}
 	n := min(int64(len(buf)), f.size.Load()-int64(in.Offset))
 	if _, err := f.dev.ReadAt(context.Background(), buf[:n], int64(in.Offset)); err != nil {
 		return nil, f.status("read", err)
@@ -107,6 +112,9 @@ func (f *files) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32,
 	if f.readOnly {
 		return 0, fuse.EROFS
 	}
+	if f.lost() {
+		return 0, f.status("write", initiator.ErrNoPath)
+	}
 	if _, err := f.dev.WriteAt(context.Background(), data, int64(in.Offset)); err != nil {
 		return 0, f.status("write", err)
 	}
@@ -117,6 +125,9 @@ func (f *files) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	f.flushes.Add(1)
 	if in.NodeId != fileNode || f.readOnly {
 		return fuse.OK
+	}
+	if f.lost() {
+		return f.status("flush", initiator.ErrNoPath)
 	}
 	return f.status("flush", f.dev.Flush(context.Background()))
 }
@@ -140,7 +151,26 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	case in.Length > size || in.Offset > size-in.Length:
 		return fuse.Status(syscall.ENOSPC) // a block device does not grow by writing
 	}
+	if f.lost() {
+		return f.status("zero", initiator.ErrNoPath)
+	}
 	return f.status("zero", f.dev.WriteZeroes(context.Background(), int64(in.Offset), int64(in.Length), mode == unix.FALLOC_FL_PUNCH_HOLE))
+}
+
+// lost tells that a request has already waited in vain for a path and that there is still none. The next ones then fail
+// at once, as with dm-multipath's no_path_retry: a filesystem that gives up sends several one after the other, and each
+// would wait for the whole deadline again. A path that serves ends it.
+func (f *files) lost() bool {
+	if !f.dark.Load() {
+		return false
+	}
+	for _, p := range f.dev.Paths() {
+		if p.Current {
+			f.dark.Store(false)
+			return false
+		}
+	}
+	return true
 }
 
 // status turns an error into what the block layer understands, and counts it.
@@ -151,6 +181,9 @@ func (f *files) status(op string, err error) fuse.Status {
 	n := f.errors.Add(1)
 	if n&(n-1) == 0 { // each power of two: a dead device must not fill the disk with log lines
 		f.log.Error("i/o error", "op", op, "count", n, "err", err)
+	}
+	if errors.Is(err, initiator.ErrNoPath) {
+		f.dark.Store(true)
 	}
 	switch {
 	case errors.Is(err, initiator.ErrNoSpace):

@@ -47,11 +47,11 @@ type Ready struct {
 
 // Limits of a holder.
 const (
-	maxWrite   = 1 << 20  // bytes per FUSE request: the kernel's maximum
-	background = 256      // direct I/O requests in flight
-	maxMemory  = 96 << 20 // bytes of request buffers: with all at the size of maxWrite about 90 requests
-	maxConfig  = 1 << 20  // bytes of the configuration
-	closeLimit = 10 * time.Second
+	maxWrite   = 1 << 20         // bytes per FUSE request: the kernel's maximum
+	background = 256             // direct I/O requests in flight
+	maxMemory  = 96 << 20        // bytes of request buffers: with all at the size of maxWrite about 90 requests
+	maxConfig  = 1 << 20         // bytes of the configuration
+	closeLimit = 4 * time.Second // of flush and logout at the end: below the patience of stopHolder
 )
 
 // Run serves the attachment in dir until its mount is gone. It is the whole life of the process.
@@ -85,15 +85,19 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
+	f := &files{dev: dev, name: c.File, inode: c.Inode, readOnly: c.Attachment.ReadOnly, log: log, RawFileSystem: fuse.NewDefaultRawFileSystem()}
+	f.size.Store(dev.Size())
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 		defer cancel()
-		if err := errors.Join(dev.Flush(ctx), dev.Close(ctx)); err != nil && !c.Attachment.ReadOnly {
+		var err error
+		if !c.Attachment.ReadOnly && !f.lost() {
+			err = dev.Flush(ctx)
+		}
+		if err = errors.Join(err, dev.Close(ctx)); err != nil {
 			log.Warn("log out", "err", err)
 		}
 	}()
-	f := &files{dev: dev, name: c.File, inode: c.Inode, readOnly: c.Attachment.ReadOnly, log: log, RawFileSystem: fuse.NewDefaultRawFileSystem()}
-	f.size.Store(dev.Size())
 	srv, err := fuse.NewServer(f, filepath.Join(dir, MountName), &fuse.MountOptions{
 		FsName: "gemel:" + c.Attachment.VolumeID, Name: "gemel", DirectMountStrict: true,
 		MaxWrite: maxWrite, MaxBackground: background, MaxInflightRequestBytes: maxMemory,

@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+func (n *unlocked) health(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	if q.VolumeId == "" {
+		return nil, invalid("volume_id is missing")
+	}
+	v := &csi.VolumeHealth{VolumeId: q.VolumeId}
+	r, err := n.load(q.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		v.HealthStatuses = n.findings(ctx, r)
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: v}, nil
+}
+
+// findings is what is wrong with a staged volume, seen from this node.
+func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHealth_VolumeHealthEntry) {
+	add := func(kind csi.VolumeHealthErrorType, reason, format string, args ...any) {
+		out = append(out, &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
+	switch {
+	case errors.Is(err, attach.ErrNotAttached):
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotAttached", "the volume is staged, but has no device: stage it again")
+		return out
+	case err != nil:
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: end the pods that use the volume on this node, so that it is staged again", err)
+		return out
+	}
+	serving, lost := false, ""
+	for _, p := range st.Paths {
+		serving = serving || p.Current
+		if !p.Connected {
+			lost += fmt.Sprintf(" %s (%s)", p.Portal, p.LastError)
+		}
+	}
+	switch {
+	case !serving:
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path serves:%s", lost)
+	case lost != "":
+		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
+	}
+	if r.Block {
+		return out
+	}
+	switch m, err := mountAt(r.Staging); {
+	case err != nil || !shows(m, st.Rdev):
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMounted", "the device is not mounted at %s (%v)", r.Staging, err)
+	case hasOption(m.VFSOptions, "ro") && !r.Attachment.ReadOnly && !hasRO(r.Flags):
+		add(csi.VolumeHealthErrorType_DEGRADED, "FilesystemReadOnly", "the filesystem has turned read-only after an error and stays so until it is staged again")
+	}
+	return out
+}
+
+func hasRO(flags []string) bool {
+	for _, f := range flags {
+		if hasOption(f, "ro") {
+			return true
+		}
+	}
+	return false
+}
+
+// storageHealth tells whether the storage as a whole is in reach: an attachment whose own process has failed says nothing
+// about that.
+func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealthResponse, error) {
+	ids, err := n.cfg.Attacher.Attached()
+	if err != nil {
+		return nil, err
+	}
+	serving, dead, reduced := 0, 0, 0
+	for _, id := range ids {
+		st, err := n.cfg.Attacher.Status(ctx, id)
+		if err != nil {
+			continue
+		}
+		current, missing := false, false
+		for _, p := range st.Paths {
+			current, missing = current || p.Current, missing || !p.Connected
+		}
+		switch {
+		case !current:
+			dead++
+		case missing:
+			reduced++
+			fallthrough
+		default:
+			serving++
+		}
+	}
+	r := &csi.NodeGetStorageHealthResponse{}
+	add := func(kind csi.StorageHealthErrorType, reason, format string, args ...any) {
+		r.BackendHealth = append(r.BackendHealth, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{Status: kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case dead > 0 && serving == 0:
+		add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "NoPath", "no path serves for any of %d attached volumes", dead)
+	case dead > 0 || reduced > 0:
+		add(csi.StorageHealthErrorType_STORAGE_DEGRADED, "HostRedundancyLost", "of %d attached volumes %d have no path and %d miss one", dead+serving, dead, reduced)
+	}
+	return r, nil
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package sanity
+
+var raceFlags = []string{"-race"}
