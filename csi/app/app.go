@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
+	"github.com/gemel-storage/gemel/internal/cli"
 )
 
 // Version of this build, set by the linker.
@@ -38,7 +38,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
     --pair-endpoint 127.0.0.1:3261 --pair-endpoint 127.0.0.2:3261`,
 		Version: Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logger(level, format)
+			log, err := cli.Logger(os.Stderr, level, format)
 			if err != nil {
 				return err
 			}
@@ -86,19 +86,4 @@ func holderCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the attachment's folder")
 	return cmd
-}
-
-func logger(level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log-level: %q is not one of debug, info, warn, error", level)
-	}
-	opts := &slog.HandlerOptions{Level: l}
-	switch strings.ToLower(format) {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
-	}
-	return nil, fmt.Errorf("log-format: %q is not text or json", format)
 }

@@ -3,15 +3,14 @@ package app
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gemel-storage/gemel/internal/cli"
 	"github.com/gemel-storage/gemel/target/node"
 )
 
@@ -34,11 +33,11 @@ SIGTERM hands ownership over to the peer, logs initiators out and ends the proce
 		Version: node.Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
-				if err := mergeFile(cmd.Flags(), file, &cfg); err != nil {
+				if err := mergeFile(cmd.Flags(), file); err != nil {
 					return err
 				}
 			}
-			log, err := logger(level, format)
+			log, err := cli.Logger(os.Stderr, level, format)
 			if err != nil {
 				return err
 			}
@@ -80,7 +79,7 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.BenchLUN, "bench-lun", "", `for benchmarks: export an unmirrored LUN 0 to a host, "IQN=BYTES"`)
 }
 
-// fileNames maps the names of repeatable flags to their fields in the file.
+// durationFlag is a lease on the command line.
 type durationFlag node.Duration
 
 func (d *durationFlag) String() string {
@@ -95,7 +94,7 @@ func (d *durationFlag) Set(s string) error {
 }
 
 // mergeFile sets every flag that the file names and the command line does not.
-func mergeFile(f *pflag.FlagSet, path string, _ *node.Config) error {
+func mergeFile(f *pflag.FlagSet, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
@@ -123,19 +122,4 @@ func mergeFile(f *pflag.FlagSet, path string, _ *node.Config) error {
 		}
 	}
 	return nil
-}
-
-func logger(level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log-level: %q is not one of debug, info, warn, error", level)
-	}
-	opts := &slog.HandlerOptions{Level: l}
-	switch strings.ToLower(format) {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
-	}
-	return nil, fmt.Errorf("log-format: %q is not text or json", format)
 }
