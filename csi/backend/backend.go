@@ -61,6 +61,7 @@ type Publish struct {
 	VolumeID         string
 	HostIQN          string
 	ReadOnly         bool // the storage refuses writes
+	Exclusive        bool // ErrInUse while another host has it
 	Auth, MutualAuth *attach.CHAP
 }
 

@@ -4,10 +4,29 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
+// canonical reports whether an identifier is a uuid in canonical form: files and designators are made from it, so an
+// entry with another one must be refused here, on both nodes alike, and not fail where it is carried out.
+func canonical(id string) bool {
+	u, err := uuid.Parse(id)
+	return err == nil && u.String() == id
+}
+
+func badNode(name string) bool { return name != "a" && name != "b" }
+
 func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
+	switch {
+	case !canonical(l.UUID):
+		return failed("invalid", "LUN uuid %q is not in canonical form", l.UUID), fx
+	case l.Size <= 0 || l.Size > MaxSize || l.Size%SizeStep != 0:
+		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", l.Size, SizeStep, int64(MaxSize)), fx
+	case l.Preferred != "" && badNode(l.Preferred) || l.Owner != "" && badNode(l.Owner):
+		return failed("invalid", "LUN %s names node %q %q", l.UUID, l.Preferred, l.Owner), fx
+	}
 	if old := s.LUNs[l.UUID]; old != nil {
 		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
 			return failed("exists", "LUN %s exists with another name, size or source", l.UUID), fx
@@ -61,6 +80,9 @@ func (s *State) prepareAgain(l *LUN) (fx Effect) {
 }
 
 func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
+	if !canonical(n.UUID) {
+		return failed("invalid", "snapshot uuid %q is not in canonical form", n.UUID), fx
+	}
 	if old := s.Snapshots[n.UUID]; old != nil {
 		if old.Name != n.Name || old.Source != n.Source {
 			return failed("exists", "snapshot %s exists with another name or source", n.UUID), fx
@@ -142,6 +164,8 @@ func (s *State) expand(e *Expand) (out Outcome, fx Effect) {
 		return failed("not_found", "LUN %s is not there", e.UUID), fx
 	case l.Stage != Ready:
 		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+	case e.Size > MaxSize || e.Size > 0 && e.Size%SizeStep != 0:
+		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", e.Size, SizeStep, int64(MaxSize)), fx
 	case e.Size <= l.Size:
 		return Outcome{Noop: true}, fx
 	}
@@ -158,6 +182,11 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 		return failed("not_found", "LUN %s is not there", e.UUID), fx
 	case l.Stage != Ready:
 		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+	}
+	for _, other := range slices.Sorted(maps.Keys(l.Maps)) {
+		if e.Exclusive && other != e.Host {
+			return failed("in_use", "LUN %s is mapped to %s and exclusive use is asked for", e.UUID, other), fx
+		}
 	}
 	h := &Host{IQN: e.Host}
 	if old := s.Hosts[e.Host]; old != nil {
@@ -216,6 +245,9 @@ func (s *State) unmapHost(e *UnmapHost) (out Outcome, fx Effect) {
 }
 
 func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {
+	if badNode(e.To) {
+		return failed("invalid", "ownership can not move to node %q", e.To), fx
+	}
 	ids := e.UUIDs
 	if e.All {
 		ids = slices.Sorted(maps.Keys(s.LUNs))

@@ -53,6 +53,8 @@ type MapHost struct {
 	Host     string `json:"host"`
 	CHAP     CHAP   `json:"chap,omitzero"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+	// Exclusive refuses while another host is mapped.
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // UnmapHost withdraws a host, or all when Host is empty.

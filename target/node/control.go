@@ -313,7 +313,7 @@ func (c *control) MapHost(ctx context.Context, q *targetv1.MapHostRequest) (*tar
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	e := &meta.MapHost{UUID: q.LunUuid, Host: host, ReadOnly: q.ReadOnly}
+	e := &meta.MapHost{UUID: q.LunUuid, Host: host, ReadOnly: q.ReadOnly, Exclusive: q.Exclusive}
 	if p := q.Chap; p != nil {
 		e.CHAP = meta.CHAP{User: p.User, Secret: p.Secret, MutualUser: p.MutualUser, MutualSecret: p.MutualSecret}
 	}

@@ -822,6 +822,7 @@ type MapHostRequest struct {
 	HostIqn       string                 `protobuf:"bytes,2,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
 	Chap          *CHAP                  `protobuf:"bytes,3,opt,name=chap,proto3" json:"chap,omitempty"`
 	ReadOnly      bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers can not both win
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +881,13 @@ func (x *MapHostRequest) GetChap() *CHAP {
 func (x *MapHostRequest) GetReadOnly() bool {
 	if x != nil {
 		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *MapHostRequest) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
 	}
 	return false
 }
@@ -1935,12 +1943,13 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"d\n" +
 	"\x10ListLUNsResponse\x12(\n" +
 	"\x04luns\x18\x01 \x03(\v2\x14.gemel.target.v1.LUNR\x04luns\x12&\n" +
-	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\x8e\x01\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\xac\x01\n" +
 	"\x0eMapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\x12)\n" +
 	"\x04chap\x18\x03 \x01(\v2\x15.gemel.target.v1.CHAPR\x04chap\x12\x1b\n" +
-	"\tread_only\x18\x04 \x01(\bR\breadOnly\"H\n" +
+	"\tread_only\x18\x04 \x01(\bR\breadOnly\x12\x1c\n" +
+	"\texclusive\x18\x05 \x01(\bR\texclusive\"H\n" +
 	"\x10UnmapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\"\x13\n" +

@@ -115,7 +115,7 @@ func (b *Backend) Publish(ctx context.Context, p backend.Publish) (attach.Attach
 	if !ours(p.VolumeID) {
 		return attach.Attachment{}, notFound("volume", p.VolumeID)
 	}
-	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly}
+	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly, Exclusive: p.Exclusive}
 	if p.Auth != nil {
 		q.Chap = &targetv1.CHAP{User: p.Auth.User, Secret: p.Auth.Secret}
 		if p.MutualAuth != nil {
