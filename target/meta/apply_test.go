@@ -235,8 +235,8 @@ func TestLUNNumbers(t *testing.T) {
 	}
 	s.refused(ErrNotFound, Entry{MapHost: &MapHost{UUID: id(99), Host: "h"}})
 	s.refused(ErrExists, Entry{MapHost: &MapHost{UUID: id(0), Host: "h", ReadOnly: true}})
-	s.refused(ErrInUse, Entry{MapHost: &MapHost{UUID: id(0), Host: "second", Exclusive: true}})
-	s.must(Entry{MapHost: &MapHost{UUID: id(0), Host: "h", Exclusive: true}}) // its own mapping is no obstacle
+	s.refused(ErrInUse, Entry{MapHost: &MapHost{UUID: id(3), Host: "second", Exclusive: true}})
+	s.must(Entry{MapHost: &MapHost{UUID: id(3), Host: "h", Exclusive: true}}) // its own mapping is no obstacle
 	s.must(lun(50, 1))
 	s.refused(ErrNotReady, Entry{MapHost: &MapHost{UUID: id(50), Host: "h"}})
 }
