@@ -107,12 +107,20 @@ func (r *rig) filled(ctx context.Context) error {
 			err = s.Target.Sync()
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	acked := r.meter.Acked() // what the flush has held up is over before anything is measured
+	return r.until(ctx, func() bool { return r.meter.Acked() >= acked+500 })
 }
 
 // counters is what the writers do right now.
 func (r *rig) counters() string {
-	return fmt.Sprintf("%d writes acknowledged, %d errors, longest just now %s", r.meter.Acked(), len(r.meter.Errors()), story.MS(r.meter.Recent()))
+	s := fmt.Sprintf("%d writes acknowledged, %d errors, longest just now %s", r.meter.Acked(), len(r.meter.Errors()), story.MS(r.meter.Recent()))
+	if note := r.note.Load(); note != nil {
+		s += "   " + *note
+	}
+	return s
 }
 
 // phase runs part of the story under its name and has the writers write on for phaseWrites.
@@ -211,6 +219,7 @@ func (r *rig) restart(ctx context.Context, node int) error {
 // inSync waits until both nodes are in sync again and adds up what the last resync did: the source keeps it.
 func (r *rig) inSync(ctx context.Context) error {
 	var saw *targetv1.Resync
+	defer r.note.Store(nil)
 	err := r.wait(ctx, "both nodes are in sync", func() (bool, string) {
 		for i, n := range harness.Names {
 			s, err := r.pair.Status(ctx, i)
@@ -219,6 +228,8 @@ func (r *rig) inSync(ctx context.Context) error {
 			}
 			if s.Resync != nil && (saw == nil || !s.Resync.Started.AsTime().Before(saw.Started.AsTime())) {
 				saw = s.Resync
+				note := "resync " + story.Bar(int64(saw.DoneBytes), int64(saw.TotalBytes))
+				r.note.Store(&note)
 			}
 			if s.Phase != targetv1.Phase_PHASE_IN_SYNC {
 				return false, fmt.Sprintf("%s: %v %s", n, s.Phase, s.Reason)

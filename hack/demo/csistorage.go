@@ -24,11 +24,11 @@ type csiStorage struct {
 }
 
 // startCSI starts the plugin and waits until it is ready.
-func startCSI(ctx context.Context, l *lab.Lab, binary string, pair [2]string) (*csiStorage, error) {
+func startCSI(ctx context.Context, l *lab.Lab, binary string, pair [2]string, wait time.Duration) (*csiStorage, error) {
 	socket := l.Path("csi.sock")
 	s := &csiStorage{start: func() (*lab.Process, error) {
 		return lab.Start("gemel-csi", l.Path("csi.log"), binary, "--endpoint", "unix://"+socket, "--mode", "all",
-			"--state-dir", l.Path("csi"), "--pair-endpoint", pair[0], "--pair-endpoint", pair[1], "--attach", "userspace")
+			"--state-dir", l.Path("csi"), "--pair-endpoint", pair[0], "--pair-endpoint", pair[1], "--attach", "userspace", "--io-deadline", wait.String())
 	}}
 	var err error
 	if s.plugin, err = s.start(); err != nil {

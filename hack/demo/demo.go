@@ -41,12 +41,20 @@ func (r *rig) stepPair(ctx context.Context) error {
 }
 
 func (r *rig) stepStorage(ctx context.Context) error {
+	if r.why != nil {
+		r.tell.Step("No CSI plugin", "This run does the same on raw I/O: it asks the pair itself for LUNs and uses the initiator library in this process.")
+		return r.startStorage(ctx)
+	}
 	r.tell.Step("Start the CSI plugin", "The calls of the kubelet and the sidecars are made by this program.")
 	return r.startStorage(ctx)
 }
 
 func (r *rig) stepVolumes(ctx context.Context) error {
-	r.tell.Step("Create, publish, stage and mount two volumes", fmt.Sprintf("Each has %s, thin; each write will be on both nodes before it is acknowledged.", story.Bytes(volumeSize)))
+	what := "Create, publish, stage and mount two volumes"
+	if r.why != nil {
+		what = "Create, map and log in to two volumes"
+	}
+	r.tell.Step(what, fmt.Sprintf("Each has %s, thin; each write will be on both nodes before it is acknowledged.", story.Bytes(volumeSize)))
 	if err := r.createVolumes(ctx); err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func (r *rig) stepFailBack(ctx context.Context) error {
 }
 
 func (r *rig) stepExpand(ctx context.Context) error {
-	r.tell.Step("Expand both volumes to "+story.Bytes(grownSize)+", online", "The pair grows the LUN on both nodes, the node plugin tells the device and the filesystem.")
+	r.tell.Step("Expand both volumes to "+story.Bytes(grownSize)+", online", "The pair grows the LUN on both nodes; who uses it is told, and nothing is interrupted.")
 	return r.phase(ctx, "expand", func() error {
 		pause, err := r.event(ctx, "expansion", func() error { return r.expandAll(ctx) })
 		r.report.ExpandMS = ms(pause)

@@ -29,6 +29,7 @@ type options struct {
 	raw     bool          // no CSI, no mounts
 	timeout time.Duration // of the whole run
 	depth   int           // writes in flight on each volume
+	wait    time.Duration // how long I/O waits while no node serves
 	blocks  int           // of 4 KiB, written on each volume
 	seed    uint64
 	corrupt bool // flip a byte before the copies are compared
@@ -102,6 +103,7 @@ Moments are counted in acknowledged writes, so that a seed names the same decisi
 	f.StringVar(&opt.out, "out", filepath.Join(harness.Root(), "out"), "folder for the results")
 	f.BoolVar(&opt.raw, "raw", false, "raw I/O: no CSI plugin, no mounted volume")
 	f.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this long")
+	f.DurationVar(&opt.wait, "io-deadline", 30*time.Second, "how long I/O waits while no node serves, before it fails")
 	f.IntVar(&opt.depth, "depth", 8, "writes in flight on each volume")
 	f.IntVar(&opt.blocks, "blocks", 16<<10, "blocks of 4 KiB written on each volume")
 	f.BoolVar(&opt.corrupt, "corrupt-for-test", false, "flip a byte of one copy before they are compared")
@@ -113,6 +115,8 @@ Moments are counted in acknowledged writes, so that a seed names the same decisi
 		switch {
 		case opt.depth < 1 || opt.depth > 128:
 			return fmt.Errorf("--depth: %d is not in 1..128", opt.depth)
+		case opt.wait < time.Second || opt.wait > time.Hour:
+			return fmt.Errorf("--io-deadline: %v is not in 1s..1h", opt.wait)
 		case opt.blocks < 256 || opt.blocks > 128<<10:
 			return fmt.Errorf("--blocks: %d is not in 256..131072", opt.blocks)
 		case n < 1 || n > 10000:

@@ -19,7 +19,8 @@ import (
 // rawStorage talks to the control API and uses the initiator in this process.
 type rawStorage struct {
 	pair *harness.Pair
-	host string // IQN
+	host string        // IQN
+	wait time.Duration // how long I/O waits while no node serves
 }
 
 // call asks one node after the other until one answers: either may be down.
@@ -43,8 +44,8 @@ func call[R any](ctx context.Context, p *harness.Pair, f func(context.Context, t
 	}
 }
 
-func openDevice(ctx context.Context, m *targetv1.Mapping, nodes ...string) (*initiator.Device, error) {
-	cfg := initiator.Config{InitiatorName: m.HostIqn, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid}
+func openDevice(ctx context.Context, m *targetv1.Mapping, wait time.Duration, nodes ...string) (*initiator.Device, error) {
+	cfg := initiator.Config{InitiatorName: m.HostIqn, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid, Deadline: wait}
 	for _, p := range m.Portals {
 		for _, n := range nodes {
 			if p.Node == n {
@@ -80,7 +81,7 @@ func (s *rawStorage) create(ctx context.Context, name string, k kind, size int64
 	if err != nil {
 		return v, fmt.Errorf("map %s: %w", name, err)
 	}
-	v.dev, err = openDevice(ctx, m, harness.Names[:]...)
+	v.dev, err = openDevice(ctx, m, s.wait, harness.Names[:]...)
 	return v, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -16,26 +17,27 @@ import (
 
 // pass is one reading of all blocks of all streams.
 func (r *rig) pass(ctx context.Context, path string, open func(i int) (io.ReaderAt, func() error, error)) error {
-	var read, all, lost int
+	var read atomic.Int64
+	var all, lost int
 	for _, s := range r.streams {
 		all += s.Ledger.Len()
 	}
-	stop := r.tell.Live(func() string { return path + " " + story.Bar(int64(read), int64(all)) })
+	stop := r.tell.Live(func() string { return path + " " + story.Bar(read.Load(), int64(all)) })
 	defer stop()
 	for i, s := range r.streams {
 		dev, closeDev, err := open(i)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, s.Name, err)
 		}
-		found, err := s.Verify(ctx, dev, func(n int) { read += n })
+		found, err := s.Verify(ctx, dev, func(n int) { read.Add(int64(n)) })
 		if err = errors.Join(err, closeDev()); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		r.report.lose(found)
 		lost += len(found)
 	}
-	r.report.ReadThrough = append(r.report.ReadThrough, readThrough{Path: path, Blocks: read, Lost: lost})
-	r.tell.Fact("%s: %d blocks read, %d lost", path, read, lost)
+	r.report.ReadThrough = append(r.report.ReadThrough, readThrough{Path: path, Blocks: int(read.Load()), Lost: lost})
+	r.tell.Fact("%s: %d blocks read, %d lost", path, read.Load(), lost)
 	return nil
 }
 
@@ -100,7 +102,7 @@ func (r *rig) readBackNodes(ctx context.Context) error {
 				return nil, nil, err
 			}
 			unmap := func() error { return unmapHost(ctx, r.pair, v.lun, host) }
-			d, err := openDevice(ctx, m, n)
+			d, err := openDevice(ctx, m, r.opt.wait, n)
 			if err != nil {
 				return nil, nil, errors.Join(err, unmap())
 			}
@@ -132,11 +134,11 @@ func (r *rig) compareStores(ctx context.Context) error {
 		}
 		r.tell.Problem("as asked for by --corrupt-for-test: flipped %s of node %s", what, harness.Names[second])
 	}
-	var done int64
-	stop := r.tell.Live(func() string { return story.Bytes(done) + " compared" })
+	var done atomic.Int64
+	stop := r.tell.Live(func() string { return story.Bytes(done.Load()) + " compared" })
 	defer stop()
 	begun := time.Now()
-	list, err := compare.Stores(ctx, r.pair.State[first], r.pair.State[second], func(n int64) { done += n })
+	list, err := compare.Stores(ctx, r.pair.State[first], r.pair.State[second], func(n int64) { done.Add(n) })
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (r *rig) compareStores(ctx context.Context) error {
 	if !r.report.Identical {
 		return errors.New("the copies differ")
 	}
-	r.tell.Fact("%s compared in %.1f s", story.Bytes(done), time.Since(begun).Seconds())
+	r.tell.Fact("%s compared in %.1f s", story.Bytes(done.Load()), time.Since(begun).Seconds())
 	return nil
 }
 

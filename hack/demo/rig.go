@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,7 +42,8 @@ type rig struct {
 	used      []*volume // of those, created and not released
 	snapshots []string
 	streams   []*load.Stream
-	places    layouts // where the streams' files are on their LUNs
+	note      atomic.Pointer[string] // more for the live line
+	places    layouts                // where the streams' files are on their LUNs
 }
 
 // run sets the bench up, lets body tell its story and cleans up whatever happens. The report is written if the story
@@ -156,12 +158,12 @@ func (r *rig) startPair(ctx context.Context) error {
 func (r *rig) startStorage(ctx context.Context) error {
 	if r.why != nil {
 		r.report.Mode = "raw I/O"
-		r.store = &rawStorage{pair: r.pair, host: "iqn.2026-11.storage.gemel.demo:worker"}
+		r.store = &rawStorage{pair: r.pair, host: "iqn.2026-11.storage.gemel.demo:worker", wait: r.opt.wait}
 		r.tell.Fact("no CSI plugin and no mounted volume: %v", r.why)
 		return nil
 	}
 	r.report.Mode = "CSI"
-	s, err := startCSI(ctx, r.lab, r.bin[1], r.pair.Control)
+	s, err := startCSI(ctx, r.lab, r.bin[1], r.pair.Control, r.opt.wait)
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,16 @@ type memory struct {
 	mu   sync.Mutex
 	data []byte
 	gate chan struct{} // if set, writes wait for it
+	held int           // writes that wait
 	err  error
 }
 
 func (m *memory) WriteAt(p []byte, off int64) (int, error) {
 	m.mu.Lock()
 	gate := m.gate
+	if gate != nil {
+		m.held++
+	}
 	m.mu.Unlock()
 	if gate != nil {
 		<-gate
@@ -100,9 +104,10 @@ func TestWindowTakesWhatOverlaps(t *testing.T) {
 	m.gate = make(chan struct{})
 	m.mu.Unlock()
 	// All eight are held now; the window begins after their submission and ends before their completion.
-	if err := poll(ctx, func() bool { return s.meter.Recent() > 20*time.Millisecond }); err != nil {
+	if err := poll(ctx, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.held == 8 }); err != nil {
 		t.Fatal(err)
 	}
+	s.meter.Recent() // forget what ended before
 	w := s.meter.Begin()
 	go func() {
 		_ = poll(ctx, func() bool { return s.meter.Recent() > 60*time.Millisecond })
