@@ -5,9 +5,11 @@ N ?= 20
 SEED ?=
 FRESH ?= 200
 
-# Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, parsers of
-# tools) and the suites that run real processes are not: they would only be slower.
-PURE := ./target/pair/... ./target/sim/... ./e2e/... ./hack/... ./api/...
+# Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, tools) are not: they
+# would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
+# target that does not get to run for a second is right to drop its connections.
+SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
+PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
 
 .PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim fuzz clean
@@ -23,7 +25,8 @@ build: ## the binaries, into bin/
 
 test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends with the count
 	@$(GO) vet ./...
-	@set -o pipefail; ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1 ) | $(GO) run ./hack/testsum
+	@set -o pipefail; ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
+	  $(GO) test -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum
 
 lint: ## gofmt, go vet, staticcheck
 	@hack/lint.sh
