@@ -177,6 +177,25 @@ func TestNodeStopsAndReturns(t *testing.T) {
 	}
 }
 
+// TestPathThatComesUpUnavailable: a node that has just started does not serve yet. Nothing may be needed from the host's
+// I/O, of which there is none while it waits, to notice soon that it does.
+func TestPathThatComesUpUnavailable(t *testing.T) {
+	x := startTwoNodes(t)
+	cfg := x.config()
+	cfg.Poll = time.Hour
+	d := openDevice(t, cfg)
+	for _, n := range x.nodes {
+		n.shutdown()
+	}
+	x.set(alua.Unavailable, alua.Unavailable)
+	for i, n := range x.nodes {
+		n.restart()
+		eventually(t, "path up", func() bool { return d.Paths()[i].Connected })
+	}
+	x.set(alua.Optimized, alua.NonOptimized)
+	eventually(t, "I/O on the optimized path", func() bool { return current(d) == x.nodes[0].addr })
+}
+
 // TestDeadline: when nobody serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
 func TestDeadline(t *testing.T) {
 	x := startTwoNodes(t)

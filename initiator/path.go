@@ -146,9 +146,12 @@ func (p *path) once(ctx context.Context) error {
 
 // serve watches a path that is up.
 func (p *path) serve(ctx context.Context, sess *Session) error {
-	poll := time.NewTimer(p.pollDelay(0))
-	defer poll.Stop()
 	quiet := 0 // polls in a row that found the path not serving
+	if !p.serving() {
+		quiet = 1 // it came up so: a node that has just started
+	}
+	poll := time.NewTimer(p.pollDelay(quiet))
+	defer poll.Stop()
 	for {
 		tick := false
 		select {

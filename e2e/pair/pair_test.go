@@ -26,9 +26,10 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	target, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
+	target, err = harness.Build(context.Background(), dir, "./cmd/gemel-target", buildFlags...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		_ = os.RemoveAll(dir)
 		os.Exit(1)
 	}
 	code := m.Run()

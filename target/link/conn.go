@@ -2,11 +2,11 @@ package link
 
 import (
 	"bufio"
-	"errors"
 	"net"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +38,7 @@ type conn struct {
 	headers []byte
 	base    net.Buffers // storage of bufs
 	bufs    net.Buffers // what is left to write
+	iov     []unix.Iovec
 
 	scratch [headerLen]byte
 }
@@ -124,12 +125,12 @@ func (c *conn) try() bool {
 	done := false
 	err := c.raw.Write(func(fd uintptr) bool {
 		for len(c.bufs) > 0 {
-			n, err := unix.Writev(int(fd), c.bufs[:min(len(c.bufs), maxIovecs)])
-			if errors.Is(err, unix.EINTR) {
+			n, err := c.writev(fd)
+			if err == unix.EINTR {
 				continue
 			}
-			if err != nil {
-				done = !errors.Is(err, unix.EAGAIN)
+			if err != 0 {
+				done = err != unix.EAGAIN
 				return true
 			}
 			c.advance(n)
@@ -141,6 +142,20 @@ func (c *conn) try() bool {
 		c.close()
 	}
 	return done || err != nil
+}
+
+// writev is the bare system call. The one in x/sys tells the race detector after the call that it has read the buffers,
+// by when the peer may have answered and a buffer be in use again; it also allocates for every batch.
+func (c *conn) writev(fd uintptr) (int, syscall.Errno) {
+	c.iov = c.iov[:0]
+	for _, b := range c.bufs[:min(len(c.bufs), maxIovecs)] {
+		v := unix.Iovec{Base: unsafe.SliceData(b)}
+		v.SetLen(len(b))
+		c.iov = append(c.iov, v)
+	}
+	n, _, err := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&c.iov[0])), uintptr(len(c.iov)))
+	clear(c.iov) // hold no buffer longer than needed
+	return int(n), err
 }
 
 // advance drops n written bytes from bufs.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // Config of a node. Names are those of the flags of gemel-target; every error names the field.
@@ -42,8 +43,9 @@ type Config struct {
 	DataDigest   iscsi.DigestPolicy `json:"data-digest"`
 	BenchLUN     string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
-	Logger *slog.Logger `json:"-"`
-	TLS    *tls.Config  `json:"-"`
+	Logger *slog.Logger    `json:"-"`
+	Faults store.FaultFunc `json:"-"` // of the store; tests
+	TLS    *tls.Config     `json:"-"`
 }
 
 // Duration reads "500ms" from a configuration file.

@@ -188,6 +188,7 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActTakeAll:
 		n.wg.Go(n.takeAll)
 	case pair.ActDrain:
+		n.killGathering(x.Host, x.LUN)
 		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })
 	case pair.ActQuiet:
 		n.quietEnded(x)

@@ -205,6 +205,23 @@ func (n *Node) abortGathering(fx *meta.Effect) {
 	}
 }
 
+// killGathering ends a host's writes to a LUN whose data has not all come, before a path switch: they have not started,
+// and what is still to come of them may belong to a path that the host has given up (R11a).
+func (n *Node) killGathering(host string, id pair.LUNID) {
+	e := n.tables.Load().units[id]
+	if e == nil {
+		return
+	}
+	m, ok := e.lun.Maps[host]
+	if !ok {
+		return
+	}
+	n.iscsi.AbortGathering(func(initiator string, field uint64) bool {
+		number, ok := scsi.FlatLUN(field)
+		return ok && initiator == host && number == m.LUN
+	})
+}
+
 // export gives the joiner everything; ActExport comes only while no entry is being applied.
 func (n *Node) export() {
 	n.metaMu.Lock()

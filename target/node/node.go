@@ -102,7 +102,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
 	}
-	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node}, store.Options{Log: cfg.Logger})
+	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node}, store.Options{Log: cfg.Logger, Faults: cfg.Faults})
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +163,7 @@ func (c *Config) portals() (out []iscsi.Portal) {
 // orderly stop.
 func (n *Node) Run(ctx context.Context) error {
 	defer func() { _ = n.store.Close() }()
+	defer n.closeFiles()
 	defer n.wg.Wait()
 	defer n.cancel()
 	var lc net.ListenConfig
@@ -201,6 +202,7 @@ func (n *Node) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	n.lastTick.Store(boottime()) // live from the start, before the loop's first turn
 	n.link = link.New(lcfg, (*linkHandler)(n))
 	stopControl := n.serveControl(control)
 	defer stopControl()

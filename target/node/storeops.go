@@ -89,7 +89,7 @@ func (n *Node) applyMsg(msg *pair.Msg, durable bool) scsi.Result {
 	case msg.Type == pair.MsgCopyData:
 		return classify(writeSparse(f, msg.Data, msg.Off), true)
 	case msg.Flags&pair.FlagRepair != 0:
-		err := writeSparse(f, msg.Data, msg.Off)
+		err := n.repair(f, msg.Data, msg.Off)
 		if err == nil && durable {
 			err = f.Sync()
 		}
@@ -102,6 +102,27 @@ func (n *Node) applyMsg(msg *pair.Msg, durable bool) scsi.Result {
 		return classify(unmap(f, ranges, durable), true)
 	}
 	return classify(write(f, msg.Kind, msg.Data, msg.Off, msg.Len, msg.Flags&pair.FlagUnmap != 0, durable), true)
+}
+
+// repair puts a range back to what the owner has after a refused write (R5, R13). Blocks that are as they should be
+// are not written: most are, and a block that a snapshot shares would need space that there is none of.
+func (n *Node) repair(f *store.File, data []byte, off int64) error {
+	const block = 4096
+	have := n.buffers.get(len(data))
+	defer n.buffers.put(have)
+	if err := f.ReadAt(have, off); err != nil {
+		return err
+	}
+	for i := 0; i < len(data); i += block {
+		end := min(i+block, len(data))
+		if bytes.Equal(have[i:end], data[i:end]) && !allZero(data[i:end]) {
+			continue
+		}
+		if err := writeSparse(f, data[i:end], off+int64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func unmap(f *store.File, ranges []scsi.Range, durable bool) error {

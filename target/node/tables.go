@@ -130,6 +130,17 @@ func (n *Node) publish() error {
 	return errors.Join(errs...)
 }
 
+// closeFiles closes what the tables hold, once nothing uses it any more.
+func (n *Node) closeFiles() {
+	t := n.tables.Swap(&tables{})
+	for _, e := range t.units {
+		_ = e.file.Close()
+	}
+	for _, f := range t.snapshots {
+		_ = f.Close()
+	}
+}
+
 // closeLater closes a file that the tables no longer name, after whoever found it there is done with it.
 func (n *Node) closeLater(f *store.File) {
 	n.wg.Go(func() {

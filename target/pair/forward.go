@@ -86,7 +86,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	if err == nil && s.Kind == scsi.OpUnmap {
 		s.Ranges, err = decodeRanges(rest)
 	}
-	if err != nil || s.Kind == scsi.OpCompareWrite && len(rest) != len(s.Data) || s.Len < 0 || s.Off < 0 {
+	if err != nil || !forwardable(s, rest) {
 		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Failed})
 		return
 	}
@@ -100,6 +100,29 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	s.Medium = o
 	m.fwdIn[msg.ID] = o
 	m.begin(now, o)
+}
+
+// maxForward is the longest read that a front end may ask for: the link carries no more in one frame.
+const maxForward = 16 << 20
+
+// forwardable judges what came over the wire: kind, range and data must fit together.
+func forwardable(s *scsi.Op, rest []byte) bool {
+	if s.Off < 0 || s.Len < 0 || s.Off+s.Len < 0 {
+		return false
+	}
+	switch s.Kind {
+	case scsi.OpRead:
+		return s.Len <= maxForward
+	case scsi.OpWrite:
+		return int64(len(s.Data)) == s.Len
+	case scsi.OpCompareWrite:
+		return int64(len(s.Data)) == s.Len && len(rest) == len(s.Data)
+	case scsi.OpWriteSame:
+		return len(s.Data) > 0
+	case scsi.OpFlush, scsi.OpUnmap, scsi.OpMapped:
+		return true
+	}
+	return false
 }
 
 // replyRemote sends the result of a forwarded command to its front end.

@@ -32,6 +32,9 @@ func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 		}
 		m.exclude(now, "link down", false, delay)
 	}
+	if m.leaving != "" {
+		m.leaveOps(now)
+	}
 	m.dropRemote(now)
 	m.settle(now)
 }
@@ -144,6 +147,7 @@ func (m *Machine) onBeatAck(now int64, msg *Msg) {
 	if until := msg.Aux + int64(m.cfg.Lease); until > m.leaseUntil && msg.Aux <= now {
 		lapsed := now >= m.leaseUntil
 		m.leaseUntil = until
+		m.graced = m.graced && now >= until
 		if lapsed && now < until {
 			m.pump(now)
 		}
@@ -203,6 +207,8 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	case in.Leaving:
 		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
 	case in.Phase != Paired || in.Epoch != m.rec.Epoch || m.leaving != "":
+	case m.excl.active && m.graced && now >= m.leaseUntil:
+		// Called off once already, and the heartbeats did not come back: it takes its course.
 	case m.excl.active:
 		// Two-way again: the peer answered something sent after the exclude began, and nothing of ours is on
 		// its way to the arbiter.
@@ -231,6 +237,11 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 // under the locks that are still held), and heartbeats are exchanged at once.
 func (m *Machine) agree(now int64) {
 	m.agreed = true
+	if now >= m.leaseUntil && !m.graced {
+		// Heartbeats get one lease to bring the lease back. Only one: if the handshake comes through and they do
+		// not, the exclude has to take its course.
+		m.graced, m.graceUntil = true, now+int64(m.cfg.Lease)
+	}
 	m.Stats.Relinks++
 	m.nextBeat = now
 	m.sync(now) // before what is sent again: the peer ignores it until it agrees too
@@ -265,7 +276,7 @@ func (m *Machine) tickLink(now int64) {
 	}
 	// Silence. A node that has just entered gets a whole lease to meet its peer.
 	quiet := now - max(m.heard, m.since)
-	lapsed := now - max(m.leaseUntil, m.since+int64(m.cfg.Lease))
+	lapsed := now - max(m.leaseUntil, m.graceUntil, m.since+int64(m.cfg.Lease))
 	if quiet > int64(m.cfg.Lease) || lapsed > 0 {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())

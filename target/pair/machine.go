@@ -45,6 +45,8 @@ type Machine struct {
 	syncHeard  uint64
 	exclSyncN  uint64 // first sync number sent since the exclude began
 	leaseUntil int64
+	graceUntil int64 // a handshake after a lapse: until then the lapse is forgiven
+	graced     bool  // forgiven once since the last answer to a heartbeat
 	answered   int64 // last heartbeat answer given
 	heard      int64 // last heartbeat or answer received
 	nextBeat   int64
@@ -69,6 +71,7 @@ type Machine struct {
 
 	log    logState
 	resync resyncState
+	copies uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.
 	Stats Stats

@@ -115,6 +115,10 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.fence(now, fmt.Sprintf("the arbiter's record has epoch %d, this node acted under %d: the arbiter was rolled back; rebuild the record from both stores", rec.Epoch, m.durable))
 		return
 	}
+	if m.have && rec.Epoch == m.rec.Epoch && !rec.Equal(&m.rec) {
+		m.fence(now, fmt.Sprintf("the arbiter shows another record of epoch %d than before: it was rolled back and written anew; rebuild the record from both stores", rec.Epoch))
+		return
+	}
 	old := m.rec
 	m.rec, m.version, m.have = *rec, version, true
 	if rec.Epoch > m.durable {
@@ -166,6 +170,12 @@ func (m *Machine) enter(now int64) {
 			m.admitRefused(now)
 			return
 		}
+		if m.leaving != "" {
+			// Our exclude landed after we had begun to leave. The peer is out, this node does not serve: only its
+			// next life, or the replacement of its disk, goes on.
+			m.fence(now, m.leaving)
+			return
+		}
 		m.setPhase(now, Alone, "")
 		m.becomeAlone(now)
 	default:
@@ -192,6 +202,9 @@ func (m *Machine) fence(now int64, why string) {
 	m.Stats.Fences++
 	m.setPhase(now, Fenced, why)
 	m.event("fenced: %s", why)
+	if m.linked && len(m.ops) > 0 {
+		m.act(Action{Kind: ActDropLink, Text: why}) // frames that are queued refer to buffers of ops that end now
+	}
 	m.becomeOutside(now)
 }
 
@@ -211,21 +224,36 @@ func (m *Machine) outside(now int64) {
 		m.reason = "the store is not trusted (" + m.cfg.Untrusted + "): it needs a full copy from the peer"
 		return
 	}
+	if m.cfg.DurableEpoch+1 < m.rec.Epoch {
+		// A member makes an epoch durable before it acts on it; only the last step may be in doubt (R6).
+		m.reason = fmt.Sprintf("the store knows epoch %d, the record names it at epoch %d: it is an older copy of that store; put the right one back, or start with an empty state directory to be rebuilt from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
+		return
+	}
 	if !m.rec.Both() {
 		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
 		m.casSelf(now)
 		return
 	}
-	if m.linked && m.peerKnown {
-		pm := m.rec.Member(m.cfg.Self.Peer())
+	mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
+	pm := m.rec.Member(m.cfg.Self.Peer())
+	// A peer that comes with another store says nothing of the one that the record names: that one is away.
+	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
+		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
+			// The member that should take us back will never serve again, and consents to be excluded.
+			if mineKept {
+				m.casSelf(now)
+			} else {
+				m.reason = "this node has rebooted and the only member steps down (" + m.peer.LeaveReason + "): restart that member"
+			}
+			return
+		}
 		if m.peer.Incarnation == pm.Incarnation && m.peer.Phase == Paired {
 			return // it excludes us by consent, now that it has seen this incarnation
 		}
-		if m.peer.Store != pm.Store || m.peer.Phase != Outside {
+		if m.peer.Phase != Outside {
 			return
 		}
 		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the other waits.
-		mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
 		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
 		if mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
 			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
@@ -234,7 +262,7 @@ func (m *Machine) outside(now int64) {
 		return
 	}
 	// The peer is away. After a reboot this node may lack writes that only the page cache had: it waits (coldStart).
-	if me.Incarnation.Boot != m.cfg.Incarnation.Boot {
+	if !mineKept {
 		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
 		return
 	}
@@ -320,8 +348,19 @@ func (m *Machine) StepDown(now int64, why string) {
 	} else {
 		m.reason = why
 		m.agreed = false
-		m.failAll(now, scsi.Unavailable)
+		m.leaveOps(now)
 		m.sync(now)
 	}
 	m.settle(now)
+}
+
+// leaveOps ends what a leaving node need not finish. What was sent to the peer keeps its buffer as long as its frame
+// may still be on the way out and be believed: until the answer, the end of the link, or the epoch that excludes us.
+func (m *Machine) leaveOps(now int64) {
+	for o := range m.eachOp() {
+		sent := o.stage == stMirror || o.stage == stForward || o.stage == stRepair && m.ops[o.id] != nil
+		if !sent || !m.linked {
+			m.abandon(now, o, scsi.Unavailable)
+		}
+	}
 }

@@ -39,11 +39,12 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	}
 	switch {
 	case o.stage == stRepair:
-		delete(m.ops, o.id)
 		if msg.Result != scsi.OK {
+			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent again.
 			m.peerRefuses(now, "a range could not be re-copied after a refused write")
 			return
 		}
+		delete(m.ops, o.id)
 		m.answer(now, o)
 	case o.stage != stMirror:
 		m.Stats.StaleMessages++
@@ -90,6 +91,8 @@ func (m *Machine) repair(now int64, o *Op) {
 		return
 	}
 	m.Stats.Repaired++
+	m.nextID++ // the write may have been sent twice: the answer to its second frame is none to the repair
+	o.id = m.nextID
 	o.stage, o.since = stRepair, now
 	m.storeOps++
 	m.act(Action{Kind: ActRepairRead, Op: o})
@@ -221,21 +224,15 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
-	m.applying--
 	if msg.wait != nil {
 		msg.wait.unit.applies.Release(&msg.wait.lock)
-	}
-	if m.straggle > 0 {
-		m.straggle--
-		if m.straggle == 0 {
-			m.pump(now)
-		}
 	}
 	if res == scsi.OK && msg.Type == MsgMirror && msg.Front == m.cfg.Incarnation.Nonce && msg.FrontN != 0 {
 		if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
 			f.peerOK = true
 		}
 	}
+	m.applyEnded(now)
 	if link == m.linkN && m.linked {
 		ack := &Msg{ID: msg.ID, Result: res}
 		switch msg.Type {
@@ -254,4 +251,16 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
 	}
 	m.settle(now)
+}
+
+// applyEnded counts store work for the peer that is over; with the last one of an older epoch the barrier opens (R4).
+func (m *Machine) applyEnded(now int64) {
+	m.applying--
+	if m.straggle == 0 {
+		return
+	}
+	if m.straggle--; m.straggle == 0 {
+		m.redoAll(now)
+		m.pump(now)
+	}
 }

@@ -89,6 +89,7 @@ func (m *Machine) resyncBegin(now int64) {
 			return
 		}
 	}
+	m.copies++
 	*r = resyncState{stage: rsInstall, movedAt: now, copied: map[LUNID]bool{}, view: ResyncView{Active: true, Full: true,
 		FullReason: "no intent bitmap is kept: every range is compared by checksum, those that differ are sent", Started: now}}
 	m.event("resync to node %s begins", m.cfg.Self.Peer())
@@ -208,7 +209,7 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 
 // SumDone reports ActCompareSum.
 func (m *Machine) SumDone(now int64, link uint64, msg *Msg, need bool, res scsi.Result) {
-	m.applying--
+	m.applyEnded(now)
 	if link == m.linkN && m.linked {
 		aux := int64(0)
 		if need {
@@ -260,7 +261,7 @@ func (m *Machine) copyNext(now int64) {
 			continue
 		}
 		n := min(copyChunk, obj.Size-r.off)
-		o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: r.off, Len: n}, LUN: obj.ID, copy: true}
+		o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: r.off, Len: n}, LUN: obj.ID, copy: true, gen: m.copies}
 		r.off += n
 		r.inflight++
 		u := m.units[obj.ID]
@@ -277,7 +278,7 @@ func (m *Machine) copyNext(now int64) {
 func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	r := &m.resync
 	switch {
-	case m.gone(o) || r.stage != rsCopy:
+	case m.gone(o) || r.stage != rsCopy || o.gen != m.copies:
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile
 		m.finish(now, o, scsi.OK)
@@ -307,12 +308,11 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 }
 
 func (m *Machine) copyEnded(now int64, o *Op) {
-	r := &m.resync
-	if r.inflight > 0 {
+	if r := &m.resync; o.gen == m.copies && r.inflight > 0 {
 		r.inflight--
-	}
-	if o.result == scsi.OK {
-		r.view.Done += uint64(o.S.Len)
+		if o.result == scsi.OK {
+			r.view.Done += uint64(o.S.Len)
+		}
 	}
 	m.act(Action{Kind: ActCopyFree, Op: o})
 	m.copyNext(now)
@@ -366,10 +366,9 @@ func (m *Machine) resyncStop(now int64, why string) {
 	v := r.view
 	v.Active = false
 	*r = resyncState{retryAt: now + int64(m.cfg.Lease), view: v}
+	m.copyStop(now)
 	for o := range m.eachOp() {
 		switch {
-		case o.copy && o.stage == stCopy && m.ops[o.id] != nil:
-			m.finish(now, o, scsi.Unavailable)
 		case o.stage == stMirror:
 			delete(m.ops, o.id)
 			m.afterMirror(now, o)
@@ -383,5 +382,14 @@ func (m *Machine) resyncStop(now int64, why string) {
 	if m.log.cur != nil && !m.log.peerOK && !m.log.selfAt {
 		m.log.peerOK = true
 		m.logSelf()
+	}
+}
+
+// copyStop ends the copies that wait for the joiner, those of snapshots included, which no table of units holds.
+func (m *Machine) copyStop(now int64) {
+	for _, id := range sorted(m.ops) {
+		if o := m.ops[id]; o != nil && o.copy {
+			m.finish(now, o, scsi.Unavailable)
+		}
 	}
 }

@@ -110,6 +110,7 @@ type Op struct {
 	Sum  []byte
 	Hole bool
 	copy bool
+	gen  uint64 // a copy: of which resync
 
 	prev, next *Op // in its unit's list
 	list       *opList

@@ -160,6 +160,8 @@ func resultName(r scsi.Result) string {
 		return "unavailable"
 	case scsi.Aborted:
 		return "aborted"
+	case scsi.NoSpace:
+		return "no space"
 	}
 	return fmt.Sprint("result ", r)
 }

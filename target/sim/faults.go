@@ -22,6 +22,11 @@ func (w *world) planFaults() {
 			h.slow = w.between(ms, 500*ms)
 			w.after(w.between(100*ms, s), func() { h.slow = 0 })
 		}},
+		{"full disk", func() {
+			h := w.nodes[w.rnd.IntN(2)]
+			h.full = true
+			w.after(w.between(100*ms, 2*s), func() { h.full = false })
+		}},
 		{"arbiter down", func() {
 			w.arb.down = true
 			w.after(w.between(200*ms, 3*s), func() { w.arb.down = false })

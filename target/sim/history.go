@@ -112,6 +112,7 @@ func addStats(to, s *pair.Stats) {
 	to.PathSwitches += s.PathSwitches
 	to.Held += s.Held
 	to.Transfers += s.Transfers
+	to.NoSpace += s.NoSpace
 	to.LeaseLapses += s.LeaseLapses
 	to.StaleMessages += s.StaleMessages
 	to.ResyncBytes += s.ResyncBytes

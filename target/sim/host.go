@@ -23,6 +23,7 @@ type host struct {
 	linkUp bool
 	linkN  uint64
 	slow   int64 // added to every disk operation
+	full   bool  // writes of hosts find no space
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
 	moves    map[uint64]func(scsi.Result)
@@ -223,10 +224,25 @@ func (h *host) carryOut(x pair.Action) {
 				x.Op.Sum = sum(x.Op.Buf)
 			}
 		}, func() { m.StoreDone(h.clock(), x.Op, scsi.OK) })
+	case pair.ActRepairRead:
+		h.later(10*us, ms, func() {
+			off, n := x.Op.Range()
+			if x.Op.Buf = h.disk.read(x.Op.LUN, off, n); x.Op.Buf == nil {
+				x.Op.Buf = make([]byte, n)
+			}
+		}, func() { m.StoreDone(h.clock(), x.Op, scsi.OK) })
 	case pair.ActApply:
 		msg := x.Msg
-		h.later(10*us, ms, func() { h.disk.write(msg.LUN, msg.Off, msg.Data, x.Durable) },
-			func() { m.Applied(h.clock(), link, msg, scsi.OK) })
+		res := scsi.OK
+		if msg.Type == pair.MsgMirror && msg.Flags&pair.FlagRepair == 0 {
+			res = h.space()
+		}
+		torn := res != scsi.OK && w.chance(0.5)
+		h.later(10*us, ms, func() {
+			if res == scsi.OK || torn {
+				h.disk.write(msg.LUN, msg.Off, msg.Data, x.Durable)
+			}
+		}, func() { m.Applied(h.clock(), link, msg, res) })
 	case pair.ActPeerFlush:
 		h.flushOp(func() { h.disk.flush(x.Msg.LUN) }, func() { m.Applied(h.clock(), link, x.Msg, scsi.OK) })
 	case pair.ActCompareSum:
@@ -314,7 +330,21 @@ func (h *host) store(o *pair.Op, durable bool) {
 		lo, hi = 200*us, 15*ms
 	}
 	data := append([]byte(nil), o.S.Data...)
-	h.later(lo, hi, func() { h.disk.write(o.LUN, b, data, durable) }, func() { m.StoreDone(h.clock(), o, scsi.OK) })
+	res := h.space()
+	torn := res != scsi.OK && h.w.chance(0.5)
+	h.later(lo, hi, func() {
+		if res == scsi.OK || torn {
+			h.disk.write(o.LUN, b, data, durable)
+		}
+	}, func() { m.StoreDone(h.clock(), o, res) })
+}
+
+// space tells whether a write finds space. One that does not may have changed some of its range before it knew.
+func (h *host) space() scsi.Result {
+	if h.full && h.w.chance(0.5) {
+		return scsi.NoSpace
+	}
+	return scsi.OK
 }
 
 func (h *host) compareSum(msg *pair.Msg, link uint64) {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pair
+
+var buildFlags []string

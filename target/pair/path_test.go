@@ -1,0 +1,151 @@
+package pair
+
+import (
+	"testing"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+func unowned(t *testing.T, self Node) *rig {
+	r := paired(t, self)
+	r.m.pathTable = map[pathKey]bool{}
+	return r
+}
+
+func TestPathSwitchAsksThePeer(t *testing.T) {
+	r := unowned(t, A)
+	o := r.submit(r.op(scsi.OpRead, 0, 512))
+	r.none(ActStore) // R11a
+	ask := r.sent(MsgPathSwitch)
+	again := r.submit(r.op(scsi.OpRead, 512, 512))
+	r.notSent(MsgPathSwitch) // asked once
+	r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
+	r.stored(scsi.OK)
+	r.ended(o, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(again, scsi.OK)
+	r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID}) // twice is harmless
+}
+
+// The node of the old path drains, kills what has not started, and only then lets go.
+func TestPathSwitchYields(t *testing.T) {
+	r := paired(t, A)
+	first := r.submit(r.op(scsi.OpWrite, 0, 512))
+	m := r.sent(MsgMirror)
+	waits := r.submit(r.op(scsi.OpWrite, 0, 512))
+	r.recv(&Msg{Type: MsgPathSwitch, ID: 31, LUN: lun1, Meta: []byte(testHost)})
+	d := r.next(ActDrain)
+	if d.Host != testHost || d.LUN != lun1 {
+		t.Fatalf("%+v", d)
+	}
+	r.notSent(MsgPathSwitchAck)
+	r.m.Drained(r.now, d.ID)
+	r.ended(waits, scsi.Busy) // it never started, the host repeats it
+	if a := r.sent(MsgPathSwitchAck); a.ID != 31 {
+		t.Fatal(a.ID)
+	}
+	r.m.Drained(r.now, d.ID) // twice is harmless
+	r.notSent(MsgPathSwitchAck)
+	r.mirrorAck(m, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(first, scsi.OK)
+	r.submit(r.op(scsi.OpRead, 0, 512))
+	r.sent(MsgPathSwitch) // the path is the other one now
+}
+
+// Both ask at once: a goes first and answers only after its own commands have started, b kills its own.
+func TestPathSwitchOfBothAtOnce(t *testing.T) {
+	a, b := unowned(t, A), unowned(t, B)
+	oa, ob := a.submit(a.op(scsi.OpRead, 0, 512)), b.submit(b.op(scsi.OpRead, 0, 512))
+	askA, askB := a.sent(MsgPathSwitch), b.sent(MsgPathSwitch)
+	a.recv(askB)
+	b.recv(askA)
+	a.m.Drained(a.now, a.next(ActDrain).ID)
+	a.notSent(MsgPathSwitchAck)
+	b.m.Drained(b.now, b.next(ActDrain).ID)
+	b.ended(ob, scsi.Busy)
+	a.recv(b.sent(MsgPathSwitchAck))
+	a.stored(scsi.OK)
+	a.ended(oa, scsi.OK)
+	a.m.Drained(a.now, a.next(ActDrain).ID)
+	b.recv(a.sent(MsgPathSwitchAck)) // b does not wait for it any more
+	if b.m.pathTable[pathKey{lun1, testHost}] {
+		t.Fatal("b takes a path that nobody asked for any more")
+	}
+}
+
+func TestPathSwitchIsAskedAgainOnANewLink(t *testing.T) {
+	r := unowned(t, A)
+	o := r.submit(r.op(scsi.OpRead, 0, 512))
+	ask := r.sent(MsgPathSwitch)
+	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.linkUp()
+	r.sync(r.peerInfo(Paired))
+	r.sync(r.peerInfo(Paired))
+	if x := r.sent(MsgPathSwitch); x.ID != ask.ID {
+		t.Fatalf("asked as %d, before as %d", x.ID, ask.ID)
+	}
+	r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
+	if r.m.Serving(r.now) {
+		r.stored(scsi.OK)
+		r.ended(o, scsi.OK)
+	} else {
+		t.Fatal("a quick break of the link costs the lease")
+	}
+}
+
+func TestQuiesceHoldsAndReleases(t *testing.T) {
+	r := paired(t, A)
+	first := r.submit(r.op(scsi.OpWrite, 0, 512))
+	m := r.sent(MsgMirror)
+	r.m.Quiesce(r.now, 1, []LUNID{lun1}, 1000*ms)
+	r.none(ActQuiet)
+	held := r.submit(r.op(scsi.OpRead, 4096, 512))
+	r.none(ActStore)
+	r.mirrorAck(m, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(first, scsi.OK)
+	if q := r.next(ActQuiet); q.ID != 1 || q.Result != scsi.OK || !r.m.Quiesced(lun1) {
+		t.Fatalf("%+v", q)
+	}
+	// The transfer: the entry names the other node the owner; what was held is forwarded there (R10).
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
+	r.notSent(MsgForward)
+	r.m.Release(r.now, 1)
+	if f := r.sent(MsgForward); f.Seq != 2 {
+		t.Fatalf("%+v", f)
+	}
+	r.none(ActReply)
+	_ = held
+}
+
+func TestQuiesceGivesUp(t *testing.T) {
+	r := paired(t, A)
+	o := r.submit(r.op(scsi.OpWrite, 0, 512))
+	m := r.sent(MsgMirror)
+	r.m.Quiesce(r.now, 1, []LUNID{lun1}, 100*ms)
+	held := r.submit(r.op(scsi.OpRead, 4096, 512))
+	r.pass(150 * ms)
+	if q := r.next(ActQuiet); q.Result != scsi.Busy {
+		t.Fatalf("%+v", q)
+	}
+	r.stored(scsi.OK)
+	r.ended(held, scsi.OK)
+	r.mirrorAck(m, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(o, scsi.OK)
+	r.m.Release(r.now, 1) // by a caller that had not heard yet
+	if u := r.m.units[lun1]; u.quiesced != 0 {
+		t.Fatalf("quiesced %d", u.quiesced)
+	}
+}
+
+func TestQuiesceOfWhatIsNotOurs(t *testing.T) {
+	for name, id := range map[string]LUNID{"no such unit": {9}, "the peer's unit": lun1} {
+		r := paired(t, B)
+		r.m.Quiesce(r.now, 1, []LUNID{id}, 100*ms)
+		if q := r.next(ActQuiet); q.Result != scsi.Unavailable {
+			t.Fatalf("%s: %+v", name, q)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package pair
+
+import (
+	"testing"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+var snap1 = LUNID{2}
+
+// joining is a lone member whose peer has come back; the copy has begun.
+func joining(t *testing.T) *rig {
+	t.Helper()
+	r := alone(t, A)
+	r.linkUp()
+	r.sync(r.joiner())
+	r.next(ActExport)
+	r.m.SendMeta(r.now, 0, []byte("all"))
+	if m := r.sent(MsgMetaInstall); string(m.Meta) != "all" {
+		t.Fatalf("%+v", m)
+	}
+	r.recv(&Msg{Type: MsgMetaAck})
+	r.next(ActResyncList)
+	return r
+}
+
+func (r *rig) joiner() SyncInfo {
+	in := r.peerInfo(Outside)
+	in.Incarnation.Nonce = 99
+	return in
+}
+
+func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, 1 << 20}, {snap1, 1 << 20}} }
+
+// copyRead answers one read of the source.
+func (r *rig) copyRead() *Op {
+	r.t.Helper()
+	x := r.next(ActCopyRead)
+	x.Op.Buf, x.Op.Sum = make([]byte, x.Op.S.Len), []byte("sum")
+	r.m.StoreDone(r.now, x.Op, scsi.OK)
+	return x.Op
+}
+
+func TestResyncToReadmission(t *testing.T) {
+	r := joining(t)
+	// Every write goes to the joiner from now on, and through to this disk.
+	w := r.submit(r.op(scsi.OpWrite, 0, 512))
+	m := r.sent(MsgMirror)
+	r.m.ResyncObjects(r.now, r.objects())
+	r.copyRead() // the snapshot; the LUN's range is locked by the write
+	r.none(ActCopyRead)
+	r.mirrorAck(m, scsi.OK)
+	if x := r.stored(scsi.OK); !x.Durable {
+		t.Fatal("R1b")
+	}
+	r.ended(w, scsi.OK)
+	r.copyRead()
+	blocked := r.submit(r.op(scsi.OpWrite, 0, 512))
+	r.notSent(MsgMirror) // R7: the copy holds the range from the read to the joiner's answer
+	for range 2 {
+		s := r.sent(MsgCopySum)
+		r.recv(&Msg{Type: MsgCopyNeed, ID: s.ID, Aux: 1})
+		d := r.sent(MsgCopyData)
+		r.none(ActCopyFree)
+		r.recv(&Msg{Type: MsgCopyAck, ID: d.ID})
+		r.next(ActCopyFree)
+	}
+	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(blocked, scsi.OK)
+	r.next(ActResyncList) // what was made meanwhile
+	r.m.ResyncObjects(r.now, r.objects())
+	r.sent(MsgFlushAll)
+	late := r.submit(r.op(scsi.OpWrite, 0, 512))
+	if m = r.sent(MsgMirror); m.Flags&FlagFUA == 0 {
+		t.Fatal("R1c: durable on both while the readmission is unresolved")
+	}
+	r.mirrorAck(m, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(late, scsi.OK)
+	r.m.Propose(r.now, []byte("entry"))
+	r.notSent(MsgAppend) // the log is barred: both must be admitted at equal indexes
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
+	x := r.cas()
+	if x.Record.Epoch != 7 || x.Record.Chair() != A || x.Record.Member(B).Incarnation.Nonce != 99 {
+		t.Fatalf("%+v", x.Record)
+	}
+	if !r.m.Serving(r.now) || r.m.Serving(r.now+lease) {
+		t.Fatal("while the readmission is unresolved service must end before the joiner could exclude us")
+	}
+	r.won(x, "v7")
+	r.saved()
+	r.phase(Paired)
+	if v := r.m.View(r.now).Resync; v.Done != 2<<20 || v.Sent != 2<<20 || v.Active {
+		t.Fatalf("%+v", v)
+	}
+}
+
+func TestResyncNeedsEqualIndexes(t *testing.T) {
+	r := joining(t)
+	r.m.ResyncObjects(r.now, nil)
+	r.sent(MsgFlushAll)
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 44})
+	r.none(ActArbiterCAS)
+	r.next(ActDropLink)
+}
+
+// The link breaks while ranges are being copied: everything of that resync ends, a snapshot's copies included, and a
+// read that comes late belongs to no later one.
+func TestResyncThatStops(t *testing.T) {
+	r := joining(t)
+	r.m.ResyncObjects(r.now, r.objects())
+	r.copyRead()
+	slow := r.next(ActCopyRead)
+	slow.Op.Buf = make([]byte, slow.Op.S.Len)
+	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.next(ActCopyFree)
+	if len(r.m.ops) != 0 {
+		t.Fatalf("%d operations wait for nobody", len(r.m.ops))
+	}
+	r.queue = nil
+	r.linkUp()
+	r.pass(2 * lease)
+	r.sync(r.joiner())
+	r.next(ActExport)
+	r.recv(&Msg{Type: MsgMetaAck})
+	r.m.ResyncObjects(r.now, r.objects())
+	before := r.m.resync.inflight
+	r.m.StoreDone(r.now, slow.Op, scsi.OK) // of the first resync
+	if r.m.resync.inflight != before || r.m.View(r.now).Resync.Done != 0 {
+		t.Fatalf("a copy of the former resync counts in this one: %d, before %d", r.m.resync.inflight, before)
+	}
+	w := r.submit(r.op(scsi.OpRead, 0, 512))
+	r.stored(scsi.OK)
+	r.ended(w, scsi.OK)
+}
+
+func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
+	r := paired(t, B)
+	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: make([]byte, 512)})
+	x := r.next(ActApply)
+	r.m.get(r.now)
+	r.got(record(6, A), "v6")
+	r.saved()
+	r.phase(Outside)
+	r.sync(r.peerInfo(Alone))
+	r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
+	r.none(ActInstall) // R4: a write of the older epoch is still at work
+	r.recv(&Msg{Type: MsgCopyData, LUN: lun1, Len: 512, Data: make([]byte, 512)})
+	r.none(ActApply) // not before the metadata is installed
+	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.pass(20 * ms)
+	r.next(ActInstall)
+	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, scsi.OK)
+	r.sent(MsgMetaAck)
+	r.recv(&Msg{Type: MsgCopyData, LUN: lun1, Len: 512, Data: make([]byte, 512)})
+	r.next(ActApply)
+	if r.m.View(r.now).LogIndex != 3 {
+		t.Fatal("index")
+	}
+	o := r.submit(r.op(scsi.OpRead, 0, 512))
+	r.ended(o, scsi.Unavailable) // copied to, but no member
+}

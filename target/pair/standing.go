@@ -1,0 +1,90 @@
+package pair
+
+import "github.com/gemel-storage/gemel/target/scsi"
+
+// What a change of standing means for the commands under way: alone, outside.
+
+// becomeAlone resolves what the dead peer owed: mirrored writes go on alone, forwarded commands are executed
+// here unless their mirror frame shows that they already were (R11d).
+func (m *Machine) becomeAlone(now int64) {
+	m.resync = resyncState{}
+	m.exposed = 1
+	m.act(Action{Kind: ActFlushAll})
+	m.dropRemote(now)
+	m.pathForget(now)
+	for o := range m.eachOp() {
+		switch o.stage {
+		case stMirror:
+			delete(m.ops, o.id)
+			m.afterMirror(now, o)
+		case stBoth:
+			if !o.peerOK {
+				o.peerOK = true
+				m.flushPart(now, o)
+			}
+		case stRepair:
+			m.repairAlone(now, o)
+		}
+	}
+	m.redoAll(now)
+	m.logAlone(now)
+	m.act(Action{Kind: ActTakeAll})
+}
+
+// redoAll takes back what was forwarded to the dead owner, once every mirrored write that it sent has been applied:
+// only then is it known which of ours took effect there.
+func (m *Machine) redoAll(now int64) {
+	if m.phase != Alone || m.straggle > 0 {
+		return
+	}
+	for o := range m.eachOp() {
+		if o.stage == stForward {
+			m.redo(now, o)
+		}
+	}
+}
+
+// redo takes a forwarded command back after the owner is gone.
+func (m *Machine) redo(now int64, o *Op) {
+	delete(m.ops, o.id)
+	if o.peerOK {
+		// Its write is here, mirrored by the owner before it died; it is acknowledged once the flush is done.
+		o.result = scsi.OK
+		m.answer(now, o)
+		return
+	}
+	if o.aborted {
+		m.finish(now, o, scsi.Aborted)
+		return
+	}
+	o.stage = stNew
+	m.dispatch(now, o)
+}
+
+// SelfFlushed reports the flush that follows becoming alone.
+func (m *Machine) SelfFlushed(now int64, ok bool) {
+	m.exposed = 0
+	if !ok {
+		m.StoreFailed(now, "flush after becoming alone")
+		return
+	}
+	m.pump(now)
+	m.settle(now)
+}
+
+// becomeOutside ends everything this node can no longer answer for; the host goes to the other path.
+func (m *Machine) becomeOutside(now int64) {
+	m.resync = resyncState{}
+	m.excl = exclusion{}
+	m.agreed = false
+	m.exposed = 0
+	m.dropRemote(now)
+	m.pathForget(now)
+	m.copyStop(now)
+	m.failAll(now, scsi.Unavailable)
+	m.logFail(now)
+	for _, id := range sorted(m.quiesces) {
+		m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
+	}
+	clear(m.quiesces)
+}
