@@ -47,12 +47,6 @@ func (e *end) Message(n uint64, m *pair.Msg) { e.line("%d: %d/%d %s", n, m.Type,
 
 func (e *end) Down(n uint64, reset bool, _ string) { e.line("down %d reset %v", n, reset) }
 
-func (e *end) link() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.n
-}
-
 func (e *end) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
