@@ -1,10 +1,12 @@
 // Command testsum reads `go test -json` and prints what a person wants of it: a line per package, the output of what
-// failed, every skipped test with its reason, and the count. It exits with 1 when anything failed.
+// failed, every skipped test with its reason, and the count. It exits with 1 when anything failed. With -show, what the
+// tests of the packages with that suffix print is shown also when they pass: tables of results.
 package main
 
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,10 +30,13 @@ type summary struct {
 	passed, failed, skipped int
 	skips, broken           []string
 	failedTests             map[string]bool
+	show                    string
 }
 
 func main() {
 	s := &summary{out: os.Stdout, output: map[key][]string{}, failedTests: map[string]bool{}}
+	flag.StringVar(&s.show, "show", "", "suffix of the packages whose tests' output is shown")
+	flag.Parse()
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 		os.Exit(2)
@@ -84,6 +89,9 @@ func (s *summary) add(e event) {
 	switch e.Action {
 	case "pass":
 		s.passed++
+		if s.show != "" && strings.HasSuffix(e.Package, s.show) {
+			s.print(e.Test, s.output[k])
+		}
 	case "skip":
 		s.skipped++
 		s.skips = append(s.skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(s.output[k])))
@@ -94,6 +102,15 @@ func (s *summary) add(e event) {
 		fmt.Fprintf(s.out, "---- FAIL %s %s\n%s", e.Package, e.Test, strings.Join(s.output[k], ""))
 	}
 	delete(s.output, k)
+}
+
+// print shows the output of a test that passed.
+func (s *summary) print(test string, out []string) {
+	for _, l := range out {
+		if t := strings.TrimRight(l, "\n"); t != "" && !strings.HasPrefix(strings.TrimSpace(t), "=== ") && !strings.HasPrefix(strings.TrimSpace(t), "--- ") {
+			fmt.Fprintf(s.out, "%s | %s\n", test, t)
+		}
+	}
 }
 
 // reason finds what a test said when it skipped.

@@ -36,6 +36,22 @@ func TestFailureShowsItsOutput(t *testing.T) {
 	}
 }
 
+func TestShownOutput(t *testing.T) {
+	var out bytes.Buffer
+	s := &summary{out: &out, output: map[key][]string{}, failedTests: map[string]bool{}, show: "/tables"}
+	in := `{"Action":"output","Package":"x/tables","Test":"TestA","Output":"=== RUN TestA\n"}
+{"Action":"output","Package":"x/tables","Test":"TestA","Output":"family 3 0 1\n"}
+{"Action":"pass","Package":"x/tables","Test":"TestA"}
+{"Action":"output","Package":"x/other","Test":"TestB","Output":"noise\n"}
+{"Action":"pass","Package":"x/other","Test":"TestB"}`
+	if err := s.read(strings.NewReader(in)); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "TestA | family 3 0 1\n" {
+		t.Fatalf("%q", got)
+	}
+}
+
 func TestBrokenPackageCounts(t *testing.T) {
 	out, ok := run(t, `{"Action":"output","Package":"p","Output":"panic: no\n"}
 {"Action":"fail","Package":"p"}`)
