@@ -3,13 +3,13 @@ SHELL := /bin/bash
 GO ?= go
 N ?= 20
 SEED ?=
-FRESH ?= 200
+SEEDS ?= 200
 
 # Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, tools) are not: they
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/localtarget/... ./api/...
+PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
 
 .PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim fuzz clean
@@ -49,8 +49,8 @@ bench: deps ## against tgt in the same run, ratios; out/bench.json
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 	@$(GO) test -v -count=1 ./e2e/conformance
 
-sim: ## FRESH=200: histories of the pair that nobody has seen
-	@SIM_FRESH=$(FRESH) $(GO) test -count=1 -timeout 60m -run TestFixedSeeds -v ./target/sim
+sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim.json
+	@$(GO) run ./hack/sim -seeds $(SEEDS)
 
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@hack/fuzz.sh

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-
-	"github.com/gemel-storage/gemel/target/pair"
 )
 
 // history is what hosts saw, per block.
@@ -79,8 +77,7 @@ func (h *history) linearizable() error {
 	slices.SortFunc(keys, func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) })
 	for _, k := range keys {
 		ops := h.blocks[k]
-		res, _ := porcupine.CheckOperationsVerbose(model, ops, 20*time.Second)
-		switch res {
+		switch porcupine.CheckOperationsTimeout(model, ops, 20*time.Second) {
 		case porcupine.Illegal:
 			return fmt.Errorf("LUN %d block %d is not linearizable:\n%s", k[0]+1, k[1], describe(ops))
 		case porcupine.Unknown:
@@ -98,23 +95,4 @@ func describe(ops []porcupine.Operation) string {
 			model.DescribeOperation(o.Input, o.Output))
 	}
 	return out
-}
-
-func addStats(to, s *pair.Stats) {
-	to.Excludes += s.Excludes
-	to.Readmits += s.Readmits
-	to.Relinks += s.Relinks
-	to.Fences += s.Fences
-	to.Forwarded += s.Forwarded
-	to.Mirrored += s.Mirrored
-	to.Repaired += s.Repaired
-	to.Aged += s.Aged
-	to.PathSwitches += s.PathSwitches
-	to.Held += s.Held
-	to.Transfers += s.Transfers
-	to.NoSpace += s.NoSpace
-	to.LeaseLapses += s.LeaseLapses
-	to.StaleMessages += s.StaleMessages
-	to.ResyncBytes += s.ResyncBytes
-	to.ResyncCompared += s.ResyncCompared
 }

@@ -1,12 +1,6 @@
 package sim
 
-import (
-	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
-	"testing"
-)
+import "testing"
 
 // fixed are the seeds that gate: a spread, and every seed that ever failed.
 func fixed() (seeds []uint64) {
@@ -19,54 +13,31 @@ func fixed() (seeds []uint64) {
 // failedOnce found a bug when they were fresh.
 var failedOnce = []uint64{15174107334329716945}
 
-// TestFixedSeeds plays the gate's histories. SIM_SEED=n plays one and prints it.
+// TestFixedSeeds plays the gate's histories; `go run ./hack/sim` plays fresh ones and prints any of them.
 func TestFixedSeeds(t *testing.T) {
-	if v := os.Getenv("SIM_SEED"); v != "" {
-		n, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			t.Fatalf("SIM_SEED=%q is not a number", v)
-		}
-		r := Run(Config{Seed: n, Trace: true})
-		fmt.Println(r.String())
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		return
-	}
-	seeds := fixed()
-	if v := os.Getenv("SIM_FRESH"); v != "" { // that many seeds nobody has seen
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			t.Fatalf("SIM_FRESH=%q is not a number", v)
-		}
-		seeds = seeds[:0]
-		for range n {
-			seeds = append(seeds, rand.Uint64())
-		}
-	}
-	total := Result{Faults: map[string]int{}}
-	for _, seed := range seeds {
+	var total Total
+	for _, seed := range fixed() {
 		r := Run(Config{Seed: seed})
+		total.Add(r)
 		if r.Err != nil {
-			t.Errorf("%v\nreplay: SIM_SEED=%d go test ./target/sim -run TestFixedSeeds -v", r.Err, seed)
+			t.Errorf("%v\nreplay: go run ./hack/sim -trace %d", r.Err, seed)
 		}
 		if r.Events < 1000 || r.Operations < 100 {
 			t.Errorf("seed %d is too thin: %d events, %d operations", seed, r.Events, r.Operations)
 		}
-		total.Events += r.Events
-		total.Operations += r.Operations
-		for k, n := range r.Faults {
-			total.Faults[k] += n
-		}
-		addStats(&total.Stats, &r.Stats)
 	}
-	t.Logf("%d events, %d operations, faults %v, %+v", total.Events, total.Operations, total.Faults, total.Stats)
-	st := total.Stats
-	for name, n := range map[string]uint64{"exclude": st.Excludes, "readmit": st.Readmits, "forward": st.Forwarded,
-		"path switch": st.PathSwitches, "transfer": st.Transfers, "lease lapse": st.LeaseLapses, "stale message": st.StaleMessages,
-		"held": st.Held, "aged": st.Aged, "repair": st.Repaired} {
-		if n == 0 {
-			t.Errorf("no history reached: %s", name)
+	t.Logf("%d events, %d operations, faults %v, branches %v", total.Events, total.Operations, total.Faults, total.Branches())
+	if u := total.Uncovered(); len(u) > 0 {
+		t.Errorf("no history took: %v", u)
+	}
+}
+
+// A seed is one history: played again it is the same to the last event, or a failure could not be replayed.
+func TestSeedReplaysExactly(t *testing.T) {
+	for _, seed := range []uint64{3, 1 << 60} {
+		a, b := Run(Config{Seed: seed, Trace: true}), Run(Config{Seed: seed, Trace: true})
+		if a.Events != b.Events || a.Operations != b.Operations || a.String() != b.String() {
+			t.Errorf("seed %d: %d and %d events, %d and %d operations", seed, a.Events, b.Events, a.Operations, b.Operations)
 		}
 	}
 }
