@@ -128,6 +128,23 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 		r.m.SelfFlushed(r.now, true)
 		r.ended(o, scsi.OK)
 	})
+	// The owner found no space after its peer had applied the write, copied the range back, and died before it could
+	// say so: what the mirror frame brought is gone again, so it must not be answered GOOD.
+	t.Run("mirrored, then taken back by a repair: executed here", func(t *testing.T) {
+		r := paired(t, B)
+		o := r.submit(r.op(scsi.OpWrite, 0, 512))
+		f := r.sent(MsgForward)
+		m := Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: f.Data, Front: f.Front, FrontN: f.ID}
+		for _, flags := range []uint8{0, FlagRepair} {
+			msg := m
+			msg.Flags = flags
+			r.recv(&msg)
+			r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, scsi.OK)
+		}
+		r.aloneByCrash()
+		r.stored(scsi.OK)
+		r.ended(o, scsi.OK)
+	})
 	t.Run("mirrored, the write is too old to run again", func(t *testing.T) {
 		r := paired(t, B)
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))

@@ -229,7 +229,8 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	}
 	if res == scsi.OK && msg.Type == MsgMirror && msg.Front == m.cfg.Incarnation.Nonce && msg.FrontN != 0 {
 		if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
-			f.peerOK = true
+			// A repair takes the write back: the owner found no space for it.
+			f.peerOK = msg.Flags&FlagRepair == 0
 		}
 	}
 	m.applyEnded(now)
