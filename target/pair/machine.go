@@ -34,6 +34,8 @@ type Machine struct {
 	decided  int64 // last moment this node was serving, Outside or Fenced; else undecided since then
 	straggle int   // applications for the peer begun under an older epoch (R4)
 	exposed  int   // flushes still due after becoming alone
+	flushes  int   // of everything, under way
+	claimed  claimState
 
 	// Link and lease (link.go).
 	linked     bool

@@ -231,7 +231,7 @@ func (m *Machine) outside(now int64) {
 	}
 	if !m.rec.Both() {
 		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
-		m.casSelf(now)
+		m.claim(now)
 		return
 	}
 	mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
@@ -241,7 +241,7 @@ func (m *Machine) outside(now int64) {
 		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
 			// The member that should take us back will never serve again, and consents to be excluded.
 			if mineKept {
-				m.casSelf(now)
+				m.claim(now)
 			} else {
 				m.reason = "this node has rebooted and the only member steps down (" + m.peer.LeaveReason + "): restart that member"
 			}
@@ -257,7 +257,7 @@ func (m *Machine) outside(now int64) {
 		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
 		if mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
 			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
-			m.casSelf(now)
+			m.claim(now)
 		}
 		return
 	}
@@ -269,8 +269,36 @@ func (m *Machine) outside(now int64) {
 	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the
 	// latest T after our start (R3).
 	if wait := m.cfg.Start + 2*int64(m.cfg.Lease) + int64(m.cfg.Margin); now >= wait {
+		m.claim(now)
+	}
+}
+
+// claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in the
+// page cache only, and until the record names this node the other one's copy counts as well. Nobody is served meanwhile,
+// so the flush costs nothing but its time.
+func (m *Machine) claim(now int64) {
+	switch m.claimed {
+	case claimNone:
+		m.claimed = claimFlushing
+		m.flushSelf()
+	case claimReady:
 		m.casSelf(now)
 	}
+}
+
+// claimState is how far an outsider's claim is.
+type claimState uint8
+
+const (
+	claimNone claimState = iota
+	claimFlushing
+	claimReady
+)
+
+// flushSelf makes everything durable here; SelfFlushed ends it.
+func (m *Machine) flushSelf() {
+	m.flushes++
+	m.act(Action{Kind: ActFlushAll})
 }
 
 // casSelf asks for {self} with this incarnation.

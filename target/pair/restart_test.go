@@ -17,6 +17,41 @@ func TestColdStartWaits(t *testing.T) {
 	r.reason("coldStart: Wait")
 }
 
+// claims plays the flush that comes before a node asks for {self} from outside, and returns what it asks for. Before the
+// flush it must not ask: what was acknowledged may be in the page cache only.
+func (r *rig) claims() (Action, bool) {
+	r.t.Helper()
+	r.none(ActArbiterCAS)
+	if _, ok := r.poll(ActFlushAll); !ok {
+		return Action{}, false
+	}
+	r.m.SelfFlushed(r.now, true)
+	return r.cas(), true
+}
+
+func (r *rig) claim() Action {
+	r.t.Helper()
+	x, ok := r.claims()
+	if !ok {
+		r.t.Fatalf("it does not claim: %s", r.dump())
+	}
+	return x
+}
+
+// A store that can not be flushed is no source.
+func TestFailedFlushClaimsNothing(t *testing.T) {
+	cfg := config(A)
+	cfg.DurableEpoch, cfg.Empty = 6, false
+	cfg.Incarnation.Nonce = 9
+	r := newRig(t, cfg)
+	r.got(record(6, A), "v6")
+	r.next(ActFlushAll)
+	r.m.SelfFlushed(r.now, false)
+	r.pass(10 * lease)
+	r.none(ActArbiterCAS)
+	r.reason("replace the disk")
+}
+
 // The process died and its peer is away: same boot, so the store is as good, and the peer's lease has run out.
 func TestWarmStartTakesOver(t *testing.T) {
 	cfg := config(B)
@@ -27,7 +62,7 @@ func TestWarmStartTakesOver(t *testing.T) {
 	r.pass(lease)
 	r.none(ActArbiterCAS)
 	r.pass(2 * lease)
-	if x := r.cas(); x.Record.Members[0].Incarnation != cfg.Incarnation || len(x.Record.Members) != 1 {
+	if x := r.claim(); x.Record.Members[0].Incarnation != cfg.Incarnation || len(x.Record.Members) != 1 {
 		t.Fatalf("%+v", x.Record)
 	}
 }
@@ -50,7 +85,7 @@ func TestLoneMemberRenews(t *testing.T) {
 	cfg.Incarnation = inc("another boot", 9)
 	r := newRig(t, cfg)
 	r.got(record(6, A), "v6")
-	x := r.cas()
+	x := r.claim()
 	if x.Record.Epoch != 7 || x.Record.Members[0].Incarnation != cfg.Incarnation {
 		t.Fatalf("%+v", x.Record)
 	}
@@ -103,7 +138,7 @@ func TestBothRestarted(t *testing.T) {
 			}
 			r.sync(in)
 			r.pass(10 * ms)
-			if _, ok := r.poll(ActArbiterCAS); ok != c.source {
+			if _, ok := r.claims(); ok != c.source {
 				t.Fatalf("source %v, want %v", ok, c.source)
 			}
 		})
@@ -123,7 +158,7 @@ func TestPeerWithNewDiskDoesNotBlock(t *testing.T) {
 	r.sync(in)
 	r.none(ActArbiterCAS) // the process that the record names may hold a lease yet
 	r.pass(3 * lease)
-	r.cas()
+	r.claim()
 }
 
 // The member that would take us back steps down: it consents to be excluded.
@@ -138,7 +173,7 @@ func TestLeavingMemberYieldsToRestartedPeer(t *testing.T) {
 		in := r.peerInfo(p)
 		in.Agreed, in.Leaving = false, p == Paired
 		r.sync(in)
-		r.cas()
+		r.claim()
 	}
 }
 
@@ -155,7 +190,7 @@ func TestRolledBackStoreIsNoSource(t *testing.T) {
 				r.saved()
 			}
 			r.pass(3 * lease)
-			if _, ok := r.poll(ActArbiterCAS); ok != source {
+			if _, ok := r.claims(); ok != source {
 				t.Errorf("%s, store at epoch %d, record at 9: source %v", name, durable, ok)
 			}
 			if !source {

@@ -198,6 +198,7 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 	if res == scsi.OK {
 		m.log.index, m.log.cur = index, nil
 		m.resync.joined = true
+		m.claimed = claimNone
 		clear(m.units)
 		m.order = nil
 		m.SetUnits(now, units)

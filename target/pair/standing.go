@@ -9,7 +9,7 @@ import "github.com/gemel-storage/gemel/target/scsi"
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
 	m.exposed = 1
-	m.act(Action{Kind: ActFlushAll})
+	m.flushSelf()
 	m.dropRemote(now)
 	m.pathForget(now)
 	for o := range m.eachOp() {
@@ -61,12 +61,21 @@ func (m *Machine) redo(now int64, o *Op) {
 	m.dispatch(now, o)
 }
 
-// SelfFlushed reports the flush that follows becoming alone.
+// SelfFlushed reports the end of a flush of everything: before a claim, or after becoming alone.
 func (m *Machine) SelfFlushed(now int64, ok bool) {
-	m.exposed = 0
+	m.flushes--
 	if !ok {
-		m.StoreFailed(now, "flush after becoming alone")
+		m.exposed = 0
+		m.StoreFailed(now, "flush of everything")
 		return
+	}
+	if m.flushes > 0 {
+		return // one that was begun later, after more was written, is still to come
+	}
+	m.exposed = 0
+	if m.claimed == claimFlushing {
+		m.claimed = claimReady
+		m.outside(now)
 	}
 	m.pump(now)
 	m.settle(now)
@@ -78,6 +87,7 @@ func (m *Machine) becomeOutside(now int64) {
 	m.excl = exclusion{}
 	m.agreed = false
 	m.exposed = 0
+	m.claimed = claimNone
 	m.dropRemote(now)
 	m.pathForget(now)
 	m.copyStop(now)
