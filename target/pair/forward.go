@@ -20,12 +20,11 @@ func (m *Machine) forward(now int64, o *Op) {
 	m.Stats.Forwarded++
 	o.S.Result = scsi.OK
 	o.seq = o.unit.seq
-	m.sendForwardAt(now, o)
+	m.send(m.forwardMsg(now, o))
 }
 
-func (m *Machine) sendForward(o *Op) { m.sendForwardAt(o.since, o) }
-
-func (m *Machine) sendForwardAt(now int64, o *Op) {
+// forwardMsg carries the command's age as it is now (R11b): the owner's clock is another.
+func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 	s := o.S
 	msg := &Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
 		Front: m.cfg.Incarnation.Nonce, FrontN: m.lowestForward(), Aux: now - s.Arrived, Op: o}
@@ -45,10 +44,7 @@ func (m *Machine) sendForwardAt(now int64, o *Op) {
 	case scsi.OpWrite, scsi.OpWriteSame:
 		msg.Data = s.Data
 	}
-	m.send(msg)
-	if o.aborted {
-		m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
-	}
+	return msg
 }
 
 // lowestForward is the oldest command number still open here; the owner forgets results below it.

@@ -315,3 +315,20 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 	}
 	t.Fatal("a store operation unfinished for Dm does not make the node step down")
 }
+
+// What is sent again has data of its own: the answer to the first frame frees the op's buffer, and the host's next
+// command may be in it before the second frame has left.
+func TestSentAgainOwnsItsData(t *testing.T) {
+	r := paired(t, A)
+	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
+	first := r.sent(MsgMirror)
+	if &first.Data[0] != &o.S.Data[0] {
+		t.Fatal("the first frame is sent from the command's buffer, without a copy")
+	}
+	r.m.relink(r.now)
+	again := r.sent(MsgMirror)
+	o.S.Data[0] = 0xff
+	if again.ID != first.ID || len(again.Data) != 4096 || again.Data[0] == 0xff {
+		t.Fatal("the second frame changes with the buffer")
+	}
+}

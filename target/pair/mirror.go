@@ -1,13 +1,17 @@
 package pair
 
 import (
+	"slices"
+
 	"github.com/gemel-storage/gemel/target/lun"
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
 // The owner's half of a mirrored write, then the partner's.
 
-func (m *Machine) sendMirror(o *Op) {
+func (m *Machine) sendMirror(o *Op) { m.send(m.mirrorMsg(o)) }
+
+func (m *Machine) mirrorMsg(o *Op) *Msg {
 	s := o.S
 	msg := &Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
 		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o}
@@ -28,7 +32,7 @@ func (m *Machine) sendMirror(o *Op) {
 		msg.Flags |= FlagUnmap
 	}
 	m.Stats.Mirrored++
-	m.send(msg)
+	return msg
 }
 
 func (m *Machine) onMirrorAck(now int64, msg *Msg) {
@@ -154,14 +158,25 @@ func (m *Machine) relink(now int64) {
 	for o := range m.eachOp() {
 		switch {
 		case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
-			m.sendMirror(o)
+			m.sendAgain(m.mirrorMsg(o))
 		case o.stage == stBoth && !o.peerOK:
 			m.send(&Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN})
 		case o.stage == stForward:
-			m.sendForward(o)
+			m.sendAgain(m.forwardMsg(now, o))
+			if o.aborted {
+				m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
+			}
 		}
 	}
 	m.pathResend()
+}
+
+// sendAgain sends what was sent before, with data of its own: the answer to one frame ends the op and frees its buffer
+// while another of its frames may still wait for the socket. A frame that then carried the next command's bytes would
+// be applied in place of the write that was acknowledged.
+func (m *Machine) sendAgain(msg *Msg) {
+	msg.Data = slices.Clone(msg.Data)
+	m.send(msg)
 }
 
 // onMirror is the partner's half: apply, then answer. Nothing is applied unless this node takes part: as a member
