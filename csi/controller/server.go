@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -14,6 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/inflight"
+	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
 // capabilities is all that the driver can do, and nothing that it can not.
@@ -60,35 +60,20 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// grpcError gives an error of the backend the code that the CSI specification has for it.
-func grpcError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	code := codes.Internal
-	for _, m := range []struct {
-		err  error
-		code codes.Code
-	}{
-		{backend.ErrNotFound, codes.NotFound},
-		{backend.ErrExists, codes.AlreadyExists},
-		{backend.ErrInUse, codes.FailedPrecondition},
-		{backend.ErrInvalid, codes.InvalidArgument},
-		{attach.ErrInvalid, codes.InvalidArgument},
-		{backend.ErrExhausted, codes.ResourceExhausted},
-		{backend.ErrBadToken, codes.Aborted}, // ListVolumes: "The caller SHOULD start the operation again with an empty starting_token."
-		{backend.ErrTimeout, codes.DeadlineExceeded},
-		{context.DeadlineExceeded, codes.DeadlineExceeded},
-		{context.Canceled, codes.Canceled},
-		{backend.ErrUnavailable, codes.Unavailable},
-	} {
-		if errors.Is(err, m.err) {
-			code = m.code
-			break
-		}
-	}
-	return status.Error(code, err.Error())
+// errorCodes are the codes that the CSI specification has for errors of the backend.
+var errorCodes = []grpcerr.Code{
+	{Err: backend.ErrNotFound, Code: codes.NotFound},
+	{Err: backend.ErrExists, Code: codes.AlreadyExists},
+	{Err: backend.ErrInUse, Code: codes.FailedPrecondition},
+	{Err: backend.ErrInvalid, Code: codes.InvalidArgument},
+	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
+	{Err: backend.ErrExhausted, Code: codes.ResourceExhausted},
+	{Err: backend.ErrBadToken, Code: codes.Aborted}, // ListVolumes: "The caller SHOULD start the operation again with an empty starting_token."
+	{Err: backend.ErrTimeout, Code: codes.DeadlineExceeded},
+	// An ended context before the backend's word on it: that wraps both when the caller's patience ends.
+	{Err: context.DeadlineExceeded, Code: codes.DeadlineExceeded},
+	{Err: context.Canceled, Code: codes.Canceled},
+	{Err: backend.ErrUnavailable, Code: codes.Unavailable},
 }
+
+func grpcError(err error) error { return grpcerr.Status(err, errorCodes) }

@@ -20,6 +20,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
 	"github.com/gemel-storage/gemel/csi/inflight"
+	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
 // capabilities is all that the driver can do, and nothing that it can not.
@@ -157,31 +158,15 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// grpcError gives an error the code that the CSI specification has for it.
-func grpcError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	code := codes.Internal
-	switch {
-	case errors.Is(err, attach.ErrInvalid):
-		code = codes.InvalidArgument
-	case errors.Is(err, attach.ErrNotAttached):
-		code = codes.NotFound
-	case errors.Is(err, attach.ErrBusy):
-		code = codes.FailedPrecondition
-	case errors.Is(err, attach.ErrFailed):
-		code = codes.Unavailable
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	}
-	return status.Error(code, err.Error())
+// errorCodes are the codes that the CSI specification has for what can go wrong here.
+var errorCodes = []grpcerr.Code{
+	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
+	{Err: attach.ErrNotAttached, Code: codes.NotFound},
+	{Err: attach.ErrBusy, Code: codes.FailedPrecondition},
+	{Err: attach.ErrFailed, Code: codes.Unavailable},
 }
+
+func grpcError(err error) error { return grpcerr.Status(err, errorCodes) }
 
 // commandLimit bounds one host command (mkfs, fsck, xfs_growfs, ...) where the call itself has no deadline.
 const commandLimit = 5 * time.Minute

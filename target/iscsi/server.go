@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 	"github.com/gemel-storage/gemel/target/scsi"
 )
@@ -136,13 +137,8 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// boottime is CLOCK_BOOTTIME in ns: it goes on while the machine is suspended, when hosts go on too.
-func boottime() int64 {
-	var ts unix.Timespec
-	// It can only fail for a clock that the kernel does not know; Linux has had this one since 2.6.39.
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return ts.Nano()
-}
+// boottime is the default clock.
+func boottime() int64 { return clock.Boottime() }
 
 // Stats are the server's counters; read them at any time.
 type Stats struct {

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/scsi"
 	"github.com/gemel-storage/gemel/target/store"
 )
@@ -137,21 +136,13 @@ func (l *Local) startReady() {
 // late runs an operation that had to wait.
 func (l *Local) late(r *localRequest) {
 	op := r.op
-	if op.Kind.Writes() && bootTime()-op.Arrived > int64(maxWait) {
+	if op.Kind.Writes() && clock.Boottime()-op.Arrived > int64(maxWait) {
 		op.Result = scsi.Busy
 	} else {
 		op.Result = l.start(op)
 	}
 	l.release(r)
 	op.Done(op)
-}
-
-func bootTime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // it can not fail on Linux; 0 makes nothing old
-	}
-	return ts.Nano()
 }
 
 // Abort implements scsi.Medium: what waits for its lock ends, what has it runs on.

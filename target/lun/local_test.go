@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/scsi"
 	"github.com/gemel-storage/gemel/target/store"
 )
@@ -46,7 +47,7 @@ func run(t *testing.T, l *Local, op *scsi.Op) scsi.Result {
 	done := make(chan struct{})
 	op.Done = func(*scsi.Op) { close(done) }
 	if op.Arrived == 0 {
-		op.Arrived = bootTime()
+		op.Arrived = clock.Boottime()
 	}
 	if l.Submit(op) {
 		return op.Result
@@ -141,7 +142,7 @@ func TestLocalWaitsForItsRange(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range byte(3) {
 		wg.Add(1)
-		op := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: bytes.Repeat([]byte{i + 1}, 512), Arrived: bootTime() + int64(time.Hour)}
+		op := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: bytes.Repeat([]byte{i + 1}, 512), Arrived: clock.Boottime() + int64(time.Hour)}
 		op.Done = func(*scsi.Op) {
 			mu.Lock()
 			order = append(order, i+1)
@@ -169,7 +170,7 @@ func TestLocalDoesNotStartOldWrites(t *testing.T) {
 	release := l.hold(0, 4096)
 	done := make(chan scsi.Result, 2)
 	end := func(op *scsi.Op) { done <- op.Result }
-	old := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: make([]byte, 512), Arrived: bootTime() - 2e9, Done: end}
+	old := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: make([]byte, 512), Arrived: clock.Boottime() - 2e9, Done: end}
 	if l.Submit(old) {
 		t.Fatal("it did not wait")
 	}
@@ -183,7 +184,7 @@ func TestLocalAbort(t *testing.T) {
 	l := newLocal(t, nil)
 	release := l.hold(0, 4096)
 	results := make(chan scsi.Result, 2)
-	first := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: bytes.Repeat([]byte{9}, 512), Arrived: bootTime(),
+	first := &scsi.Op{Kind: scsi.OpWrite, Len: 512, Data: bytes.Repeat([]byte{9}, 512), Arrived: clock.Boottime(),
 		Done: func(op *scsi.Op) { results <- op.Result }}
 	if l.Submit(first) {
 		t.Fatal("it did not wait")

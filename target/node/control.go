@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/internal/grpcerr"
 	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
@@ -46,35 +47,18 @@ func (n *Node) serveControl(l net.Listener) (stop func()) {
 	return s.Stop
 }
 
-// grpcError gives an error its code; the text is for people.
-func grpcError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	code := codes.Internal
-	switch {
-	case errors.Is(err, meta.ErrNotFound):
-		code = codes.NotFound
-	case errors.Is(err, meta.ErrExists):
-		code = codes.AlreadyExists
-	case errors.Is(err, meta.ErrInUse):
-		code = codes.FailedPrecondition
-	case errors.Is(err, meta.ErrInvalid):
-		code = codes.InvalidArgument
-	case errors.Is(err, meta.ErrExhausted):
-		code = codes.ResourceExhausted
-	case errors.Is(err, meta.ErrNotReady), errors.Is(err, ErrUnavailable):
-		code = codes.Unavailable
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	}
-	return status.Error(code, err.Error())
+// errorCodes are the codes of the control API; the text of an error is for people.
+var errorCodes = []grpcerr.Code{
+	{Err: meta.ErrNotFound, Code: codes.NotFound},
+	{Err: meta.ErrExists, Code: codes.AlreadyExists},
+	{Err: meta.ErrInUse, Code: codes.FailedPrecondition},
+	{Err: meta.ErrInvalid, Code: codes.InvalidArgument},
+	{Err: meta.ErrExhausted, Code: codes.ResourceExhausted},
+	{Err: meta.ErrNotReady, Code: codes.Unavailable},
+	{Err: ErrUnavailable, Code: codes.Unavailable},
 }
+
+func grpcError(err error) error { return grpcerr.Status(err, errorCodes) }
 
 func invalid(field, format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))

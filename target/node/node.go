@@ -14,8 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/arbiter"
 	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/link"
@@ -66,14 +65,8 @@ type Node struct {
 	metrics  counters
 }
 
-// boottime is CLOCK_BOOTTIME in ns: it goes on in suspend, as leases must (R3).
-func boottime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) // Linux has it since 2.6.39
-	}
-	return ts.Nano()
-}
+// boottime is this node's clock.
+func boottime() int64 { return clock.Boottime() }
 
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
