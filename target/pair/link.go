@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/gemel-storage/gemel/target/scsi"
@@ -13,6 +14,7 @@ func (m *Machine) LinkUp(now int64, n uint64) {
 	m.peerKnown, m.agreed = false, false
 	m.heard = now
 	m.syncHeard = 0
+	m.syncRaw = nil // news to the new link, whatever was said on an older one
 	m.sync(now)
 	m.settle(now)
 }
@@ -57,11 +59,14 @@ func (m *Machine) sync(now int64) {
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
 		Store: m.cfg.Store, Previous: m.cfg.Previous, Empty: m.cfg.Empty, Index: m.log.index,
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving}
-	meta, err := json.Marshal(info)
-	if err != nil {
-		panic(err) // plain data
+	if m.syncRaw == nil || info != m.syncSaid {
+		raw, err := json.Marshal(info)
+		if err != nil {
+			panic(err) // plain data
+		}
+		m.syncSaid, m.syncRaw, m.syncNews = info, raw, m.syncN
 	}
-	m.send(&Msg{Type: MsgSync, ID: m.syncN, Aux: int64(m.syncHeard), Meta: meta})
+	m.send(&Msg{Type: MsgSync, ID: m.syncN, Aux: int64(m.syncHeard), Meta: m.syncRaw})
 }
 
 // Receive takes one message from the link numbered n, in order.
@@ -156,15 +161,19 @@ func (m *Machine) onBeatAck(now int64, msg *Msg) {
 
 // onSync takes the peer's standing and decides whether the two agree.
 func (m *Machine) onSync(now int64, msg *Msg) {
-	var in SyncInfo
-	if err := json.Unmarshal(msg.Meta, &in); err != nil {
-		m.Stats.StaleMessages++
-		return
+	in := m.peer
+	if !m.peerKnown || !bytes.Equal(msg.Meta, m.peerRaw) {
+		in = SyncInfo{}
+		if err := json.Unmarshal(msg.Meta, &in); err != nil {
+			m.Stats.StaleMessages++
+			return
+		}
+		m.peerRaw = bytes.Clone(msg.Meta)
 	}
 	first := !m.peerKnown || m.peer.Incarnation != in.Incarnation
 	changed := first || in != m.peer
 	joins := !first && in.Agreed && !m.peer.Agreed
-	answerDue := changed || msg.Aux < int64(m.syncN)
+	answerDue := changed || msg.Aux < int64(m.syncNews)
 	m.peer, m.peerKnown = in, true
 	m.syncHeard = msg.ID
 	if first && in.Incarnation.Nonce != m.fwdFrom {
@@ -187,8 +196,9 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 			m.resyncBegin(now)
 		}
 	}
-	// An answer lets the sender see that both directions work; it ends because an answer to an unchanged
-	// standing that has seen our newest number needs none.
+	// An answer lets the sender see that both directions work. It ends because an unchanged standing, sent by one that
+	// has seen ours, needs none; what counts is the first number under which ours was said, or two that cross would
+	// answer each other for ever.
 	if answerDue && m.linked && (changed || m.excl.active || !m.agreed) {
 		m.sync(now)
 	}

@@ -45,6 +45,10 @@ type Machine struct {
 	agreed     bool // a two-way handshake under this record
 	syncN      uint64
 	syncHeard  uint64
+	syncSaid   SyncInfo // what the last sync said, encoded, and the number under which it was said first
+	syncRaw    []byte
+	syncNews   uint64
+	peerRaw    []byte // the peer's, as it came
 	exclSyncN  uint64 // first sync number sent since the exclude began
 	leaseUntil int64
 	graceUntil int64 // a handshake after a lapse: until then the lapse is forgiven
