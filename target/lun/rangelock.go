@@ -2,6 +2,8 @@
 // with a single replica. The mirrored medium is in package node, on top of the same locks.
 package lun
 
+import "iter"
+
 // LockRequest asks for one byte range [Off, End). The zero value of the unexported part is ready for use; a
 // request may be reused once it has been released or cancelled.
 type LockRequest struct {
@@ -33,6 +35,14 @@ type Locks struct {
 
 // Len is the number of requests held or waiting.
 func (l *Locks) Len() int { return l.n }
+
+// All lists the requests held or waiting, oldest first.
+func (l *Locks) All() iter.Seq[*LockRequest] {
+	return func(yield func(*LockRequest) bool) {
+		for r := l.head; r != nil && yield(r); r = r.next {
+		}
+	}
+}
 
 // conflicts says whether b, which is later, must wait for a.
 func conflicts(a, b *LockRequest) bool {

@@ -40,10 +40,14 @@ func (m *Machine) begin(now int64, o *Op) {
 		return
 	}
 	m.nextID++
+	m.hostAt = now
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
 	u.ops.push(o)
 	m.dispatch(now, o)
 }
+
+// internal reports an op that no host sent.
+func (o *Op) internal() bool { return o.copy || o.ckpt }
 
 // dispatch moves an op that has not started: hold it, send it to the owner, or queue it for its range.
 func (m *Machine) dispatch(now int64, o *Op) {
@@ -51,9 +55,9 @@ func (m *Machine) dispatch(now int64, o *Op) {
 	switch {
 	case m.phase == Fenced || m.phase == Outside || m.leaving != "":
 		m.finish(now, o, scsi.Unavailable)
-	case !m.Serving(now) || u.quiesced > 0:
+	case !m.Serving(now) || u.quiesced > 0 || m.marking && !o.internal():
 		m.hold(now, o)
-	case !o.remote && !o.copy && !m.pathHere(now, o):
+	case !o.remote && !o.internal() && !m.pathHere(now, o):
 		m.hold(now, o)
 	case m.owns(u):
 		m.setRange(o)
@@ -63,7 +67,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		}
 	case o.copy || o.remote && o.seq > u.seq:
 		m.hold(now, o) // the entry that makes us owner is on its way
-	case o.remote:
+	case o.remote || o.ckpt:
 		m.finish(now, o, scsi.Unavailable) // the sender is behind: it is the owner; never forwarded twice
 	default:
 		m.forward(now, o)
@@ -109,13 +113,13 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
 	}
 	s := o.S
-	if !o.copy {
+	if !o.internal() {
 		if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {
 			m.Stats.Aged++
 			m.finish(now, o, scsi.Busy)
@@ -152,6 +156,9 @@ func (m *Machine) run(now int64, o *Op) {
 // startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone (R1b).
 func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
+	m.planWrite(o)
+	m.hotOp(now, o) // the bits here and the peer's half go on in parallel
+	o.unit.intents.dirty += o.S.Len
 	if m.mirrors() {
 		o.stage = stMirror
 		m.ops[o.id] = o
@@ -161,8 +168,14 @@ func (m *Machine) startWrite(now int64, o *Op) {
 	m.storeWrite(now, o)
 }
 
+// storeWrite applies a write here, once its regions are hot (R7).
 func (m *Machine) storeWrite(now int64, o *Op) {
-	o.stage, o.since = stStore, now
+	o.since = now
+	if !m.hotOp(now, o) {
+		m.waitHot(o)
+		return
+	}
+	o.stage = stStore
 	o.durable = o.S.FUA || m.phase == Alone
 	m.storeOps++
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
@@ -284,6 +297,8 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	switch {
 	case o.copy:
 		m.copyEnded(now, o)
+	case o.ckpt:
+		m.ckptFlushed(now, o)
 	case o.remote:
 		m.replyRemote(now, o)
 	default:
@@ -310,7 +325,7 @@ func (m *Machine) unlock(o *Op) {
 // abandon ends an op that has not started; one that has keeps its lock until the store or the peer is done.
 func (m *Machine) abandon(now int64, o *Op, res scsi.Result) {
 	switch o.stage {
-	case stNew, stHeld, stLock:
+	case stNew, stHeld, stLock, stIntent:
 		m.finish(now, o, res)
 	case stAnswer, stForward:
 		m.finish(now, o, res)
@@ -376,7 +391,7 @@ func (m *Machine) tickOps(now int64) {
 		case stBoth:
 			mirrorLate = mirrorLate || !o.peerOK && age > int64(m.cfg.MirrorMax)
 			storeLate = storeLate || !o.selfOK && age > int64(m.cfg.MirrorMax)
-		case stStore:
+		case stStore, stIntent:
 			storeLate = storeLate || age > int64(m.cfg.MirrorMax)
 		}
 	}

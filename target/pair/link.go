@@ -57,7 +57,7 @@ func (m *Machine) sync(now int64) {
 	m.syncN++
 	m.nextSync = now + int64(m.cfg.Lease)/2
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
-		Store: m.cfg.Store, Previous: m.cfg.Previous, Empty: m.cfg.Empty, Index: m.log.index,
+		Store: m.cfg.Store, Previous: m.cfg.Previous, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check,
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)
@@ -127,7 +127,11 @@ func (m *Machine) onData(now int64, msg *Msg) {
 		m.onAppend(now, msg)
 	case MsgAppendAck:
 		m.onAppendAck(now, msg)
-	case MsgMetaInstall, MsgMetaAck, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
+	case MsgClear:
+		m.onClear(now, msg)
+	case MsgClearAck:
+		m.onClearAck(now, msg)
+	case MsgMetaInstall, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
 		m.onResync(now, msg)
 	}
 }
@@ -263,6 +267,9 @@ func (m *Machine) agree(now int64) {
 func (m *Machine) resend(now int64) {
 	m.relink(now)
 	m.logResend(now)
+	if m.ckpt.stage == ckPeer && m.ckptHolds() {
+		m.ckptSend()
+	}
 }
 
 func (m *Machine) tickLink(now int64) {

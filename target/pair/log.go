@@ -43,7 +43,7 @@ func (m *Machine) chair() bool { return m.have && m.rec.Chair() == m.cfg.Self }
 
 // logBarred: no new entry while a joiner is given the whole metadata or is about to be admitted at equal indexes.
 func (m *Machine) logBarred() bool {
-	return m.resync.stage == rsInstall || m.resync.stage == rsFlush || m.resync.stage == rsAdmit
+	return m.resync.stage == rsInstall || m.resync.stage == rsFlush || m.resync.stage == rsRecord || m.resync.stage == rsAdmit
 }
 
 // Propose submits a change; ActProposed with the returned number reports its end. Unavailable means that this

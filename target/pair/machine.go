@@ -65,6 +65,7 @@ type Machine struct {
 	ops       map[uint64]*Op // started ops that await the peer
 	nextID    uint64
 	granted   []*Op
+	applyDue  []*applyWait
 	applying  int // store work for the peer under way
 	storeOps  int // our own
 	fwdDone   map[uint64]scsi.Result
@@ -75,8 +76,18 @@ type Machine struct {
 	quiesces  map[uint64]*quiesce
 	nexuses   int // live I_T nexuses at this node
 
+	life      Life // durable with the highest number saved
+	lifeID    uint64
+	lifeWaits []lifeWait
+	ckpt      ckptState
+	follow    *follower
+	marking   bool // the entry that says what was lost is on its way (R8)
+	force     forceState
+	hostAt    int64 // last command of a host
+
 	log    logState
 	resync resyncState
+	plan   *copyPlan
 	copies uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.
@@ -90,6 +101,10 @@ type Stats struct {
 	PathSwitches, Held, Transfers, NoSpace uint64
 	ResyncBytes, ResyncCompared            uint64
 	LeaseLapses, StaleMessages             uint64
+	Intents, ColdWrites                    uint64 // bitmap writes; writes that met a cold region
+	Checkpoints, Cleared                   uint64 // completed here as owner; regions cleared
+	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
+	Lost, Forced, RolledBack               uint64
 }
 
 // New makes a machine; call Start next.
@@ -99,7 +114,7 @@ func New(cfg Config) *Machine {
 		cfg: cfg, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
 		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]pathAsk{},
 		pathTable: map[pathKey]bool{}, quiesces: map[uint64]*quiesce{},
-		answered: cfg.Start, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
+		answered: cfg.Start, life: cfg.Life, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
 }
 
@@ -142,6 +157,12 @@ func (m *Machine) settle(now int64) {
 		m.run(now, op)
 	}
 	m.granted = m.granted[:0]
+	for len(m.applyDue) > 0 {
+		w := m.applyDue[0]
+		m.applyDue = m.applyDue[1:]
+		m.applyHot(now, w)
+	}
+	m.applyDue = m.applyDue[:0]
 }
 
 // unit is a logical unit as the protocol sees it.
@@ -154,6 +175,8 @@ type unit struct {
 	ops      opList
 	quiesced int // commands are held while above zero
 	started  int // ops that may touch the medium
+	size     int64
+	intents  intents
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -161,6 +184,7 @@ type UnitInfo struct {
 	ID    LUNID
 	Owner Node
 	Seq   uint64 // of the ownership; the highest wins (R10)
+	Size  int64  // bytes
 }
 
 // opList is an intrusive list in order of arrival.
@@ -198,10 +222,11 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		seen[in.ID] = true
 		u := m.units[in.ID]
 		if u == nil {
-			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq}
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size}
 			m.units[in.ID] = u
 			continue
 		}
+		u.size = in.Size
 		if in.Seq > u.seq {
 			moved = moved || u.owner != in.Owner
 			if u.owner != in.Owner {
@@ -250,6 +275,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickMembership(now)
 	m.tickOps(now)
 	m.tickResync(now)
+	m.tickCheckpoint(now)
 	m.settle(now)
 }
 
@@ -307,6 +333,9 @@ type View struct {
 	Peer       SyncInfo
 	Leaving    bool
 	Serving    bool // a status may be sent at this moment
+	Hot        int  // regions whose bits are set here
+	Check      Checkpoint
+	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it can not
 }
 
 // View reads the standing.
@@ -314,7 +343,7 @@ func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
 		Exposed: m.exposed > 0, Resync: m.resync.view, Peer: m.peer, Leaving: m.leaving != "",
-		Serving: m.Serving(now)}
+		Serving: m.Serving(now), Hot: m.hotCount(), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
 }
 
 // Owner tells who owns a unit now.

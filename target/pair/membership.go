@@ -48,6 +48,10 @@ func (m *Machine) ArbiterDone(now int64, out Outcome, rec *Record, version strin
 	a := &m.arb
 	a.busy = false
 	switch {
+	case m.force.stage == forceRead && out == Got:
+		m.forceGot(now, rec, version)
+	case m.force.stage == forceRead && out == Missing:
+		m.forceGot(now, nil, "")
 	case out == Unknown:
 		a.doubt = a.want != nil
 		a.tries = min(a.tries+1, 4)
@@ -81,7 +85,7 @@ func (m *Machine) reasonArbiter(text string) {
 func (m *Machine) recordMissing(now int64) {
 	m.arb.want, m.arb.doubt = nil, false
 	if m.durable > 0 {
-		m.fence(now, fmt.Sprintf("the arbiter has no record but this node acted under epoch %d: the arbiter was emptied; restore it or rebuild the record from both stores", m.durable))
+		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record but this node acted under epoch %d: the arbiter was emptied; restore it, or name the surviving node with force", m.durable))
 		return
 	}
 	m.have = false
@@ -112,11 +116,11 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		return
 	}
 	if rec.Epoch < m.durable {
-		m.fence(now, fmt.Sprintf("the arbiter's record has epoch %d, this node acted under %d: the arbiter was rolled back; rebuild the record from both stores", rec.Epoch, m.durable))
+		m.fenceRecord(now, fmt.Sprintf("the arbiter's record has epoch %d, this node acted under %d: the arbiter was rolled back; restore it, or name the surviving node with force", rec.Epoch, m.durable))
 		return
 	}
-	if m.have && rec.Epoch == m.rec.Epoch && !rec.Equal(&m.rec) {
-		m.fence(now, fmt.Sprintf("the arbiter shows another record of epoch %d than before: it was rolled back and written anew; rebuild the record from both stores", rec.Epoch))
+	if k := m.cfg.Known; m.have && rec.Epoch == m.rec.Epoch && !rec.Equal(&m.rec) || k != nil && rec.Epoch == k.Epoch && !rec.Equal(k) {
+		m.fenceRecord(now, fmt.Sprintf("the arbiter shows another record of epoch %d than before: it was rolled back and written anew; name the surviving node with force", rec.Epoch))
 		return
 	}
 	old := m.rec
@@ -164,6 +168,7 @@ func (m *Machine) enter(now int64) {
 		}
 		m.setPhase(now, Paired, "")
 		m.agreed, m.leaseUntil = false, 0
+		m.basis()
 		m.resyncAdmitted(now)
 	case mine:
 		if was == Alone {
@@ -208,9 +213,19 @@ func (m *Machine) fence(now int64, why string) {
 	m.becomeOutside(now)
 }
 
+// fenceRecord fences because the record is lost; only force goes on from there (R2).
+func (m *Machine) fenceRecord(now int64, why string) {
+	m.force.fenced = true
+	m.fence(now, why)
+}
+
 // outside looks for the way back: renewal of a lone member, the choice of a source, or patience.
 func (m *Machine) outside(now int64) {
 	if m.phase != Outside || m.arb.busy || m.saving || m.leaving != "" {
+		return
+	}
+	if m.force.stage == forceClaim {
+		m.claim(now)
 		return
 	}
 	me := m.rec.Member(m.cfg.Self)
@@ -224,7 +239,7 @@ func (m *Machine) outside(now int64) {
 		m.reason = "the store is not trusted (" + m.cfg.Untrusted + "): it needs a full copy from the peer"
 		return
 	}
-	if m.cfg.DurableEpoch+1 < m.rec.Epoch {
+	if m.old() {
 		// A member makes an epoch durable before it acts on it; only the last step may be in doubt (R6).
 		m.reason = fmt.Sprintf("the store knows epoch %d, the record names it at epoch %d: it is an older copy of that store; put the right one back, or start with an empty state directory to be rebuilt from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
 		return
@@ -254,8 +269,13 @@ func (m *Machine) outside(now int64) {
 			return
 		}
 		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the other waits.
+		if why := m.olderThan(&m.peer); why != "" {
+			m.reason = why
+			return
+		}
 		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
-		if mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
+		peerUnfit := m.peer.Untrusted || m.peer.Old
+		if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
 			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
 			m.claim(now)
 		}
@@ -273,39 +293,11 @@ func (m *Machine) outside(now int64) {
 	}
 }
 
-// claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in the
-// page cache only, and until the record names this node the other one's copy counts as well. Nobody is served meanwhile,
-// so the flush costs nothing but its time.
-func (m *Machine) claim(now int64) {
-	switch m.claimed {
-	case claimNone:
-		m.claimed = claimFlushing
-		m.flushSelf()
-	case claimReady:
-		m.casSelf(now)
-	}
-}
-
-// claimState is how far an outsider's claim is.
-type claimState uint8
-
-const (
-	claimNone claimState = iota
-	claimFlushing
-	claimReady
-)
-
-// flushSelf makes everything durable here; SelfFlushed ends it.
-func (m *Machine) flushSelf() {
-	m.flushes++
-	m.act(Action{Kind: ActFlushAll})
-}
-
 // casSelf asks for {self} with this incarnation.
 func (m *Machine) casSelf(now int64) {
 	m.Stats.Excludes++
 	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
-		Members: []Member{{Node: m.cfg.Self, Store: m.cfg.Store, Incarnation: m.cfg.Incarnation}}})
+		Members: []Member{m.me()}})
 }
 
 // exclude begins to exclude the peer. From here on nothing is served, no heartbeat answered, no mirrored write

@@ -51,7 +51,7 @@ func TestRefusesRecords(t *testing.T) {
 		says    string
 	}{
 		"older than the durable epoch":   {10, ptr(record(9, A, B)), "rolled back"},
-		"missing though there was one":   {1, nil, "restore it or rebuild"},
+		"missing though there was one":   {1, nil, "name the surviving node with force"},
 		"of another pair":                {0, &foreign, "check the arbiter's address"},
 		"that names a node twice":        {0, &two, "member 1"},
 		"without members":                {0, ptr(record(9)), "0 members"},

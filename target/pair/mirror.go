@@ -193,12 +193,15 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 	// works on several at once: a frame that is sent twice must not land after a younger write.
 	w := &applyWait{msg: msg}
 	w.lock.Off, w.lock.End = mirrorSpan(msg)
-	w.lock.Granted = func(*lun.LockRequest) { m.applyNow(w) }
+	w.lock.Granted = func(*lun.LockRequest) { m.applyDue = append(m.applyDue, w) }
 	msg.wait = w
 	w.unit = u
 	if u.applies.Acquire(&w.lock) {
-		m.applyNow(w)
+		m.applyHot(now, w)
+	} else {
+		m.hotMsg(now, u, msg) // the bits need not wait for their turn
 	}
+	u.intents.dirty += msg.Len
 }
 
 // applyWait is a mirrored write waiting for an older one on the same range.
@@ -206,10 +209,6 @@ type applyWait struct {
 	lock lun.LockRequest
 	msg  *Msg
 	unit *unit
-}
-
-func (m *Machine) applyNow(w *applyWait) {
-	m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
 }
 
 func mirrorSpan(msg *Msg) (off, end int64) {
@@ -249,7 +248,11 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		}
 	}
 	m.applyEnded(now)
-	if link == m.linkN && m.linked {
+	if msg.Type == MsgFlushAll && res == scsi.OK {
+		if link == m.linkN && m.linked {
+			m.joinFlushed(now, msg)
+		}
+	} else if link == m.linkN && m.linked {
 		ack := &Msg{ID: msg.ID, Result: res}
 		switch msg.Type {
 		case MsgMirror:

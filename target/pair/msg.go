@@ -37,6 +37,9 @@ const (
 	MsgCopyAck                          // ID, Result
 	MsgFlushAll                         // everything durable: data, metadata, epoch; ID
 	MsgFlushAllAck                      // ID, Result, Aux = index
+	MsgDirty                            // joiner to source: LUN, Meta = regions that it may have changed
+	MsgClear                            // owner to partner: LUN, Aux = number of the checkpoint, Meta = regions whose bits stay
+	MsgClearAck                         // LUN, Aux
 	MsgTypeEnd
 )
 
@@ -74,15 +77,38 @@ const (
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
 type SyncInfo struct {
 	Phase       Phase       `json:"phase"`
-	Epoch       uint64      `json:"epoch"`        // of the record last read
-	Durable     uint64      `json:"durable"`      // last epoch acted on
-	Incarnation Incarnation `json:"incarnation"`  // of this process
-	Store       string      `json:"store"`        // id
-	Previous    Incarnation `json:"previous"`     // of the process that used this store before
-	Empty       bool        `json:"empty"`        // no LUN was ever made here
-	Index       uint64      `json:"index"`        // metadata log
-	Excluding   bool        `json:"excluding"`    // this node is about to exclude its peer
-	Agreed      bool        `json:"agreed"`       // this node takes part in the service under this record and link
-	Leaving     bool        `json:"leaving"`      // consent to be excluded (orderly stop, failed disk)
+	Epoch       uint64      `json:"epoch"`       // of the record last read
+	Durable     uint64      `json:"durable"`     // last epoch acted on
+	Incarnation Incarnation `json:"incarnation"` // of this process
+	Store       string      `json:"store"`       // id
+	Previous    Incarnation `json:"previous"`    // of the process that used this store before
+	Empty       bool        `json:"empty"`       // no LUN was ever made here
+	Index       uint64      `json:"index"`       // metadata log
+	Excluding   bool        `json:"excluding"`   // this node is about to exclude its peer
+	Agreed      bool        `json:"agreed"`      // this node takes part in the service under this record and link
+	Leaving     bool        `json:"leaving"`     // consent to be excluded (orderly stop, failed disk)
+	Untrusted   bool        `json:"untrusted"`   // the store failed in an earlier life and has not been copied to since (R12)
+	Old         bool        `json:"old"`         // the store is an older copy of itself (R6)
+	Check       Checkpoint  `json:"check"`
 	LeaveReason string      `json:"leave_reason"` // why
+}
+
+// encodeIDs and decodeIDs carry a list of LUNs.
+func encodeIDs(ids []LUNID) []byte {
+	b := make([]byte, 0, 16*len(ids))
+	for _, id := range ids {
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+func decodeIDs(b []byte) ([]LUNID, error) {
+	if len(b)%16 != 0 {
+		return nil, errWire
+	}
+	out := make([]LUNID, 0, len(b)/16)
+	for ; len(b) > 0; b = b[16:] {
+		out = append(out, LUNID(b[:16]))
+	}
+	return out, nil
 }

@@ -26,6 +26,10 @@ func (r *rig) claims() (Action, bool) {
 		return Action{}, false
 	}
 	r.m.SelfFlushed(r.now, true)
+	if _, ok := r.poll(ActSaveLife); ok {
+		r.none(ActArbiterCAS) // what may be lost is on record before the record names this boot (R8)
+		r.m.LifeSaved(r.now, r.m.lifeID, true)
+	}
 	return r.cas(), true
 }
 

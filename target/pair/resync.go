@@ -1,15 +1,17 @@
 package pair
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
-// Readmission: the lone member gives its whole metadata to the joiner, copies every object range by range, each
-// under its lock from the read to the joiner's answer (R7), has the joiner make all of it durable, and asks the
-// arbiter for {a,b} again. From the moment the joiner has the metadata every new write is mirrored to it as well,
-// so the copy runs once over each range.
+// Readmission: the lone member gives its whole metadata to the joiner, copies the regions in which the two stores may
+// differ, each range under its lock from the read to the joiner's answer (R7), has the joiner make all of it durable, and
+// asks the arbiter for {a,b} again. From the moment the joiner has the metadata every new write is mirrored to it as well,
+// so the copy runs once over each range. Which regions: the union of both nodes' bits if the joiner's store is the
+// counterpart that they are relative to (R6), else all. copy.go copies them.
 
 type resyncStage uint8
 
@@ -19,20 +21,15 @@ const (
 	rsList                // what is there to copy
 	rsCopy                // ranges are compared and copied
 	rsFlush               // the joiner makes everything durable; the log is barred
+	rsRecord              // this node puts it on record
 	rsAdmit               // the arbiter is asked
-)
-
-// copyWindow ranges of copyChunk bytes are under way at once: enough to hide the link's latency, few enough
-// that a host's write never waits long for a range that is being copied.
-const (
-	copyChunk  = 1 << 20
-	copyWindow = 4
 )
 
 // CopyObject is a file that both nodes must hold alike.
 type CopyObject struct {
 	ID   LUNID
-	Size int64 // bytes
+	Size int64  // bytes
+	Born uint64 // log index at which it was made: another one under the same id is another object
 }
 
 type resyncState struct {
@@ -46,10 +43,8 @@ type resyncState struct {
 	movedAt int64 // the joiner last answered
 	stopped bool  // the link went down while the arbiter was asked
 
-	objects  []CopyObject
-	copied   map[LUNID]bool
-	obj      int
-	off      int64
+	plan     *copyPlan
+	exported []CopyObject // what there was when the metadata was sent
 	inflight int
 	view     ResyncView
 }
@@ -62,7 +57,7 @@ type ResyncView struct {
 	Sent       uint64 // bytes that differed and were sent
 	Full       bool
 	FullReason string
-	Started    int64
+	Started    int64 // CLOCK_BOOTTIME ns
 	Finished   int64
 }
 
@@ -77,8 +72,15 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" {
+	if r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
 		return // tickResync tries again
+	}
+	if why := m.olderThan(&m.peer); why != "" {
+		r.retryAt = now + int64(m.cfg.MirrorMax)
+		m.Stats.RolledBack++
+		m.reason = why
+		m.event("no resync: %s", why)
+		return
 	}
 	for _, u := range m.units {
 		if u.owner != m.cfg.Self {
@@ -90,15 +92,55 @@ func (m *Machine) resyncBegin(now int64) {
 		}
 	}
 	m.copies++
-	*r = resyncState{stage: rsInstall, movedAt: now, copied: map[LUNID]bool{}, view: ResyncView{Active: true, Full: true,
-		FullReason: "no intent bitmap is kept: every range is compared by checksum, those that differ are sent", Started: now}}
-	m.event("resync to node %s begins", m.cfg.Self.Peer())
+	why := m.fullReason()
+	*r = resyncState{stage: rsInstall, movedAt: now, view: ResyncView{Active: true, Full: why != "", FullReason: why, Started: now}}
+	if why == "" {
+		m.Stats.PartialResyncs++
+		m.event("resync to node %s begins: of the regions written since", m.cfg.Self.Peer())
+	} else {
+		m.Stats.FullResyncs++
+		m.event("resync to node %s begins: of everything, because %s", m.cfg.Self.Peer(), why)
+	}
 	m.act(Action{Kind: ActExport})
 }
 
-// SendMeta gives the whole metadata as it is at index, for ActExport.
-func (m *Machine) SendMeta(now int64, index uint64, meta []byte) {
+// fullReason tells why the joiner's store can not be taken as the counterpart of our bits, "" if it can (R6).
+func (m *Machine) fullReason() string {
+	p, self, peer := &m.peer, m.cfg.Self, m.cfg.Self.Peer()
+	mine, its := &m.life.Check, &p.Check
+	switch {
+	case mine.Peer == "" || p.Store != mine.Peer:
+		return "its store was not the other half of this pair before"
+	case p.Untrusted:
+		return "its store had failed"
+	case its.Peer != m.cfg.Store:
+		return "its store was the other half of another one"
+	case its.Generation != m.rec.Generation || mine.Generation != m.rec.Generation:
+		return "the data generation was changed by an administrator"
+	case its.Count[self] != mine.Count[self] && its.Count[self] != mine.Count[self]+1,
+		mine.Count[peer] != its.Count[peer] && mine.Count[peer] != its.Count[peer]+1:
+		return "its store is older than the last checkpoint: it was rolled back"
+	}
+	return ""
+}
+
+// olderThan tells whether the peer's store remembers checkpoints that this one does not: then this store was rolled back
+// to an older copy of itself, and must not be copied over the younger one (R6).
+func (m *Machine) olderThan(p *SyncInfo) string {
+	self, peer := m.cfg.Self, m.cfg.Self.Peer()
+	mine, its := &m.life.Check, &p.Check
+	if its.Peer != m.cfg.Store || p.Store != mine.Peer || its.Generation != mine.Generation ||
+		its.Count[self] <= mine.Count[self]+1 && its.Count[peer] <= mine.Count[peer] {
+		return ""
+	}
+	return fmt.Sprintf("this node's store is an older copy of itself (checkpoints %v, node %s remembers %v): put the right one back, or have node %s take over with force", mine.Count, peer, its.Count, peer)
+}
+
+// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport.
+func (m *Machine) SendMeta(now int64, index uint64, meta []byte, objs []CopyObject) {
 	if m.resync.stage == rsInstall && m.phase == Alone {
+		m.resync.exported = objs
+		m.planBegin()
 		m.send(&Msg{Type: MsgMetaInstall, Aux: int64(index), Meta: meta})
 	}
 	m.settle(now)
@@ -136,9 +178,15 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 				m.resyncStop(now, "the joiner could not install the metadata")
 				return
 			}
-			r.mirror, r.stage = true, rsList
-			m.act(Action{Kind: ActResyncList})
+			if !m.planObjects(now, msg.Meta) {
+				return
+			}
+			r.mirror, r.stage = true, rsCopy
 			m.pump(now)
+		}
+	case MsgDirty:
+		if source && r.stage == rsInstall {
+			m.planDirty(now, msg)
 		}
 	case MsgCopySum:
 		if joiner && r.joined {
@@ -173,8 +221,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 				m.resyncStop(now, "the joiner could not make the copy durable")
 				return
 			}
-			r.stage = rsAdmit
-			m.admit(now)
+			m.copied(now)
 		}
 	}
 }
@@ -190,8 +237,9 @@ func (m *Machine) installNow(now int64) {
 	r.install = nil
 }
 
-// Installed reports ActInstall.
-func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitInfo, res scsi.Result) {
+// Installed reports ActInstall. full are the objects whose content here is not of the lineage of the source's: they were
+// missing, or are others under the same id.
+func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitInfo, full []LUNID, res scsi.Result) {
 	if link != m.linkN || !m.linked || m.phase != Outside {
 		return
 	}
@@ -199,13 +247,35 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 		m.log.index, m.log.cur = index, nil
 		m.resync.joined = true
 		m.claimed = claimNone
-		clear(m.units)
+		old := m.units
+		m.units = map[LUNID]*unit{}
 		m.order = nil
 		m.SetUnits(now, units)
+		for id, u := range m.units {
+			if o := old[id]; o != nil {
+				u.intents = o.intents // the bits on disk are as they were
+			}
+		}
 		m.reason = "being copied to"
+		full = m.sendDirty(full)
 	}
-	m.send(&Msg{Type: MsgMetaAck, Result: res})
+	m.send(&Msg{Type: MsgMetaAck, Result: res, Meta: encodeIDs(full)})
 	m.settle(now)
+}
+
+// sendDirty tells the source which regions this node may have changed. An object with too scattered bits is copied whole.
+func (m *Machine) sendDirty(full []LUNID) []LUNID {
+	for _, u := range m.sortedUnits() {
+		if u.intents.hot.Empty() {
+			continue
+		}
+		if raw := u.intents.hot.Encode(); len(raw) <= maxDirty {
+			m.send(&Msg{Type: MsgDirty, LUN: u.id, Meta: raw})
+		} else {
+			full = append(full, u.id)
+		}
+	}
+	return full
 }
 
 // SumDone reports ActCompareSum.
@@ -221,102 +291,57 @@ func (m *Machine) SumDone(now int64, link uint64, msg *Msg, need bool, res scsi.
 	m.settle(now)
 }
 
-// ResyncObjects answers ActResyncList with everything that must be alike.
+// ResyncObjects answers ActResyncList with everything that must be alike: what was made since the metadata was sent is
+// compared whole, for the joiner may have made it from what had not been copied yet.
 func (m *Machine) ResyncObjects(now int64, objs []CopyObject) {
 	r := &m.resync
 	if r.stage != rsList || m.phase != Alone {
 		return
 	}
-	r.objects, r.obj, r.off = r.objects[:0], 0, 0
-	for _, o := range objs {
-		if !r.copied[o.ID] {
-			r.objects = append(r.objects, o)
-			r.view.Total += uint64(o.Size)
-		}
-	}
-	if len(r.objects) == 0 {
+	if m.planMore(objs) {
+		r.stage = rsCopy
+	} else {
 		r.stage, r.durable = rsFlush, true
 		m.send(&Msg{Type: MsgFlushAll})
-	} else {
-		r.stage = rsCopy
 	}
 	m.copyNext(now)
 	m.settle(now)
 }
 
-// copyNext keeps the window full.
-func (m *Machine) copyNext(now int64) {
-	r := &m.resync
-	for r.stage == rsCopy && m.phase == Alone && r.inflight < copyWindow {
-		if r.obj == len(r.objects) {
-			if r.inflight == 0 {
-				r.stage = rsList // look again: what was made meanwhile is copied as well
-				m.act(Action{Kind: ActResyncList})
-			}
-			return
-		}
-		obj := r.objects[r.obj]
-		if r.off >= obj.Size {
-			r.copied[obj.ID] = true
-			r.obj, r.off = r.obj+1, 0
-			continue
-		}
-		n := min(copyChunk, obj.Size-r.off)
-		o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: r.off, Len: n}, LUN: obj.ID, copy: true, gen: m.copies}
-		r.off += n
-		r.inflight++
-		u := m.units[obj.ID]
-		if u == nil {
-			u = &unit{id: obj.ID, owner: m.cfg.Self} // a snapshot: nobody writes it
-		}
-		m.nextID++
-		o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
-		u.ops.push(o)
-		m.dispatch(now, o)
-	}
-}
-
-func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
-	r := &m.resync
-	switch {
-	case m.gone(o) || r.stage != rsCopy || o.gen != m.copies:
-		m.finish(now, o, scsi.Unavailable)
-	case res == scsi.Unavailable: // deleted meanwhile
-		m.finish(now, o, scsi.OK)
-	case res != scsi.OK:
-		m.finish(now, o, res)
-		m.resyncStop(now, "a range could not be read here")
-	default:
-		m.ops[o.id] = o
-		m.send(&Msg{Type: MsgCopySum, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Meta: o.Sum})
-	}
-}
-
-func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
-	r := &m.resync
-	m.Stats.ResyncCompared += uint64(o.S.Len)
-	if msg.Result != scsi.OK {
-		m.resyncStop(now, "the joiner's store failed")
+// copied: the joiner has everything, durably. Before the arbiter is asked this node has it on record that the joiner's
+// store is the counterpart now; what it writes from here on has a bit.
+func (m *Machine) copied(now int64) {
+	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.life.Check.Count}
+	m.resync.stage = rsRecord
+	if check == m.life.Check {
+		m.admitSaved(now)
 		return
 	}
-	if msg.Aux == 0 {
-		m.finish(now, o, scsi.OK)
-		return
-	}
-	r.view.Sent += uint64(o.S.Len)
-	m.Stats.ResyncBytes += uint64(o.S.Len)
-	m.send(&Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
+	m.life.Check = check
+	m.saveLife(lifeAdmit)
 }
 
-func (m *Machine) copyEnded(now int64, o *Op) {
-	if r := &m.resync; o.gen == m.copies && r.inflight > 0 {
-		r.inflight--
-		if o.result == scsi.OK {
-			r.view.Done += uint64(o.S.Len)
-		}
+func (m *Machine) admitSaved(now int64) {
+	if m.resync.stage != rsRecord || m.phase != Alone {
+		return
 	}
-	m.act(Action{Kind: ActCopyFree, Op: o})
-	m.copyNext(now)
+	m.resync.stage = rsAdmit
+	m.admit(now)
+}
+
+// joinFlushed: everything that was copied is durable here. Before the source hears of it, it is on record which store
+// this one is the counterpart of.
+func (m *Machine) joinFlushed(now int64, msg *Msg) {
+	m.life.Check = Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count}
+	m.life.Lost, m.life.LostAll = false, false // the source's metadata say what was lost
+	m.cfg.Untrusted = ""                       // what was not to be trusted has been replaced (R12)
+	m.saveLifeFor(lifeJoined, msg)
+}
+
+func (m *Machine) joinSaved(now int64, w lifeWait) {
+	if w.n == m.linkN && m.linked && m.resync.joined {
+		m.send(&Msg{Type: MsgFlushAllAck, ID: w.msg.ID, Aux: int64(m.log.index)})
+	}
 }
 
 // admit asks the arbiter for {a,b}. The source stays the chair.
@@ -338,6 +363,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 		m.event("node %s is readmitted: %d bytes compared, %d sent", m.cfg.Self.Peer(), v.Done, v.Sent)
 	}
 	m.resync = resyncState{view: v}
+	m.plan = nil
 }
 
 // admitRefused: the arbiter still says {self}; if the link went down meanwhile the resync is over.
@@ -371,6 +397,7 @@ func (m *Machine) resyncStop(now int64, why string) {
 	for o := range m.eachOp() {
 		switch {
 		case o.stage == stMirror:
+			m.planAgain(o) // the joiner may have it or not
 			delete(m.ops, o.id)
 			m.afterMirror(now, o)
 		case o.stage == stBoth && !o.peerOK:
@@ -383,14 +410,5 @@ func (m *Machine) resyncStop(now int64, why string) {
 	if m.log.cur != nil && !m.log.peerOK && !m.log.selfAt {
 		m.log.peerOK = true
 		m.logSelf()
-	}
-}
-
-// copyStop ends the copies that wait for the joiner, those of snapshots included, which no table of units holds.
-func (m *Machine) copyStop(now int64) {
-	for _, id := range sorted(m.ops) {
-		if o := m.ops[id]; o != nil && o.copy {
-			m.finish(now, o, scsi.Unavailable)
-		}
 	}
 }

@@ -15,12 +15,11 @@ func joining(t *testing.T) *rig {
 	r.linkUp()
 	r.sync(r.joiner())
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, []byte("all"))
+	r.m.SendMeta(r.now, 0, []byte("all"), r.objects())
 	if m := r.sent(MsgMetaInstall); string(m.Meta) != "all" {
 		t.Fatalf("%+v", m)
 	}
 	r.recv(&Msg{Type: MsgMetaAck})
-	r.next(ActResyncList)
 	return r
 }
 
@@ -30,7 +29,7 @@ func (r *rig) joiner() SyncInfo {
 	return in
 }
 
-func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, 1 << 20}, {snap1, 1 << 20}} }
+func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, 1 << 20, 1}, {snap1, 1 << 20, 2}} }
 
 // copyRead answers one read of the source.
 func (r *rig) copyRead() *Op {
@@ -43,20 +42,10 @@ func (r *rig) copyRead() *Op {
 
 func TestResyncToReadmission(t *testing.T) {
 	r := joining(t)
-	// Every write goes to the joiner from now on, and through to this disk.
-	w := r.submit(r.op(scsi.OpWrite, 0, 512))
-	m := r.sent(MsgMirror)
-	r.m.ResyncObjects(r.now, r.objects())
-	r.copyRead() // the snapshot; the LUN's range is locked by the write
-	r.none(ActCopyRead)
-	r.mirrorAck(m, scsi.OK)
-	if x := r.stored(scsi.OK); !x.Durable {
-		t.Fatal("R1b")
-	}
-	r.ended(w, scsi.OK)
-	r.copyRead()
 	blocked := r.submit(r.op(scsi.OpWrite, 0, 512))
 	r.notSent(MsgMirror) // R7: the copy holds the range from the read to the joiner's answer
+	r.copyRead()
+	r.copyRead()
 	for range 2 {
 		s := r.sent(MsgCopySum)
 		r.recv(&Msg{Type: MsgCopyNeed, ID: s.ID, Aux: 1})
@@ -65,14 +54,18 @@ func TestResyncToReadmission(t *testing.T) {
 		r.recv(&Msg{Type: MsgCopyAck, ID: d.ID})
 		r.next(ActCopyFree)
 	}
+	// Every write goes to the joiner, and through to this disk.
 	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
-	r.stored(scsi.OK)
+	if x := r.stored(scsi.OK); !x.Durable {
+		t.Fatal("R1b")
+	}
 	r.ended(blocked, scsi.OK)
 	r.next(ActResyncList) // what was made meanwhile
 	r.m.ResyncObjects(r.now, r.objects())
 	r.sent(MsgFlushAll)
 	late := r.submit(r.op(scsi.OpWrite, 0, 512))
-	if m = r.sent(MsgMirror); m.Flags&FlagFUA == 0 {
+	m := r.sent(MsgMirror)
+	if m.Flags&FlagFUA == 0 {
 		t.Fatal("R1c: durable on both while the readmission is unresolved")
 	}
 	r.mirrorAck(m, scsi.OK)
@@ -81,6 +74,10 @@ func TestResyncToReadmission(t *testing.T) {
 	r.m.Propose(r.now, []byte("entry"))
 	r.notSent(MsgAppend) // the log is barred: both must be admitted at equal indexes
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
+	r.none(ActArbiterCAS) // first it is on record whose bits these are (R6)
+	if l := r.saveLife(); l.Check.Peer != "store-b" {
+		t.Fatalf("%+v", l)
+	}
 	x := r.cas()
 	if x.Record.Epoch != 7 || x.Record.Chair() != A || x.Record.Member(B).Incarnation.Nonce != 99 {
 		t.Fatalf("%+v", x.Record)
@@ -98,7 +95,12 @@ func TestResyncToReadmission(t *testing.T) {
 
 func TestResyncNeedsEqualIndexes(t *testing.T) {
 	r := joining(t)
-	r.m.ResyncObjects(r.now, nil)
+	for range 2 {
+		r.copyRead()
+		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
+	}
+	r.next(ActResyncList)
+	r.m.ResyncObjects(r.now, r.objects())
 	r.sent(MsgFlushAll)
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 44})
 	r.none(ActArbiterCAS)
@@ -109,7 +111,6 @@ func TestResyncNeedsEqualIndexes(t *testing.T) {
 // read that comes late belongs to no later one.
 func TestResyncThatStops(t *testing.T) {
 	r := joining(t)
-	r.m.ResyncObjects(r.now, r.objects())
 	r.copyRead()
 	slow := r.next(ActCopyRead)
 	slow.Op.Buf = make([]byte, slow.Op.S.Len)
@@ -123,8 +124,8 @@ func TestResyncThatStops(t *testing.T) {
 	r.pass(2 * lease)
 	r.sync(r.joiner())
 	r.next(ActExport)
+	r.m.SendMeta(r.now, 0, nil, r.objects())
 	r.recv(&Msg{Type: MsgMetaAck})
-	r.m.ResyncObjects(r.now, r.objects())
 	before := r.m.resync.inflight
 	r.m.StoreDone(r.now, slow.Op, scsi.OK) // of the first resync
 	if r.m.resync.inflight != before || r.m.View(r.now).Resync.Done != 0 {
@@ -151,7 +152,7 @@ func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
 	r.pass(20 * ms)
 	r.next(ActInstall)
-	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, scsi.OK)
+	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, nil, scsi.OK)
 	r.sent(MsgMetaAck)
 	r.recv(&Msg{Type: MsgCopyData, LUN: lun1, Len: 512, Data: make([]byte, 512)})
 	r.next(ActApply)

@@ -37,6 +37,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	r := &rig{t: t, m: New(cfg), now: 1000 * ms}
 	r.m.SetNexuses(1)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}})
+	r.m.LoadIntents(lun1, Regions{1}) // hot, so that only the tests of bits meet a cold region
 	r.m.Start(r.now)
 	return r
 }
@@ -320,4 +321,12 @@ func (r *rig) stored(res scsi.Result) Action {
 
 func (r *rig) mirrorAck(m *Msg, res scsi.Result) {
 	r.recv(&Msg{Type: MsgMirrorAck, ID: m.ID, Result: res})
+}
+
+// saveLife makes the node's own state durable and tells what it is.
+func (r *rig) saveLife() Life {
+	r.t.Helper()
+	x := r.next(ActSaveLife)
+	r.m.LifeSaved(r.now, x.ID, true)
+	return x.Life
 }

@@ -8,8 +8,11 @@ import "github.com/gemel-storage/gemel/target/scsi"
 // here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
+	m.plan = nil
+	m.ckptDrop()
 	m.exposed = 1
 	m.flushSelf()
+	m.markLost()
 	m.dropRemote(now)
 	m.pathForget(now)
 	for o := range m.eachOp() {
@@ -74,8 +77,11 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	}
 	m.exposed = 0
 	if m.claimed == claimFlushing {
-		m.claimed = claimReady
-		m.outside(now)
+		m.claimFlushed(now)
+	}
+	if m.phase == Alone && m.life.Flushed < m.rec.Epoch {
+		m.life.Flushed = m.rec.Epoch
+		m.saveLife(lifeNothing)
 	}
 	m.pump(now)
 	m.settle(now)
@@ -84,6 +90,9 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 // becomeOutside ends everything this node can no longer answer for; the host goes to the other path.
 func (m *Machine) becomeOutside(now int64) {
 	m.resync = resyncState{}
+	m.plan = nil
+	m.marking = false
+	m.ckptDrop()
 	m.excl = exclusion{}
 	m.agreed = false
 	m.exposed = 0

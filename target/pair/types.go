@@ -34,6 +34,8 @@ type Config struct {
 	LogIndex      uint64      // of the durable metadata
 	Empty         bool        // no LUN was ever made in this store
 	Untrusted     string      // why the store must not be a source: a write or flush failed in an earlier life (R12)
+	Life          Life        // as it was saved last
+	Known         *Record     // the record that DurableEpoch is of, nil if there is none
 	Start         int64       // CLOCK_BOOTTIME in ns at process start
 
 	Lease     time.Duration // T, default 500 ms
@@ -42,7 +44,15 @@ type Config struct {
 	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on
 	AgeMax    time.Duration // D, default 1 s
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
-	Preferred bool          // this node excludes first when neither hears the other
+	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
+	// or so many bytes written or regions hot; never sooner than Idle after the last one.
+	CheckpointIdle  time.Duration // default 1 s
+	CheckpointEvery time.Duration // default 30 s
+	CheckpointDirty int64         // default 64 MiB: bounds what a node that becomes alone has to flush
+	CheckpointHot   int           // default 1024: bounds what a resync has to compare
+
+	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
+	Preferred bool  // this node excludes first when neither hears the other
 
 	// Check judges an op at the moment its execution starts, under its lock (R9): reservations, host map, size.
 	// It must be a pure read of applied metadata.
@@ -61,6 +71,17 @@ func (c *Config) defaults() {
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
 	def(&c.HoldMax, 3*time.Second)
+	def(&c.CheckpointIdle, time.Second)
+	def(&c.CheckpointEvery, 30*time.Second)
+	if c.CheckpointDirty == 0 {
+		c.CheckpointDirty = 64 << 20
+	}
+	if c.CheckpointHot == 0 {
+		c.CheckpointHot = 1024
+	}
+	if c.Region == 0 {
+		c.Region = DefaultRegion
+	}
 }
 
 // stage is where an op is on its way.
@@ -72,6 +93,7 @@ const (
 	stLock          // not started: waits for its range
 	stCompare       // started: the owner compares (COMPARE AND WRITE)
 	stMirror        // started: sent to the peer, unanswered
+	stIntent        // started: applied at the peer, waits for its regions' bits here (R7)
 	stStore         // started: in the local store
 	stBoth          // a flush: peer and local store at work
 	stRepair        // a refused write: the range is read back, then re-copied to the peer (R5)
@@ -110,6 +132,7 @@ type Op struct {
 	Sum  []byte
 	Hole bool
 	copy bool
+	ckpt bool   // the flush of a checkpoint
 	gen  uint64 // a copy: of which resync
 
 	prev, next *Op // in its unit's list
@@ -153,6 +176,10 @@ const (
 	ActDropLink                         // break the link: a new handshake must start over
 	ActCopyFree                         // Op.Buf of a copy may be reused
 	ActQuiet                            // quiesce ID: OK, its units are quiet; else it failed
+	ActIntend                           // make the bits of Regions of LUN durable → Intended
+	ActClear                            // take all bits of LUN except Keep back: at once, before any later ActIntend
+	ActSaveLife                         // Life durable in the store, numbered ID: a lower number never replaces a higher one → LifeSaved
+	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
 )
 
 // Action is one thing to do.
@@ -170,6 +197,10 @@ type Action struct {
 	Host    string
 	LUN     LUNID
 	Text    string
+	Regions []uint32
+	Keep    Regions
+	Life    Life
+	Units   []LUNID
 }
 
 // Outcome of an arbiter call.

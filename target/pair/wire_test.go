@@ -72,6 +72,6 @@ func outsider(t *testing.T) *rig {
 	r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
 	r.pass(20 * ms)
 	r.next(ActInstall)
-	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}}, scsi.OK)
+	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}}, nil, scsi.OK)
 	return r
 }

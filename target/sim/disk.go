@@ -21,6 +21,10 @@ type disk struct {
 	epoch         uint64
 	id            string
 	previous      pair.Incarnation
+	intents       map[pair.LUNID]pair.Regions
+	life          pair.Life
+	lifeID        uint64
+	record        *pair.Record
 	empty         bool
 }
 
@@ -37,7 +41,7 @@ type metaState struct {
 func (s metaState) clone() metaState { return metaState{s.Index, slices.Clone(s.Units)} }
 
 func newDisk(id string, luns int) *disk {
-	d := &disk{id: id, cache: map[pair.LUNID]map[int64]uint64{}, stable: map[pair.LUNID]map[int64]uint64{}, empty: true}
+	d := &disk{id: id, intents: map[pair.LUNID]pair.Regions{}, cache: map[pair.LUNID]map[int64]uint64{}, stable: map[pair.LUNID]map[int64]uint64{}, empty: true}
 	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/gemel-storage/gemel/target/pair"
 	"github.com/gemel-storage/gemel/target/scsi"
@@ -66,11 +67,16 @@ func (h *host) boot() {
 	inc := pair.Incarnation{Boot: fmt.Sprintf("boot-%v-%d", h.id, h.boots), Nonce: h.w.rnd.Uint64() | 1}
 	h.m = pair.New(pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		Previous: h.disk.previous, DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.empty,
-		Start: h.clock(), Preferred: h.id == pair.A, Check: func(*scsi.Op, pair.LUNID) scsi.Result { return scsi.OK }})
+		Start: h.clock(), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Region: 2 * blockSize,
+		CheckpointIdle: 30 * time.Millisecond, CheckpointEvery: 300 * time.Millisecond, CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: func(*scsi.Op, pair.LUNID) scsi.Result { return scsi.OK }})
 	h.disk.previous = inc
 	h.disk.empty = false
 	h.w.trace("node %v starts (life %d, boot %d)", h.id, h.life, h.boots)
+	h.disk.lifeID = 0
 	h.m.SetUnits(h.clock(), h.units())
+	for _, l := range h.w.luns {
+		h.m.LoadIntents(l, h.disk.intents[l])
+	}
 	h.m.Start(h.clock())
 	h.m.SetNexuses(1)
 	h.drain()
@@ -80,7 +86,7 @@ func (h *host) boot() {
 
 func (h *host) units() (out []pair.UnitInfo) {
 	for i, u := range h.disk.meta.Units {
-		out = append(out, pair.UnitInfo{ID: h.w.luns[i], Owner: u.Owner, Seq: u.Seq})
+		out = append(out, pair.UnitInfo{ID: h.w.luns[i], Owner: u.Owner, Seq: u.Seq, Size: int64(h.w.cfg.Blocks) * blockSize})
 	}
 	return out
 }
@@ -257,7 +263,12 @@ func (h *host) carryOut(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		e := x.Record.Epoch
-		h.later(200*us, 10*ms, func() { h.disk.epoch = max(h.disk.epoch, e) }, func() { m.EpochSaved(h.clock(), e, true) })
+		rec := *x.Record
+		h.later(200*us, 10*ms, func() {
+			if e > h.disk.epoch {
+				h.disk.epoch, h.disk.record = e, &rec
+			}
+		}, func() { m.EpochSaved(h.clock(), e, true) })
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
 		w.arb.call(h, x)
 	case pair.ActAppend:
@@ -275,16 +286,36 @@ func (h *host) carryOut(x pair.Action) {
 		w.after(w.between(50*us, ms), func() {
 			h.when(life, func() {
 				raw, _ := json.Marshal(h.disk.meta)
-				m.SendMeta(h.clock(), h.disk.meta.Index, raw)
+				m.SendMeta(h.clock(), h.disk.meta.Index, raw, h.objects())
 			})
 		})
 	case pair.ActResyncList:
-		var objs []pair.CopyObject
-		for _, l := range w.luns {
-			objs = append(objs, pair.CopyObject{ID: l, Size: int64(w.cfg.Blocks) * blockSize})
-		}
 		life := h.life
-		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), objs) }) })
+		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.objects()) }) })
+	case pair.ActIntend:
+		l, regions := x.LUN, x.Regions
+		h.later(100*us, 8*ms, func() {
+			bits := h.disk.intents[l].Clone()
+			for _, r := range regions {
+				bits.Add(int(r))
+			}
+			h.disk.intents[l] = bits
+		}, func() { m.Intended(h.clock(), l, true) })
+	case pair.ActClear:
+		bits := h.disk.intents[x.LUN].Clone()
+		bits.And(x.Keep)
+		h.disk.intents[x.LUN] = bits
+	case pair.ActSaveLife:
+		h.later(200*us, 10*ms, func() {
+			if x.ID > h.disk.lifeID {
+				h.disk.life, h.disk.lifeID = x.Life, x.ID
+			}
+		}, func() { m.LifeSaved(h.clock(), x.ID, true) })
+	case pair.ActMarkLost:
+		w.res.Faults["lost data"]++
+		w.trace("node %v may have lost data", h.id)
+		life := h.life
+		w.after(ms, func() { h.when(life, func() { m.LostMarked(h.clock()) }) })
 	case pair.ActTakeAll:
 		h.propose(entry{All: true, To: h.id}, func(scsi.Result) {})
 	case pair.ActDrain:
@@ -368,7 +399,14 @@ func (h *host) install(msg *pair.Msg, link uint64) {
 		return
 	}
 	h.later(ms, 20*ms, func() { h.disk.meta = s.clone() },
-		func() { m.Installed(h.clock(), link, s.Index, h.units(), scsi.OK) })
+		func() { m.Installed(h.clock(), link, s.Index, h.units(), nil, scsi.OK) })
+}
+
+func (h *host) objects() (objs []pair.CopyObject) {
+	for _, l := range h.w.luns {
+		objs = append(objs, pair.CopyObject{ID: l, Size: int64(h.w.cfg.Blocks) * blockSize, Born: 1})
+	}
+	return objs
 }
 
 // entry is a log entry of the simulation: a change of ownership.

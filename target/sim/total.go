@@ -38,6 +38,8 @@ func (t *Total) Branches() map[string]uint64 {
 	return map[string]uint64{"exclude": s.Excludes, "readmit": s.Readmits, "handshake": s.Relinks, "forward": s.Forwarded,
 		"mirror": s.Mirrored, "repair": s.Repaired, "aged": s.Aged, "path switch": s.PathSwitches, "held": s.Held,
 		"transfer": s.Transfers, "lease lapse": s.LeaseLapses, "stale message": s.StaleMessages, "no space": s.NoSpace,
+		"intents": s.Intents, "cold writes": s.ColdWrites, "checkpoint": s.Checkpoints, "cleared": s.Cleared,
+		"partial resync": s.PartialResyncs, "full resync": s.FullResyncs, "resync resumes": s.Resumes, "lost": s.Lost,
 		"resync sends": s.ResyncBytes, "resync compares": s.ResyncCompared}
 }
 
@@ -70,4 +72,12 @@ func addStats(to, s *pair.Stats) {
 	to.StaleMessages += s.StaleMessages
 	to.ResyncBytes += s.ResyncBytes
 	to.ResyncCompared += s.ResyncCompared
+	to.Intents += s.Intents
+	to.ColdWrites += s.ColdWrites
+	to.Checkpoints += s.Checkpoints
+	to.Cleared += s.Cleared
+	to.PartialResyncs += s.PartialResyncs
+	to.FullResyncs += s.FullResyncs
+	to.Resumes += s.Resumes
+	to.Lost += s.Lost
 }

@@ -1,0 +1,290 @@
+package pair
+
+import "github.com/gemel-storage/gemel/target/scsi"
+
+// A checkpoint takes bits back (R7). The owner has both nodes flush the LUN; what was written before that is then durable
+// on both, and equal. It tells the partner to keep only the bits of regions that were written since the checkpoint
+// began; the partner first makes the checkpoint's number durable, then forgets the others and answers; the owner does the
+// same. The numbers, one count for the checkpoints of either node, are how a store that was rolled back is known (R6): a
+// store from before a checkpoint lacks its number, and then bits may be missing that the rollback would need.
+//
+// Crash windows: before the partner's number is durable nothing has changed. After it, the partner is one ahead, which is
+// legal, and the owner still has all its bits. A bit that was taken back in memory and is still set on disk costs a copy
+// that was not needed.
+
+// Checkpoint is what a store knows of its counterpart.
+type Checkpoint struct {
+	Peer       string    `json:"peer"`       // id of the store that the bits are relative to; empty: none, a full copy is due
+	Generation uint64    `json:"generation"` // of the data
+	Count      [2]uint64 `json:"count"`      // checkpoints led by node a and node b
+}
+
+// Life is what a node remembers of itself beside the epoch and the metadata.
+type Life struct {
+	Check   Checkpoint `json:"check"`
+	Flushed uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
+	LostAll bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
+	Lost    bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
+}
+
+// ckptState is the checkpoint under way at this node; one at a time.
+type ckptState struct {
+	stage ckptStage
+	unit  *unit
+	epoch uint64
+	seq   uint64
+	next  int64 // no new one before
+}
+
+type ckptStage uint8
+
+const (
+	ckIdle   ckptStage = iota
+	ckFlush            // both nodes flush
+	ckPeer             // the partner makes the number durable and clears
+	ckSelf             // the number is being made durable here
+	ckFollow           // this node is the partner: the number is being made durable
+)
+
+// tickCheckpoint begins a checkpoint of the LUN that needs one most.
+func (m *Machine) tickCheckpoint(now int64) {
+	c := &m.ckpt
+	if c.stage != ckIdle && c.stage != ckFollow && !m.ckptHolds() {
+		m.ckptDrop()
+	}
+	if c.stage != ckIdle || now < c.next || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" {
+		return
+	}
+	var best *unit
+	for _, u := range m.sortedUnits() {
+		if u.owner == m.cfg.Self && u.quiesced == 0 && m.ckptDue(now, u) && (best == nil || u.intents.dirty > best.intents.dirty) {
+			best = u
+		}
+	}
+	if best != nil {
+		m.ckptBegin(now, best)
+	}
+}
+
+func (m *Machine) ckptDue(now int64, u *unit) bool {
+	n := &u.intents
+	if n.wrote == 0 && n.hot.Empty() {
+		return false
+	}
+	if n.since == 0 {
+		n.since = now
+	}
+	c := &m.cfg
+	return now-n.wrote > int64(c.CheckpointIdle) || now-n.since > int64(c.CheckpointEvery) || n.dirty > c.CheckpointDirty ||
+		n.hot.Count() > c.CheckpointHot
+}
+
+func (m *Machine) ckptBegin(now int64, u *unit) {
+	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, next: now + int64(m.cfg.CheckpointIdle)}
+	n := &u.intents
+	n.watched, n.recent, n.dirty, n.since, n.wrote = true, nil, 0, 0, 0
+	for o := u.ops.head; o != nil; o = o.next {
+		if o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
+			for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
+				n.recent.AddAll(s.first, s.last)
+			}
+		}
+	}
+	o := &Op{S: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true}
+	m.nextID++
+	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
+	u.ops.push(o)
+	m.dispatch(now, o)
+}
+
+// ckptHolds reports whether the checkpoint still is of this epoch and owner sequence (R7).
+func (m *Machine) ckptHolds() bool {
+	c := &m.ckpt
+	return m.phase == Paired && c.epoch == m.rec.Epoch && c.seq == c.unit.seq && m.units[c.unit.id] == c.unit && m.leaving == ""
+}
+
+// ckptDrop gives up: the bits stay.
+func (m *Machine) ckptDrop() {
+	c := &m.ckpt
+	if c.unit != nil {
+		c.unit.intents.watched, c.unit.intents.recent = false, nil
+	}
+	*c = ckptState{next: c.next}
+}
+
+// ckptFlushed is the end of the flush on both nodes.
+func (m *Machine) ckptFlushed(now int64, o *Op) {
+	c := &m.ckpt
+	if c.stage != ckFlush || c.unit != o.unit {
+		return
+	}
+	if o.result != scsi.OK || !m.ckptHolds() {
+		m.ckptDrop()
+		return
+	}
+	c.stage = ckPeer
+	m.ckptSend()
+}
+
+func (m *Machine) ckptSend() {
+	c := &m.ckpt
+	m.send(&Msg{Type: MsgClear, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.life.Check.Count[m.cfg.Self] + 1),
+		Meta: m.ckptKeep(c.unit).Encode()})
+}
+
+// ckptKeep are the bits that must stay: of regions written since the checkpoint began, or about to be.
+func (m *Machine) ckptKeep(u *unit) Regions {
+	keep := u.intents.recent.Clone()
+	keep.Or(u.intents.setting)
+	keep.Or(u.intents.next)
+	return keep
+}
+
+// onClear is the partner's part. Everything that the owner had sent before it has been received, for frames of a link
+// come in order; what of that is still being applied keeps its bit.
+func (m *Machine) onClear(now int64, msg *Msg) {
+	u := m.units[msg.LUN]
+	peer := m.cfg.Self.Peer()
+	if u == nil || m.phase != Paired || !m.agreed || m.leaving != "" || msg.Seq != u.seq || u.owner != peer {
+		m.Stats.StaleMessages++
+		return
+	}
+	switch have := m.life.Check.Count[peer]; {
+	case m.follow != nil: // its answer comes when it is durable
+		m.Stats.StaleMessages++
+		return
+	case uint64(msg.Aux) == have: // asked again after a break of the link: the number is durable, and bits may stay
+		m.send(&Msg{Type: MsgClearAck, LUN: msg.LUN, Aux: msg.Aux})
+		return
+	case uint64(msg.Aux) != have+1:
+		m.Stats.StaleMessages++
+		return
+	}
+	keep, err := decodeRegions(msg.Meta, maxRegions)
+	if err != nil {
+		m.Stats.StaleMessages++
+		return
+	}
+	n := &u.intents
+	n.watched, n.recent = true, keep
+	for l := range u.applies.All() {
+		if l.Off < l.End {
+			n.recent.AddAll(int(l.Off/m.cfg.Region), int((min(l.End, max(u.size, 1))-1)/m.cfg.Region))
+		}
+	}
+	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux)}
+	m.life.Check.Count[peer] = uint64(msg.Aux)
+	m.saveLife(lifeFollow)
+}
+
+// follower is a checkpoint of the peer's that this node takes part in.
+type follower struct {
+	unit  *unit
+	epoch uint64
+	seq   uint64
+	count uint64
+}
+
+// followSaved: the number is durable here, so the bits may go.
+func (m *Machine) followSaved(now int64) {
+	f := m.follow
+	m.follow = nil
+	if f == nil {
+		return
+	}
+	if m.phase == Paired && f.epoch == m.rec.Epoch && f.seq == f.unit.seq && m.units[f.unit.id] == f.unit {
+		m.clear(now, f.unit)
+		m.send(&Msg{Type: MsgClearAck, LUN: f.unit.id, Aux: int64(f.count)})
+	}
+	f.unit.intents.watched, f.unit.intents.recent = false, nil
+}
+
+func (m *Machine) onClearAck(now int64, msg *Msg) {
+	c := &m.ckpt
+	if c.stage != ckPeer || msg.LUN != c.unit.id || uint64(msg.Aux) != m.life.Check.Count[m.cfg.Self]+1 {
+		m.Stats.StaleMessages++
+		return
+	}
+	// The partner has the number: from here on it is this node's too, whatever becomes of the bits.
+	m.life.Check.Count[m.cfg.Self]++
+	c.stage = ckSelf
+	m.saveLife(lifeCheckpoint)
+}
+
+// ckptSaved: the number is durable on both nodes.
+func (m *Machine) ckptSaved(now int64) {
+	c := &m.ckpt
+	if c.stage != ckSelf {
+		return
+	}
+	if m.ckptHolds() {
+		m.clear(now, c.unit)
+		m.Stats.Checkpoints++
+	}
+	m.ckptDrop()
+}
+
+// clear takes the bits back here.
+func (m *Machine) clear(now int64, u *unit) {
+	n := &u.intents
+	keep := m.ckptKeep(u)
+	before := n.hot.Count()
+	n.hot.And(keep)
+	m.Stats.Cleared += uint64(before - n.hot.Count())
+	if n.hot.Empty() {
+		n.hot = nil
+	}
+	m.act(Action{Kind: ActClear, LUN: u.id, Keep: keep})
+}
+
+// lifeWhy says what waits for a Life to be durable.
+type lifeWhy uint8
+
+const (
+	lifeNothing    lifeWhy = iota
+	lifeFollow             // the partner's half of a checkpoint
+	lifeCheckpoint         // the owner's
+	lifeAdmit              // source: the joiner's store is the counterpart now; then the arbiter is asked
+	lifeJoined             // joiner: the copy is complete; then the source is told
+	lifeClaim              // it is on record that acknowledged writes may be lost; then the arbiter is asked
+)
+
+type lifeWait struct {
+	id  uint64
+	why lifeWhy
+	msg *Msg
+	n   uint64 // link
+}
+
+func (m *Machine) saveLife(why lifeWhy) { m.saveLifeFor(why, nil) }
+
+func (m *Machine) saveLifeFor(why lifeWhy, msg *Msg) {
+	m.lifeID++
+	m.lifeWaits = append(m.lifeWaits, lifeWait{m.lifeID, why, msg, m.linkN})
+	m.act(Action{Kind: ActSaveLife, ID: m.lifeID, Life: m.life})
+}
+
+// LifeSaved reports ActSaveLife number id, and with it every lower one.
+func (m *Machine) LifeSaved(now int64, id uint64, ok bool) {
+	if !ok {
+		m.StoreFailed(now, "the node's own state")
+		return
+	}
+	for len(m.lifeWaits) > 0 && m.lifeWaits[0].id <= id {
+		w := m.lifeWaits[0]
+		m.lifeWaits = m.lifeWaits[1:]
+		switch w.why {
+		case lifeFollow:
+			m.followSaved(now)
+		case lifeCheckpoint:
+			m.ckptSaved(now)
+		case lifeAdmit:
+			m.admitSaved(now)
+		case lifeJoined:
+			m.joinSaved(now, w)
+		case lifeClaim:
+			m.claimSaved(now)
+		}
+	}
+	m.settle(now)
+}

@@ -1,0 +1,212 @@
+package pair
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The ways in which a node that is no member takes the record: it was the lone member, both have restarted and it is the
+// source, or an administrator says so.
+
+// claimState is how far an outsider's claim is.
+type claimState uint8
+
+const (
+	claimNone claimState = iota
+	claimFlushing
+	claimRecording
+	claimReady
+)
+
+// claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in
+// the page cache only, and until the record names this node the other one's copy counts as well. Nobody is served
+// meanwhile, so the flush costs nothing but its time.
+func (m *Machine) claim(now int64) {
+	switch m.claimed {
+	case claimNone:
+		m.claimed = claimFlushing
+		m.flushSelf()
+	case claimReady:
+		if m.force.stage == forceClaim {
+			m.casForce(now)
+			return
+		}
+		m.casSelf(now)
+	}
+}
+
+// flushSelf makes everything durable here; SelfFlushed ends it.
+func (m *Machine) flushSelf() {
+	m.flushes++
+	m.act(Action{Kind: ActFlushAll})
+}
+
+// claimFlushed goes on after the flush. If acknowledged writes may be gone, that is put on record first: the record that
+// names this boot would hide it from this node's next life (R8).
+func (m *Machine) claimFlushed(now int64) {
+	forced := m.force.stage == forceClaim
+	if lost := m.mayHaveLost(); lost && !m.life.Lost || forced && !m.life.LostAll {
+		m.life.Lost, m.life.LostAll = true, m.life.LostAll || forced
+		m.claimed = claimRecording
+		m.saveLife(lifeClaim)
+		return
+	}
+	m.claimed = claimReady
+	m.outside(now)
+}
+
+func (m *Machine) claimSaved(now int64) {
+	if m.claimed == claimRecording {
+		m.claimed = claimReady
+		m.outside(now)
+	}
+}
+
+// mayHaveLost reports whether acknowledged writes that were only in page caches may be gone (R8): the operating system
+// has restarted since this node was a member, and then the peer's cache was lost too, or this node had become alone and
+// had not flushed everything yet.
+func (m *Machine) mayHaveLost() bool {
+	me := m.rec.Member(m.cfg.Self)
+	if me == nil || me.Incarnation.Boot == m.cfg.Incarnation.Boot {
+		return false
+	}
+	return (m.rec.Both() || m.life.Flushed < m.rec.Epoch) && m.hotCount() > 0
+}
+
+// markLost has hosts told before anybody is served: a LUN with bits set may have lost writes, one without has none that
+// were not durable.
+func (m *Machine) markLost() {
+	m.marking = m.life.Lost
+	if !m.marking {
+		return
+	}
+	m.Stats.Lost++
+	var ids []LUNID
+	for _, u := range m.sortedUnits() {
+		if m.life.LostAll || !u.intents.hot.Empty() {
+			ids = append(ids, u.id)
+		}
+	}
+	m.event("acknowledged writes that were not flushed may be lost: %d LUNs answer MEDIUM ERROR until they are published again", len(ids))
+	m.act(Action{Kind: ActMarkLost, Units: ids})
+	if m.life.LostAll {
+		m.act(Action{Kind: ActDropHosts, Text: "another generation of the data is served from here on"})
+	}
+}
+
+// LostMarked reports ActMarkLost: the entry is applied. The runtime tries again until it is, or this node is no member.
+func (m *Machine) LostMarked(now int64) {
+	if !m.marking || m.phase != Alone {
+		return
+	}
+	m.marking, m.life.Lost, m.life.LostAll = false, false, false
+	m.saveLife(lifeNothing)
+	m.pump(now)
+	m.settle(now)
+}
+
+func (m *Machine) hotCount() (n int) {
+	for _, u := range m.units {
+		n += u.intents.hot.Count()
+	}
+	return n
+}
+
+// old reports whether the store is an older copy of itself by its epoch: a member makes an epoch durable before it acts
+// on it, so only the last step may be in doubt (R6).
+func (m *Machine) old() bool {
+	me := m.rec.Member(m.cfg.Self)
+	return m.have && me != nil && me.Store == m.cfg.Store && m.cfg.DurableEpoch+1 < m.rec.Epoch && m.phase != Alone && m.phase != Paired
+}
+
+// me is this node as a member.
+func (m *Machine) me() Member {
+	return Member{Node: m.cfg.Self, Store: m.cfg.Store, Incarnation: m.cfg.Incarnation}
+}
+
+// basis starts the checkpoints of a pair that was founded now: two empty stores are alike.
+func (m *Machine) basis() {
+	pm := m.rec.Member(m.cfg.Self.Peer())
+	if m.life.Check.Peer == "" && m.cfg.Empty && m.rec.Epoch == 1 {
+		m.life.Check = Checkpoint{Peer: pm.Store, Generation: m.rec.Generation}
+		m.saveLife(lifeNothing)
+	}
+}
+
+// forceState is an administrator's command to take over without the lone member (R2 force).
+type forceState struct {
+	stage  forceStage
+	fenced bool // the record itself is lost: missing, rolled back or forked
+}
+
+type forceStage uint8
+
+const (
+	forceNone  forceStage = iota
+	forceClaim            // the claim is under way
+	forceRead             // the arbiter's record is read for its version only
+)
+
+// Errors of Force.
+var (
+	ErrForceState = errors.New("force is for a node that waits for a lost member or a lost record")
+	ErrForceEpoch = errors.New("the epoch is not the one that this node stands at: look at its status again")
+	ErrForceAlive = errors.New("the other node is alive and can serve")
+)
+
+// forceEpoch is what Force has to be given, 0 when it would be refused.
+func (m *Machine) forceEpoch() uint64 {
+	switch {
+	case m.leaving != "" || m.saving:
+		return 0
+	case m.phase == Fenced && m.force.fenced, m.phase == Outside && m.have:
+		return max(m.durable, m.rec.Epoch)
+	}
+	return 0
+}
+
+// Force makes this node the only member although the record says otherwise: the lone member is lost, or the record is,
+// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that nobody
+// decides on an old picture. It begins a new data generation: the other store needs a full copy to come back, and every
+// LUN answers MEDIUM ERROR to the hosts of before until it is published again (R8).
+func (m *Machine) Force(now int64, epoch uint64) error {
+	switch at := m.forceEpoch(); {
+	case at == 0 || m.force.stage != forceNone:
+		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase, m.reason)
+	case epoch != at:
+		return fmt.Errorf("%w: it is %d, not %d", ErrForceEpoch, at, epoch)
+	case m.linked && m.peerKnown && (m.peer.Phase == Alone || m.peer.Phase == Paired):
+		return fmt.Errorf("%w: node %s is %s; stop it first if it must not", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase)
+	}
+	m.event("forced by an administrator at epoch %d", epoch)
+	m.Stats.Forced++
+	if m.phase == Fenced {
+		m.setPhase(now, Outside, "taking over by force")
+	}
+	m.force.stage, m.claimed = forceClaim, claimNone
+	m.claim(now)
+	m.settle(now)
+	return nil
+}
+
+// casForce writes the record of a new generation over whatever is there: its version is read first.
+func (m *Machine) casForce(now int64) {
+	if m.arb.busy {
+		return
+	}
+	m.force.stage = forceRead
+	m.arb.want, m.arb.doubt = nil, false
+	m.get(now)
+}
+
+// forceGot has the version: nothing else of what was read counts.
+func (m *Machine) forceGot(now int64, rec *Record, version string) {
+	m.force = forceState{}
+	gen := max(m.rec.Generation, m.life.Check.Generation, 1) + 1
+	epoch := max(m.durable, m.rec.Epoch)
+	if rec != nil {
+		gen, epoch = max(gen, rec.Generation+1), max(epoch, rec.Epoch)
+	}
+	m.version = version
+	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: epoch + 1, Generation: gen, Members: []Member{m.me()}})
+}

@@ -1,0 +1,162 @@
+package pair
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// rebooted is a lone member whose operating system restarted; its last life had flushed everything up to an epoch.
+func rebooted(t *testing.T, flushed uint64, life Life) *rig {
+	cfg := config(A)
+	cfg.DurableEpoch, cfg.Empty = 6, false
+	cfg.Incarnation = inc("another boot", 9)
+	cfg.Life = life
+	cfg.Life.Flushed = flushed
+	r := newRig(t, cfg)
+	r.got(record(6, A), "v6")
+	return r
+}
+
+// R8: the only member lost power before it had flushed what was written while there were two: hosts are told.
+func TestLostDataIsMarkedBeforeService(t *testing.T) {
+	r := rebooted(t, 5, Life{})
+	r.next(ActFlushAll)
+	r.m.SelfFlushed(r.now, true)
+	if l := r.saveLife(); !l.Lost {
+		t.Fatalf("%+v", l)
+	}
+	r.won(r.cas(), "v7")
+	r.saved()
+	r.phase(Alone)
+	if x := r.next(ActMarkLost); len(x.Units) != 1 || x.Units[0] != lun1 {
+		t.Fatalf("%+v", x)
+	}
+	o := r.submit(r.op(scsi.OpRead, 0, 512))
+	r.none(ActStore) // nobody is served before hosts would be told
+	r.m.LostMarked(r.now)
+	if l := r.saveLife(); l.Lost {
+		t.Fatalf("%+v", l)
+	}
+	r.stored(scsi.OK)
+	r.ended(o, scsi.OK)
+}
+
+func TestNothingLostWhenAllWasFlushed(t *testing.T) {
+	r := rebooted(t, 6, Life{})
+	r.won(r.claim(), "v7")
+	r.saved()
+	r.none(ActMarkLost)
+	r.next(ActFlushAll)
+	r.m.SelfFlushed(r.now, true)
+	if l := r.saveLife(); l.Flushed != 7 {
+		t.Fatalf("%+v", l)
+	}
+}
+
+// The process died after it had claimed and before hosts were told.
+func TestLostDataIsNotForgottenByARestart(t *testing.T) {
+	cfg := config(A)
+	cfg.DurableEpoch, cfg.Empty, cfg.Life.Lost = 7, false, true
+	cfg.Incarnation.Nonce = 50
+	r := newRig(t, cfg)
+	r.got(record(7, A), "v7")
+	r.won(r.claim(), "v8")
+	r.saved()
+	r.next(ActMarkLost)
+}
+
+// outsider is a node whose peer is the only member, and away.
+func excluded(t *testing.T) *rig {
+	t.Helper()
+	cfg := config(B)
+	cfg.DurableEpoch, cfg.Empty = 5, false
+	r := newRig(t, cfg)
+	r.got(record(6, A), "v6")
+	r.saved()
+	r.phase(Outside)
+	return r
+}
+
+func TestForceTakesOver(t *testing.T) {
+	r := excluded(t)
+	if err := r.m.Force(r.now, 5); !errors.Is(err, ErrForceEpoch) {
+		t.Fatal(err)
+	}
+	if e := r.m.View(r.now).ForceEpoch; e != 6 {
+		t.Fatal(e)
+	}
+	if err := r.m.Force(r.now, 6); err != nil {
+		t.Fatal(err)
+	}
+	r.next(ActFlushAll)
+	r.m.SelfFlushed(r.now, true)
+	if l := r.saveLife(); !l.Lost || !l.LostAll {
+		t.Fatalf("%+v", l)
+	}
+	r.got(record(6, A), "v66") // its version only
+	x := r.cas()
+	if x.Version != "v66" || x.Record.Epoch != 7 || x.Record.Generation != 2 || len(x.Record.Members) != 1 || x.Record.Chair() != B {
+		t.Fatalf("%+v", x)
+	}
+	r.won(x, "v7")
+	r.saved()
+	r.phase(Alone)
+	if x := r.next(ActMarkLost); len(x.Units) != 1 {
+		t.Fatalf("%+v", x)
+	}
+	r.next(ActDropHosts)
+}
+
+func TestForceOverALostRecord(t *testing.T) {
+	cfg := config(A)
+	cfg.DurableEpoch, cfg.Empty, cfg.Life.Check.Generation = 9, false, 4
+	r := newRig(t, cfg)
+	r.arbiter(Missing)
+	r.phase(Fenced)
+	if err := r.m.Force(r.now, r.m.View(r.now).ForceEpoch); err != nil {
+		t.Fatal(err)
+	}
+	r.next(ActFlushAll)
+	r.m.SelfFlushed(r.now, true)
+	r.saveLife()
+	r.arbiter(Missing)
+	x := r.cas()
+	if x.Version != "" || x.Record.Epoch != 10 || x.Record.Generation != 5 {
+		t.Fatalf("%+v", x.Record)
+	}
+	r.won(x, "v1")
+	r.saved()
+	r.phase(Alone)
+}
+
+func TestForceIsRefused(t *testing.T) {
+	r := excluded(t)
+	r.linkUp()
+	r.sync(r.peerInfo(Alone))
+	if err := r.m.Force(r.now, 6); !errors.Is(err, ErrForceAlive) {
+		t.Fatal(err)
+	}
+	for _, r := range []*rig{paired(t, A), alone(t, A)} {
+		if err := r.m.Force(r.now, r.m.rec.Epoch); !errors.Is(err, ErrForceState) {
+			t.Fatal(err)
+		}
+	}
+	r = paired(t, A)
+	r.m.StoreFailed(r.now, "gone")
+	if err := r.m.Force(r.now, r.m.rec.Epoch); !errors.Is(err, ErrForceState) {
+		t.Fatal(err)
+	}
+}
+
+// R2: a record of the epoch that this node acted under, with other content, was written anew after a rollback.
+func TestForkIsKnownAfterARestart(t *testing.T) {
+	cfg := config(A)
+	known := record(6, A)
+	cfg.DurableEpoch, cfg.Empty, cfg.Known = 6, false, &known
+	r := newRig(t, cfg)
+	r.got(record(6, B), "v6")
+	r.phase(Fenced)
+	r.reason("written anew")
+}
