@@ -31,6 +31,9 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
 			return failed("exists", "LUN %s exists with another name, size or source", l.UUID), fx
 		}
+		if old.Stage == Preparing && old.SourceLUN != "" {
+			return failed("unfinished", "a clone under uuid %s was begun and not finished", l.UUID), fx
+		}
 		return Outcome{Noop: old.Stage == Ready}, s.prepareAgain(old)
 	}
 	switch {
@@ -56,7 +59,7 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		}
 	}
 	n := l.clone()
-	n.Stage, n.Seq, n.Maps = Preparing, 1, map[string]Map{}
+	n.Stage, n.Seq, n.Maps, n.Born = Preparing, 1, map[string]Map{}, s.Index
 	if n.Preferred == "" {
 		n.Preferred = "a"
 		if s.Owned("b") < s.Owned("a") {
@@ -90,8 +93,7 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 		if old.Stage == Ready {
 			return Outcome{Noop: true}, fx
 		}
-		fx.CreatedSnapshot = old
-		return out, fx
+		return failed("unfinished", "snapshot %s was begun and not finished", n.UUID), fx
 	}
 	src := s.LUNs[n.Source]
 	switch {
@@ -101,7 +103,7 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 		return failed("not_found", "source LUN %s is not there", n.Source), fx
 	}
 	c := *n
-	c.Size, c.Stage = src.Size, Preparing
+	c.Size, c.Stage, c.Born = src.Size, Preparing, s.Index
 	s.Snapshots[c.UUID] = &c
 	fx.Snapshots, fx.CreatedSnapshot = []string{c.UUID}, &c
 	return out, fx
@@ -298,6 +300,21 @@ func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
 		fx.ModeLUN, fx.By = e.UUID, e.Nexus
 	}
 	return Outcome{SCSI: &res}, fx
+}
+
+func (s *State) markLost(e *MarkLost) (out Outcome, fx Effect) {
+	for _, id := range e.UUIDs {
+		l := s.LUNs[id]
+		if l == nil || len(l.Maps) == 0 {
+			continue
+		}
+		n := s.touch(id, &fx)
+		for h, m := range n.Maps {
+			m.Lost = true
+			n.Maps[h] = m
+		}
+	}
+	return out, fx
 }
 
 // applyReset changes nothing here: what a reset does to reservations and mode pages is proposed by the task manager.

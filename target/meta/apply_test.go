@@ -135,8 +135,10 @@ func TestSnapshots(t *testing.T) {
 	if fx.CreatedSnapshot == nil || fx.CreatedSnapshot.Size != 4<<20 {
 		t.Fatalf("%+v", fx)
 	}
-	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil {
-		t.Fatal("asked again before the commit, it is not prepared again")
+	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made anew
+	s.must(Entry{Abort: &Object{id(9)}})
+	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil || s.Snapshots[id(9)].Born != s.Index {
+		t.Fatal("it is not prepared anew")
 	}
 	s.must(Entry{Commit: &Object{id(9)}})
 	if out, _ := s.must(snap(9, 1)); !out.Noop {
@@ -152,6 +154,27 @@ func TestSnapshots(t *testing.T) {
 	}
 	if out, fx := s.must(Entry{DeleteSnapshot: &Object{id(9)}}); !out.Noop || fx.RemovedSnapshot != "" {
 		t.Fatal("not a no-op")
+	}
+}
+
+func TestMarkLostLastsUntilMappedAnew(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 4)
+	m := Entry{MapHost: &MapHost{UUID: id(1), Host: "iqn.x"}}
+	s.must(m)
+	s.must(Entry{MarkLost: &MarkLost{UUIDs: []string{id(1), id(7)}}})
+	s.must(m) // asked again: the mapping that is, and what was lost with it
+	if !s.LUNs[id(1)].Maps["iqn.x"].Lost {
+		t.Fatal("forgotten")
+	}
+	s.must(Entry{MapHost: &MapHost{UUID: id(1), Host: "iqn.y"}})
+	if s.LUNs[id(1)].Maps["iqn.y"].Lost {
+		t.Fatal("a host that came later lost nothing")
+	}
+	s.must(Entry{UnmapHost: &UnmapHost{UUID: id(1), Host: "iqn.x"}})
+	s.must(m)
+	if s.LUNs[id(1)].Maps["iqn.x"].Lost {
+		t.Fatal("it outlives the publication")
 	}
 }
 

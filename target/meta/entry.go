@@ -24,6 +24,7 @@ type Entry struct {
 	PR             *PR             `json:"pr,omitempty"`
 	Mode           *Mode           `json:"mode,omitempty"`
 	Reset          *Reset          `json:"reset,omitempty"`
+	MarkLost       *MarkLost       `json:"mark_lost,omitempty"`
 }
 
 // CreateLUN prepares a LUN.
@@ -91,6 +92,11 @@ type Reset struct {
 	By    scsi.NexusID    `json:"by"`
 }
 
+// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is mapped anew (R8).
+type MarkLost struct {
+	UUIDs []string `json:"uuids"`
+}
+
 // Encode makes the bytes that travel in the log.
 func (e *Entry) Encode() []byte {
 	b, err := json.Marshal(e)
@@ -119,7 +125,7 @@ type Outcome struct {
 }
 
 var codes = map[string]error{"not_found": ErrNotFound, "exists": ErrExists, "in_use": ErrInUse,
-	"invalid": ErrInvalid, "exhausted": ErrExhausted, "not_ready": ErrNotReady}
+	"invalid": ErrInvalid, "exhausted": ErrExhausted, "not_ready": ErrNotReady, "unfinished": ErrUnfinished}
 
 // Err turns the outcome back into an error.
 func (o *Outcome) Err() error {
@@ -193,6 +199,8 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.applyMode(e.Mode)
 	case e.Reset != nil:
 		return s.applyReset(e.Reset)
+	case e.MarkLost != nil:
+		return s.markLost(e.MarkLost)
 	}
 	return failed("invalid", "an entry of a kind that this version does not know"), fx
 }

@@ -45,6 +45,7 @@ type LUN struct {
 	SourceLUN      string            `json:"source_lun,omitempty"`
 	Labels         map[string]string `json:"labels,omitempty"`
 	Created        time.Time         `json:"created"`
+	Born           uint64            `json:"born,omitempty"` // log index at which it was made: another LUN under the same uuid has another
 	Maps           map[string]Map    `json:"maps,omitempty"` // by host
 	PR             *scsi.PRState     `json:"pr,omitempty"`
 	Mode           *scsi.ModeState   `json:"mode,omitempty"`
@@ -55,6 +56,7 @@ type Map struct {
 	LUN        uint16 `json:"lun"`
 	Generation uint64 `json:"generation"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
+	Lost       bool   `json:"lost,omitempty"` // writes acknowledged to this host may be gone: MEDIUM ERROR until it is mapped anew (R8)
 }
 
 // Snapshot is a read-only copy, not exported.
@@ -65,6 +67,7 @@ type Snapshot struct {
 	Size    int64             `json:"size"`
 	Stage   Stage             `json:"stage"`
 	Created time.Time         `json:"created"`
+	Born    uint64            `json:"born,omitempty"` // as for a LUN
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
@@ -105,6 +108,9 @@ var (
 	ErrInvalid   = errors.New("invalid")
 	ErrExhausted = errors.New("exhausted")
 	ErrNotReady  = errors.New("still being made")
+	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold different states of its
+	// source, so it is aborted before it is made again.
+	ErrUnfinished = errors.New("an earlier preparation was not finished")
 )
 
 // LUNByName finds a LUN, nil if there is none.

@@ -42,10 +42,13 @@ func (n *Node) takeLocked(a *actions) {
 	b := actionPool.Get().(*actions)
 	b.list = n.m.Take(b.list)
 	for i := range b.list {
-		if x := &b.list[i]; x.Kind == pair.ActSend {
+		switch x := &b.list[i]; x.Kind {
+		case pair.ActSend:
 			n.link.Send(n.linkN.Load(), x.Msg)
 			a.sent = true
-		} else {
+		case pair.ActClear:
+			n.clearBits(x) // in memory, before any ActIntend that comes later
+		default:
 			a.list = append(a.list, *x)
 		}
 	}
@@ -157,7 +160,7 @@ func (n *Node) slow(x pair.Action) {
 		n.async(func() {
 			res := n.syncAll()
 			if x.Msg != nil {
-				if err := n.store.Trust(); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
+				if err := errors.Join(n.clearCopying(), n.store.Trust()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
 					res = scsi.WriteError
 				}
 				n.appliedAsync(link, x.Msg, res)
@@ -167,7 +170,7 @@ func (n *Node) slow(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		n.wg.Go(func() {
-			err := n.saveEpoch(x.Record.Epoch)
+			err := n.saveEpoch(x.Record)
 			if err != nil {
 				n.log.Error("the epoch can not be saved", "err", err)
 			}
@@ -187,6 +190,18 @@ func (n *Node) slow(x pair.Action) {
 		n.wg.Go(n.listForResync)
 	case pair.ActTakeAll:
 		n.wg.Go(n.takeAll)
+	case pair.ActIntend:
+		n.async(func() { n.intend(x.LUN, x.Regions) })
+	case pair.ActSaveLife:
+		n.wg.Go(func() {
+			err := n.saveLife(x.ID, x.Life)
+			if err != nil {
+				n.log.Error("the node's own state can not be saved", "err", err)
+			}
+			n.do(func(m *pair.Machine, now int64) { m.LifeSaved(now, x.ID, err == nil) })
+		})
+	case pair.ActMarkLost:
+		n.wg.Go(func() { n.markLost(x.Units) })
 	case pair.ActDrain:
 		n.killGathering(x.Host, x.LUN)
 		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })

@@ -32,6 +32,9 @@ func (n *Node) apply(index uint64, raw []byte) {
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
+	if err == nil && fx.CreatedLUN != nil {
+		err = n.cleanBits(fx.CreatedLUN.UUID)
+	}
 	var units []pair.UnitInfo
 	if fx.UnitsChanged {
 		units = n.unitInfos()
@@ -62,7 +65,7 @@ func (n *Node) unitInfos() []pair.UnitInfo {
 		id, err := parseID(l.UUID)
 		owner, err2 := pair.ParseNode(l.Owner)
 		if err == nil && err2 == nil {
-			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq})
+			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size})
 		}
 	}
 	return out
@@ -227,90 +230,12 @@ func (n *Node) export() {
 	n.metaMu.Lock()
 	index := n.state.Index
 	raw, err := json.Marshal(n.state)
-	n.metaMu.Unlock()
 	if err != nil {
 		panic(err) // plain data
 	}
-	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw) })
-}
-
-// install replaces this node's metadata by the source's and brings the set of files in line. Snapshots that the
-// source does not have go; everything else is compared afterwards.
-func (n *Node) install(link uint64, msg *pair.Msg) {
-	res := scsi.OK
-	units, err := n.installState(msg)
-	if err != nil {
-		n.log.Error("the source's metadata can not be installed", "err", err)
-		res = scsi.Failed
-	}
-	n.do(func(m *pair.Machine, now int64) { m.Installed(now, link, uint64(msg.Aux), units, res) })
-}
-
-func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, error) {
-	s := meta.NewState()
-	if err := json.Unmarshal(msg.Meta, s); err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
-	}
-	if s.Index != uint64(msg.Aux) {
-		return nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
-	}
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	if err := n.makeFiles(s); err != nil {
-		return nil, err
-	}
-	if err := n.persistAll(s); err != nil {
-		return nil, err
-	}
-	old := n.state
-	n.state = s
-	if err := n.publish(); err != nil {
-		return nil, err
-	}
-	for id := range old.LUNs {
-		if s.LUNs[id] == nil {
-			n.removeFiles(&meta.Effect{RemovedLUN: id})
-		}
-	}
-	for id := range old.Snapshots {
-		if s.Snapshots[id] == nil {
-			n.removeFiles(&meta.Effect{RemovedSnapshot: id})
-		}
-	}
-	return n.unitInfos(), nil
-}
-
-// makeFiles makes the files that the state names and the store lacks. Their content comes by resync; a LUN that
-// existed keeps its content, which the resync compares.
-func (n *Node) makeFiles(s *meta.State) error {
-	have, err := n.files()
-	if err != nil {
-		return err
-	}
-	for _, l := range s.LUNs {
-		size, ok := have[l.UUID]
-		switch {
-		case !ok:
-			err = n.store.CreateLUN(l.UUID, l.Size)
-		case size < l.Size:
-			err = n.store.ResizeLUN(l.UUID, l.Size)
-		case size > l.Size: // grown here by an entry that the source never had
-			if err = n.store.DeleteLUN(l.UUID); err == nil {
-				err = n.store.CreateLUN(l.UUID, l.Size)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for _, sn := range s.Snapshots {
-		if _, ok := have[sn.UUID]; !ok {
-			if err := n.store.CreateSnapshot(sn.UUID, sn.Size); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	objs := n.objectsLocked()
+	n.metaMu.Unlock()
+	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, objs) })
 }
 
 // files lists the objects in the store with their sizes.
@@ -359,23 +284,11 @@ func (n *Node) reconcileFiles() error {
 		return err
 	}
 	n.m.SetUnits(boottime(), n.unitInfos())
+	for id, e := range n.tables.Load().units {
+		if k := e.bits.Unreadable(); k > 0 {
+			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
+		}
+		n.m.LoadIntents(id, e.bits.Dirty())
+	}
 	return nil
-}
-
-// listForResync names what the joiner must hold alike.
-func (n *Node) listForResync() {
-	n.metaMu.Lock()
-	var objs []pair.CopyObject
-	for _, l := range n.state.SortedLUNs() {
-		if id, err := parseID(l.UUID); err == nil {
-			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size})
-		}
-	}
-	for _, s := range n.state.SortedSnapshots() {
-		if id, err := parseID(s.UUID); err == nil && s.Stage == meta.Ready {
-			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size})
-		}
-	}
-	n.metaMu.Unlock()
-	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
 }

@@ -52,7 +52,10 @@ type Node struct {
 	quiets    map[uint64]chan scsi.Result
 	calls     map[uint64]chan reply
 	nextCall  atomic.Uint64
-	phaseC    chan struct{} // closed and replaced when the standing changed
+
+	lifeMu sync.Mutex
+	lifeID uint64        // number of the machine's own state that was saved last
+	phaseC chan struct{} // closed and replaced when the standing changed
 
 	peerCap  atomic.Pointer[capacity]
 	events   broadcaster
@@ -127,8 +130,9 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
-		Previous: life.Incarnation, DurableEpoch: life.Epoch, LogIndex: n.state.Index,
-		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
+		Previous: life.Incarnation, DurableEpoch: life.Epoch, Known: life.Record, Life: life.Life, LogIndex: n.state.Index,
+		Region: store.RegionSize,
+		Empty:  n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
@@ -248,7 +252,10 @@ func (n *Node) handOver() {
 			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
 		}
 		n.do(func(m *pair.Machine, now int64) { m.StepDown(now, "orderly stop") })
-		if err := n.waitView(ctx, func(v pair.View) bool { return v.Phase == pair.Outside || v.Phase == pair.Fenced }); err != nil {
+		gone := func(v pair.View) bool {
+			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: nobody excludes anybody
+		}
+		if err := n.waitView(ctx, gone); err != nil {
 			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
 		}
 	}

@@ -27,6 +27,11 @@ func (n *Node) createLUN(ctx context.Context, l meta.LUN) error {
 // twoStep proposes a preparation, then its commit or, if any member could not prepare, its abort (R14).
 func (n *Node) twoStep(ctx context.Context, prepare *meta.Entry, id string) error {
 	out, err := n.propose(ctx, prepare)
+	if errors.Is(err, meta.ErrUnfinished) {
+		if _, err = n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}}); err == nil {
+			out, err = n.propose(ctx, prepare)
+		}
+	}
 	if err == nil && out.Noop {
 		return nil
 	}

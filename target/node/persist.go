@@ -17,13 +17,16 @@ var (
 	bucketLUNs      = []byte("luns")
 	bucketSnapshots = []byte("snapshots")
 	bucketHosts     = []byte("hosts")
+	bucketCopying   = []byte("copying")
 	keyLife         = []byte("life")
 	keyHead         = []byte("head")
 )
 
 // life is what a node remembers of itself.
 type life struct {
-	Epoch       uint64           `json:"epoch"`       // last one acted on (R2)
+	Epoch       uint64           `json:"epoch"` // last one acted on (R2)
+	Record      *pair.Record     `json:"record,omitempty"`
+	Life        pair.Life        `json:"life"`
 	Incarnation pair.Incarnation `json:"incarnation"` // of the last process
 }
 
@@ -67,8 +70,67 @@ func (n *Node) saveIncarnation(inc pair.Incarnation) error {
 	return n.updateLife(func(l *life) { l.Incarnation = inc })
 }
 
-func (n *Node) saveEpoch(e uint64) error {
-	return n.updateLife(func(l *life) { l.Epoch = max(l.Epoch, e) })
+func (n *Node) saveEpoch(r *pair.Record) error {
+	return n.updateLife(func(l *life) {
+		if r.Epoch >= l.Epoch {
+			l.Epoch, l.Record = r.Epoch, r
+		}
+	})
+}
+
+// saveLife makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
+func (n *Node) saveLife(id uint64, x pair.Life) error {
+	n.lifeMu.Lock()
+	defer n.lifeMu.Unlock()
+	if id < n.lifeID {
+		return nil
+	}
+	if err := n.updateLife(func(l *life) { l.Life = x }); err != nil {
+		return err
+	}
+	n.lifeID = id
+	return nil
+}
+
+// The bucket of objects that are being copied here: their content is not of the source's lineage until a resync has
+// ended. An object is named before its file is made.
+func (n *Node) loadCopying() (ids map[string]bool, err error) {
+	ids = map[string]bool{}
+	err = n.store.DB().View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(bucketCopying); b != nil {
+			return b.ForEach(func(k, _ []byte) error {
+				ids[string(k)] = true
+				return nil
+			})
+		}
+		return nil
+	})
+	return ids, err
+}
+
+func (n *Node) addCopying(ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(bucketCopying)
+		for _, id := range ids {
+			if err == nil {
+				err = b.Put([]byte(id), []byte{1})
+			}
+		}
+		return err
+	})
+}
+
+// clearCopying ends a resync: everything is here, durably.
+func (n *Node) clearCopying() error {
+	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+		if tx.Bucket(bucketCopying) == nil {
+			return nil
+		}
+		return tx.DeleteBucket(bucketCopying)
+	})
 }
 
 func put(b *bbolt.Bucket, key []byte, v any) error {

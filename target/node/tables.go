@@ -26,8 +26,12 @@ type unitEntry struct {
 	id     pair.LUNID
 	lun    *meta.LUN
 	file   *store.File
+	bits   *store.Intents
 	rw, ro *scsi.Unit
 }
+
+// close lets go of the files of a LUN.
+func (e *unitEntry) close() error { return errors.Join(e.bits.Close(), e.file.Close()) }
 
 func (e *unitEntry) both(f func(*scsi.Unit)) {
 	f(e.rw)
@@ -51,6 +55,8 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	switch {
 	case !ok:
 		return scsi.Unavailable // unmapped meanwhile
+	case m.Lost:
+		return scsi.LostData
 	case m.ReadOnly && s.Kind.Writes():
 		return scsi.WriteError
 	case s.Off < 0 || s.Len < 0 || s.Off+s.Len > e.lun.Size:
@@ -119,12 +125,12 @@ func (n *Node) publish() error {
 	n.tables.Store(t)
 	for k, e := range old.units {
 		if t.units[k] == nil {
-			n.closeLater(e.file)
+			n.closeLater(e.close)
 		}
 	}
 	for k, f := range old.snapshots {
 		if t.snapshots[k] == nil {
-			n.closeLater(f)
+			n.closeLater(f.Close)
 		}
 	}
 	return errors.Join(errs...)
@@ -134,7 +140,9 @@ func (n *Node) publish() error {
 func (n *Node) closeFiles() {
 	t := n.tables.Swap(&tables{})
 	for _, e := range t.units {
-		_ = e.file.Close()
+		if err := e.close(); err != nil {
+			n.log.Warn("closing a LUN", "lun", e.lun.UUID, "err", err)
+		}
 	}
 	for _, f := range t.snapshots {
 		_ = f.Close()
@@ -142,13 +150,13 @@ func (n *Node) closeFiles() {
 }
 
 // closeLater closes a file that the tables no longer name, after whoever found it there is done with it.
-func (n *Node) closeLater(f *store.File) {
+func (n *Node) closeLater(f func() error) {
 	n.wg.Go(func() {
 		select {
 		case <-time.After(10 * time.Second):
 		case <-n.ctx.Done():
 		}
-		_ = f.Close()
+		_ = f()
 	})
 }
 
@@ -163,11 +171,17 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	roCfg.ReadOnly = true
 	e := &unitEntry{id: id, lun: l}
 	if prev := old.units[id]; prev != nil {
-		e.file, e.rw, e.ro = prev.file, prev.rw, prev.ro
+		e.file, e.bits, e.rw, e.ro = prev.file, prev.bits, prev.rw, prev.ro
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
+		if prev.lun.Size < l.Size {
+			err = errors.Join(err, e.bits.Grow(l.Size))
+		}
 	} else {
 		if e.file, err = n.store.OpenLUN(l.UUID); err != nil {
 			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
+		}
+		if e.bits, err = n.store.OpenIntents(l.UUID, l.Size); err != nil {
+			return nil, errors.Join(err, e.file.Close())
 		}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 )
 
 // Failed is the error that made the store untrusted in this process, nil while there is none (R12).
@@ -38,17 +39,32 @@ func (s *Store) fail(cause error) {
 // Untrusted tells why an earlier process distrusted this store, "" when none did. Such a store needs a full resync,
 // after which the caller calls Trust.
 func (s *Store) Untrusted() (string, error) {
-	raw, err := os.ReadFile(filepath.Join(s.dir, untrustedFile))
+	raw, err := readSmall(filepath.Join(s.dir, untrustedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return "", fmt.Errorf("untrusted marker: %w", err)
 	}
-	if text := strings.TrimSpace(string(raw)); text != "" {
-		return text, nil
+	return parseUntrusted(raw), nil
+}
+
+// maxReason bounds the text of a marker, in bytes.
+const maxReason = 1 << 10
+
+// parseUntrusted makes a line of what the marker holds, which a failing disk may have garbled. It is never empty: the
+// marker counts by being there.
+func parseUntrusted(raw []byte) string {
+	text := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(string(raw[:min(len(raw), maxReason)]), "?"))
+	if text = strings.TrimSpace(text); text == "" {
+		return "an earlier failure"
 	}
-	return "an earlier failure", nil
+	return text
 }
 
 // Trust removes the mark of an earlier process's failure. A failure in this process stays.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,26 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// maxSmall bounds what is read of a file that should be a few lines, in bytes.
+const maxSmall = 64 << 10
+
+// errTooLong: a file that should be a few lines is not.
+var errTooLong = errors.New("too long to be what it should be")
+
+// readSmall is os.ReadFile that does not take whatever length it finds.
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxSmall+1))
+	if err == nil && len(raw) > maxSmall {
+		err = fmt.Errorf("%s: %w", path, errTooLong)
+	}
+	return raw, err
 }
 
 // writeFileDurably replaces a file so that a crash leaves the old or the new content, never a part.

@@ -23,8 +23,17 @@ type kind string
 const (
 	kindLUN      kind = "luns"
 	kindSnapshot kind = "snapshots"
+	kindIntents  kind = "intents"
 	imgSuffix         = ".img"
+	intentSuffix      = ".bits"
 )
+
+func (k kind) suffix() string {
+	if k == kindIntents {
+		return intentSuffix
+	}
+	return imgSuffix
+}
 
 // path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no caller can name
 // a file outside its folder.
@@ -33,7 +42,7 @@ func (s *Store) path(k kind, id string) (full, rel string, err error) {
 	if err != nil || u.String() != id {
 		return "", "", fmt.Errorf("%q: %w", id, ErrBadUUID)
 	}
-	rel = filepath.Join("volumes", defaultVolume, string(k), id+imgSuffix)
+	rel = filepath.Join("volumes", defaultVolume, string(k), id+k.suffix())
 	return filepath.Join(s.dir, rel), rel, nil
 }
 
@@ -135,7 +144,7 @@ func (s *Store) open(k kind, id string) (*File, error) {
 	return f, nil
 }
 
-// DeleteLUN removes a LUN and its data; one that is not there is a success. An open File keeps working on the
+// DeleteLUN removes a LUN, its data and its intents; one that is not there is a success. An open File keeps working on the
 // nameless file until it is closed.
 func (s *Store) DeleteLUN(id string) error { return s.remove(kindLUN, id) }
 
@@ -151,6 +160,11 @@ func (s *Store) remove(k kind, id string) error {
 	defer s.objects.Unlock()
 	if err := s.fault(FaultDelete, rel, 0, 0); err != nil {
 		return classify("delete", rel, err)
+	}
+	if k == kindLUN {
+		if err := s.removeIntents(id); err != nil {
+			return err
+		}
 	}
 	err = os.Remove(full)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

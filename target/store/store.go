@@ -7,6 +7,7 @@
 //	meta.db                            bbolt, see DB
 //	volumes/<name>/luns/<uuid>.img     sparse, as long as the LUN
 //	volumes/<name>/snapshots/<uuid>.img
+//	volumes/<name>/intents/<uuid>.bits which regions of a LUN may differ between the nodes, see Intents
 //
 // There is one backing volume today, "default".
 package store
@@ -62,6 +63,7 @@ const (
 	FaultDelete   = "delete"
 	FaultTruncate = "truncate"
 	FaultClone    = "clone"
+	FaultIntent   = "intent" // a write of one block of an intents file; it is durable when it returns
 )
 
 // Options are what is not part of the identity. The zero value is for production, with the default logger.
@@ -119,7 +121,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err := s.loadIdentity(); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{s.volumeDir("luns"), s.volumeDir("snapshots")} {
+	for _, d := range []string{s.volumeDir("luns"), s.volumeDir("snapshots"), s.volumeDir("intents")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
@@ -132,6 +134,9 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 		if err := syncDir(d); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
+	}
+	if err := s.removeOrphans(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if !opts.NoReflink {
 		if s.reflink, err = probeReflink(s.volumeDir("luns")); err != nil {
@@ -168,23 +173,17 @@ func (s *Store) takeLock() error {
 // loadIdentity reads store.json, or writes it into an empty directory.
 func (s *Store) loadIdentity() error {
 	path := filepath.Join(s.dir, identityFile)
-	raw, err := os.ReadFile(path)
+	raw, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.initialise(path)
 	}
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
-	var rec identityRecord
-	if err := json.Unmarshal(raw, &rec); err != nil {
-		return fmt.Errorf("%s: %w: unreadable (%w); restore the file or start with an empty directory", path, ErrForeign, err)
-	}
+	rec, err := parseIdentity(raw)
 	switch {
-	case rec.Format > Format:
-		return fmt.Errorf("%s: %w: format %d, this version reads up to %d; run the version that wrote it, or a newer one",
-			path, ErrNewer, rec.Format, Format)
-	case rec.Format < 1:
-		return fmt.Errorf("%s: %w: format %d does not exist", path, ErrForeign, rec.Format)
+	case err != nil:
+		return fmt.Errorf("%s: %w", path, err)
 	case rec.Cluster != s.ident.Cluster:
 		return s.foreign(path, "cluster", rec.Cluster, s.ident.Cluster)
 	case rec.Pair != s.ident.Pair:
@@ -192,11 +191,29 @@ func (s *Store) loadIdentity() error {
 	case rec.Node != s.ident.Node:
 		return s.foreign(path, "node", rec.Node, s.ident.Node)
 	}
-	if _, err := uuid.Parse(rec.ID); err != nil {
-		return fmt.Errorf("%s: %w: store id %q: %w", path, ErrForeign, rec.ID, err)
-	}
 	s.id = rec.ID
 	return nil
+}
+
+// parseIdentity reads store.json. The format is looked at before anything else, since a newer one may have changed it.
+func parseIdentity(raw []byte) (rec identityRecord, err error) {
+	var f struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(raw, &f); err == nil && f.Format > Format {
+		return rec, fmt.Errorf("%w: format %d, this version reads up to %d; run the version that wrote it, or a newer one",
+			ErrNewer, f.Format, Format)
+	}
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return rec, fmt.Errorf("%w: unreadable (%w); restore the file or start with an empty directory", ErrForeign, err)
+	}
+	if rec.Format < 1 {
+		return rec, fmt.Errorf("%w: format %d does not exist", ErrForeign, rec.Format)
+	}
+	if id, err := uuid.Parse(rec.ID); err != nil || id.String() != rec.ID {
+		return rec, fmt.Errorf("%w: store id %q: %w", ErrForeign, rec.ID, ErrBadUUID)
+	}
+	return rec, nil
 }
 
 func (s *Store) foreign(path, what, has, want string) error {

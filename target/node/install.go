@@ -1,0 +1,174 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/target/store"
+)
+
+// install replaces this node's metadata by the source's and brings the set of files in line. What the source does not
+// have goes. What this node lacks, or has as another object under the same id, is made empty and named as being copied,
+// durably, before it is made: until the resync has ended its content counts for nothing.
+func (n *Node) install(link uint64, msg *pair.Msg) {
+	res := scsi.OK
+	units, full, err := n.installState(msg)
+	if err != nil {
+		n.log.Error("the source's metadata can not be installed", "err", err)
+		res = scsi.Failed
+	}
+	n.do(func(m *pair.Machine, now int64) { m.Installed(now, link, uint64(msg.Aux), units, full, res) })
+}
+
+func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error) {
+	s := meta.NewState()
+	if err := json.Unmarshal(msg.Meta, s); err != nil {
+		return nil, nil, fmt.Errorf("metadata: %w", err)
+	}
+	if s.Index != uint64(msg.Aux) {
+		return nil, nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
+	}
+	n.metaMu.Lock()
+	defer n.metaMu.Unlock()
+	fresh, err := n.makeFiles(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := n.persistAll(s); err != nil {
+		return nil, nil, err
+	}
+	old := n.state
+	n.state = s
+	if err := n.publish(); err != nil {
+		return nil, nil, err
+	}
+	for _, id := range fresh {
+		if err := n.cleanBits(id); err != nil {
+			return nil, nil, err
+		}
+	}
+	for id := range old.LUNs {
+		if s.LUNs[id] == nil {
+			n.removeFiles(&meta.Effect{RemovedLUN: id})
+		}
+	}
+	for id := range old.Snapshots {
+		if s.Snapshots[id] == nil {
+			n.removeFiles(&meta.Effect{RemovedSnapshot: id})
+		}
+	}
+	copying, err := n.loadCopying()
+	if err != nil {
+		return nil, nil, err
+	}
+	var full []pair.LUNID
+	for id := range copying {
+		if k, err := parseID(id); err == nil {
+			full = append(full, k)
+		}
+	}
+	return n.unitInfos(), full, nil
+}
+
+// makeFiles makes the files that the state names and the store does not hold as the same object, and returns the LUNs that
+// it made.
+func (n *Node) makeFiles(s *meta.State) (fresh []string, err error) {
+	have, err := n.files()
+	if err != nil {
+		return nil, err
+	}
+	var luns, snaps []string
+	for id, l := range s.LUNs {
+		size, ok := have[id]
+		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || size > l.Size {
+			luns = append(luns, id)
+		}
+	}
+	for id, sn := range s.Snapshots {
+		_, ok := have[id]
+		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born {
+			snaps = append(snaps, id)
+		}
+	}
+	if err := n.addCopying(append(luns, snaps...)); err != nil {
+		return nil, err
+	}
+	n.withdraw(luns, snaps)
+	for _, id := range luns {
+		if err = n.store.DeleteLUN(id); err == nil {
+			err = n.store.CreateLUN(id, s.LUNs[id].Size)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range snaps {
+		if err = n.store.DeleteSnapshot(id); err == nil {
+			err = n.store.CreateSnapshot(id, s.Snapshots[id].Size)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for id, l := range s.LUNs {
+		if size := have[id]; size < l.Size {
+			if err := n.store.ResizeLUN(id, l.Size); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return luns, nil
+}
+
+// withdraw takes objects out of the tables, so that those made anew are opened anew.
+func (n *Node) withdraw(luns, snaps []string) {
+	old := n.tables.Load()
+	t := &tables{units: map[pair.LUNID]*unitEntry{}, snapshots: map[pair.LUNID]*store.File{}, hosts: old.hosts}
+	gone := map[string]bool{}
+	for _, id := range append(luns, snaps...) {
+		gone[id] = true
+	}
+	for k, e := range old.units {
+		if gone[e.lun.UUID] {
+			n.closeLater(e.close)
+		} else {
+			t.units[k] = e
+		}
+	}
+	for k, f := range old.snapshots {
+		if gone[uuid.UUID(k).String()] {
+			n.closeLater(f.Close)
+		} else {
+			t.snapshots[k] = f
+		}
+	}
+	n.tables.Store(t)
+}
+
+// objectsLocked names what both nodes must hold alike. The caller holds metaMu.
+func (n *Node) objectsLocked() (objs []pair.CopyObject) {
+	for _, l := range n.state.SortedLUNs() {
+		if id, err := parseID(l.UUID); err == nil {
+			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size, Born: l.Born})
+		}
+	}
+	for _, s := range n.state.SortedSnapshots() {
+		if id, err := parseID(s.UUID); err == nil && s.Stage == meta.Ready {
+			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size, Born: s.Born})
+		}
+	}
+	return objs
+}
+
+// listForResync lists them again once all that was known has been copied.
+func (n *Node) listForResync() {
+	n.metaMu.Lock()
+	objs := n.objectsLocked()
+	n.metaMu.Unlock()
+	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
+}

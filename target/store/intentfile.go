@@ -1,0 +1,258 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+)
+
+// OpenIntents opens the write-intent bitmap of a LUN that has size bytes, at most MaxIntentSize; ErrNotFound when this
+// node has no such LUN. The file is as long as it will be for that size, all of it allocated, before OpenIntents
+// returns; ErrNoSpace changes nothing.
+//
+// What is not known to be clean is dirty: every region when there is no file yet (a new LUN, or one whose file was
+// lost: the first checkpoint clears them), and every region of a block that does not decode, or is not there; Unreadable
+// counts them. Such blocks are rewritten here, so that they are what they are read as.
+func (s *Store) OpenIntents(id string, size int64) (*Intents, error) {
+	full, rel, err := s.path(kindIntents, id)
+	if err != nil {
+		return nil, err
+	}
+	if size <= 0 || size > MaxIntentSize {
+		return nil, fmt.Errorf("intents of LUN %s: size %d: %w", id, size, ErrRange)
+	}
+	s.objects.Lock()
+	defer s.objects.Unlock()
+	if ok, err := s.exists(kindLUN, id, anySize); !ok {
+		return nil, errors.Join(err, fmt.Errorf("intents of LUN %s: %w", id, ErrNotFound))
+	}
+	x := &Intents{s: s, path: rel, owner: intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(s.id)},
+		writes: map[int]*intentWrite{}}
+	x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.log.Info("no intents of this LUN: every region is dirty", "lun", id)
+		if err := s.createIntents(&x.owner, full, rel, size); err != nil {
+			return nil, err
+		}
+		x.unreadable = blocksFor(regionsOf(size))
+		x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
+	}
+	if err != nil {
+		return nil, classify("open", rel, err)
+	}
+	if err := x.load(size); err != nil {
+		return nil, errors.Join(err, x.f.Close())
+	}
+	return x, nil
+}
+
+// createIntents makes a file in which every region is dirty: content before name, name before use.
+func (s *Store) createIntents(o *intentOwner, full, rel string, size int64) error {
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	length := int64(blocksFor(regionsOf(size))) * intentBlock
+	if err := s.fault(FaultCreate, rel, 0, length); err != nil {
+		return classify("create", rel, err)
+	}
+	tmp := full + tmpSuffix
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return classify("create", rel, err)
+	}
+	if err := fillIntents(f, o, 0, regionsOf(size)); err != nil {
+		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
+	}
+	return s.publish(f, tmp, full, rel)
+}
+
+// fillIntents allocates the file up to its last block and writes those from the given one on, all dirty. Written, not only
+// allocated: nothing is left that a later write would have to ask the filesystem for.
+func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
+	blocks := blocksFor(regions)
+	err := allocate(f, int64(from)*intentBlock, int64(blocks-from)*intentBlock)
+	if err != nil {
+		return err
+	}
+	var words [blockWords]uint64
+	buf := make([]byte, intentBlock)
+	for b := from; b < blocks; b++ {
+		clear(words[:])
+		setBits(words[:], 0, min(blockRegions, regions-int64(b)*blockRegions)-1)
+		o.encode(buf, uint32(b), words[:])
+		if _, err := f.WriteAt(buf, int64(b)*intentBlock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allocate gives a range of a file its space. Where the filesystem knows no fallocate the writes that follow do it.
+func allocate(f *os.File, off, length int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), 0, off, length)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// load reads the file, and makes it as long as the LUN needs and every block of it valid.
+func (x *Intents) load(size int64) error {
+	st, err := x.f.Stat()
+	if err != nil {
+		return classify("stat", x.path, err)
+	}
+	have := int(min(st.Size()/intentBlock, MaxIntentSize/RegionSize/blockRegions+1)) // a part of a block counts as none
+	x.resize(regionsOf(size))
+	if lacks := blocksFor(x.regions) - have; lacks > 0 {
+		x.s.log.Info("intents: every region of new blocks is dirty", "file", x.path, "blocks", lacks)
+		x.unreadable += lacks
+	}
+	if err := x.extend(have); err != nil {
+		return err
+	}
+	buf := make([]byte, intentBlock)
+	for b := range blocksFor(x.regions) {
+		from, to := x.wordsOf(b)
+		_, err := io.ReadFull(io.NewSectionReader(x.f, int64(b)*intentBlock, intentBlock), buf)
+		if err == nil {
+			err = x.owner.decode(buf, uint32(b), x.set[from:to])
+		}
+		if err == nil {
+			x.trim()
+			copy(x.durable[from:to], x.set[from:to])
+			continue
+		}
+		x.unreadable++
+		x.s.log.Warn("intents: every region of an unreadable block is dirty", "file", x.path, "block", b, "err", err)
+		setBits(x.set, int64(b)*blockRegions, min(int64(b+1)*blockRegions, x.regions)-1)
+		x.mu.Lock()
+		err = x.writeLocked(b)
+		x.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resize makes the maps hold n regions, new ones clear.
+func (x *Intents) resize(n int64) {
+	x.regions = n
+	grow := make([]uint64, wordsFor(n)-len(x.set))
+	x.set, x.durable = append(x.set, grow...), append(x.durable, grow...)
+}
+
+// trim clears the bits beyond the last region.
+func (x *Intents) trim() {
+	if r := x.regions % 64; r != 0 && len(x.set) > 0 {
+		x.set[len(x.set)-1] &= 1<<r - 1
+	}
+}
+
+// extend allocates the blocks that the file lacks, and writes them all dirty.
+func (x *Intents) extend(have int) error {
+	want := blocksFor(x.regions)
+	if have >= want {
+		return nil
+	}
+	err := x.s.Failed()
+	if err != nil {
+		return err
+	}
+	if err = x.s.fault(FaultTruncate, x.path, int64(have)*intentBlock, int64(want)*intentBlock); err == nil {
+		err = fillIntents(x.f, &x.owner, have, x.regions)
+	}
+	if err == nil {
+		err = x.f.Sync() // the blocks are, through O_DSYNC; the file's length with certainty
+	}
+	if err != nil {
+		return classify("extend", x.path, err)
+	}
+	return nil
+}
+
+// Grow follows an expansion of the LUN to size bytes; a smaller size is ErrShrink. ErrNoSpace changes nothing. New
+// regions within the last block start clear, since nobody has written there; those of new blocks start dirty, as a block
+// that a crash lost would.
+func (x *Intents) Grow(size int64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := regionsOf(size)
+	switch {
+	case x.closed:
+		return fmt.Errorf("intents %s: %w", x.path, os.ErrClosed)
+	case n < x.regions:
+		return fmt.Errorf("intents %s: %w", x.path, ErrShrink)
+	case size > MaxIntentSize:
+		return fmt.Errorf("intents %s: size %d: %w", x.path, size, ErrRange)
+	}
+	old, have := x.regions, blocksFor(x.regions)
+	x.regions = n
+	if err := x.extend(have); err != nil {
+		x.regions = old
+		return err
+	}
+	x.resize(n)
+	if first := int64(have) * blockRegions; first < n {
+		setBits(x.set, first, n-1)
+		setBits(x.durable, first, n-1)
+	}
+	return nil
+}
+
+// removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first can not outlive
+// the other, and a LUN without intents is all dirty.
+func (s *Store) removeIntents(id string) error {
+	full, rel, err := s.path(kindIntents, id)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(full); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return classify("delete", rel, err)
+	}
+	if err := syncDir(filepath.Dir(full)); err != nil {
+		err = classify("delete", rel, err)
+		s.fail(err)
+		return err
+	}
+	return nil
+}
+
+// removeOrphans deletes intents of LUNs that are not there: a LUN made later under the same uuid must not find them.
+func (s *Store) removeOrphans() error {
+	dir := s.volumeDir(string(kindIntents))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), intentSuffix)
+		if !ok {
+			continue
+		}
+		if there, err := s.exists(kindLUN, id, anySize); there || err != nil {
+			continue // an error is not a file of this store: leave it
+		}
+		s.log.Info("removed intents without a LUN", "lun", id)
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
