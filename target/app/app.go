@@ -73,13 +73,16 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of this node")
 	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
+	c.ScrubInterval, c.ScrubRate = node.Duration(7*24*time.Hour), node.DefaultScrubRate
+	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "compare both copies of everything that this node owns so often; 0s: never")
+	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that a scrub compares at most")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
 	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")
 	f.Var(&c.DataDigest, "data-digest", "CRC32C data digests: allow, require or refuse")
 	f.StringVar(&c.BenchLUN, "bench-lun", "", `for benchmarks: export an unmirrored LUN 0 to a host, "IQN=BYTES"`)
 }
 
-// durationFlag is a lease on the command line.
+// durationFlag is a duration on the command line.
 type durationFlag node.Duration
 
 func (d *durationFlag) String() string {

@@ -161,6 +161,19 @@ func (s *State) Owned(node string) (n int) {
 	return n
 }
 
+// Lost counts LUNs that answer MEDIUM ERROR to a host (R8).
+func (s *State) Lost() (n int) {
+	for _, l := range s.LUNs {
+		for _, m := range l.Maps {
+			if m.Lost {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
 // freeLUN picks the next number for a host: upwards from the last one, around once.
 func (s *State) freeLUN(h *Host) (uint16, bool) {
 	used := map[uint16]bool{}

@@ -37,11 +37,13 @@ type Config struct {
 	TLSKey  string `json:"tls-key"`
 	TLSCA   string `json:"tls-ca"`
 
-	Lease        Duration           `json:"lease"`
-	Preferred    string             `json:"preferred-node"` // excludes first when neither node hears the other
-	HeaderDigest iscsi.DigestPolicy `json:"header-digest"`
-	DataDigest   iscsi.DigestPolicy `json:"data-digest"`
-	BenchLUN     string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
+	Lease         Duration           `json:"lease"`
+	Preferred     string             `json:"preferred-node"` // excludes first when neither node hears the other
+	ScrubInterval Duration           `json:"scrub-interval"` // between two scheduled scrubs; 0: none
+	ScrubRate     int64              `json:"scrub-rate"`     // bytes a second at most; 0: DefaultScrubRate
+	HeaderDigest  iscsi.DigestPolicy `json:"header-digest"`
+	DataDigest    iscsi.DigestPolicy `json:"data-digest"`
+	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
 	Logger *slog.Logger    `json:"-"`
 	Faults store.FaultFunc `json:"-"` // of the store; tests
@@ -138,6 +140,12 @@ func (c *Config) Validate() error {
 	}
 	if l := time.Duration(c.Lease); l != 0 && (l < 100*time.Millisecond || l > 30*time.Second) {
 		add(bad("lease", "%v is outside 100ms to 30s", l))
+	}
+	if d := time.Duration(c.ScrubInterval); d < 0 || d > 0 && d < time.Second {
+		add(bad("scrub-interval", "%v must be 0 (no scheduled scrub) or at least 1s", d))
+	}
+	if c.ScrubRate < 0 {
+		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
 	}
 	if c.Preferred != "" {
 		if _, err := pair.ParseNode(c.Preferred); err != nil {

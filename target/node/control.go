@@ -56,6 +56,9 @@ var errorCodes = []grpcerr.Code{
 	{Err: meta.ErrExhausted, Code: codes.ResourceExhausted},
 	{Err: meta.ErrNotReady, Code: codes.Unavailable},
 	{Err: ErrUnavailable, Code: codes.Unavailable},
+	{Err: pair.ErrForceState, Code: codes.FailedPrecondition},
+	{Err: pair.ErrForceEpoch, Code: codes.FailedPrecondition},
+	{Err: pair.ErrForceAlive, Code: codes.FailedPrecondition},
 }
 
 func grpcError(err error) error { return grpcerr.Status(err, errorCodes) }

@@ -15,6 +15,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 func (c *control) CreateSnapshot(ctx context.Context, q *targetv1.CreateSnapshotRequest) (*targetv1.Snapshot, error) {
@@ -111,10 +112,24 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 	if r := v.Resync; r.Started != 0 {
 		s.Resync = &targetv1.Resync{DoneBytes: r.Done, TotalBytes: r.Total, Full: r.Full, FullReason: r.FullReason,
 			SentBytes: r.Sent, Started: boottimeStamp(r.Started), Finished: boottimeStamp(r.Finished)}
+		resyncPace(s.Resync, r, boottime())
 	}
+	if x := v.Scrub; x.Started != 0 {
+		s.Scrub = &targetv1.Scrub{Active: x.Active, DoneBytes: x.Done, TotalBytes: x.Total, MismatchedRanges: x.Mismatched,
+			RepairedRanges: x.Repaired, SkippedRanges: x.Skipped, Started: boottimeStamp(x.Started), Finished: boottimeStamp(x.Finished), Reason: x.Reason}
+	}
+	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(v.Hot)*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
 	luns := n.state.SortedLUNs()
 	n.metaMu.Unlock()
+	for _, l := range luns {
+		for _, m := range l.Maps {
+			if m.Lost {
+				s.LostLuns = append(s.LostLuns, l.UUID)
+				break
+			}
+		}
+	}
 	n.mu.Lock()
 	for _, l := range luns {
 		if id, err := parseID(l.UUID); err == nil {
@@ -125,6 +140,23 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 	}
 	n.mu.Unlock()
 	return s
+}
+
+// resyncPace says how fast it goes and, from what has gone by, when it will end.
+func resyncPace(p *targetv1.Resync, r pair.ResyncView, now int64) {
+	end := now
+	if r.Finished != 0 {
+		end = r.Finished
+	}
+	took := time.Duration(end - r.Started)
+	if took <= 0 || r.Done == 0 {
+		return
+	}
+	rate := float64(r.Done) / took.Seconds()
+	p.BytesPerSecond = uint64(rate)
+	if r.Active && r.Total >= r.Done && rate > 0 {
+		p.ExpectedEnd = boottimeStamp(now + int64(float64(r.Total-r.Done)/rate*float64(time.Second)))
+	}
 }
 
 func (n *Node) phase(v pair.View) targetv1.Phase {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // counters that belong to the runtime; the rest is read from where it is kept.
@@ -36,6 +37,10 @@ var (
 	descLease      = desc("pair_lease_seconds", "Seconds until the lease runs out; negative when it has.")
 	descExposed    = desc("pair_exposed", "1 while this node is alone and has not flushed everything.")
 	descResync     = desc("pair_resync_bytes", "Bytes of the present or last resync.", "kind")
+	descHot        = desc("pair_dirty_bytes", "Bytes in regions whose write-intent bit is set here: what a resync would compare.")
+	descScrub      = desc("pair_scrub_bytes", "Bytes of the present or last scrub of this node's LUNs.", "kind")
+	descLost       = desc("luns_lost_writes", "LUNs that answer MEDIUM ERROR to a host until they are published again.")
+	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last look.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.")
@@ -79,11 +84,20 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descResync, float64(v.Resync.Total), "total")
 	gauge(descResync, float64(v.Resync.Done), "done")
 	gauge(descResync, float64(v.Resync.Sent), "sent")
+	gauge(descHot, float64(v.Hot)*store.RegionSize)
+	gauge(descScrub, float64(v.Scrub.Total), "total")
+	gauge(descScrub, float64(v.Scrub.Done), "done")
+	if p := n.probed.Load(); p != nil {
+		gauge(descReachable, flag(p.err == nil))
+	}
 	gauge(descTickSecond, time.Duration(now-n.lastTick.Load()).Seconds())
 	for name, x := range map[string]uint64{"exclude": st.Excludes, "readmit": st.Readmits, "handshake": st.Relinks,
 		"fence": st.Fences, "forward": st.Forwarded, "mirror": st.Mirrored, "repair": st.Repaired, "aged": st.Aged,
 		"path_switch": st.PathSwitches, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
-		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages} {
+		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages, "intent_write": st.Intents, "cold_write": st.ColdWrites,
+		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
+		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,
+		"scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}
 	count(descArbiter, n.metrics.arbiterErrors.Load())
@@ -93,10 +107,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
+	lost := n.state.Lost()
 	n.metaMu.Unlock()
 	for o, k := range owned {
 		gauge(descLUNs, float64(k), o)
 	}
+	gauge(descLost, float64(lost))
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
 	is := n.iscsi.Stats()
 	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "connection_refused": &is.Refused,

@@ -53,6 +53,8 @@ type Node struct {
 	calls     map[uint64]chan reply
 	nextCall  atomic.Uint64
 
+	probed atomic.Pointer[probed]
+
 	lifeMu sync.Mutex
 	lifeID uint64        // number of the machine's own state that was saved last
 	phaseC chan struct{} // closed and replaced when the standing changed
@@ -218,6 +220,10 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stopLink()
 	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
 	n.wg.Go(n.watchStore)
+	n.wg.Go(n.probeLoop)
+	if every := time.Duration(n.cfg.ScrubInterval); every > 0 {
+		n.wg.Go(func() { n.scrubLoop(every) })
+	}
 	for _, a := range n.cfg.ISCSIListen {
 		l, err := listen("iscsi-listen", a)
 		if err != nil {

@@ -152,6 +152,11 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(q meta.Snapshot) (any, error) { return nil, n.createSnapshotHere(ctx, q) })
 	case "clone_lun":
 		return served(body, func(q meta.LUN) (any, error) { return nil, n.cloneHere(ctx, q) })
+	case "scrub":
+		return served(body, func(q scrubRequest) (any, error) {
+			total, err := n.scrubHere(q)
+			return scrubReply{total}, err
+		})
 	}
 	return nil, fmt.Errorf("the peer asks for %q, which this version does not know", method)
 }

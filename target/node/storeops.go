@@ -296,9 +296,14 @@ func (n *Node) copyRead(o *pair.Op) scsi.Result {
 	if err := f.ReadAt(o.Buf, off); err != nil {
 		return classify(err, false)
 	}
-	sum := sha256.Sum256(o.Buf)
-	o.Sum = sum[:]
+	o.Sum = sumOf(o.Buf)
 	return scsi.OK
+}
+
+// sumOf stands for a range on the link. It is a cryptographic one: equal sums are taken as equal data.
+func sumOf(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
 }
 
 func isHole(f *store.File, off, length int64) (bool, error) {
@@ -312,6 +317,9 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	f := n.file(msg.LUN)
 	if f == nil || msg.Len <= 0 || msg.Len > 16<<20 {
 		return false, scsi.Failed
+	}
+	if msg.Flags&pair.FlagScrub != 0 {
+		return n.scrubSum(f, msg)
 	}
 	hole, err := isHole(f, msg.Off, msg.Len)
 	if err != nil {
@@ -331,8 +339,7 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	if err := f.ReadAt(buf, msg.Off); err != nil {
 		return false, classify(err, false)
 	}
-	sum := sha256.Sum256(buf)
-	return !bytes.Equal(sum[:], msg.Meta), scsi.OK
+	return !bytes.Equal(sumOf(buf), msg.Meta), scsi.OK
 }
 
 // parseID reads a canonical uuid.

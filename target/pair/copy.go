@@ -252,6 +252,10 @@ func (m *Machine) copyRange(now int64, id LUNID, off, n int64) {
 }
 
 func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
+	if o.scrub {
+		m.scrubRead(now, o, res)
+		return
+	}
 	r := &m.resync
 	switch {
 	case m.gone(o) || r.stage != rsCopy || o.gen != m.copies:
@@ -298,7 +302,7 @@ func (m *Machine) copyEnded(now int64, o *Op) {
 // copyStop ends the copies that wait for the joiner, those of snapshots included, which no table of units holds.
 func (m *Machine) copyStop(now int64) {
 	for _, id := range sorted(m.ops) {
-		if o := m.ops[id]; o != nil && o.copy {
+		if o := m.ops[id]; o != nil && o.copy && !o.scrub {
 			m.finish(now, o, scsi.Unavailable)
 		}
 	}

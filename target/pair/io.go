@@ -65,9 +65,9 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		if o.lock.Off >= o.lock.End || u.locks.Acquire(&o.lock) {
 			m.run(now, o)
 		}
-	case o.copy || o.remote && o.seq > u.seq:
+	case o.copy && !o.scrub || o.remote && o.seq > u.seq:
 		m.hold(now, o) // the entry that makes us owner is on its way
-	case o.remote || o.ckpt:
+	case o.remote || o.ckpt || o.scrub:
 		m.finish(now, o, scsi.Unavailable) // the sender is behind: it is the owner; never forwarded twice
 	default:
 		m.forward(now, o)
@@ -295,6 +295,8 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		m.quiet(now, u)
 	}
 	switch {
+	case o.scrub:
+		m.scrubEnded(now, o)
 	case o.copy:
 		m.copyEnded(now, o)
 	case o.ckpt:

@@ -27,6 +27,7 @@ func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	}
 	m.linked, m.agreed, m.peerKnown = false, false, false
 	m.resyncStop(now, "the link went down")
+	m.scrubDrop(now)
 	if m.phase == Paired {
 		delay := int64(0)
 		if !reset {

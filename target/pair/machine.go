@@ -83,7 +83,9 @@ type Machine struct {
 	follow    *follower
 	marking   bool // the entry that says what was lost is on its way (R8)
 	force     forceState
-	hostAt    int64 // last command of a host
+	scrub     scrubState
+	scrubs    uint64 // counts them
+	hostAt    int64  // last command of a host
 
 	log    logState
 	resync resyncState
@@ -105,6 +107,8 @@ type Stats struct {
 	Checkpoints, Cleared                   uint64 // completed here as owner; regions cleared
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
 	Lost, Forced, RolledBack               uint64
+	ScrubCompared                          uint64 // bytes
+	ScrubMismatches, ScrubRepaired         uint64 // ranges
 }
 
 // New makes a machine; call Start next.
@@ -276,6 +280,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickOps(now)
 	m.tickResync(now)
 	m.tickCheckpoint(now)
+	m.scrubNext(now)
 	m.settle(now)
 }
 
@@ -330,6 +335,7 @@ type View struct {
 	LeaseUntil int64
 	Exposed    bool
 	Resync     ResyncView
+	Scrub      ScrubView
 	Peer       SyncInfo
 	Leaving    bool
 	Serving    bool // a status may be sent at this moment
@@ -342,7 +348,7 @@ type View struct {
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Peer: m.peer, Leaving: m.leaving != "",
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "",
 		Serving: m.Serving(now), Hot: m.hotCount(), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
 }
 

@@ -189,8 +189,13 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 		return
 	}
 	m.applying++
-	// Applications that overlap are begun in the order they came, one after the other, also when the runtime
-	// works on several at once: a frame that is sent twice must not land after a younger write.
+	m.applyInOrder(now, u, msg)
+	u.intents.dirty += msg.Len
+}
+
+// applyInOrder begins applications that overlap in the order they came, one after the other, also when the runtime works
+// on several at once: a frame that is sent twice must not land after a younger write.
+func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
 	w := &applyWait{msg: msg}
 	w.lock.Off, w.lock.End = mirrorSpan(msg)
 	w.lock.Granted = func(*lun.LockRequest) { m.applyDue = append(m.applyDue, w) }
@@ -201,7 +206,6 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 	} else {
 		m.hotMsg(now, u, msg) // the bits need not wait for their turn
 	}
-	u.intents.dirty += msg.Len
 }
 
 // applyWait is a mirrored write waiting for an older one on the same range.

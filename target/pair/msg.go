@@ -1,9 +1,18 @@
 package pair
 
-import "github.com/gemel-storage/gemel/target/scsi"
+import (
+	"fmt"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
 
 // LUNID is the uuid of a logical unit.
 type LUNID [16]byte
+
+// String is the canonical form of a uuid.
+func (id LUNID) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
 
 // MsgType says what a message between the nodes is.
 type MsgType uint8
@@ -72,6 +81,7 @@ const (
 	FlagFUA    = 1 << iota // durable before the answer
 	FlagUnmap              // write same of zeroes may deallocate
 	FlagRepair             // the range is re-copied after a refusal: zero blocks become holes (R5)
+	FlagScrub              // copy messages between two members: nothing is changed unless the scrub repairs
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.

@@ -162,6 +162,19 @@ func (m *Machine) tickResync(now int64) {
 }
 
 func (m *Machine) onResync(now int64, msg *Msg) {
+	if msg.Flags&FlagScrub != 0 && (msg.Type == MsgCopySum || msg.Type == MsgCopyData) {
+		m.onScrub(now, msg)
+		return
+	}
+	if o := m.ops[msg.ID]; o != nil && o.scrub && m.phase == Paired {
+		switch msg.Type {
+		case MsgCopyNeed:
+			m.scrubCompared(now, o, msg)
+		case MsgCopyAck:
+			m.scrubRepaired(now, o, msg)
+		}
+		return
+	}
 	r := &m.resync
 	source := m.phase == Alone && r.stage != rsIdle
 	r.movedAt = now

@@ -10,6 +10,8 @@ func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
 	m.plan = nil
 	m.ckptDrop()
+	m.scrubDrop(now)
+	m.ScrubStop(now, "the peer is out")
 	m.exposed = 1
 	m.flushSelf()
 	m.markLost()
@@ -93,6 +95,8 @@ func (m *Machine) becomeOutside(now int64) {
 	m.plan = nil
 	m.marking = false
 	m.ckptDrop()
+	m.scrubDrop(now)
+	m.ScrubStop(now, "this node is no member")
 	m.excl = exclusion{}
 	m.agreed = false
 	m.exposed = 0

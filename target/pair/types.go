@@ -128,12 +128,13 @@ type Op struct {
 	seq     uint64 // owner sequence under which it started
 
 	// Repair and copy.
-	Buf  []byte
-	Sum  []byte
-	Hole bool
-	copy bool
-	ckpt bool   // the flush of a checkpoint
-	gen  uint64 // a copy: of which resync
+	Buf   []byte
+	Sum   []byte
+	Hole  bool
+	copy  bool
+	ckpt  bool   // the flush of a checkpoint
+	scrub bool   // a copy that compares only
+	gen   uint64 // a copy: of which resync
 
 	prev, next *Op // in its unit's list
 	list       *opList

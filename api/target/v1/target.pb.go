@@ -1489,28 +1489,34 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type Status struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Pair          string                 `protobuf:"bytes,2,opt,name=pair,proto3" json:"pair,omitempty"`
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	TargetIqn     string                 `protobuf:"bytes,4,opt,name=target_iqn,json=targetIqn,proto3" json:"target_iqn,omitempty"`
-	Portals       []*Portal              `protobuf:"bytes,5,rep,name=portals,proto3" json:"portals,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Members       []string               `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
-	Phase         Phase                  `protobuf:"varint,8,opt,name=phase,proto3,enum=gemel.target.v1.Phase" json:"phase,omitempty"`
-	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // what is wrong and what to do, empty when in sync
-	Linked        bool                   `protobuf:"varint,10,opt,name=linked,proto3" json:"linked,omitempty"`
-	LogIndex      uint64                 `protobuf:"varint,11,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
-	CapacityBytes uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // minimum over members
-	FreeBytes     uint64                 `protobuf:"varint,13,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // minimum over members
-	Resync        *Resync                `protobuf:"bytes,14,opt,name=resync,proto3" json:"resync,omitempty"`
-	AloneSince    *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=alone_since,json=aloneSince,proto3" json:"alone_since,omitempty"`
-	Reflink       bool                   `protobuf:"varint,16,opt,name=reflink,proto3" json:"reflink,omitempty"` // snapshots and clones share extents
-	OwnedLuns     []string               `protobuf:"bytes,17,rep,name=owned_luns,json=ownedLuns,proto3" json:"owned_luns,omitempty"`
-	Version       string                 `protobuf:"bytes,18,opt,name=version,proto3" json:"version,omitempty"`
-	Exposed       bool                   `protobuf:"varint,19,opt,name=exposed,proto3" json:"exposed,omitempty"` // alone and not everything flushed yet
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Cluster         string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Pair            string                 `protobuf:"bytes,2,opt,name=pair,proto3" json:"pair,omitempty"`
+	Node            string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	TargetIqn       string                 `protobuf:"bytes,4,opt,name=target_iqn,json=targetIqn,proto3" json:"target_iqn,omitempty"`
+	Portals         []*Portal              `protobuf:"bytes,5,rep,name=portals,proto3" json:"portals,omitempty"`
+	Epoch           uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Members         []string               `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
+	Phase           Phase                  `protobuf:"varint,8,opt,name=phase,proto3,enum=gemel.target.v1.Phase" json:"phase,omitempty"`
+	Reason          string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // what is wrong and what to do, empty when in sync
+	Linked          bool                   `protobuf:"varint,10,opt,name=linked,proto3" json:"linked,omitempty"`
+	LogIndex        uint64                 `protobuf:"varint,11,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
+	CapacityBytes   uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // minimum over members
+	FreeBytes       uint64                 `protobuf:"varint,13,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // minimum over members
+	Resync          *Resync                `protobuf:"bytes,14,opt,name=resync,proto3" json:"resync,omitempty"`
+	AloneSince      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=alone_since,json=aloneSince,proto3" json:"alone_since,omitempty"`
+	Reflink         bool                   `protobuf:"varint,16,opt,name=reflink,proto3" json:"reflink,omitempty"` // snapshots and clones share extents
+	OwnedLuns       []string               `protobuf:"bytes,17,rep,name=owned_luns,json=ownedLuns,proto3" json:"owned_luns,omitempty"`
+	Version         string                 `protobuf:"bytes,18,opt,name=version,proto3" json:"version,omitempty"`
+	Exposed         bool                   `protobuf:"varint,19,opt,name=exposed,proto3" json:"exposed,omitempty"`                         // alone and not everything flushed yet
+	DirtyBytes      uint64                 `protobuf:"varint,20,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"` // in regions whose write-intent bit is set here: what a resync would compare
+	ForceEpoch      uint64                 `protobuf:"varint,21,opt,name=force_epoch,json=forceEpoch,proto3" json:"force_epoch,omitempty"` // what Force has to be given; 0: it would be refused
+	Scrub           *Scrub                 `protobuf:"bytes,22,opt,name=scrub,proto3" json:"scrub,omitempty"`                              // of the LUNs that this node owns; unset before the first one
+	Arbiter         *Arbiter               `protobuf:"bytes,23,opt,name=arbiter,proto3" json:"arbiter,omitempty"`
+	LostLuns        []string               `protobuf:"bytes,24,rep,name=lost_luns,json=lostLuns,proto3" json:"lost_luns,omitempty"`                       // uuids of LUNs that answer MEDIUM ERROR to a host until it is published again
+	ProtocolVersion uint32                 `protobuf:"varint,25,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // spoken on the link, 0 without one
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -1676,22 +1682,436 @@ func (x *Status) GetExposed() bool {
 	return false
 }
 
-type Resync struct {
+func (x *Status) GetDirtyBytes() uint64 {
+	if x != nil {
+		return x.DirtyBytes
+	}
+	return 0
+}
+
+func (x *Status) GetForceEpoch() uint64 {
+	if x != nil {
+		return x.ForceEpoch
+	}
+	return 0
+}
+
+func (x *Status) GetScrub() *Scrub {
+	if x != nil {
+		return x.Scrub
+	}
+	return nil
+}
+
+func (x *Status) GetArbiter() *Arbiter {
+	if x != nil {
+		return x.Arbiter
+	}
+	return nil
+}
+
+func (x *Status) GetLostLuns() []string {
+	if x != nil {
+		return x.LostLuns
+	}
+	return nil
+}
+
+func (x *Status) GetProtocolVersion() uint32 {
+	if x != nil {
+		return x.ProtocolVersion
+	}
+	return 0
+}
+
+// Arbiter is what the last look at the arbiter gave. While both nodes serve, one that does not answer changes nothing; if a
+// node dies meanwhile, I/O waits for it.
+type Arbiter struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Reachable        bool                   `protobuf:"varint,1,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	Checked          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=checked,proto3" json:"checked,omitempty"`
+	UnreachableSince *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=unreachable_since,json=unreachableSince,proto3" json:"unreachable_since,omitempty"` // unset while it answers
+	Error            string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Arbiter) Reset() {
+	*x = Arbiter{}
+	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Arbiter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Arbiter) ProtoMessage() {}
+
+func (x *Arbiter) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
+func (*Arbiter) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Arbiter) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *Arbiter) GetChecked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Checked
+	}
+	return nil
+}
+
+func (x *Arbiter) GetUnreachableSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnreachableSince
+	}
+	return nil
+}
+
+func (x *Arbiter) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type Scrub struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Active           bool                   `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
+	DoneBytes        uint64                 `protobuf:"varint,2,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	TotalBytes       uint64                 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	MismatchedRanges uint64                 `protobuf:"varint,4,opt,name=mismatched_ranges,json=mismatchedRanges,proto3" json:"mismatched_ranges,omitempty"` // of 1 MiB; each was reported as an event with its place
+	RepairedRanges   uint64                 `protobuf:"varint,5,opt,name=repaired_ranges,json=repairedRanges,proto3" json:"repaired_ranges,omitempty"`
+	SkippedRanges    uint64                 `protobuf:"varint,6,opt,name=skipped_ranges,json=skippedRanges,proto3" json:"skipped_ranges,omitempty"` // moved to the other node, deleted, or not readable
+	Started          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
+	Finished         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished,proto3" json:"finished,omitempty"`
+	Reason           string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // why it ended early
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Scrub) Reset() {
+	*x = Scrub{}
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Scrub) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Scrub) ProtoMessage() {}
+
+func (x *Scrub) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
+func (*Scrub) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Scrub) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *Scrub) GetDoneBytes() uint64 {
+	if x != nil {
+		return x.DoneBytes
+	}
+	return 0
+}
+
+func (x *Scrub) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *Scrub) GetMismatchedRanges() uint64 {
+	if x != nil {
+		return x.MismatchedRanges
+	}
+	return 0
+}
+
+func (x *Scrub) GetRepairedRanges() uint64 {
+	if x != nil {
+		return x.RepairedRanges
+	}
+	return 0
+}
+
+func (x *Scrub) GetSkippedRanges() uint64 {
+	if x != nil {
+		return x.SkippedRanges
+	}
+	return 0
+}
+
+func (x *Scrub) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *Scrub) GetFinished() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Finished
+	}
+	return nil
+}
+
+func (x *Scrub) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ScrubRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Uuids          []string               `protobuf:"bytes,1,rep,name=uuids,proto3" json:"uuids,omitempty"`                                            // LUNs and snapshots; empty: all
+	Repair         bool                   `protobuf:"varint,2,opt,name=repair,proto3" json:"repair,omitempty"`                                         // write ranges that differ again at the partner, from the owner
+	BytesPerSecond uint64                 `protobuf:"varint,3,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: the node's default
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ScrubRequest) Reset() {
+	*x = ScrubRequest{}
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubRequest) ProtoMessage() {}
+
+func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
+func (*ScrubRequest) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ScrubRequest) GetUuids() []string {
+	if x != nil {
+		return x.Uuids
+	}
+	return nil
+}
+
+func (x *ScrubRequest) GetRepair() bool {
+	if x != nil {
+		return x.Repair
+	}
+	return false
+}
+
+func (x *ScrubRequest) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+type ScrubResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	DoneBytes     uint64                 `protobuf:"varint,1,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
-	TotalBytes    uint64                 `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	Full          bool                   `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"`
-	FullReason    string                 `protobuf:"bytes,4,opt,name=full_reason,json=fullReason,proto3" json:"full_reason,omitempty"` // why not only the dirty regions
-	Started       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
-	Finished      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`                     // unset while running; the last one is kept
-	SentBytes     uint64                 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"` // of done_bytes, what differed and was copied
+	TotalBytes    uint64                 `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *ScrubResponse) Reset() {
+	*x = ScrubResponse{}
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubResponse) ProtoMessage() {}
+
+func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
+func (*ScrubResponse) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ScrubResponse) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+type ForceRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Epoch          uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	AcceptDataLoss bool                   `protobuf:"varint,2,opt,name=accept_data_loss,json=acceptDataLoss,proto3" json:"accept_data_loss,omitempty"` // must be true
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ForceRequest) Reset() {
+	*x = ForceRequest{}
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForceRequest) ProtoMessage() {}
+
+func (x *ForceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
+func (*ForceRequest) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ForceRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ForceRequest) GetAcceptDataLoss() bool {
+	if x != nil {
+		return x.AcceptDataLoss
+	}
+	return false
+}
+
+type ForceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForceResponse) Reset() {
+	*x = ForceResponse{}
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForceResponse) ProtoMessage() {}
+
+func (x *ForceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
+func (*ForceResponse) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+}
+
+type Resync struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	DoneBytes      uint64                 `protobuf:"varint,1,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	TotalBytes     uint64                 `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	Full           bool                   `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"`
+	FullReason     string                 `protobuf:"bytes,4,opt,name=full_reason,json=fullReason,proto3" json:"full_reason,omitempty"` // why not only the dirty regions
+	Started        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
+	Finished       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`                                      // unset while running; the last one is kept
+	SentBytes      uint64                 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`                  // of done_bytes, what differed and was copied
+	BytesPerSecond uint64                 `protobuf:"varint,8,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // so far
+	ExpectedEnd    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"`             // at that rate; unset when it can not be said
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +2123,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +2136,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{24}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -1768,6 +2188,20 @@ func (x *Resync) GetSentBytes() uint64 {
 	return 0
 }
 
+func (x *Resync) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *Resync) GetExpectedEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpectedEnd
+	}
+	return nil
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1776,7 +2210,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2222,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2235,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 type Event struct {
@@ -1816,7 +2250,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +2262,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2275,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -1993,7 +2427,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
 	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x12\n" +
-	"\x10GetStatusRequest\"\xe8\x04\n" +
+	"\x10GetStatusRequest\"\xd4\x06\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -2018,7 +2452,43 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"owned_luns\x18\x11 \x03(\tR\townedLuns\x12\x18\n" +
 	"\aversion\x18\x12 \x01(\tR\aversion\x12\x18\n" +
-	"\aexposed\x18\x13 \x01(\bR\aexposed\"\x8a\x02\n" +
+	"\aexposed\x18\x13 \x01(\bR\aexposed\x12\x1f\n" +
+	"\vdirty_bytes\x18\x14 \x01(\x04R\n" +
+	"dirtyBytes\x12\x1f\n" +
+	"\vforce_epoch\x18\x15 \x01(\x04R\n" +
+	"forceEpoch\x12,\n" +
+	"\x05scrub\x18\x16 \x01(\v2\x16.gemel.target.v1.ScrubR\x05scrub\x122\n" +
+	"\aarbiter\x18\x17 \x01(\v2\x18.gemel.target.v1.ArbiterR\aarbiter\x12\x1b\n" +
+	"\tlost_luns\x18\x18 \x03(\tR\blostLuns\x12)\n" +
+	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\"\xbc\x01\n" +
+	"\aArbiter\x12\x1c\n" +
+	"\treachable\x18\x01 \x01(\bR\treachable\x124\n" +
+	"\achecked\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\achecked\x12G\n" +
+	"\x11unreachable_since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x10unreachableSince\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xe2\x02\n" +
+	"\x05Scrub\x12\x16\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\x12\x1d\n" +
+	"\n" +
+	"done_bytes\x18\x02 \x01(\x04R\tdoneBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
+	"totalBytes\x12+\n" +
+	"\x11mismatched_ranges\x18\x04 \x01(\x04R\x10mismatchedRanges\x12'\n" +
+	"\x0frepaired_ranges\x18\x05 \x01(\x04R\x0erepairedRanges\x12%\n" +
+	"\x0eskipped_ranges\x18\x06 \x01(\x04R\rskippedRanges\x124\n" +
+	"\astarted\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
+	"\bfinished\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\"f\n" +
+	"\fScrubRequest\x12\x14\n" +
+	"\x05uuids\x18\x01 \x03(\tR\x05uuids\x12\x16\n" +
+	"\x06repair\x18\x02 \x01(\bR\x06repair\x12(\n" +
+	"\x10bytes_per_second\x18\x03 \x01(\x04R\x0ebytesPerSecond\"0\n" +
+	"\rScrubResponse\x12\x1f\n" +
+	"\vtotal_bytes\x18\x01 \x01(\x04R\n" +
+	"totalBytes\"N\n" +
+	"\fForceRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12(\n" +
+	"\x10accept_data_loss\x18\x02 \x01(\bR\x0eacceptDataLoss\"\x0f\n" +
+	"\rForceResponse\"\xf3\x02\n" +
 	"\x06Resync\x12\x1d\n" +
 	"\n" +
 	"done_bytes\x18\x01 \x01(\x04R\tdoneBytes\x12\x1f\n" +
@@ -2030,7 +2500,9 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\astarted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
 	"\bfinished\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12\x1d\n" +
 	"\n" +
-	"sent_bytes\x18\a \x01(\x04R\tsentBytes\"\x0e\n" +
+	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12(\n" +
+	"\x10bytes_per_second\x18\b \x01(\x04R\x0ebytesPerSecond\x12=\n" +
+	"\fexpected_end\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vexpectedEnd\"\x0e\n" +
 	"\fWatchRequest\"\x96\x01\n" +
 	"\x05Event\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
@@ -2046,7 +2518,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xa9\b\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xb9\t\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -2059,7 +2531,9 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0eDeleteSnapshot\x12&.gemel.target.v1.DeleteSnapshotRequest\x1a'.gemel.target.v1.DeleteSnapshotResponse\x12^\n" +
 	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12G\n" +
-	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12@\n" +
+	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12F\n" +
+	"\x05Scrub\x12\x1d.gemel.target.v1.ScrubRequest\x1a\x1e.gemel.target.v1.ScrubResponse\x12F\n" +
+	"\x05Force\x12\x1d.gemel.target.v1.ForceRequest\x1a\x1e.gemel.target.v1.ForceResponse\x12@\n" +
 	"\x05Watch\x12\x1d.gemel.target.v1.WatchRequest\x1a\x16.gemel.target.v1.Event0\x01B7Z5github.com/gemel-storage/gemel/api/target/v1;targetv1b\x06proto3"
 
 var (
@@ -2075,7 +2549,7 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_api_target_v1_target_proto_goTypes = []any{
 	(Phase)(0),                        // 0: gemel.target.v1.Phase
 	(*CHAP)(nil),                      // 1: gemel.target.v1.CHAP
@@ -2102,65 +2576,82 @@ var file_api_target_v1_target_proto_goTypes = []any{
 	(*TransferOwnershipResponse)(nil), // 22: gemel.target.v1.TransferOwnershipResponse
 	(*GetStatusRequest)(nil),          // 23: gemel.target.v1.GetStatusRequest
 	(*Status)(nil),                    // 24: gemel.target.v1.Status
-	(*Resync)(nil),                    // 25: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 26: gemel.target.v1.WatchRequest
-	(*Event)(nil),                     // 27: gemel.target.v1.Event
-	nil,                               // 28: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 29: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 30: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 31: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 32: google.protobuf.Timestamp
+	(*Arbiter)(nil),                   // 25: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 26: gemel.target.v1.Scrub
+	(*ScrubRequest)(nil),              // 27: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 28: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 29: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 30: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 31: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 32: gemel.target.v1.WatchRequest
+	(*Event)(nil),                     // 33: gemel.target.v1.Event
+	nil,                               // 34: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 35: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 36: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 37: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 38: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	28, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	34, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	4,  // 1: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	29, // 2: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	35, // 2: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	5,  // 3: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	3,  // 4: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	1,  // 5: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	32, // 6: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	30, // 7: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	31, // 8: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	38, // 6: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	36, // 7: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	37, // 8: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	15, // 9: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	5,  // 10: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	0,  // 11: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	25, // 12: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	32, // 13: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	32, // 14: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	32, // 15: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	32, // 16: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	24, // 17: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	2,  // 18: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	6,  // 19: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	8,  // 20: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	9,  // 21: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	10, // 22: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	12, // 23: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	13, // 24: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	16, // 25: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	17, // 26: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	19, // 27: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	21, // 28: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	23, // 29: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	26, // 30: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	3,  // 31: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	7,  // 32: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	3,  // 33: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	3,  // 34: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	11, // 35: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	4,  // 36: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	14, // 37: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	15, // 38: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	18, // 39: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	20, // 40: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	22, // 41: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	24, // 42: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	27, // 43: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	31, // [31:44] is the sub-list for method output_type
-	18, // [18:31] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	31, // 12: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	38, // 13: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	26, // 14: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	25, // 15: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	38, // 16: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	38, // 17: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	38, // 18: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	38, // 19: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	38, // 20: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	38, // 21: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	38, // 22: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	38, // 23: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	24, // 24: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	2,  // 25: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	6,  // 26: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	8,  // 27: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	9,  // 28: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	10, // 29: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	12, // 30: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	13, // 31: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	16, // 32: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	17, // 33: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	19, // 34: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	21, // 35: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	23, // 36: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	27, // 37: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	29, // 38: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	32, // 39: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	3,  // 40: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	7,  // 41: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	3,  // 42: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	3,  // 43: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	11, // 44: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	4,  // 45: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	14, // 46: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	15, // 47: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	18, // 48: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	20, // 49: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	22, // 50: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	24, // 51: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	28, // 52: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	30, // 53: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	33, // 54: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	40, // [40:55] is the sub-list for method output_type
+	25, // [25:40] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -2174,7 +2665,7 @@ func file_api_target_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

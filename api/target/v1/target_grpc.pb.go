@@ -34,6 +34,8 @@ const (
 	TargetService_ListSnapshots_FullMethodName     = "/gemel.target.v1.TargetService/ListSnapshots"
 	TargetService_TransferOwnership_FullMethodName = "/gemel.target.v1.TargetService/TransferOwnership"
 	TargetService_GetStatus_FullMethodName         = "/gemel.target.v1.TargetService/GetStatus"
+	TargetService_Scrub_FullMethodName             = "/gemel.target.v1.TargetService/Scrub"
+	TargetService_Force_FullMethodName             = "/gemel.target.v1.TargetService/Force"
 	TargetService_Watch_FullMethodName             = "/gemel.target.v1.TargetService/Watch"
 )
 
@@ -64,6 +66,14 @@ type TargetServiceClient interface {
 	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
 	TransferOwnership(ctx context.Context, in *TransferOwnershipRequest, opts ...grpc.CallOption) (*TransferOwnershipResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
+	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
+	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
+	Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error)
+	// Force makes this node the only member although another one, or none, is on record: for a lost member or a lost record.
+	// Writes acknowledged by the lost member may be gone: every LUN answers MEDIUM ERROR to its hosts until it is published
+	// again. FAILED_PRECONDITION when the other node can serve, when this one already does, or when epoch is not the one that
+	// GetStatus shows as force_epoch.
+	Force(ctx context.Context, in *ForceRequest, opts ...grpc.CallOption) (*ForceResponse, error)
 	// Watch streams events from now on, the present status first.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 }
@@ -196,6 +206,26 @@ func (c *targetServiceClient) GetStatus(ctx context.Context, in *GetStatusReques
 	return out, nil
 }
 
+func (c *targetServiceClient) Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScrubResponse)
+	err := c.cc.Invoke(ctx, TargetService_Scrub_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) Force(ctx context.Context, in *ForceRequest, opts ...grpc.CallOption) (*ForceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForceResponse)
+	err := c.cc.Invoke(ctx, TargetService_Force_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &TargetService_ServiceDesc.Streams[0], TargetService_Watch_FullMethodName, cOpts...)
@@ -242,6 +272,14 @@ type TargetServiceServer interface {
 	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
 	TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
+	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
+	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
+	Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error)
+	// Force makes this node the only member although another one, or none, is on record: for a lost member or a lost record.
+	// Writes acknowledged by the lost member may be gone: every LUN answers MEDIUM ERROR to its hosts until it is published
+	// again. FAILED_PRECONDITION when the other node can serve, when this one already does, or when epoch is not the one that
+	// GetStatus shows as force_epoch.
+	Force(context.Context, *ForceRequest) (*ForceResponse, error)
 	// Watch streams events from now on, the present status first.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Event]) error
 	mustEmbedUnimplementedTargetServiceServer()
@@ -289,6 +327,12 @@ func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *Tran
 }
 func (UnimplementedTargetServiceServer) GetStatus(context.Context, *GetStatusRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedTargetServiceServer) Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Scrub not implemented")
+}
+func (UnimplementedTargetServiceServer) Force(context.Context, *ForceRequest) (*ForceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Force not implemented")
 }
 func (UnimplementedTargetServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Event]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -530,6 +574,42 @@ func _TargetService_GetStatus_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_Scrub_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScrubRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).Scrub(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_Scrub_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).Scrub(ctx, req.(*ScrubRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_Force_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).Force(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_Force_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).Force(ctx, req.(*ForceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -595,6 +675,14 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _TargetService_GetStatus_Handler,
+		},
+		{
+			MethodName: "Scrub",
+			Handler:    _TargetService_Scrub_Handler,
+		},
+		{
+			MethodName: "Force",
+			Handler:    _TargetService_Force_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

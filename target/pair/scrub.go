@@ -1,0 +1,217 @@
+package pair
+
+import (
+	"time"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// Scrub compares both copies while the pair serves. The owner of a LUN reads range by range, each under its lock, so that
+// no write is half way on either node, and the partner compares. A difference is reported with its place; if asked for, the
+// range is written again at the partner from the owner's copy, which is the one that hosts have been reading. The disks
+// keep no checksums of their own here: what says that the owner's copy is the right one is that nothing else was ever
+// served.
+
+// scrubChunk is one range; scrubWindow of them are under way at most.
+const (
+	scrubChunk  = 1 << 20
+	scrubWindow = 2
+)
+
+// ScrubView is the progress of the present or last scrub of this node's LUNs.
+type ScrubView struct {
+	Active     bool
+	Done       uint64 // bytes compared
+	Total      uint64 // bytes to compare
+	Mismatched uint64 // ranges that differed
+	Repaired   uint64 // of them written again at the partner
+	Skipped    uint64 // ranges not compared: the LUN moved away, was deleted, or could not be read
+	Started    int64  // CLOCK_BOOTTIME ns
+	Finished   int64  // 0 while active
+	Reason     string // why it ended early
+}
+
+type scrubState struct {
+	view     ScrubView
+	repair   bool
+	rate     int64 // bytes a second; 0: as fast as it goes
+	objects  []CopyObject
+	at       int
+	off      int64
+	inflight int
+	nextAt   int64 // no range before
+	n        uint64
+}
+
+// Scrub begins to compare objects that this node owns, at most rate bytes a second. One that is under way goes on: false.
+func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) bool {
+	s := &m.scrub
+	if s.view.Active || m.phase != Paired || !m.agreed {
+		return false
+	}
+	m.scrubs++
+	*s = scrubState{view: ScrubView{Active: true, Started: now}, repair: repair, rate: rate, objects: objs, n: m.scrubs}
+	for _, o := range objs {
+		s.view.Total += uint64(o.Size)
+	}
+	m.event("scrub of %d objects begins, %d bytes", len(objs), s.view.Total)
+	m.scrubNext(now)
+	m.settle(now)
+	return true
+}
+
+// scrubNext keeps some ranges under way, within the rate. While hosts are at work it is one.
+func (m *Machine) scrubNext(now int64) {
+	s := &m.scrub
+	window := scrubWindow
+	if now-m.hostAt < copyYield {
+		window = 1
+	}
+	for s.view.Active && m.phase == Paired && m.agreed && !m.excl.active && s.inflight < window && now >= s.nextAt {
+		if s.at == len(s.objects) {
+			if s.inflight == 0 {
+				m.scrubEnd(now, "")
+			}
+			return
+		}
+		obj := s.objects[s.at]
+		if s.off >= obj.Size {
+			s.at, s.off = s.at+1, 0
+			continue
+		}
+		n := min(scrubChunk, obj.Size-s.off)
+		o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: s.off, Len: n}, LUN: obj.ID, copy: true, scrub: true, gen: s.n}
+		s.off += n
+		s.inflight++
+		if s.rate > 0 {
+			s.nextAt = max(s.nextAt, now-int64(time.Second)) + n*int64(time.Second)/s.rate
+		}
+		u := m.units[obj.ID]
+		if u == nil {
+			u = &unit{id: obj.ID, owner: m.cfg.Self} // a snapshot: nobody writes it
+		}
+		m.nextID++
+		o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
+		u.ops.push(o)
+		m.dispatch(now, o)
+	}
+}
+
+// ScrubStop ends a scrub early.
+func (m *Machine) ScrubStop(now int64, why string) {
+	if m.scrub.view.Active {
+		m.scrubEnd(now, why)
+	}
+	m.settle(now)
+}
+
+func (m *Machine) scrubEnd(now int64, why string) {
+	v := &m.scrub.view
+	v.Active, v.Finished, v.Reason = false, now, why
+	m.scrub.objects = nil
+	if why == "" {
+		m.event("scrub is done: %d bytes compared, %d ranges differed, %d repaired, %d skipped", v.Done, v.Mismatched, v.Repaired, v.Skipped)
+	} else {
+		m.event("scrub stopped after %d of %d bytes: %s", v.Done, v.Total, why)
+	}
+}
+
+// scrubRead sends what the owner read, to be compared.
+func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
+	switch {
+	case m.gone(o) || m.phase != Paired || !m.linked || o.gen != m.scrub.n:
+		m.finish(now, o, scsi.Unavailable)
+	case res == scsi.Unavailable: // deleted meanwhile
+		m.finish(now, o, res)
+	case res != scsi.OK:
+		m.diskFailed(now, o, res) // as for a host's read: the other node has a disk that can be read
+	default:
+		o.since = now
+		m.ops[o.id] = o
+		m.send(&Msg{Type: MsgCopySum, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Meta: o.Sum})
+	}
+}
+
+// scrubCompared is the partner's answer.
+func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
+	s := &m.scrub
+	m.Stats.ScrubCompared += uint64(o.S.Len)
+	switch {
+	case msg.Result == scsi.Unavailable:
+		m.finish(now, o, scsi.Unavailable)
+		return
+	case msg.Result == scsi.OK && msg.Aux == 0:
+		m.finish(now, o, scsi.OK)
+		return
+	case msg.Result != scsi.OK:
+		m.event("scrub: node %s can not read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.S.Off, o.S.Len)
+	default:
+		m.event("scrub: the copies of LUN %s differ at %d+%d: node %s has not what node %s serves", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer(), m.cfg.Self)
+	}
+	m.Stats.ScrubMismatches++
+	s.view.Mismatched++
+	if !s.repair {
+		m.finish(now, o, scsi.OK)
+		return
+	}
+	if o.Buf == nil { // a hole here
+		o.Buf = make([]byte, o.S.Len)
+	}
+	if n := &o.unit.intents; n.watched { // the partner's copy is about to be written
+		for sp := range m.spans(scsi.OpWrite, o.S.Off, o.S.Len, nil) {
+			n.recent.AddAll(sp.first, sp.last)
+		}
+	}
+	o.since = now
+	m.send(&Msg{Type: MsgCopyData, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
+}
+
+func (m *Machine) scrubRepaired(now int64, o *Op, msg *Msg) {
+	if msg.Result == scsi.OK {
+		m.scrub.view.Repaired++
+		m.Stats.ScrubRepaired++
+		m.event("scrub: repaired at node %s from node %s", m.cfg.Self.Peer(), m.cfg.Self)
+	}
+	m.finish(now, o, msg.Result)
+}
+
+// scrubEnded counts a range; one that could not be compared is skipped, and said so.
+func (m *Machine) scrubEnded(now int64, o *Op) {
+	s := &m.scrub
+	if o.gen == s.n && s.inflight > 0 {
+		s.inflight--
+		if s.view.Done += uint64(o.S.Len); o.result != scsi.OK {
+			s.view.Skipped++
+		}
+	}
+	m.act(Action{Kind: ActCopyFree, Op: o})
+	m.scrubNext(now)
+}
+
+// scrubDrop ends the ranges that wait for a partner whose link is gone.
+func (m *Machine) scrubDrop(now int64) {
+	for _, id := range sorted(m.ops) {
+		if o := m.ops[id]; o != nil && o.scrub {
+			m.finish(now, o, scsi.Unavailable)
+		}
+	}
+}
+
+// onScrub is the partner's part: compare, or write what the owner has.
+func (m *Machine) onScrub(now int64, msg *Msg) {
+	u := m.units[msg.LUN]
+	if m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (u.owner == m.cfg.Self || msg.Seq < u.seq) {
+		m.send(&Msg{Type: MsgCopyNeed, ID: msg.ID, Result: scsi.Unavailable})
+		return
+	}
+	m.applying++
+	switch {
+	case msg.Type == MsgCopySum:
+		m.act(Action{Kind: ActCompareSum, Msg: msg})
+	case u == nil:
+		m.act(Action{Kind: ActApply, Msg: msg, Durable: true})
+	default: // as for a mirrored write: in order, and the region's bit before it (R7)
+		msg.Flags |= FlagFUA
+		m.applyInOrder(now, u, msg)
+	}
+}
