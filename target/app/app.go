@@ -26,7 +26,9 @@ both nodes before it is acknowledged, one node owns each LUN, and initiators lea
 the good one.
 
 Flags may also stand in a YAML file (--config), under the same names; a flag on the command line wins.
-SIGTERM hands ownership over to the peer, logs initiators out and ends the process.`,
+SIGTERM hands ownership over to the peer, logs initiators out and ends the process.
+
+The commands below talk to a running node's control API.`,
 		Example: `  gemel-target --cluster demo --pair p0 --node a --state-dir /var/lib/gemel/a --arbiter file:/var/lib/gemel/record \
     --iscsi-listen 127.0.0.1:3260 --portal a=127.0.0.1:3260 --portal b=127.0.0.2:3260 \
     --link-listen 127.0.0.1:3262 --control-listen 127.0.0.1:3261`,
@@ -54,6 +56,7 @@ SIGTERM hands ownership over to the peer, logs initiators out and ends the proce
 	f.StringVar(&file, "config", "", "YAML file with any of these flags by name")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "text", "text or json")
+	cmd.AddCommand(adminCommands()...)
 	return cmd
 }
 

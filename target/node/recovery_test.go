@@ -287,4 +287,3 @@ func TestScheduledScrub(t *testing.T) {
 	first := p.nodes[0].lastScrub()
 	p.until("its time is kept", func() bool { return p.nodes[0].lastScrub() != first })
 }
-

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+// The commands of an administrator, against a pair of real processes.
+func TestAdminCommands(t *testing.T) {
+	bin, err := harness.Build(t.Context(), t.TempDir(), "./cmd/gemel-target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: bin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitInSync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.NewString()
+	if _, err := p.Client(0).CreateLUN(t.Context(), &targetv1.CreateLUNRequest{Uuid: id, Name: "lun", SizeBytes: 8 << 20, PreferredNode: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	admin := func(args ...string) (string, error) {
+		cmd := Command()
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(args, "--control", p.Control[0]))
+		cmd.SetContext(t.Context())
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for _, c := range []struct{ args, want string }{
+		{"status", "in sync"},
+		{"status -o json", `"PHASE_IN_SYNC"`},
+		{"scrub --repair --rate 1000000000", "comparing 8.0 MiB"},
+		{"transfer --to b " + id, "1 LUNs moved"},
+		{"transfer --to a --all", "1 LUNs moved"},
+	} {
+		if out, err := admin(strings.Fields(c.args)...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v: %s", c.args, err, out)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"status -o xml", "--output"},
+		{"transfer --to b", "--all"},
+		{"force --epoch 1", "accept_data_loss"},
+		{"force --epoch 1 --accept-data-loss", "force is for a node"},
+		{"scrub nonsense", "uuids"},
+		{"status --tls-cert nowhere", "--tls-cert"},
+	} {
+		if out, err := admin(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v: %s", c.args, err, out)
+		}
+	}
+	if err := run(t, "status"); err == nil || !strings.Contains(err.Error(), "--control") {
+		t.Error(err)
+	}
+}
+
+func TestStatusForPeople(t *testing.T) {
+	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	s := &targetv1.Status{Node: "a", Phase: targetv1.Phase_PHASE_RESYNCING, Reason: "say what to do", Exposed: true, ForceEpoch: 7,
+		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
+			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
+		Scrub: &targetv1.Scrub{MismatchedRanges: 2}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
+	var b bytes.Buffer
+	if err := printStatus(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
+		"2 ranges differed", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}
