@@ -33,26 +33,28 @@ type ckptState struct {
 	unit  *unit
 	epoch uint64
 	seq   uint64
-	next  int64 // no new one before
+	id    uint64 // of this one: a number may have been tried before
+	sent  int64  // the partner was told
+	next  int64  // no new one before
 }
 
 type ckptStage uint8
 
 const (
-	ckIdle   ckptStage = iota
-	ckFlush            // both nodes flush
-	ckPeer             // the partner makes the number durable and clears
-	ckSelf             // the number is being made durable here
-	ckFollow           // this node is the partner: the number is being made durable
+	ckIdle  ckptStage = iota
+	ckFlush           // both nodes flush
+	ckPeer            // the partner makes the number durable and clears
+	ckSelf            // the number is being made durable here
 )
 
 // tickCheckpoint begins a checkpoint of the LUN that needs one most.
 func (m *Machine) tickCheckpoint(now int64) {
 	c := &m.ckpt
-	if c.stage != ckIdle && c.stage != ckFollow && !m.ckptHolds() {
-		m.ckptDrop()
+	if c.stage != ckIdle && (!m.ckptHolds() || c.stage == ckPeer && now-c.sent > int64(m.cfg.MirrorMax)) {
+		m.ckptDrop() // the bits stay, on both nodes or on this one
 	}
-	if c.stage != ckIdle || now < c.next || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" {
+	// A number that is not durable here yet must not be followed by a higher one at the partner: it could be two behind.
+	if c.stage != ckIdle || now < c.next || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" || len(m.lifeWaits) > 0 {
 		return
 	}
 	var best *unit
@@ -80,13 +82,14 @@ func (m *Machine) ckptDue(now int64, u *unit) bool {
 }
 
 func (m *Machine) ckptBegin(now int64, u *unit) {
-	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, next: now + int64(m.cfg.CheckpointIdle)}
+	m.nextID++
+	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, id: m.nextID, next: now + int64(m.cfg.CheckpointIdle)}
 	n := &u.intents
-	n.watched, n.recent, n.dirty, n.since, n.wrote = true, nil, 0, 0, 0
+	n.lead, n.dirty, n.since, n.wrote = watch{on: true}, 0, 0, 0
 	for o := u.ops.head; o != nil; o = o.next {
 		if o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
 			for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
-				n.recent.AddAll(s.first, s.last)
+				n.lead.recent.AddAll(s.first, s.last)
 			}
 		}
 	}
@@ -107,7 +110,7 @@ func (m *Machine) ckptHolds() bool {
 func (m *Machine) ckptDrop() {
 	c := &m.ckpt
 	if c.unit != nil {
-		c.unit.intents.watched, c.unit.intents.recent = false, nil
+		c.unit.intents.lead = watch{}
 	}
 	*c = ckptState{next: c.next}
 }
@@ -123,20 +126,21 @@ func (m *Machine) ckptFlushed(now int64, o *Op) {
 		return
 	}
 	c.stage = ckPeer
-	m.ckptSend()
+	m.ckptSend(now)
 }
 
-func (m *Machine) ckptSend() {
+func (m *Machine) ckptSend(now int64) {
 	c := &m.ckpt
-	m.send(&Msg{Type: MsgClear, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.life.Check.Count[m.cfg.Self] + 1),
-		Meta: m.ckptKeep(c.unit).Encode()})
+	m.send(&Msg{Type: MsgClear, ID: c.id, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.life.Check.Count[m.cfg.Self] + 1),
+		Meta: c.unit.intents.keep(&c.unit.intents.lead).Encode()})
+	c.sent = now
 }
 
-// ckptKeep are the bits that must stay: of regions written since the checkpoint began, or about to be.
-func (m *Machine) ckptKeep(u *unit) Regions {
-	keep := u.intents.recent.Clone()
-	keep.Or(u.intents.setting)
-	keep.Or(u.intents.next)
+// keep are the bits that must stay: of regions written since the checkpoint began, or about to be.
+func (n *intents) keep(w *watch) Regions {
+	keep := w.recent.Clone()
+	keep.Or(n.setting)
+	keep.Or(n.next)
 	return keep
 }
 
@@ -153,8 +157,11 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 	case m.follow != nil: // its answer comes when it is durable
 		m.Stats.StaleMessages++
 		return
-	case uint64(msg.Aux) == have: // asked again after a break of the link: the number is durable, and bits may stay
-		m.send(&Msg{Type: MsgClearAck, LUN: msg.LUN, Aux: msg.Aux})
+	case uint64(msg.Aux) == have && m.followed == msg.ID: // asked again after a break of the link
+		m.send(&Msg{Type: MsgClearAck, ID: msg.ID, LUN: msg.LUN, Aux: msg.Aux})
+		return
+	case uint64(msg.Aux) == have: // the number went to a checkpoint that the owner gave up
+		m.send(&Msg{Type: MsgClearAck, ID: msg.ID, LUN: msg.LUN, Aux: msg.Aux, Result: scsi.Busy})
 		return
 	case uint64(msg.Aux) != have+1:
 		m.Stats.StaleMessages++
@@ -166,13 +173,13 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		return
 	}
 	n := &u.intents
-	n.watched, n.recent = true, keep
+	n.follow = watch{on: true, recent: keep}
 	for l := range u.applies.All() {
 		if l.Off < l.End {
-			n.recent.AddAll(int(l.Off/m.cfg.Region), int((min(l.End, max(u.size, 1))-1)/m.cfg.Region))
+			n.follow.recent.AddAll(int(l.Off/m.cfg.Region), int((min(l.End, max(u.size, 1))-1)/m.cfg.Region))
 		}
 	}
-	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux)}
+	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux), id: msg.ID}
 	m.life.Check.Count[peer] = uint64(msg.Aux)
 	m.saveLife(lifeFollow)
 }
@@ -183,6 +190,7 @@ type follower struct {
 	epoch uint64
 	seq   uint64
 	count uint64
+	id    uint64
 }
 
 // followSaved: the number is durable here, so the bits may go.
@@ -192,16 +200,17 @@ func (m *Machine) followSaved(now int64) {
 	if f == nil {
 		return
 	}
+	m.followed = f.id
 	if m.phase == Paired && f.epoch == m.rec.Epoch && f.seq == f.unit.seq && m.units[f.unit.id] == f.unit {
-		m.clear(now, f.unit)
-		m.send(&Msg{Type: MsgClearAck, LUN: f.unit.id, Aux: int64(f.count)})
+		m.clear(f.unit, &f.unit.intents.follow)
+		m.send(&Msg{Type: MsgClearAck, ID: f.id, LUN: f.unit.id, Aux: int64(f.count)})
 	}
-	f.unit.intents.watched, f.unit.intents.recent = false, nil
+	f.unit.intents.follow = watch{}
 }
 
 func (m *Machine) onClearAck(now int64, msg *Msg) {
 	c := &m.ckpt
-	if c.stage != ckPeer || msg.LUN != c.unit.id || uint64(msg.Aux) != m.life.Check.Count[m.cfg.Self]+1 {
+	if c.stage != ckPeer || msg.ID != c.id || uint64(msg.Aux) != m.life.Check.Count[m.cfg.Self]+1 {
 		m.Stats.StaleMessages++
 		return
 	}
@@ -209,6 +218,9 @@ func (m *Machine) onClearAck(now int64, msg *Msg) {
 	m.life.Check.Count[m.cfg.Self]++
 	c.stage = ckSelf
 	m.saveLife(lifeCheckpoint)
+	if msg.Result != scsi.OK {
+		m.ckptDrop() // it stands for another checkpoint there; the next one takes the next number
+	}
 }
 
 // ckptSaved: the number is durable on both nodes.
@@ -218,16 +230,16 @@ func (m *Machine) ckptSaved(now int64) {
 		return
 	}
 	if m.ckptHolds() {
-		m.clear(now, c.unit)
+		m.clear(c.unit, &c.unit.intents.lead)
 		m.Stats.Checkpoints++
 	}
 	m.ckptDrop()
 }
 
 // clear takes the bits back here.
-func (m *Machine) clear(now int64, u *unit) {
+func (m *Machine) clear(u *unit, w *watch) {
 	n := &u.intents
-	keep := m.ckptKeep(u)
+	keep := n.keep(w)
 	before := n.hot.Count()
 	n.hot.And(keep)
 	m.Stats.Cleared += uint64(before - n.hot.Count())

@@ -24,12 +24,27 @@ type intents struct {
 	setting Regions // in the ActIntend under way
 	next    Regions // asked for since
 	busy    bool    // ActIntend under way
-	recent  Regions // written since the checkpoint under way began; nil without one
-	watched bool    // a checkpoint is under way: recent is kept
+	lead    watch   // of the checkpoint that this node leads
+	follow  watch   // of the one that the peer leads: the ownership may just have moved
 	waits   []intentWait
 	wrote   int64 // time of the last write; 0: nothing since the last checkpoint
 	since   int64 // time at which a checkpoint was first found due for what is hot now
 	dirty   int64 // bytes written since the last checkpoint
+}
+
+// watch is what is written while a checkpoint is under way.
+type watch struct {
+	on     bool
+	recent Regions
+}
+
+// touch notes a write for the checkpoints under way.
+func (n *intents) touch(s span) {
+	for _, w := range []*watch{&n.lead, &n.follow} {
+		if w.on {
+			w.recent.AddAll(s.first, s.last)
+		}
+	}
 }
 
 // intentWait is a write that waits for its regions: of a host here, or of the peer.
@@ -98,9 +113,7 @@ func (m *Machine) want(now int64, u *unit, s span) bool {
 			return true // beyond the end: refused where it is executed
 		}
 	}
-	if n.watched {
-		n.recent.AddAll(s.first, s.last)
-	}
+	n.touch(s)
 	n.wrote = now
 	if n.hot.HasAll(s.first, s.last) {
 		return true

@@ -139,7 +139,7 @@ func TestCheckpointClearsOnBoth(t *testing.T) {
 		t.Fatalf("%+v %v", c, err)
 	}
 	r.none(ActSaveLife)
-	r.recv(&Msg{Type: MsgClearAck, LUN: lun1, Aux: 4})
+	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
 	if x := r.next(ActSaveLife); x.Life.Check.Count != [2]uint64{4, 7} {
 		t.Fatalf("%+v", x.Life)
 	}
@@ -163,7 +163,7 @@ func TestCheckpointKeepsWhatWasWrittenSince(t *testing.T) {
 		t.Fatalf("%v %v", keep.List(), err)
 	}
 	r.submit(r.op(scsi.OpWrite, 3*region, 512)) // after the partner was told
-	r.recv(&Msg{Type: MsgClearAck, LUN: lun1, Aux: 4})
+	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
 	r.saveLife()
 	r.next(ActClear)
 	if !slices.Equal(n.hot.List(), []uint32{2, 3}) {
@@ -183,9 +183,9 @@ func TestCheckpointOfAnotherEpochClearsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, n := checkpointed(t)
 			r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
-			r.sent(MsgClear)
+			c := r.sent(MsgClear)
 			f(r)
-			r.recv(&Msg{Type: MsgClearAck, LUN: lun1, Aux: 4})
+			r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
 			r.pass(20 * ms)
 			if x, ok := r.poll(ActSaveLife); ok {
 				r.m.LifeSaved(r.now, x.ID, true)
@@ -205,7 +205,7 @@ func TestPartnerClears(t *testing.T) {
 	// A write that is still being applied keeps its bit, whatever the owner says.
 	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Off: 4 * region, Len: 512, Data: make([]byte, 512)})
 	r.next(ActApply)
-	msg := &Msg{Type: MsgClear, Seq: 1, LUN: lun1, Aux: 4, Meta: Regions{1 << 2}.Encode()}
+	msg := &Msg{Type: MsgClear, ID: 77, Seq: 1, LUN: lun1, Aux: 4, Meta: Regions{1 << 2}.Encode()}
 	r.recv(msg)
 	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 5, LUN: lun1, Off: 5 * region, Len: 512, Data: make([]byte, 512)})
 	r.notSent(MsgClearAck)
@@ -220,7 +220,15 @@ func TestPartnerClears(t *testing.T) {
 		t.Fatalf("%v", n.hot.List())
 	}
 	r.recv(msg) // again, after a break of the link
-	r.sent(MsgClearAck)
+	if a := r.sent(MsgClearAck); a.Result != scsi.OK {
+		t.Fatalf("%+v", a)
+	}
+	r.none(ActClear)
+	// The owner gave it up and tries another under the same number: a number stands for one checkpoint only (R6).
+	r.recv(&Msg{Type: MsgClear, ID: 78, Seq: 1, LUN: lun1, Aux: 4})
+	if a := r.sent(MsgClearAck); a.Result != scsi.Busy {
+		t.Fatalf("%+v", a)
+	}
 	r.none(ActClear)
 	for _, bad := range []*Msg{
 		{Type: MsgClear, Seq: 1, LUN: lun1, Aux: 6},
@@ -231,5 +239,26 @@ func TestPartnerClears(t *testing.T) {
 		r.recv(bad)
 		r.none(ActSaveLife)
 		r.notSent(MsgClearAck)
+	}
+}
+
+// The partner says that the number stands for a checkpoint that was given up: it is taken over, durably, and nothing cleared.
+func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
+	r, n := checkpointed(t)
+	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
+	c := r.sent(MsgClear)
+	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4, Result: scsi.Busy})
+	r.calm(3000 * ms)
+	r.none(ActFlush) // no other before the number is durable
+	if l := r.saveLife(); l.Check.Count[A] != 4 {
+		t.Fatalf("%+v", l)
+	}
+	r.none(ActClear)
+	r.calm(2000 * ms)
+	x := r.next(ActFlush)
+	r.m.StoreDone(r.now, x.Op, scsi.OK)
+	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
+	if c := r.sent(MsgClear); c.Aux != 5 || n.hot.Count() != 3 {
+		t.Fatalf("%+v %v", c, n.hot.List())
 	}
 }

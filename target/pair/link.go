@@ -269,7 +269,7 @@ func (m *Machine) resend(now int64) {
 	m.relink(now)
 	m.logResend(now)
 	if m.ckpt.stage == ckPeer && m.ckptHolds() {
-		m.ckptSend()
+		m.ckptSend(now)
 	}
 }
 

@@ -81,7 +81,8 @@ type Machine struct {
 	lifeWaits []lifeWait
 	ckpt      ckptState
 	follow    *follower
-	marking   bool // the entry that says what was lost is on its way (R8)
+	followed  uint64 // the last one that this node took part in
+	marking   bool   // the entry that says what was lost is on its way (R8)
 	force     forceState
 	scrub     scrubState
 	scrubs    uint64 // counts them

@@ -157,10 +157,8 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	if o.Buf == nil { // a hole here
 		o.Buf = make([]byte, o.S.Len)
 	}
-	if n := &o.unit.intents; n.watched { // the partner's copy is about to be written
-		for sp := range m.spans(scsi.OpWrite, o.S.Off, o.S.Len, nil) {
-			n.recent.AddAll(sp.first, sp.last)
-		}
+	for sp := range m.spans(scsi.OpWrite, o.S.Off, o.S.Len, nil) {
+		o.unit.intents.touch(sp) // the partner's copy is about to be written
 	}
 	o.since = now
 	m.send(&Msg{Type: MsgCopyData, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
