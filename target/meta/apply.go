@@ -159,17 +159,36 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-func (s *State) expand(e *Expand) (out Outcome, fx Effect) {
+// grow has both nodes make room before anybody sees the new size: a node that could not would hold a smaller file than
+// the state says (R14).
+func (s *State) grow(e *Expand) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
+	if out, done := refuseSize(l, e); done {
+		return out, fx
+	}
+	fx.Grown = l.clone()
+	fx.Grown.Size = e.Size
+	return out, fx
+}
+
+// refuseSize judges a new size; done tells that there is nothing to do.
+func refuseSize(l *LUN, e *Expand) (out Outcome, done bool) {
 	switch {
 	case l == nil:
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s is not there", e.UUID), true
 	case l.Stage != Ready:
-		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+		return failed("not_ready", "LUN %s is still being made", e.UUID), true
 	case e.Size > MaxSize || e.Size > 0 && e.Size%SizeStep != 0:
-		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", e.Size, SizeStep, int64(MaxSize)), fx
+		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", e.Size, SizeStep, int64(MaxSize)), true
 	case e.Size <= l.Size:
-		return Outcome{Noop: true}, fx
+		return Outcome{Noop: true}, true
+	}
+	return out, false
+}
+
+func (s *State) expand(e *Expand) (out Outcome, fx Effect) {
+	if out, done := refuseSize(s.LUNs[e.UUID], e); done {
+		return out, fx
 	}
 	n := s.touch(e.UUID, &fx)
 	n.Size = e.Size

@@ -157,6 +157,21 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
+// Room is made on both nodes before anybody sees the new size.
+func TestGrowChangesNothingThatIsSeen(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 4)
+	_, fx := s.must(Entry{Grow: &Expand{UUID: id(1), Size: 8 << 20}})
+	if fx.Grown == nil || fx.Grown.Size != 8<<20 || s.LUNs[id(1)].Size != 4<<20 || fx.Resized != nil {
+		t.Fatalf("%+v", fx)
+	}
+	if out, fx := s.must(Entry{Grow: &Expand{UUID: id(1), Size: 2 << 20}}); !out.Noop || fx.Grown != nil {
+		t.Fatalf("%+v", fx)
+	}
+	s.refused(ErrNotFound, Entry{Grow: &Expand{UUID: id(7), Size: 8 << 20}})
+	s.refused(ErrInvalid, Entry{Grow: &Expand{UUID: id(1), Size: 8<<20 + 1}})
+}
+
 func TestMarkLostLastsUntilMappedAnew(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 4)

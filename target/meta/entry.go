@@ -17,7 +17,8 @@ type Entry struct {
 	Abort          *Object         `json:"abort,omitempty"`  // or goes again
 	DeleteLUN      *Object         `json:"delete_lun,omitempty"`
 	DeleteSnapshot *Object         `json:"delete_snapshot,omitempty"`
-	Expand         *Expand         `json:"expand,omitempty"`
+	Grow           *Expand         `json:"grow,omitempty"`   // both nodes make room for an expansion
+	Expand         *Expand         `json:"expand,omitempty"` // which is then visible
 	MapHost        *MapHost        `json:"map_host,omitempty"`
 	UnmapHost      *UnmapHost      `json:"unmap_host,omitempty"`
 	SetOwner       *SetOwner       `json:"set_owner,omitempty"`
@@ -155,6 +156,7 @@ type Effect struct {
 	CreatedSnapshot *Snapshot // prepare its file
 	RemovedLUN      string    // remove its file
 	RemovedSnapshot string
+	Grown           *LUN // its file is to have this size, which the state does not show yet
 	Resized         *LUN
 	Fence           []string          // hosts whose commands on FenceLUN must end
 	FenceNumbers    map[string]uint16 // the LUN numbers under which they saw it
@@ -185,6 +187,8 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.deleteLUN(e.DeleteLUN.UUID)
 	case e.DeleteSnapshot != nil:
 		return s.deleteSnapshot(e.DeleteSnapshot.UUID)
+	case e.Grow != nil:
+		return s.grow(e.Grow)
 	case e.Expand != nil:
 		return s.expand(e.Expand)
 	case e.MapHost != nil:

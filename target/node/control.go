@@ -165,8 +165,11 @@ func (c *control) ExpandLUN(ctx context.Context, q *targetv1.ExpandLUNRequest) (
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	if _, err := c.n.propose(ctx, &meta.Entry{Expand: &meta.Expand{UUID: q.Uuid, Size: int64(q.SizeBytes)}}); err != nil {
-		return nil, grpcError(err)
+	x := &meta.Expand{UUID: q.Uuid, Size: int64(q.SizeBytes)}
+	for _, e := range []*meta.Entry{{Grow: x}, {Expand: x}} { // room on both nodes first (R14)
+		if _, err := c.n.propose(ctx, e); err != nil {
+			return nil, grpcError(err)
+		}
 	}
 	return c.lun(q.Uuid)
 }

@@ -35,8 +35,7 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	}
 	n.metaMu.Lock()
 	defer n.metaMu.Unlock()
-	fresh, err := n.makeFiles(s)
-	if err != nil {
+	if err := n.makeFiles(s); err != nil {
 		return nil, nil, err
 	}
 	if err := n.persistAll(s); err != nil {
@@ -46,11 +45,6 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	n.state = s
 	if err := n.publish(); err != nil {
 		return nil, nil, err
-	}
-	for _, id := range fresh {
-		if err := n.cleanBits(id); err != nil {
-			return nil, nil, err
-		}
 	}
 	for id := range old.LUNs {
 		if s.LUNs[id] == nil {
@@ -75,12 +69,11 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	return n.unitInfos(), full, nil
 }
 
-// makeFiles makes the files that the state names and the store does not hold as the same object, and returns the LUNs that
-// it made.
-func (n *Node) makeFiles(s *meta.State) (fresh []string, err error) {
+// makeFiles makes the files that the state names and the store does not hold as the same object.
+func (n *Node) makeFiles(s *meta.State) error {
 	have, err := n.files()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var luns, snaps []string
 	for id, l := range s.LUNs {
@@ -96,15 +89,18 @@ func (n *Node) makeFiles(s *meta.State) (fresh []string, err error) {
 		}
 	}
 	if err := n.addCopying(append(luns, snaps...)); err != nil {
-		return nil, err
+		return err
 	}
 	n.withdraw(luns, snaps)
 	for _, id := range luns {
 		if err = n.store.DeleteLUN(id); err == nil {
 			err = n.store.CreateLUN(id, s.LUNs[id].Size)
 		}
+		if err == nil {
+			err = n.cleanBits(id, s.LUNs[id].Size)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, id := range snaps {
@@ -112,17 +108,17 @@ func (n *Node) makeFiles(s *meta.State) (fresh []string, err error) {
 			err = n.store.CreateSnapshot(id, s.Snapshots[id].Size)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for id, l := range s.LUNs {
 		if size := have[id]; size < l.Size {
-			if err := n.store.ResizeLUN(id, l.Size); err != nil {
-				return nil, err
+			if err := n.growFiles(l); err != nil {
+				return err
 			}
 		}
 	}
-	return luns, nil
+	return nil
 }
 
 // withdraw takes objects out of the tables, so that those made anew are opened anew.

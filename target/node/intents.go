@@ -37,15 +37,15 @@ func (n *Node) clearBits(x *pair.Action) {
 	})
 }
 
-// cleanBits is for a LUN that both nodes have just made alike, durably. A crash before it leaves all bits set, which costs
-// a comparison. The caller holds metaMu.
-func (n *Node) cleanBits(uuid string) error {
-	e := n.entryOf(uuid)
-	if e == nil {
-		return nil
+// cleanBits is for a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all bits
+// set, which costs a comparison.
+func (n *Node) cleanBits(uuid string, size int64) error {
+	bits, err := n.store.OpenIntents(uuid, size)
+	if err != nil {
+		return err
 	}
-	e.bits.Clear(nil)
-	return e.bits.Flush()
+	bits.Clear(nil)
+	return bits.Close()
 }
 
 const markRetry = 100 * time.Millisecond

@@ -32,9 +32,6 @@ func (n *Node) apply(index uint64, raw []byte) {
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
-	if err == nil && fx.CreatedLUN != nil {
-		err = n.cleanBits(fx.CreatedLUN.UUID)
-	}
 	var units []pair.UnitInfo
 	if fx.UnitsChanged {
 		units = n.unitInfos()
@@ -72,23 +69,40 @@ func (n *Node) unitInfos() []pair.UnitInfo {
 }
 
 // applyFiles makes what must be there before the entry is durable.
-func (n *Node) applyFiles(fx *meta.Effect) error {
+func (n *Node) applyFiles(fx *meta.Effect) (err error) {
 	switch {
 	case fx.CreatedLUN != nil:
 		l := fx.CreatedLUN
 		switch {
 		case l.SourceSnapshot != "":
-			return n.store.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
+			err = n.store.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
 		case l.SourceLUN != "":
-			return n.store.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
+			err = n.store.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
+		default:
+			err = n.store.CreateLUN(l.UUID, l.Size)
 		}
-		return n.store.CreateLUN(l.UUID, l.Size)
+		if err != nil {
+			return err
+		}
+		return n.cleanBits(l.UUID, l.Size)
 	case fx.CreatedSnapshot != nil:
 		return n.store.Snapshot(n.ctx, fx.CreatedSnapshot.Source, fx.CreatedSnapshot.UUID, nil)
+	case fx.Grown != nil:
+		return n.growFiles(fx.Grown)
 	case fx.Resized != nil:
-		return n.store.ResizeLUN(fx.Resized.UUID, fx.Resized.Size)
+		return n.growFiles(fx.Resized)
 	}
 	return nil
+}
+
+// growFiles makes room in a LUN's file and in its bits, or changes nothing that anybody sees.
+func (n *Node) growFiles(l *meta.LUN) error {
+	if e := n.entryOf(l.UUID); e != nil {
+		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {
+			return err
+		}
+	}
+	return n.store.ResizeLUN(l.UUID, l.Size)
 }
 
 func fileOutcome(err error) (meta.Outcome, scsi.Result) {

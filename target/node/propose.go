@@ -140,6 +140,10 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 		return "delete LUN " + e.DeleteLUN.UUID + suffix
 	case e.DeleteSnapshot != nil:
 		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
+	case e.Grow != nil:
+		return fmt.Sprintf("make room for LUN %s of %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
+	case e.MarkLost != nil:
+		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
 	case e.Expand != nil:
 		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
 	case e.MapHost != nil:

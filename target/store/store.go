@@ -150,6 +150,9 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", filepath.Join(dir, metaFile), err)
 	}
+	if err := reserveMeta(filepath.Join(dir, metaFile)); err != nil {
+		s.log.Warn("metadata shares what space is left with the LUNs: make room", "dir", dir, "err", err)
+	}
 	return s, nil
 }
 
