@@ -41,6 +41,7 @@ type resyncState struct {
 	retryAt int64
 	admitAt int64
 	movedAt int64 // the joiner last answered
+	saidAt  int64 // progress was last told
 	stopped bool  // the link went down while the arbiter was asked
 
 	plan     *copyPlan
@@ -157,8 +158,27 @@ func (m *Machine) tickResync(now int64) {
 	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
 	}
+	if r := &m.resync; r.stage == rsCopy && now-r.saidAt > progressEvery {
+		if r.saidAt != 0 {
+			m.event("resync to node %s: %s", m.cfg.Self.Peer(), progress(now, r.view.Started, r.view.Done, r.view.Total))
+		}
+		r.saidAt = now
+	}
 	m.copyNext(now)
 	m.installNow(now)
+}
+
+// progressEvery is how often a long work says how far it is.
+const progressEvery = int64(10 * time.Second)
+
+// progress says how far a work is, how fast it goes and how long it will take at that rate.
+func progress(now, started int64, done, total uint64) string {
+	took := time.Duration(now - started)
+	if done == 0 || total == 0 || took <= 0 {
+		return fmt.Sprintf("0 of %d bytes", total)
+	}
+	left := time.Duration(float64(took) * float64(total-min(done, total)) / float64(done))
+	return fmt.Sprintf("%d%% of %d bytes, %.0f MiB/s, %v to go", 100*done/total, total, float64(done)/took.Seconds()/(1<<20), left.Round(time.Second))
 }
 
 func (m *Machine) onResync(now int64, msg *Msg) {

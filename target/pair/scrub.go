@@ -40,6 +40,7 @@ type scrubState struct {
 	off      int64
 	inflight int
 	nextAt   int64 // no range before
+	saidAt   int64 // progress was last told
 	n        uint64
 }
 
@@ -63,6 +64,12 @@ func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) b
 // scrubNext keeps some ranges under way, within the rate. While hosts are at work it is one.
 func (m *Machine) scrubNext(now int64) {
 	s := &m.scrub
+	if s.view.Active && now-s.saidAt > progressEvery {
+		if s.saidAt != 0 {
+			m.event("scrub: %s", progress(now, s.view.Started, s.view.Done, s.view.Total))
+		}
+		s.saidAt = now
+	}
 	window := scrubWindow
 	if now-m.hostAt < copyYield {
 		window = 1

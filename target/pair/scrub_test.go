@@ -3,6 +3,7 @@ package pair
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gemel-storage/gemel/target/scsi"
 )
@@ -69,6 +70,18 @@ func TestScrubEndsWithThePair(t *testing.T) {
 	r.saved()
 	if v := r.m.View(r.now).Scrub; v.Active || v.Reason == "" {
 		t.Fatalf("%+v", v)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	for want, got := range map[string]string{
+		"25% of 4194304 bytes, 1 MiB/s, 3s to go": progress(int64(time.Second), 0, 1<<20, 4<<20),
+		"0 of 5 bytes":                        progress(5, 5, 0, 5),
+		"100% of 10 bytes, 0 MiB/s, 0s to go": progress(int64(time.Hour), 0, 10, 10),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
