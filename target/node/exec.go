@@ -191,7 +191,7 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActTakeAll:
 		n.wg.Go(n.takeAll)
 	case pair.ActIntend:
-		n.async(func() { n.intend(x.LUN, x.Regions) })
+		n.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
 	case pair.ActSaveLife:
 		n.wg.Go(func() {
 			err := n.saveLife(x.ID, x.Life)

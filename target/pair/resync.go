@@ -2,6 +2,7 @@ package pair
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gemel-storage/gemel/target/scsi"
@@ -285,8 +286,8 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 		m.order = nil
 		m.SetUnits(now, units)
 		for id, u := range m.units {
-			if o := old[id]; o != nil {
-				u.intents = o.intents // the bits on disk are as they were
+			if o := old[id]; o != nil && !slices.Contains(full, id) {
+				u.intents = o.intents // the bits on disk are as they were; those of an object made anew are not
 			}
 		}
 		m.reason = "being copied to"
