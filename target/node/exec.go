@@ -170,7 +170,7 @@ func (n *Node) slow(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		n.wg.Go(func() {
-			err := n.saveEpoch(x.Record)
+			err := n.saveEpoch(x.Record, x.Durable)
 			if err != nil {
 				n.log.Error("the epoch can not be saved", "err", err)
 			}

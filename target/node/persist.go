@@ -24,8 +24,9 @@ var (
 
 // life is what a node remembers of itself.
 type life struct {
-	Epoch       uint64           `json:"epoch"` // last one acted on (R2)
-	Record      *pair.Record     `json:"record,omitempty"`
+	Epoch       uint64           `json:"epoch"`            // last one acted on (R2)
+	Record      *pair.Record     `json:"record,omitempty"` // that the epoch is of
+	Acted       *pair.Record     `json:"acted,omitempty"`  // the last one that named the process of then
 	Life        pair.Life        `json:"life"`
 	Incarnation pair.Incarnation `json:"incarnation"` // of the last process
 }
@@ -70,10 +71,13 @@ func (n *Node) saveIncarnation(inc pair.Incarnation) error {
 	return n.updateLife(func(l *life) { l.Incarnation = inc })
 }
 
-func (n *Node) saveEpoch(r *pair.Record) error {
+func (n *Node) saveEpoch(r *pair.Record, acts bool) error {
 	return n.updateLife(func(l *life) {
-		if r.Epoch >= l.Epoch {
-			l.Epoch, l.Record = r.Epoch, r
+		if r.Epoch < l.Epoch {
+			return
+		}
+		if l.Epoch, l.Record = r.Epoch, r; acts {
+			l.Acted = r
 		}
 	})
 }

@@ -35,6 +35,33 @@ func (m *Machine) claim(now int64) {
 	}
 }
 
+// neverActed reports whether this node asked for the record that names it alone, lost power, and so never served under it.
+// What was acknowledged under the record before may have been in its page cache only, and in that of the peer, which has
+// been excluded for nothing.
+func (m *Machine) neverActed() bool {
+	me, acted := m.rec.Member(m.cfg.Self), m.cfg.Acted
+	return me.Incarnation.Boot != m.cfg.Incarnation.Boot && acted != nil && acted.Both() && acted.Epoch+1 == m.rec.Epoch
+}
+
+// yield gives the record to the peer, if the peer has kept its page cache since it was a member: [self]@e → [peer]@e+1. As
+// after any reboot this node decides nothing before it has met the peer (R2b).
+func (m *Machine) yield(now int64) {
+	pm := m.cfg.Acted.Member(m.cfg.Self.Peer())
+	p := &m.peer
+	switch {
+	case !m.linked || !m.peerKnown || p.Store != pm.Store:
+		m.reason = "this node lost power right after it had excluded its peer, which may have what this one lost: waiting for it (coldStart: Wait)"
+	case p.Phase != Outside || p.Durable > m.rec.Epoch:
+	case p.Incarnation.Boot != pm.Incarnation.Boot || p.Untrusted || m.claimed != claimNone:
+		m.claim(now)
+	default:
+		m.Stats.Yields++
+		m.event("the record goes to node %s, which has kept what this node may have lost", m.cfg.Self.Peer())
+		m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
+			Members: []Member{{Node: m.cfg.Self.Peer(), Store: p.Store, Incarnation: p.Incarnation}}})
+	}
+}
+
 // flushSelf makes everything durable here; SelfFlushed ends it.
 func (m *Machine) flushSelf() {
 	m.flushes++

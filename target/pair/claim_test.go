@@ -160,3 +160,52 @@ func TestForkIsKnownAfterARestart(t *testing.T) {
 	r.phase(Fenced)
 	r.reason("written anew")
 }
+
+// The node lost power between its exclude and its service: the peer, excluded for nothing, has what this one may have lost.
+func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*SyncInfo)
+		yields bool
+	}{
+		"the peer lives":      {func(*SyncInfo) {}, true},
+		"it restarted":        {func(in *SyncInfo) { in.Incarnation.Nonce = 77 }, true},
+		"it rebooted as well": {func(in *SyncInfo) { in.Incarnation = inc("other", 77) }, false},
+		"its disk failed":     {func(in *SyncInfo) { in.Untrusted = true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(A)
+			known := record(5, A, B)
+			cfg.DurableEpoch, cfg.Empty, cfg.Acted = 5, false, &known
+			cfg.Incarnation = inc("another boot", 9)
+			r := newRig(t, cfg)
+			r.got(record(6, A), "v6")
+			if x := r.next(ActSaveEpoch); x.Durable {
+				t.Fatal("it is not acted on: the record names another process")
+			}
+			r.m.EpochSaved(r.now, 6, true)
+			r.phase(Outside)
+			r.pass(10 * lease)
+			r.none(ActArbiterCAS)
+			r.none(ActFlushAll)
+			r.reason("waiting for it")
+			r.linkUp()
+			in := r.peerInfo(Outside)
+			c.change(&in)
+			r.sync(in)
+			if !c.yields {
+				x := r.claim()
+				if x.Record.Chair() != A {
+					t.Fatalf("%+v", x.Record)
+				}
+				return
+			}
+			x := r.cas()
+			if x.Record.Epoch != 7 || len(x.Record.Members) != 1 || x.Record.Members[0] != (Member{B, "store-b", in.Incarnation}) {
+				t.Fatalf("%+v", x.Record)
+			}
+			r.won(x, "v7")
+			r.saved()
+			r.phase(Outside)
+		})
+	}
+}

@@ -107,7 +107,7 @@ type Stats struct {
 	Intents, ColdWrites                    uint64 // bitmap writes; writes that met a cold region
 	Checkpoints, Cleared                   uint64 // completed here as owner; regions cleared
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
-	Lost, Forced, RolledBack               uint64
+	Lost, Forced, RolledBack, Yields       uint64
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
 }

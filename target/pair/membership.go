@@ -131,7 +131,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		}
 		m.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
-		m.act(Action{Kind: ActSaveEpoch, Record: &r})
+		me := r.Member(m.cfg.Self)
+		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation})
 		return
 	}
 	m.enter(now)
@@ -246,6 +247,10 @@ func (m *Machine) outside(now int64) {
 	}
 	if !m.rec.Both() {
 		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
+		if m.neverActed() {
+			m.yield(now)
+			return
+		}
 		m.claim(now)
 		return
 	}

@@ -36,6 +36,7 @@ type Config struct {
 	Untrusted     string      // why the store must not be a source: a write or flush failed in an earlier life (R12)
 	Life          Life        // as it was saved last
 	Known         *Record     // the record that DurableEpoch is of, nil if there is none
+	Acted         *Record     // the last one that named the process which made it durable, nil if there is none
 	Start         int64       // CLOCK_BOOTTIME in ns at process start
 
 	Lease     time.Duration // T, default 500 ms
@@ -160,7 +161,7 @@ const (
 	ActPeerFlush                        // Msg: sync a LUN for the peer → Applied
 	ActCompareSum                       // Msg: does our range have this sum → SumDone
 	ActFlushAll                         // Msg: everything durable → Applied; Msg nil: for ourselves → SelfFlushed
-	ActSaveEpoch                        // Record durable in the store → EpochSaved
+	ActSaveEpoch                        // Record durable in the store; if Durable, also as the one acted on → EpochSaved
 	ActArbiterGet                       // → ArbiterDone
 	ActArbiterCAS                       // Record in place of Version → ArbiterDone
 	ActAppend                           // apply Entry at Index, durably → Appended

@@ -24,7 +24,7 @@ type disk struct {
 	intents       map[pair.LUNID]pair.Regions
 	life          pair.Life
 	lifeID        uint64
-	record        *pair.Record
+	record, acted *pair.Record
 	empty         bool
 }
 

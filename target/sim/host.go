@@ -67,7 +67,7 @@ func (h *host) boot() {
 	inc := pair.Incarnation{Boot: fmt.Sprintf("boot-%v-%d", h.id, h.boots), Nonce: h.w.rnd.Uint64() | 1}
 	h.m = pair.New(pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		Previous: h.disk.previous, DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.empty,
-		Start: h.clock(), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Region: 2 * blockSize,
+		Start: h.clock(), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Acted: h.disk.acted, Region: 2 * blockSize,
 		CheckpointIdle: 30 * time.Millisecond, CheckpointEvery: 300 * time.Millisecond, CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: func(*scsi.Op, pair.LUNID) scsi.Result { return scsi.OK }})
 	h.disk.previous = inc
 	h.disk.empty = false
@@ -263,10 +263,12 @@ func (h *host) carryOut(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		e := x.Record.Epoch
-		rec := *x.Record
+		rec, acts := *x.Record, x.Durable
 		h.later(200*us, 10*ms, func() {
 			if e > h.disk.epoch {
-				h.disk.epoch, h.disk.record = e, &rec
+				if h.disk.epoch, h.disk.record = e, &rec; acts {
+					h.disk.acted = &rec
+				}
 			}
 		}, func() { m.EpochSaved(h.clock(), e, true) })
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
