@@ -12,7 +12,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim fuzz clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim sim-bugs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 
 sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim.json
 	@$(GO) run ./hack/sim -seeds $(SEEDS)
+
+sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
+	@$(GO) run ./hack/sim/bugs
 
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@hack/fuzz.sh

@@ -2,12 +2,11 @@
 // kind were injected, which branches of the protocol were taken, and which seeds failed.
 //
 //	sim -seeds 500           fresh seeds, drawn from -base
-//	sim -trace 42            one seed, printed event by event
+//	sim -trace 42            one seed, printed: faults, commands, records, roles
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,9 +14,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,19 +26,39 @@ import (
 	"github.com/gemel-storage/gemel/target/sim"
 )
 
+// gcPercent trades memory for time: a history leaves much garbage and lives for milliseconds.
+const gcPercent = 400
+
 func main() {
-	seeds := flag.Int("seeds", 200, "how many histories")
-	base := flag.Uint64("base", 0, "draw the seeds from this one; 0: from chance")
-	trace := flag.Uint64("trace", 0, "play this one seed and print it")
-	out := flag.String("out", "out/sim.json", "results; empty: none")
+	var o options
+	var trace uint64
+	var try, skip string
+	flag.IntVar(&o.seeds, "seeds", 200, "how many histories")
+	flag.Uint64Var(&o.base, "base", 0, "draw the seeds from this one; 0: from chance")
+	flag.Uint64Var(&trace, "trace", 0, "play this one seed and print it")
+	flag.StringVar(&o.out, "out", "out/sim.json", "results; empty: none")
+	flag.BoolVar(&o.first, "first", false, "stop at the first violation")
+	flag.IntVar(&o.procs, "procs", runtime.GOMAXPROCS(0), "histories at a time")
+	flag.StringVar(&try, "try", "", "seeds to play before the drawn ones, separated by commas")
+	flag.StringVar(&skip, "skip", "", "seeds not to play, separated by commas")
+	flag.BoolVar(&o.cfg.BothPower, "both-power", false, "both nodes may lose power at once")
+	flag.BoolVar(&o.cfg.ArbiterLoss, "arbiter-loss", false, "the arbiter may lose what it has answered")
+	flag.BoolVar(&o.cfg.OldDisk, "old-disk", false, "an old copy of a disk may come back")
+	flag.BoolVar(&o.cfg.FailedPagesStay, "failed-pages", false, "pages whose writeback failed may stay in the cache over a restart")
 	flag.Parse()
+	debug.SetGCPercent(gcPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if *trace != 0 {
-		err = one(os.Stdout, *trace)
-	} else {
-		err = many(ctx, os.Stdout, *seeds, *base, *out)
+	var skipErr error
+	o.try, err = parseSeeds(try)
+	o.skip, skipErr = parseSeeds(skip)
+	switch err = errors.Join(err, skipErr); {
+	case err != nil:
+	case trace != 0:
+		err = one(os.Stdout, o.cfg, trace)
+	default:
+		err = many(ctx, os.Stdout, &o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sim:", err)
@@ -45,84 +66,124 @@ func main() {
 	}
 }
 
-func one(w io.Writer, seed uint64) error {
-	r := sim.Run(sim.Config{Seed: seed, Trace: true})
+// options of a run over many seeds.
+type options struct {
+	seeds int
+	base  uint64
+	out   string
+	first bool
+	procs int
+	try   []uint64
+	skip  []uint64
+	cfg   sim.Config
+}
+
+func parseSeeds(list string) (seeds []uint64, err error) {
+	for f := range strings.SplitSeq(list, ",") {
+		if f == "" {
+			continue
+		}
+		s, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("a list of seeds: %w", err)
+		}
+		seeds = append(seeds, s)
+	}
+	return seeds, nil
+}
+
+func one(w io.Writer, cfg sim.Config, seed uint64) error {
+	cfg.Seed, cfg.Trace = seed, true
+	r := sim.Run(cfg)
 	fmt.Fprintln(w, r.String())
 	return r.Err
 }
 
-// report is what is written to the file.
-type report struct {
-	Seeds       int               `json:"seeds"`
-	Base        uint64            `json:"base"`
-	Violations  int               `json:"violations"`
-	FailedSeeds []uint64          `json:"failed_seeds"`
-	Events      int               `json:"events"`
-	Operations  int               `json:"operations"`
-	PerSecond   float64           `json:"histories_per_second"`
-	Faults      map[string]int    `json:"faults"`
-	Branches    map[string]uint64 `json:"branches"`
-	Uncovered   []string          `json:"uncovered_branches"`
-}
-
 var errViolations = errors.New("some histories violate what is promised")
 
-func many(ctx context.Context, w io.Writer, seeds int, base uint64, out string) error {
-	if seeds < 1 {
-		return fmt.Errorf("-seeds %d: at least one", seeds)
+func many(ctx context.Context, w io.Writer, o *options) error {
+	if o.seeds < 1 || o.procs < 1 {
+		return fmt.Errorf("-seeds %d -procs %d: at least one", o.seeds, o.procs)
 	}
-	if base == 0 {
-		base = rand.Uint64()
+	if o.base == 0 {
+		o.base = rand.Uint64()
 	}
 	start := time.Now()
-	total := play(ctx, w, seeds, base)
-	r := report{Seeds: total.Histories, Base: base, Violations: len(total.Failed), FailedSeeds: []uint64{}, Events: total.Events,
-		Operations: total.Operations, Faults: total.Faults, Branches: total.Branches(), Uncovered: total.Uncovered(),
-		PerSecond: float64(total.Histories) / time.Since(start).Seconds()}
+	total := play(ctx, w, o)
+	r := newReport(total, o, time.Since(start))
 	for _, f := range total.Failed {
-		r.FailedSeeds = append(r.FailedSeeds, f.Seed)
-		fmt.Fprintf(w, "\n%v\nreplay: go run ./hack/sim -trace %d\n", f.Err, f.Seed)
+		fmt.Fprintf(w, "\n%v\nreplay: go run ./hack/sim %s-trace %d\n", f.Err, flags(&o.cfg), f.Seed)
 	}
-	print(w, &r)
-	if out != "" {
-		if err := write(out, &r); err != nil {
+	r.print(w)
+	if o.out != "" {
+		if err := r.write(o.out); err != nil {
 			return err
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %d of %d", r.Seeds, seeds)
+		return fmt.Errorf("interrupted after %d of %d", r.Seeds, o.seeds)
 	case r.Violations > 0:
 		return errViolations
 	}
 	return nil
 }
 
-// play runs the histories on all cores. The seeds depend on base alone.
-func play(ctx context.Context, w io.Writer, n int, base uint64) *sim.Total {
-	rnd := rand.New(rand.NewPCG(base, 1))
+// flags are what a replay needs besides the seed.
+func flags(cfg *sim.Config) (out string) {
+	if cfg.BothPower {
+		out += "-both-power "
+	}
+	if cfg.ArbiterLoss {
+		out += "-arbiter-loss "
+	}
+	if cfg.FailedPagesStay {
+		out += "-failed-pages "
+	}
+	if cfg.OldDisk {
+		out += "-old-disk "
+	}
+	return out
+}
+
+// play runs the histories, some at a time. Which seeds they are depends on base and try alone.
+func play(ctx context.Context, w io.Writer, o *options) *sim.Total {
+	rnd := rand.New(rand.NewPCG(o.base, 1))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := &sim.Total{}
-	todo := n
+	given := 0
 	said := time.Now()
-	for range runtime.GOMAXPROCS(0) {
+	next := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if given == o.seeds || o.first && len(total.Failed) > 0 || ctx.Err() != nil {
+			return 0, false
+		}
+		given++
+		if given <= len(o.try) {
+			return o.try[given-1], true
+		}
+		return rnd.Uint64(), true
+	}
+	for range o.procs {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				mu.Lock()
-				if todo == 0 {
-					mu.Unlock()
+			for {
+				seed, ok := next()
+				if !ok {
 					return
 				}
-				todo--
-				seed := rnd.Uint64()
-				mu.Unlock()
-				r := sim.Run(sim.Config{Seed: seed})
+				if slices.Contains(o.skip, seed) {
+					continue
+				}
+				cfg := o.cfg
+				cfg.Seed = seed
+				r := sim.Run(cfg)
 				mu.Lock()
 				total.Add(r)
 				if time.Since(said) > 5*time.Second {
 					said = time.Now()
-					fmt.Fprintf(w, "%d of %d histories, %d violations\n", total.Histories, n, len(total.Failed))
+					fmt.Fprintf(w, "%d of %d histories, %d violations\n", total.Histories, o.seeds, len(total.Failed))
 				}
 				mu.Unlock()
 			}
@@ -130,34 +191,4 @@ func play(ctx context.Context, w io.Writer, n int, base uint64) *sim.Total {
 	}
 	wg.Wait()
 	return total
-}
-
-func print(w io.Writer, r *report) {
-	fmt.Fprintf(w, "\n%d histories from base %d, %.1f a second, %d events, %d operations of hosts\n", r.Seeds, r.Base, r.PerSecond, r.Events, r.Operations)
-	table(w, "faults and answers", r.Faults)
-	table(w, "branches", r.Branches)
-	fmt.Fprintf(w, "uncovered: %v\nviolations: %d\n", r.Uncovered, r.Violations)
-}
-
-func table[N int | uint64](w io.Writer, title string, m map[string]N) {
-	names := make([]string, 0, len(m))
-	for k := range m {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	fmt.Fprintln(w, title)
-	for _, k := range names {
-		fmt.Fprintf(w, "  %-24s %12d\n", k, m[k])
-	}
-}
-
-func write(path string, r *report) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

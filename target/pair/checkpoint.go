@@ -23,6 +23,7 @@ type Checkpoint struct {
 type Life struct {
 	Check   Checkpoint `json:"check"`
 	Flushed uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
+	Old     bool       `json:"old"`      // the store is an older copy of itself, until it has been copied to (R6)
 	LostAll bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
 	Lost    bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
 }

@@ -24,6 +24,9 @@ const (
 func (m *Machine) claim(now int64) {
 	switch m.claimed {
 	case claimNone:
+		if m.applying > 0 || m.storeOps > 0 {
+			return // what lands after the flush would not be in it; the next tick looks again
+		}
 		m.claimed = claimFlushing
 		m.flushSelf()
 	case claimReady:
@@ -143,7 +146,7 @@ func (m *Machine) hotCount() (n int) {
 // on it, so only the last step may be in doubt (R6).
 func (m *Machine) old() bool {
 	me := m.rec.Member(m.cfg.Self)
-	return m.have && me != nil && me.Store == m.cfg.Store && m.cfg.DurableEpoch+1 < m.rec.Epoch && m.phase != Alone && m.phase != Paired
+	return m.life.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
 }
 
 // me is this node as a member.

@@ -24,6 +24,7 @@ type copyPlan struct {
 	store   string
 	joiner  Incarnation
 	full    bool // everything
+	blind   bool // and sent without a comparison: the joiner's cache may show what its disk does not hold (R12)
 	objects []*copyObject
 	known   map[LUNID]*copyObject
 	at      int // index into objects
@@ -51,7 +52,7 @@ func (m *Machine) planBegin() {
 		r.view.Full, r.plan = p.full, p
 		return
 	}
-	r.plan = &copyPlan{store: m.peer.Store, joiner: in, full: r.view.Full, known: map[LUNID]*copyObject{}}
+	r.plan = &copyPlan{store: m.peer.Store, joiner: in, full: r.view.Full, blind: m.peer.Untrusted, known: map[LUNID]*copyObject{}}
 	m.plan = r.plan
 	for _, o := range r.exported {
 		c := m.planAdd(o)
@@ -265,6 +266,9 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	case res != scsi.OK:
 		m.finish(now, o, res)
 		m.resyncStop(now, "a range could not be read here")
+	case r.plan.blind && !o.Hole:
+		m.ops[o.id] = o
+		m.copySend(o)
 	default:
 		m.ops[o.id] = o
 		m.send(&Msg{Type: MsgCopySum, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Meta: o.Sum})
@@ -272,7 +276,6 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 }
 
 func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
-	r := &m.resync
 	m.Stats.ResyncCompared += uint64(o.S.Len)
 	if msg.Result != scsi.OK {
 		m.resyncStop(now, "the joiner's store failed")
@@ -282,7 +285,11 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 		m.finish(now, o, scsi.OK)
 		return
 	}
-	r.view.Sent += uint64(o.S.Len)
+	m.copySend(o)
+}
+
+func (m *Machine) copySend(o *Op) {
+	m.resync.view.Sent += uint64(o.S.Len)
 	m.Stats.ResyncBytes += uint64(o.S.Len)
 	m.send(&Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
 }

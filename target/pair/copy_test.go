@@ -46,9 +46,13 @@ func (r *rig) copies(limit int) (regions []int64) {
 		if !ok {
 			break
 		}
-		x.Op.Sum = []byte("sum")
+		x.Op.Sum, x.Op.Buf = []byte("sum"), make([]byte, x.Op.S.Len)
 		r.m.StoreDone(r.now, x.Op, scsi.OK)
 		regions = append(regions, x.Op.S.Off/region)
+		if d := r.sentMaybe(MsgCopyData); d != nil { // blind: R12
+			r.recv(&Msg{Type: MsgCopyAck, ID: d.ID})
+			continue
+		}
 		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
 	}
 	return slices.Compact(regions)

@@ -55,9 +55,14 @@ func (m *Machine) dispatch(now int64, o *Op) {
 	switch {
 	case m.phase == Fenced || m.phase == Outside || m.leaving != "":
 		m.finish(now, o, scsi.Unavailable)
-	case !m.Serving(now) || u.quiesced > 0 || m.marking && !o.internal():
+	case !m.Serving(now):
+		m.unasked(o)
 		m.hold(now, o)
+	case o.stray && !m.pathKnown(o):
+		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
 	case !o.remote && !o.internal() && !m.pathHere(now, o):
+		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
+	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
 	case m.owns(u):
 		m.setRange(o)
@@ -113,7 +118,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return

@@ -26,6 +26,7 @@ type Machine struct {
 	rec      Record
 	version  string
 	have     bool // rec was read
+	missing  bool // the arbiter says that there is none
 	durable  uint64
 	saving   bool // ActSaveEpoch under way
 	arb      arbiter

@@ -88,7 +88,7 @@ func (m *Machine) recordMissing(now int64) {
 		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record but this node acted under epoch %d: the arbiter was emptied; restore it, or name the surviving node with force", m.durable))
 		return
 	}
-	m.have = false
+	m.have, m.missing = false, true
 	m.version = ""
 	m.reason = "no record yet: waiting for the peer to found the pair"
 	m.maybeInit(now)
@@ -96,7 +96,7 @@ func (m *Machine) recordMissing(now int64) {
 
 // maybeInit founds the pair: node a writes the first record once both empty stores have met (R2 init).
 func (m *Machine) maybeInit(now int64) {
-	if m.phase != Starting || m.have || m.arb.busy || m.durable > 0 || !m.peerKnown || !m.linked || m.cfg.Self != A {
+	if m.phase != Starting || !m.missing || m.arb.busy || m.durable > 0 || !m.peerKnown || !m.linked || m.cfg.Self != A {
 		return
 	}
 	if !m.cfg.Empty || !m.peer.Empty || m.peer.Durable > 0 {
@@ -124,7 +124,7 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		return
 	}
 	old := m.rec
-	m.rec, m.version, m.have = *rec, version, true
+	m.rec, m.version, m.have, m.missing = *rec, version, true, false
 	if rec.Epoch > m.durable {
 		if m.saving && old.Equal(rec) {
 			return
@@ -132,7 +132,9 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
 		me := r.Member(m.cfg.Self)
-		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation})
+		m.life.Old = m.life.Old || m.old() // before the epoch that would hide it
+		m.lifeID++
+		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.lifeID, Life: m.life})
 		return
 	}
 	m.enter(now)

@@ -242,8 +242,9 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
-	if msg.wait != nil {
-		msg.wait.unit.applies.Release(&msg.wait.lock)
+	if w := msg.wait; w != nil {
+		w.unit.applies.Release(&w.lock)
+		m.handedOver(now, w.unit)
 	}
 	if res == scsi.OK && msg.Type == MsgMirror && msg.Front == m.cfg.Incarnation.Nonce && msg.FrontN != 0 {
 		if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
@@ -276,6 +277,26 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	m.settle(now)
 }
 
+// lags reports whether writes that the former owner of u mirrored here are still being applied, frames that came twice
+// included: until they have ended the new owner, this node, executes nothing, or a straggler would land on a younger write (R4,
+// R10).
+func (m *Machine) lags(u *unit) bool {
+	return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0
+}
+
+func (m *Machine) handedOver(now int64, u *unit) {
+	if u.applies.Len() > 0 || m.phase != Paired || u.owner != m.cfg.Self || !m.Serving(now) {
+		return
+	}
+	for o := u.ops.head; o != nil; {
+		next := o.next
+		if o.stage == stHeld {
+			m.dispatch(now, o)
+		}
+		o = next
+	}
+}
+
 // applyEnded counts store work for the peer that is over; with the last one of an older epoch the barrier opens (R4).
 func (m *Machine) applyEnded(now int64) {
 	m.applying--
@@ -283,6 +304,9 @@ func (m *Machine) applyEnded(now int64) {
 		return
 	}
 	if m.straggle--; m.straggle == 0 {
+		if m.phase == Alone {
+			m.exposeFlush()
+		}
 		m.redoAll(now)
 		m.pump(now)
 	}

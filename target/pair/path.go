@@ -37,6 +37,17 @@ func (m *Machine) pathHere(now int64, o *Op) bool {
 	return false
 }
 
+// unasked notes a host's command that is held while nobody can be asked for its path. Its host may give it up and go on at
+// the other node, which takes the path for its own: such a command never starts.
+func (m *Machine) unasked(o *Op) {
+	if !o.remote && !o.internal() && !m.pathKnown(o) {
+		o.stray = true
+	}
+}
+
+// pathKnown reports whether the host's last path for this LUN is known to be through this node.
+func (m *Machine) pathKnown(o *Op) bool { return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}] }
+
 func (m *Machine) onPathSwitch(now int64, msg *Msg) {
 	k := pathKey{msg.LUN, string(msg.Meta)}
 	m.nextID++

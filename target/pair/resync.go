@@ -43,7 +43,8 @@ type resyncState struct {
 	admitAt int64
 	movedAt int64 // the joiner last answered
 	saidAt  int64 // progress was last told
-	stopped bool  // the link went down while the arbiter was asked
+	asked   bool  // the arbiter may have taken {a,b}: nothing is decided until the record has been read
+	stopped bool  // the resync is over unless it has
 
 	plan     *copyPlan
 	exported []CopyObject // what there was when the metadata was sent
@@ -115,6 +116,8 @@ func (m *Machine) fullReason() string {
 		return "its store was not the other half of this pair before"
 	case p.Untrusted:
 		return "its store had failed"
+	case p.Old:
+		return "its store is an older copy of itself"
 	case its.Peer != m.cfg.Store:
 		return "its store was the other half of another one"
 	case its.Generation != m.rec.Generation || mine.Generation != m.rec.Generation:
@@ -368,7 +371,8 @@ func (m *Machine) admitSaved(now int64) {
 func (m *Machine) joinFlushed(now int64, msg *Msg) {
 	m.life.Check = Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count}
 	m.life.Lost, m.life.LostAll = false, false // the source's metadata say what was lost
-	m.cfg.Untrusted = ""                       // what was not to be trusted has been replaced (R12)
+	m.life.Old = false
+	m.cfg.Untrusted = "" // what was not to be trusted has been replaced (R12)
 	m.saveLifeFor(lifeJoined, msg)
 }
 
@@ -383,7 +387,7 @@ func (m *Machine) admit(now int64) {
 	if m.arb.busy || m.saving || m.resync.stopped {
 		return
 	}
-	m.resync.admitAt = now
+	m.resync.admitAt, m.resync.asked = now, true
 	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
 		Members: []Member{m.rec.Members[0], {Node: m.cfg.Self.Peer(), Store: m.peer.Store, Incarnation: m.peer.Incarnation}}})
 }
@@ -402,6 +406,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 
 // admitRefused: the arbiter still says {self}; if the link went down meanwhile the resync is over.
 func (m *Machine) admitRefused(now int64) {
+	m.resync.asked = false
 	if m.resync.stage == rsAdmit && m.resync.stopped {
 		m.resync.stage = rsFlush
 		m.resyncStop(now, "the link went down")
@@ -416,8 +421,12 @@ func (m *Machine) resyncStop(now int64, why string) {
 	if r.stage == rsIdle {
 		return
 	}
-	if r.stage == rsAdmit && (m.arb.busy || m.saving || m.arb.want != nil) {
+	if r.stage == rsAdmit && r.asked {
+		// Whatever the arbiter has answered or not, the record decides, once it has been read (admitRefused).
 		r.stopped = true
+		if !m.arb.busy && !m.saving && m.arb.retryAt == 0 {
+			m.get(now)
+		}
 		return
 	}
 	m.event("resync stopped: %s", why)

@@ -13,9 +13,14 @@ func (m *Machine) becomeAlone(now int64) {
 	m.scrubDrop(now)
 	m.ScrubStop(now, "the peer is out")
 	m.exposed = 1
-	m.flushSelf()
+	m.exposeFlush()
 	m.markLost()
 	m.dropRemote(now)
+	for o := range m.eachOp() {
+		if o.stage == stHeld && !o.remote && !o.internal() && !m.pathKnown(o) {
+			m.finish(now, o, scsi.Busy) // as in dispatch: whether its host has gone on at the other node is not known here
+		}
+	}
 	m.pathForget(now)
 	for o := range m.eachOp() {
 		switch o.stage {
@@ -34,6 +39,14 @@ func (m *Machine) becomeAlone(now int64) {
 	m.redoAll(now)
 	m.logAlone(now)
 	m.act(Action{Kind: ActTakeAll})
+}
+
+// exposeFlush makes durable what was written while there were two, once every mirrored write that was under way has been
+// applied: one that lands after the flush would be acknowledged as if it were in it.
+func (m *Machine) exposeFlush() {
+	if m.straggle == 0 {
+		m.flushSelf()
+	}
 }
 
 // redoAll takes back what was forwarded to the dead owner, once every mirrored write that it sent has been applied:

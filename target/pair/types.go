@@ -125,6 +125,7 @@ type Op struct {
 	peerOK  bool // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
 	selfOK  bool // flush: our half done
 	aborted bool
+	stray   bool // held undecided, without its path having been asked for
 	result  scsi.Result
 	seq     uint64 // owner sequence under which it started
 
@@ -161,7 +162,7 @@ const (
 	ActPeerFlush                        // Msg: sync a LUN for the peer → Applied
 	ActCompareSum                       // Msg: does our range have this sum → SumDone
 	ActFlushAll                         // Msg: everything durable → Applied; Msg nil: for ourselves → SelfFlushed
-	ActSaveEpoch                        // Record durable in the store; if Durable, also as the one acted on → EpochSaved
+	ActSaveEpoch                        // Record and Life (as ActSaveLife, number ID) durable in one step; if Durable, Record also as the one acted on → EpochSaved
 	ActArbiterGet                       // → ArbiterDone
 	ActArbiterCAS                       // Record in place of Version → ArbiterDone
 	ActAppend                           // apply Entry at Index, durably → Appended

@@ -14,26 +14,54 @@ import (
 type client struct {
 	w     *world
 	id    int
+	name  string
 	path  int
 	busy  bool
-	op    logical
-	tries int
+	op    *logical
 	ops   int // logical operations so far
+	last  int // blocks still to be read at the end, over both paths
+	ended bool
 	cur   *attempt
 	old   [2]int // attempts given up but still at a node: a new login waits for them
-	cool  [2]int64
 }
+
+// kind of a logical operation.
+type kind uint8
+
+const (
+	opRead  kind = iota
+	opWrite      // WRITE
+	opSame       // WRITE SAME
+	opZero       // UNMAP
+	opSwap       // COMPARE AND WRITE
+	opFlush      // SYNCHRONIZE CACHE
+)
+
+func (k kind) writes() bool { return k != opRead && k != opFlush }
 
 // logical is what the application asked for.
 type logical struct {
-	write bool
-	fua   bool
-	flush bool
-	lun   int
-	block int64
-	value uint64
-	start int64
-	tries []try
+	kind     kind
+	fua      bool
+	lun      int
+	block, n int // first block, how many
+	verify   uint64
+	value    uint64
+	start    int64
+	tries    []try
+}
+
+func (l *logical) String() string {
+	name := [...]string{"read", "write", "write same", "unmap", "compare and write", "flush"}[l.kind]
+	switch l.kind {
+	case opFlush:
+		return fmt.Sprintf("%s of LUN %d", name, l.lun+1)
+	case opRead:
+		return fmt.Sprintf("%s of LUN %d block %d+%d", name, l.lun+1, l.block, l.n)
+	case opSwap:
+		return fmt.Sprintf("%s of LUN %d block %d from %d to %d", name, l.lun+1, l.block, l.verify, l.value)
+	}
+	return fmt.Sprintf("%s of LUN %d block %d+%d value %d", name, l.lun+1, l.block, l.n, l.value)
 }
 
 // try is one attempt as the history sees it.
@@ -44,56 +72,99 @@ type try struct {
 
 // attempt is one command at one node.
 type attempt struct {
-	c    *client
-	node int
-	op   *pair.Op
-	data []byte
-	n    int  // its number among the tries
-	lost bool // the host has given it up
-	life int  // counts logical operations
+	c         *client
+	l         *logical
+	node      int
+	op        *pair.Op // while it is at the node
+	scsi      scsi.Op
+	data      []byte
+	n         int  // its number among the tries
+	lost      bool // the host has given it up
+	started   bool // it was seen to take effect here
+	forwarded bool
 }
 
 func (c *client) describe() string {
-	return fmt.Sprintf("%+v on path %d, tries %d, at a node: %v", c.op, c.path, c.tries, c.cur != nil)
+	return fmt.Sprintf("%v on path %d, tries %d, at a node: %v", c.op, c.path, len(c.op.tries), c.cur != nil)
 }
 
 // next begins a logical operation.
 func (c *client) next() {
-	w := c.w
-	if w.healed && w.now > int64(w.cfg.Length)+5*s {
-		c.busy = false
+	w, p := c.w, &c.w.shape
+	if w.arb.lost && w.healed {
 		return
 	}
-	c.busy = true
-	w.history.values++
-	c.op = logical{lun: w.rnd.IntN(w.cfg.LUNs), block: w.rnd.Int64N(int64(w.cfg.Blocks)), start: w.now, value: w.history.values}
-	switch x := w.rnd.Float64(); {
-	case x < 0.55:
-		c.op.write, c.op.fua = true, w.chance(0.1)
-	case x < 0.6:
-		c.op.flush = true
+	op := &logical{lun: w.rnd.IntN(p.luns), block: w.rnd.IntN(p.blocks), n: 1, start: w.now}
+	switch {
+	case w.quiet:
+		if c.last == 2*p.blocks*p.luns {
+			c.busy, c.ended = false, true
+			return
+		}
+		op.lun, op.block, c.path = c.last/2%p.luns, c.last/2/p.luns, c.last%2
+		c.last++
+	case w.chance(p.flush):
+		op.kind = opFlush
+	case w.chance(p.write):
+		c.drawWrite(op)
+	case w.chance(p.wide):
+		op.n = 1 + w.rnd.IntN(p.blocks-op.block)
 	}
-	c.tries = 0
+	c.busy, c.op = true, op
+	if op.kind.writes() {
+		w.truth.begin(op)
+	}
 	c.ops++
-	if w.chance(0.05) { // a host that ignores ALUA now and then
+	if w.chance(p.astray) { // a host that ignores ALUA now and then
 		c.path = 1 - c.path
 	}
 	c.try()
+}
+
+func (c *client) drawWrite(op *logical) {
+	w, p := c.w, &c.w.shape
+	op.kind, op.fua = opWrite, w.chance(p.fua)
+	op.value = w.history.fresh()
+	switch {
+	case w.chance(p.swap):
+		op.kind = opSwap
+		op.verify = w.history.seen[op.lun][op.block]
+		if w.chance(0.1) {
+			op.verify = w.rnd.Uint64N(op.value)
+		}
+		return
+	case w.chance(p.zero):
+		op.kind, op.value = opZero, 0
+	case w.chance(0.1):
+		op.kind = opSame
+	}
+	if w.chance(p.wide) {
+		op.n = 1 + w.rnd.IntN(p.blocks-op.block)
+	}
 }
 
 // try sends the command over the present path.
 func (c *client) try() {
 	w := c.w
 	h := w.nodes[c.path]
-	c.tries++
-	if h.m == nil || c.old[c.path] > 0 || w.now < c.cool[c.path] {
+	if h.m == nil || c.old[c.path] > 0 {
 		c.retry(true)
 		return
 	}
-	a := &attempt{c: c, node: c.path, data: make([]byte, 8), life: c.ops}
+	a := &attempt{c: c, l: c.op, node: c.path}
 	c.cur = a
+	a.n = len(c.op.tries)
 	c.op.tries = append(c.op.tries, try{start: w.now, none: true})
 	life := h.life
+	if w.chance(w.shape.impatient) && !w.healed {
+		// The host's own timeout, or a session that breaks for reasons of its own.
+		w.after(w.between(200*us, 100*ms), func() {
+			if c.cur == a {
+				w.mark(markImpatient)
+				c.giveUp()
+			}
+		})
+	}
 	w.after(w.between(20*us, 300*us), func() {
 		// The bytes are readable at the node now; a node that is stopped reads them later.
 		arrived := h.clock()
@@ -102,81 +173,146 @@ func (c *client) try() {
 }
 
 func (a *attempt) submit(h *host, arrived int64) {
-	c := a.c
+	c, l, w := a.c, a.l, a.c.w
 	if a.lost { // the connection is gone, and what was buffered with it
 		return
 	}
 	// A process that was paused can not tell how long bytes have been waiting: it drops the connection (R11b).
 	if h.clock()-arrived > s {
+		w.mark(markPaused)
 		c.dropped(pair.Node(a.node))
 		return
 	}
-	s := &scsi.Op{Kind: scsi.OpRead, Off: c.op.block * blockSize, Len: blockSize, Data: a.data, Arrived: arrived, FUA: c.op.fua,
-		Nexus: scsi.NexusID{Initiator: fmt.Sprintf("host%d", c.id), Port: uint16(a.node + 1)}}
-	switch {
-	case c.op.flush:
-		s.Kind, s.Data, s.Off, s.Len = scsi.OpFlush, nil, 0, 0
-	case c.op.write:
-		s.Kind = scsi.OpWrite
-		binary.BigEndian.PutUint64(a.data, c.op.value)
+	length := l.n * blockSize
+	o := &a.scsi
+	*o = scsi.Op{Kind: scsi.OpRead, Off: int64(l.block * blockSize), Len: int64(length), Arrived: arrived, FUA: l.fua,
+		Nexus: scsi.NexusID{Initiator: c.name, Port: uint16(a.node + 1)}}
+	switch l.kind {
+	case opRead:
+		a.data = make([]byte, length)
+	case opFlush:
+		o.Kind, o.Off, o.Len = scsi.OpFlush, 0, 0
+	case opWrite:
+		o.Kind = scsi.OpWrite
+		for range l.n {
+			a.data = binary.BigEndian.AppendUint64(a.data, l.value)
+		}
+	case opSame:
+		o.Kind = scsi.OpWriteSame
+		a.data = binary.BigEndian.AppendUint64(nil, l.value)
+	case opZero:
+		o.Kind, o.Unmap = scsi.OpUnmap, true
+		o.Ranges = []scsi.Range{{Off: o.Off, Len: o.Len}}
+		o.Off, o.Len = 0, 0
+	case opSwap:
+		o.Kind = scsi.OpCompareWrite
+		a.data = binary.BigEndian.AppendUint64(nil, l.value)
+		o.Verify = binary.BigEndian.AppendUint64(nil, l.verify)
 	}
-	a.n = len(c.op.tries) - 1
-	c.op.tries[a.n].none = false
-	a.op = &pair.Op{S: s, LUN: c.w.luns[c.op.lun]}
-	s.Medium = a.op
+	o.Data = a.data
+	l.tries[a.n].none = false
+	a.op = w.newOp()
+	a.op.S, a.op.LUN = o, w.luns[l.lun]
+	o.Medium = a.op
+	a.started = !h.linkUp // else its first frame or store work shows the start
 	h.attempts[a.op] = a
 	h.m.Submit(h.clock(), a.op)
 }
 
-// answered is the end of a command at its node.
-func (a *attempt) answered(res scsi.Result) {
-	c := a.c
-	if !a.op.Started && a.life == c.ops {
-		c.op.tries[a.n].none = true
+// answered is the end of a command at its node. Its buffers are another command's from now on.
+func (a *attempt) answered() {
+	c, l, w := a.c, a.l, a.c.w
+	res := a.scsi.Result
+	if !a.op.Started && l == c.op {
+		l.tries[a.n].none = true
 	}
+	w.trace("  node %v: host%d %v (try %d) -> %s", pair.Node(a.node), c.id, l, a.n+1, resultName(res))
+	var got []byte
+	if l.kind == opRead {
+		got = append(got, a.data...)
+	}
+	scribble(a.data)
+	scribble(a.scsi.Verify)
+	w.freeOp(a.op)
+	a.op = nil
 	if a.lost {
 		c.old[a.node]--
 		return
 	}
-	c.w.after(c.w.between(20*us, 300*us), func() {
+	w.after(w.between(20*us, 300*us), func() {
 		if a.lost || c.cur != a {
 			return // the connection broke before the status came
 		}
 		c.cur = nil
-		if res != scsi.OK {
-			c.w.res.Faults["answered "+resultName(res)]++
-			c.retry(res == scsi.Unavailable)
+		if res == scsi.OK || res == scsi.Miscompare && l.kind == opSwap {
+			c.done(a, res, got)
 			return
 		}
-		c.done(a)
+		w.res.Faults["answered "+resultName(res)]++
+		if res == scsi.LostData {
+			c.publish(w.nodes[a.node], l)
+		}
+		if res == scsi.NoSpace && w.chance(0.5) {
+			c.fails(l)
+			return
+		}
+		c.retry(res == scsi.Unavailable || res == scsi.WriteError || res == scsi.ReadError)
 	})
 }
 
+// scribble is what the next user of a buffer does to it.
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = 0xee
+	}
+}
+
+var resultNames = map[scsi.Result]string{scsi.OK: "ok", scsi.Busy: "busy", scsi.Unavailable: "unavailable", scsi.Aborted: "aborted",
+	scsi.NoSpace: "no space", scsi.Miscompare: "miscompare", scsi.ReadError: "read error", scsi.WriteError: "write error",
+	scsi.LostData: "lost data"}
+
 func resultName(r scsi.Result) string {
-	switch r {
-	case scsi.Busy:
-		return "busy"
-	case scsi.Unavailable:
-		return "unavailable"
-	case scsi.Aborted:
-		return "aborted"
-	case scsi.NoSpace:
-		return "no space"
+	if n := resultNames[r]; n != "" {
+		return n
 	}
 	return fmt.Sprint("result ", r)
 }
 
-func (c *client) done(a *attempt) {
+func (c *client) done(a *attempt, res scsi.Result, got []byte) {
+	w, l := c.w, a.l
+	w.res.Operations++
+	switch {
+	case l.kind == opSwap && res == scsi.OK:
+		w.mark(markSwap)
+	case l.kind == opSwap:
+		w.mark(markMiscompare)
+	}
+	w.history.add(c.id, l, res, got, w.now)
+	if l.kind.writes() {
+		w.truth.end(l, res == scsi.OK, w.now)
+	}
+	c.op, c.busy = nil, false
+	think := w.shape.think
+	switch {
+	case w.quiet:
+		think = ms
+	case w.healed && w.res.Operations > minOperations:
+		think = 100 * ms // the rest only shows that the pair serves
+	}
+	w.after(w.between(100*us, think), c.next)
+}
+
+// fails ends a logical operation with an error that the application is told: it may have taken effect, in part too.
+func (c *client) fails(l *logical) {
 	w := c.w
 	w.res.Operations++
-	if !c.op.flush {
-		v := c.op.value
-		if !c.op.write {
-			v = binary.BigEndian.Uint64(a.data)
-		}
-		w.history.add(c.id, c.op, v, w.now)
+	w.history.tries(c.id, l, len(l.tries), w.now)
+	w.truth.end(l, false, w.now)
+	if l.kind == opSwap {
+		w.truth.doubt(l)
 	}
-	w.after(w.between(100*us, 30*ms), c.next)
+	c.op, c.busy = nil, false
+	w.after(w.between(100*us, w.shape.think), c.next)
 }
 
 // retry comes back after a moment, on the other path if this one is no good.
@@ -195,15 +331,14 @@ func (c *client) giveUp() {
 	}
 	c.cur = nil
 	a.lost = true
-	if h := c.w.nodes[a.node]; a.op != nil && h.m != nil && h.attempts[a.op] == a {
+	if h := c.w.nodes[a.node]; a.op != nil && h.m != nil {
 		c.old[a.node]++
-		op := a.op
 		life := h.life
 		// The target notices the lost nexus later than the host does.
 		c.w.after(c.w.between(100*us, 200*ms), func() {
 			h.when(life, func() {
-				if h.attempts[op] != nil {
-					h.m.Abort(h.clock(), op)
+				if a.op != nil {
+					h.m.Abort(h.clock(), a.op)
 				}
 			})
 		})
@@ -214,6 +349,7 @@ func (c *client) giveUp() {
 func (c *client) nodeDied(n pair.Node) {
 	c.old[n] = 0
 	if c.cur != nil && c.cur.node == int(n) {
+		c.cur.op = nil
 		c.giveUp()
 	}
 }
@@ -223,4 +359,19 @@ func (c *client) dropped(n pair.Node) {
 	if c.cur != nil && c.cur.node == int(n) {
 		c.giveUp()
 	}
+}
+
+// newOp takes an op from the pool, as the runtime does: one that the machine still held on to would change beneath it.
+func (w *world) newOp() *pair.Op {
+	if n := len(w.pool); n > 0 {
+		o := w.pool[n-1]
+		w.pool = w.pool[:n-1]
+		return o
+	}
+	return &pair.Op{}
+}
+
+func (w *world) freeOp(o *pair.Op) {
+	o.Reset()
+	w.pool = append(w.pool, o)
 }

@@ -4,29 +4,40 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
-// blockSize is what hosts write at once: one value of eight bytes.
+// blockSize is the unit of a host's write: one value of eight bytes.
 const blockSize = 8
+
+// page is one block: what reads see and what is on stable storage. A page whose writeback failed is neither dirty nor
+// stable: no later flush writes it, and it may be dropped from the cache at any time (R12).
+type page struct {
+	cache, stable uint64
+	dirty         bool
+}
 
 // disk is a node's store: what is durable, and what the page cache holds on top. A process that dies loses
 // neither, a power cut loses the cache.
 type disk struct {
-	cache, stable map[pair.LUNID]map[int64]uint64
-	meta          metaState // durable at once: bbolt
-	epoch         uint64
-	id            string
-	previous      pair.Incarnation
-	intents       map[pair.LUNID]pair.Regions
-	life          pair.Life
-	lifeID        uint64
-	record, acted *pair.Record
-	empty         bool
+	luns      [][]page
+	meta      metaState // durable at once: bbolt
+	epoch     uint64
+	id        string
+	previous  pair.Incarnation
+	bits      []pair.Regions // write-intent bits, by LUN
+	life      pair.Life
+	lifeID    uint64 // of this process
+	record    *pair.Record
+	acted     *pair.Record
+	untrusted bool // a write or flush failed in some life; ends with a full copy
+	old       bool // an old copy of it was brought back; ends likewise
 }
+
+// suspect tells that the disk is no source, whatever its node believes.
+func (d *disk) suspect() bool { return d.untrusted || d.old }
 
 type unitMeta struct {
 	Owner pair.Node `json:"owner"`
@@ -36,96 +47,133 @@ type unitMeta struct {
 type metaState struct {
 	Index uint64     `json:"index"`
 	Units []unitMeta `json:"units"`
+	Lost  []uint64   `json:"lost"` // by LUN: the hosts that are told until they publish it again (R8)
 }
 
-func (s metaState) clone() metaState { return metaState{s.Index, slices.Clone(s.Units)} }
+func (m metaState) clone() metaState {
+	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Lost)}
+}
 
-func newDisk(id string, luns int) *disk {
-	d := &disk{id: id, intents: map[pair.LUNID]pair.Regions{}, cache: map[pair.LUNID]map[int64]uint64{}, stable: map[pair.LUNID]map[int64]uint64{}, empty: true}
+func newDisk(id string, luns, blocks int) *disk {
+	d := &disk{id: id, luns: make([][]page, luns), bits: make([]pair.Regions, luns)}
+	d.meta.Lost = make([]uint64, luns)
 	for i := range luns {
+		d.luns[i] = make([]page, blocks)
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}
 	return d
 }
 
-func (d *disk) get(l pair.LUNID, b int64) uint64 { return d.cache[l][b] }
-
-func (d *disk) put(l pair.LUNID, b int64, v uint64, durable bool) {
-	set := func(m map[pair.LUNID]map[int64]uint64) {
-		if m[l] == nil {
-			m[l] = map[int64]uint64{}
-		}
-		m[l][b] = v
+// image is a copy of the store as it is on stable storage.
+func (d *disk) image() *disk {
+	c := *d
+	c.meta = d.meta.clone()
+	c.bits = make([]pair.Regions, len(d.bits))
+	for i, b := range d.bits {
+		c.bits[i] = b.Clone()
 	}
-	set(d.cache)
+	c.luns = make([][]page, len(d.luns))
+	for i, l := range d.luns {
+		c.luns[i] = slices.Clone(l)
+	}
+	c.cut(func() bool { return false })
+	return &c
+}
+
+func (d *disk) unit(l pair.LUNID) []page { return d.luns[l[0]-1] }
+
+func (p *page) put(v uint64, durable bool) {
+	p.cache, p.dirty = v, true
 	if durable {
-		set(d.stable)
+		p.stable, p.dirty = v, false
 	}
 }
 
 // flush makes everything durable that was written before.
 func (d *disk) flush(l pair.LUNID) {
-	if d.cache[l] != nil {
-		d.stable[l] = maps.Clone(d.cache[l])
+	u := d.unit(l)
+	for i := range u {
+		if p := &u[i]; p.dirty {
+			p.stable, p.dirty = p.cache, false
+		}
 	}
 }
 
-func (d *disk) flushAll() {
-	for l := range d.cache {
-		d.flush(l)
+// flushFails is a flush whose writeback failed: nothing became durable, and no later flush tries again.
+func (d *disk) flushFails(l pair.LUNID) {
+	u := d.unit(l)
+	for i := range u {
+		u[i].dirty = false
+	}
+}
+
+// evict drops pages that the cache holds without need; those whose writeback failed read as of old then.
+func (d *disk) evict(chosen func() bool) {
+	for _, u := range d.luns {
+		for i := range u {
+			if p := &u[i]; !p.dirty && p.cache != p.stable && chosen() {
+				p.cache = p.stable
+			}
+		}
 	}
 }
 
 // cut is a power cut. Some pages may have been written back by chance.
 func (d *disk) cut(lucky func() bool) {
-	for _, l := range slices.SortedFunc(maps.Keys(d.cache), func(a, b pair.LUNID) int { return int(a[0]) - int(b[0]) }) {
-		m := d.cache[l]
-		for _, b := range slices.Sorted(maps.Keys(m)) {
-			if lucky() {
-				d.put(l, b, m[b], true)
+	for _, u := range d.luns {
+		for i := range u {
+			p := &u[i]
+			if p.dirty && lucky() {
+				p.stable = p.cache
+			}
+			p.cache, p.dirty = p.stable, false
+		}
+	}
+}
+
+// unflushed tells whether a power cut would lose anything.
+func (d *disk) unflushed() bool {
+	for _, u := range d.luns {
+		for i := range u {
+			if u[i].cache != u[i].stable {
+				return true
 			}
 		}
 	}
-	d.cache = map[pair.LUNID]map[int64]uint64{}
-	for l, m := range d.stable {
-		d.cache[l] = maps.Clone(m)
-	}
+	return false
 }
 
-// read encodes a range as bytes, eight per block; nil if all of it is a hole.
-func (d *disk) read(l pair.LUNID, off, n int64) []byte {
-	var out []byte
-	some := false
-	for b := off / blockSize; b < (off+n)/blockSize; b++ {
-		v := d.get(l, b)
-		some = some || v != 0
-		out = binary.BigEndian.AppendUint64(out, v)
+// read appends a range as bytes, eight per block; hole tells that all of it is zero.
+func (d *disk) read(to []byte, l pair.LUNID, off, n int64) (out []byte, hole bool) {
+	hole = true
+	for _, p := range d.unit(l)[off/blockSize : (off+n)/blockSize] {
+		hole = hole && p.cache == 0
+		to = binary.BigEndian.AppendUint64(to, p.cache)
 	}
-	if !some {
-		return nil
-	}
-	return out
+	return to, hole
 }
 
-func (d *disk) write(l pair.LUNID, off int64, data []byte, durable bool) {
+// write stores bytes. Of a torn one only the blocks that torn chooses change.
+func (d *disk) write(l pair.LUNID, off int64, data []byte, durable bool, torn func() bool) {
+	u := d.unit(l)
 	for i := 0; i+8 <= len(data); i += 8 {
-		d.put(l, off/blockSize+int64(i/8), binary.BigEndian.Uint64(data[i:]), durable)
+		if torn == nil || torn() {
+			u[off/blockSize+int64(i/8)].put(binary.BigEndian.Uint64(data[i:]), durable)
+		}
 	}
 }
 
 func sum(b []byte) []byte {
-	h := fnv.New128a()
+	h := fnv.New64a()
 	_, _ = h.Write(b)
 	return h.Sum(nil)
 }
 
-func (d *disk) diff(o *disk) string {
-	for _, x := range []*disk{d, o} {
-		for l, m := range x.cache {
-			for b := range m {
-				if d.get(l, b) != o.get(l, b) {
-					return fmt.Sprintf("LUN %d block %d: %x on a, %x on b", l[0], b, d.get(l, b), o.get(l, b))
-				}
+func (d *disk) diff(o *disk, skip func(lun, block int) bool) string {
+	for l := range d.luns {
+		for b := range d.luns[l] {
+			if x, y := d.luns[l][b].cache, o.luns[l][b].cache; x != y && !skip(l, b) {
+				return fmt.Sprintf("LUN %d block %d: %d on a, %d on b", l+1, b, x, y)
 			}
 		}
 	}

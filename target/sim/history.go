@@ -1,98 +1,125 @@
 package sim
 
 import (
-	"fmt"
-	"slices"
-	"time"
+	"encoding/binary"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/gemel-storage/gemel/target/scsi"
 )
 
-// history is what hosts saw, per block.
+// history is what hosts saw, per block, and what was made durable.
 type history struct {
-	values uint64
-	blocks map[[2]int64][]porcupine.Operation
+	values  uint64
+	seen    [][]uint64 // the value that some host read or wrote last: what COMPARE AND WRITE expects
+	blocks  [][][]rec
+	flushes []flushed
+	losses  []loss
 }
 
-type input struct {
-	write    bool
-	optional bool // an attempt that was given up: it may have taken effect or not
-	value    uint64
+// rec is one attempt at one block.
+type rec struct {
+	client    int
+	kind      recKind
+	optional  bool // it was given up: it may have taken effect or not
+	durable   bool // a status said that it is on stable storage
+	verify    uint64
+	value     uint64
+	call, ret int64
+	one       state // the state after it, when that is certain
+	own       [1]uint64
 }
+
+type recKind uint8
+
+const (
+	recRead recKind = iota
+	recWrite
+	recSwap // COMPARE AND WRITE that swapped
+	recMiss // COMPARE AND WRITE that found something else
+)
+
+// flushed is a SYNCHRONIZE CACHE that was answered.
+type flushed struct {
+	lun       int
+	call, ret int64
+}
+
+func (h *history) init(luns, blocks int) {
+	h.seen, h.blocks = make([][]uint64, luns), make([][][]rec, luns)
+	for i := range luns {
+		h.seen[i], h.blocks[i] = make([]uint64, blocks), make([][]rec, blocks)
+	}
+}
+
+// fresh is a value that nobody has written yet.
+func (h *history) fresh() uint64 { h.values++; return h.values }
+
+// loss is the moment from which hosts of a LUN are told that writes may be gone.
+type loss struct {
+	lun int
+	at  int64
+}
+
+func (h *history) lost(lun int, now int64) { h.losses = append(h.losses, loss{lun, now}) }
+
+// forever is when an operation returned that never did.
+const forever = int64(1) << 62
 
 // add records a finished logical operation. Each attempt of a write may have taken effect once, at any time from its
-// start until the operation returned: a host's own retry is at-least-once (R11d). The last one did.
-func (h *history) add(client int, l logical, v uint64, end int64) {
-	if h.blocks == nil {
-		h.blocks = map[[2]int64][]porcupine.Operation{}
-	}
-	k := [2]int64{int64(l.lun), l.block}
-	if !l.write {
-		t := l.tries[len(l.tries)-1]
-		h.blocks[k] = append(h.blocks[k], porcupine.Operation{ClientId: client, Input: input{}, Output: v, Call: t.start, Return: end})
+// start until the operation returned: a host's own retry is at-least-once (R11d). The last one did what was answered.
+func (h *history) add(client int, l *logical, res scsi.Result, got []byte, end int64) {
+	last := l.tries[len(l.tries)-1]
+	switch l.kind {
+	case opFlush:
+		h.flushes = append(h.flushes, flushed{l.lun, last.start, end})
+		return
+	case opRead:
+		for i := range l.n {
+			v := binary.BigEndian.Uint64(got[i*blockSize:])
+			h.seen[l.lun][l.block+i] = v
+			h.put(l, i, rec{client: client, kind: recRead, value: v, call: last.start, ret: end})
+		}
 		return
 	}
-	for i, t := range l.tries {
+	h.tries(client, l, len(l.tries)-1, end)
+	for i := range l.n {
+		r := rec{client: client, kind: recWrite, durable: l.fua, value: l.value, verify: l.verify, call: last.start, ret: end}
+		switch {
+		case l.kind == opSwap && res == scsi.Miscompare:
+			r.kind, r.durable = recMiss, false
+		case l.kind == opSwap:
+			r.kind = recSwap
+		}
+		if r.kind != recMiss {
+			h.seen[l.lun][l.block+i] = l.value
+		}
+		h.put(l, i, r)
+	}
+}
+
+// tries records the first n attempts of a write as ones that may have happened.
+func (h *history) tries(client int, l *logical, n int, end int64) {
+	kind := recWrite
+	if l.kind == opSwap {
+		kind = recSwap
+	}
+	for _, t := range l.tries[:n] {
 		if t.none {
 			continue
 		}
-		last := i == len(l.tries)-1
-		h.blocks[k] = append(h.blocks[k], porcupine.Operation{ClientId: client, Input: input{write: true, optional: !last, value: v},
-			Output: v, Call: t.start, Return: end})
+		for i := range l.n {
+			h.put(l, i, rec{client: client, kind: kind, optional: true, value: l.value, verify: l.verify, call: t.start, ret: end})
+		}
 	}
 }
 
-// model is a register whose optional writes may not happen.
-var model = (&porcupine.NondeterministicModel{
-	Init: func() []any { return []any{uint64(0)} },
-	Step: func(state, in, out any) []any {
-		i := in.(input)
-		switch {
-		case i.optional && state.(uint64) != i.value:
-			return []any{state, i.value}
-		case i.write:
-			return []any{i.value}
-		case state.(uint64) == out.(uint64):
-			return []any{state}
-		}
-		return nil
-	},
-	DescribeOperation: func(in, out any) string {
-		i := in.(input)
-		switch {
-		case i.optional:
-			return fmt.Sprintf("write? %d", i.value)
-		case i.write:
-			return fmt.Sprintf("write %d", i.value)
-		}
-		return fmt.Sprintf("read %d", out)
-	},
-}).ToModel()
-
-func (h *history) linearizable() error {
-	keys := make([][2]int64, 0, len(h.blocks))
-	for k := range h.blocks {
-		keys = append(keys, k)
+// open records what a host still waits for when the history ends.
+func (h *history) open(c *client) {
+	if c.op != nil && c.op.kind.writes() {
+		h.tries(c.id, c.op, len(c.op.tries), forever)
 	}
-	slices.SortFunc(keys, func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) })
-	for _, k := range keys {
-		ops := h.blocks[k]
-		switch porcupine.CheckOperationsTimeout(model, ops, 20*time.Second) {
-		case porcupine.Illegal:
-			return fmt.Errorf("LUN %d block %d is not linearizable:\n%s", k[0]+1, k[1], describe(ops))
-		case porcupine.Unknown:
-			return fmt.Errorf("LUN %d block %d: the check of %d operations did not end", k[0]+1, k[1], len(ops))
-		}
-	}
-	return nil
 }
 
-func describe(ops []porcupine.Operation) string {
-	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-	out := ""
-	for _, o := range ops {
-		out += fmt.Sprintf("  %10.3f..%10.3fms client %d %s\n", float64(o.Call)/1e6, float64(o.Return)/1e6, o.ClientId,
-			model.DescribeOperation(o.Input, o.Output))
-	}
-	return out
+func (h *history) put(l *logical, i int, r rec) {
+	b := &h.blocks[l.lun][l.block+i]
+	*b = append(*b, r)
 }

@@ -2,22 +2,31 @@ package sim
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
-// network is the link between the nodes. A connection delivers in order; while a direction is cut its messages wait,
-// as TCP's do, and come late unless the connection was given up. Heartbeats have a connection of their own.
+// network is the link between the nodes: two connections, that of heartbeats and that of everything else.
 type network struct {
 	w       *world
 	n       uint64
 	up      bool
-	cut     [2]bool // direction from that node
-	next    [2][2]int64
-	waiting [2][]func()
-	slow    int64 // added to every delay
+	cut     [2]bool // direction from that node: nothing passes
+	stuck   [2]bool // the same for data only, heartbeats pass
+	slow    [2]int64
+	lanes   [2][2]lane
 	dialing bool
+}
+
+// lane is one direction of one connection. A frame first waits in the sender's queue, as the very message that the machine
+// gave: a real link reads header and buffers when the socket has room. Once read it is on the wire, which delivers
+// in order; while the direction is cut, frames on the wire come late, as TCP's do, unless the connection is given up.
+type lane struct {
+	queue  []*pair.Msg // not read yet
+	wire   []*pair.Msg // copies under way
+	next   int64       // no arrival before
+	due    int         // arrivals that came while the direction was cut
+	moving bool        // an event will read the head of the queue
 }
 
 // connectLater makes a link once both nodes live and no direction is cut.
@@ -32,59 +41,136 @@ func (n *network) connectLater() {
 		if n.up {
 			return
 		}
-		if a.m == nil || b.m == nil || n.cut[0] || n.cut[1] || a.frozenNow() || b.frozenNow() || a.linkUp || b.linkUp {
+		if a.m == nil || b.m == nil || n.cut[0] || n.cut[1] || a.frozenNow() || b.frozenNow() || a.linkUp || b.linkUp ||
+			a.applies > 0 || b.applies > 0 {
+			// The runtime lets the work of the old link end first (R4).
+			if a.applies > 0 || b.applies > 0 {
+				n.w.mark(markLinkWaited)
+			}
 			n.connectLater()
 			return
 		}
 		n.n++
 		n.up = true
-		n.next = [2][2]int64{}
-		n.waiting = [2][]func(){}
+		n.lanes = [2][2]lane{}
 		for _, h := range n.w.nodes {
 			h.linkUpAt(n.n)
 		}
 	})
 }
 
-// send carries a message of link k from a node.
-func (n *network) send(from pair.Node, k uint64, msg *pair.Msg) {
-	if !n.up || k != n.n {
-		return
+func laneOf(t pair.MsgType) int {
+	if t == pair.MsgHeartbeat || t == pair.MsgHeartbeatAck {
+		return 1
 	}
-	c := *msg
-	c.Meta, c.Data, c.Op = slices.Clone(msg.Meta), slices.Clone(msg.Data), nil
-	lane := 0
-	if msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck {
-		lane = 1
-	}
-	deliver := func() { n.deliver(from, lane, k, &c) }
-	if n.cut[from] {
-		n.waiting[from] = append(n.waiting[from], deliver)
-		return
-	}
-	deliver()
+	return 0
 }
 
-func (n *network) deliver(from pair.Node, lane int, k uint64, msg *pair.Msg) {
-	at := max(n.w.now+n.w.between(20*us, 400*us)+n.slow, n.next[from][lane])
-	n.next[from][lane] = at
-	n.w.after(at-n.w.now, func() {
-		if n.cut[from] {
-			n.waiting[from] = append(n.waiting[from], func() { n.deliver(from, lane, k, msg) })
-			return
+func (n *network) blocked(from pair.Node, k int) bool { return n.cut[from] || k == 0 && n.stuck[from] }
+
+// send queues a message of a link.
+func (n *network) send(from pair.Node, link uint64, msg *pair.Msg) {
+	if !n.up || link != n.n {
+		return
+	}
+	k := laneOf(msg.Type)
+	l := &n.lanes[from][k]
+	l.queue = append(l.queue, msg)
+	if l.moving {
+		return
+	}
+	if n.w.rnd.Float64() < n.w.shape.late {
+		n.wait(from, k, 300*us) // somebody else is writing, or the socket is full
+		return
+	}
+	n.read(from, k)
+}
+
+// read takes frames off the queue: from here on a change of their buffers is not seen.
+func (n *network) read(from pair.Node, k int) {
+	l := &n.lanes[from][k]
+	if l.moving || n.blocked(from, k) || n.w.nodes[from].frozenNow() || !n.up {
+		return
+	}
+	n0 := 0
+	for n0 < len(l.queue) {
+		msg := l.queue[n0]
+		n0++
+		c := *msg
+		c.Meta, c.Data, c.Op = slices.Clone(msg.Meta), slices.Clone(msg.Data), nil
+		l.wire = append(l.wire, &c)
+		n.travel(from, k)
+		if n0 < len(l.queue) && n.w.chance(n.w.shape.late/2) {
+			n.wait(from, k, 5*ms) // the socket took no more
+			break
 		}
-		n.w.nodes[from.Peer()].arrive(k, msg)
+	}
+	l.queue = slices.Delete(l.queue, 0, n0)
+}
+
+// wait has the head of the queue read later.
+func (n *network) wait(from pair.Node, k int, hi int64) {
+	l, link := &n.lanes[from][k], n.n
+	l.moving = true
+	n.w.after(n.w.between(us, hi)+n.slow[from], func() {
+		if link == n.n {
+			l.moving = false
+			n.read(from, k)
+		}
 	})
 }
 
-// drop ends the present link: each node learns of it by itself, a dead one never.
+// travel plans one arrival: whatever is first on the wire then.
+func (n *network) travel(from pair.Node, k int) {
+	w, link := n.w, n.n
+	l := &n.lanes[from][k]
+	l.next = max(w.now+w.between(20*us, 400*us)+n.slow[from], l.next)
+	w.after(l.next-w.now, func() {
+		if link != n.n || len(l.wire) == 0 {
+			return
+		}
+		if n.blocked(from, k) {
+			l.due++
+			return
+		}
+		msg := l.wire[0]
+		l.wire[0] = nil
+		l.wire = l.wire[1:]
+		w.nodes[from.Peer()].arrive(link, msg)
+	})
+}
+
+// resume lets what waited go on, after a cut or when a node thaws.
+func (n *network) resume(from int) {
+	for k := range n.lanes[from] {
+		l := &n.lanes[from][k]
+		if n.blocked(pair.Node(from), k) {
+			continue
+		}
+		for ; l.due > 0; l.due-- {
+			n.travel(pair.Node(from), k)
+		}
+		n.read(pair.Node(from), k)
+	}
+}
+
+// drop ends the present link: each node learns of it by itself, a dead one never. What was not sent is lost, and
+// some of what was.
 func (n *network) drop(why string) {
 	if !n.up {
 		return
 	}
 	n.w.trace("link %d drops: %s", n.n, why)
 	n.up = false
-	n.waiting = [2][]func(){}
+	for d := range n.lanes {
+		for k := range n.lanes[d] {
+			l := &n.lanes[d][k]
+			l.queue, l.due = nil, 0
+			if len(l.wire) > 0 {
+				l.wire = l.wire[:n.w.rnd.IntN(len(l.wire)+1)]
+			}
+		}
+	}
 	k := n.n
 	for i, h := range n.w.nodes {
 		reset := !n.cut[1-i]
@@ -94,7 +180,7 @@ func (n *network) drop(why string) {
 }
 
 func (n *network) heal() {
-	n.slow = 0
+	n.slow, n.stuck = [2]int64{}, [2]bool{}
 	for i := range n.cut {
 		n.uncut(i)
 	}
@@ -102,74 +188,10 @@ func (n *network) heal() {
 
 func (n *network) uncut(i int) {
 	n.cut[i] = false
-	late := n.waiting[i]
-	n.waiting[i] = nil
-	for _, f := range late {
-		f()
-	}
+	n.resume(i)
 }
 
-// arbiterSim keeps the record. Answers can be late or lost; a write whose answer is lost may have landed, or may
-// land later.
-type arbiterSim struct {
-	w       *world
-	rec     pair.Record
-	version int
-	down    bool
-	flaky   bool
-}
-
-func (a *arbiterSim) call(h *host, x pair.Action) {
-	w := a.w
-	life := h.life
-	answer := func(out pair.Outcome, rec pair.Record, version string) func() {
-		return func() {
-			h.when(life, func() { h.m.ArbiterDone(h.clock(), out, &rec, version, "no answer") })
-		}
-	}
-	lost := a.down || a.flaky && w.chance(0.4)
-	there, back := w.between(200*us, 8*ms), w.between(200*us, 8*ms)
-	act := func() (pair.Outcome, pair.Record, string) {
-		if x.Kind == pair.ActArbiterGet {
-			if a.version == 0 {
-				return pair.Missing, pair.Record{}, ""
-			}
-			return pair.Got, a.copy(), a.ver()
-		}
-		if x.Version != a.ver() {
-			return pair.Conflict, pair.Record{}, ""
-		}
-		if x.Record.Epoch < a.rec.Epoch {
-			w.fail("the record went back from epoch %d to %d", a.rec.Epoch, x.Record.Epoch)
-		}
-		a.rec = *x.Record
-		a.rec.Members = slices.Clone(x.Record.Members)
-		a.version++
-		w.trace("arbiter: version %d epoch %d members %d (by %v)", a.version, a.rec.Epoch, len(a.rec.Members), h.id)
-		return pair.Got, a.copy(), a.ver()
-	}
-	if lost {
-		if !a.down && w.chance(0.5) {
-			w.after(w.between(ms, 3*s), func() { act() }) // lands, maybe late; nobody hears of it
-		}
-		w.after(s, answer(pair.Unknown, pair.Record{}, ""))
-		return
-	}
-	w.after(there, func() {
-		out, rec, v := act()
-		w.after(back, answer(out, rec, v))
-	})
-}
-
-func (a *arbiterSim) ver() string {
-	if a.version == 0 {
-		return ""
-	}
-	return strconv.Itoa(a.version)
-}
-
-func (a *arbiterSim) copy() pair.Record {
-	r := a.rec
-	r.Members = slices.Clone(a.rec.Members)
-	return r
+func (n *network) unstick(i int) {
+	n.stuck[i] = false
+	n.resume(i)
 }

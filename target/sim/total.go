@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/gemel-storage/gemel/target/pair"
@@ -10,6 +11,7 @@ import (
 type Total struct {
 	Histories, Events, Operations int
 	Faults                        map[string]int
+	Marks                         [marks]uint64
 	Stats                         pair.Stats
 	Failed                        []Result
 }
@@ -25,29 +27,41 @@ func (t *Total) Add(r Result) {
 	for k, n := range r.Faults {
 		t.Faults[k] += n
 	}
+	for i, n := range r.Marks {
+		t.Marks[i] += uint64(n)
+	}
 	addStats(&t.Stats, &r.Stats)
 	if r.Err != nil {
 		t.Failed = append(t.Failed, r)
 	}
 }
 
-// Branches are the rare ways through the protocol, with how often they were taken. One that no history takes is not
-// tested, whatever else passes.
+// Branches are the rare ways through the protocol, with how often they were taken: the machine's own counters and
+// the situations that the simulator looks for. One that no history takes is not tested, whatever else passes.
 func (t *Total) Branches() map[string]uint64 {
-	s := &t.Stats
-	return map[string]uint64{"exclude": s.Excludes, "readmit": s.Readmits, "handshake": s.Relinks, "forward": s.Forwarded,
-		"mirror": s.Mirrored, "repair": s.Repaired, "aged": s.Aged, "path switch": s.PathSwitches, "held": s.Held,
-		"transfer": s.Transfers, "lease lapse": s.LeaseLapses, "stale message": s.StaleMessages, "no space": s.NoSpace,
-		"intents": s.Intents, "cold writes": s.ColdWrites, "checkpoint": s.Checkpoints, "cleared": s.Cleared,
-		"partial resync": s.PartialResyncs, "full resync": s.FullResyncs, "resync resumes": s.Resumes, "lost": s.Lost,
-		"resync sends": s.ResyncBytes, "resync compares": s.ResyncCompared}
+	out := map[string]uint64{}
+	v := reflect.ValueOf(t.Stats)
+	for i := range v.NumField() {
+		if f := v.Field(i); f.CanUint() {
+			out["machine: "+v.Type().Field(i).Name] = f.Uint()
+		}
+	}
+	for i, n := range t.Marks {
+		out[markNames[i]] = n
+	}
+	return out
 }
 
-// Uncovered names the branches that were never taken, sorted.
-func (t *Total) Uncovered() []string {
+// Uncovered names the branches that were never taken, sorted. What is injected only on request is left out unless cfg
+// asks for it.
+func (t *Total) Uncovered(cfg Config) []string {
+	skip := map[string]bool{markNames[markExcusedUntrusted]: true, markNames[markExcusedDisk]: true,
+		markNames[markEmptied]: !cfg.ArbiterLoss, markNames[markRolledBack]: !cfg.ArbiterLoss,
+		markNames[markExcusedArbiter]: !cfg.ArbiterLoss, markNames[markBothPower]: !cfg.BothPower,
+		markNames[markRestored]: !cfg.OldDisk}
 	out := []string{}
 	for name, n := range t.Branches() {
-		if n == 0 {
+		if n == 0 && !skip[name] {
 			out = append(out, name)
 		}
 	}
@@ -55,29 +69,12 @@ func (t *Total) Uncovered() []string {
 	return out
 }
 
-func addStats(to, s *pair.Stats) {
-	to.Excludes += s.Excludes
-	to.Readmits += s.Readmits
-	to.Relinks += s.Relinks
-	to.Fences += s.Fences
-	to.Forwarded += s.Forwarded
-	to.Mirrored += s.Mirrored
-	to.Repaired += s.Repaired
-	to.Aged += s.Aged
-	to.PathSwitches += s.PathSwitches
-	to.Held += s.Held
-	to.Transfers += s.Transfers
-	to.NoSpace += s.NoSpace
-	to.LeaseLapses += s.LeaseLapses
-	to.StaleMessages += s.StaleMessages
-	to.ResyncBytes += s.ResyncBytes
-	to.ResyncCompared += s.ResyncCompared
-	to.Intents += s.Intents
-	to.ColdWrites += s.ColdWrites
-	to.Checkpoints += s.Checkpoints
-	to.Cleared += s.Cleared
-	to.PartialResyncs += s.PartialResyncs
-	to.FullResyncs += s.FullResyncs
-	to.Resumes += s.Resumes
-	to.Lost += s.Lost
+// addStats sums the counters, whichever the machine has.
+func addStats(to, from *pair.Stats) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range t.NumField() {
+		if x := t.Field(i); x.CanUint() {
+			x.SetUint(x.Uint() + f.Field(i).Uint())
+		}
+	}
 }

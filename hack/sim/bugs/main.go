@@ -1,0 +1,117 @@
+// Command bugs proves that the simulator bites: it builds target/pair with one mistake at a time and plays histories until
+// a check fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	base := flag.Uint64("base", 1, "draw the seeds from this one")
+	only := flag.String("only", "", "bugs whose rule or name contains this")
+	hint := flag.Bool("hints", false, "play the seeds that are known to catch a bug first")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, *base, *only, *hint); err != nil {
+		fmt.Fprintln(os.Stderr, "bugs:", err)
+		os.Exit(1)
+	}
+}
+
+// moduleRoot finds the directory of go.mod.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+func run(ctx context.Context, w io.Writer, base uint64, only string, hint bool) error {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "gemel-sim-bugs-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var chosen []bug
+	for _, b := range bugs {
+		if strings.Contains(b.rule+" "+b.name, only) {
+			chosen = append(chosen, b)
+		}
+	}
+	r := &runner{root: root, dir: dir, base: base, hint: hint}
+	out, clean := r.all(ctx, chosen)
+	table(w, out)
+	var errs []error
+	for _, o := range clean {
+		fmt.Fprintf(w, "%s: %d seeds, %s\n", o.bug.name, o.seeds, verdict(&o))
+	}
+	for _, o := range out {
+		errs = append(errs, o.problem())
+	}
+	for _, o := range clean {
+		errs = append(errs, o.unsound())
+	}
+	return errors.Join(errs...)
+}
+
+func table(w io.Writer, out []outcome) {
+	fmt.Fprintf(w, "%-5s %-58s %6s %20s %6s  %s\n", "rule", "bug", "seeds", "seed", "time", "caught by")
+	for i := range out {
+		o := &out[i]
+		fmt.Fprintf(w, "%-5s %-58s %6d %20d %5.1fs  %s\n", o.bug.rule, o.bug.name, o.seeds, o.seed, o.took.Round(100*time.Millisecond).Seconds(), verdict(o))
+	}
+}
+
+func verdict(o *outcome) string {
+	const width = 110
+	text := o.caught
+	switch {
+	case o.err != nil:
+		text = o.err.Error()
+	case text == "":
+		text = "nothing"
+	}
+	if len(text) > width {
+		text = text[:width] + "…"
+	}
+	return text
+}
+
+// problem is why a bug is not proven to be caught.
+func (o *outcome) problem() error {
+	switch {
+	case o.err != nil:
+		return fmt.Errorf("%s, %s: %w", o.bug.rule, o.bug.name, o.err)
+	case o.caught == "":
+		return fmt.Errorf("%s, %s: not caught by %d seeds", o.bug.rule, o.bug.name, o.seeds)
+	}
+	return nil
+}
+
+// unsound is why a control proves the checks wrong, or the machine.
+func (o *outcome) unsound() error {
+	switch {
+	case o.err != nil:
+		return o.err
+	case o.caught != "":
+		return fmt.Errorf("the unchanged code fails %d of %d seeds: seed %d: %s", len(o.failed), o.seeds, o.seed, o.caught)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outcome is what became of a bug.
+type outcome struct {
+	bug    bug
+	seeds  int    // histories played, the catching one included
+	seed   uint64 // the one that caught it
+	failed []uint64
+	caught string // by which check; empty: it survived
+	took   time.Duration
+	err    error // it could not be tried
+}
+
+// errText says that a bug's text is not there once.
+var errText = errors.New("the text to replace must occur exactly once")
+
+// runner builds and plays mutants of one module.
+type runner struct {
+	root string // of the module
+	dir  string // for mutants, overlays and binaries
+	base uint64
+	hint bool // play a bug's hints first
+}
+
+// all tries the unchanged code, then every bug, several at a time. A seed on which the unchanged code fails proves nothing:
+// it is an error of its own, and no bug is played on it.
+func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outcome) {
+	clean = r.each(ctx, "control", r.controls(bs))
+	for i := range bs {
+		for j := range clean {
+			if slices.Equal(clean[j].bug.flags, bs[i].flags) {
+				bs[i].skip = clean[j].failed
+			}
+		}
+	}
+	return r.each(ctx, "bug", bs), clean
+}
+
+func (r *runner) each(ctx context.Context, name string, bs []bug) []outcome {
+	out := make([]outcome, len(bs))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, b := range bs {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			out[i] = r.try(ctx, fmt.Sprintf("%s-%d", name, i), b)
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// controls are the unchanged code under every set of flags that a bug uses, with all of its seeds.
+func (r *runner) controls(bs []bug) (out []bug) {
+	var sets []string
+	for _, b := range bs {
+		set := strings.Join(b.flags, " ")
+		c := bug{name: "unchanged " + set, flags: b.flags, seeds: b.bound()}
+		i := slices.Index(sets, set)
+		if i < 0 {
+			i = len(sets)
+			sets = append(sets, set)
+			out = append(out, c)
+		}
+		out[i].seeds = max(out[i].seeds, b.bound())
+		out[i].hints = append(out[i].hints, b.hints...)
+	}
+	return out
+}
+
+func (b *bug) bound() int {
+	if b.seeds > 0 {
+		return b.seeds
+	}
+	return maxSeeds
+}
+
+// mutate writes the broken file and returns the overlay that puts it in place.
+func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
+	path := filepath.Join(r.root, "target", "pair", b.file)
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(src), b.old); n != 1 {
+		return "", fmt.Errorf("%s: %w, it does %d times: %q", b.file, errText, n, b.old)
+	}
+	broken := filepath.Join(r.dir, name+"-"+b.file)
+	if err := os.WriteFile(broken, []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(r.dir, name+".json")
+	return overlay, os.WriteFile(overlay, raw, 0o600)
+}
+
+// playTime bounds the play of one bug: a machine that never comes to rest is caught too.
+const playTime = 3 * time.Minute
+
+func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
+	start := time.Now()
+	defer func() { o.took = time.Since(start) }()
+	o.bug = b
+	bin := filepath.Join(r.dir, "sim-"+name)
+	defer os.Remove(bin)
+	args := []string{"build", "-p", "1", "-o", bin}
+	if b.file != "" {
+		overlay, err := r.mutate(name, &b)
+		if err != nil {
+			o.err = err
+			return o
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	build := exec.CommandContext(ctx, "go", append(args, "./hack/sim")...)
+	build.Dir = r.root
+	if text, err := build.CombinedOutput(); err != nil {
+		o.err = fmt.Errorf("it does not build: %w\n%s", err, text)
+		return o
+	}
+	report := filepath.Join(r.dir, "report-"+name+".json")
+	args = append([]string{"-procs", "1", "-seeds", strconv.Itoa(b.bound()), "-base", strconv.FormatUint(r.base, 10),
+		"-out", report, "-skip", join(b.skip)}, b.flags...)
+	if b.file != "" {
+		args = append(args, "-first")
+	}
+	if r.hint || b.file == "" {
+		args = append(args, "-try", join(b.hints))
+	}
+	limited, cancel := context.WithTimeout(ctx, playTime)
+	defer cancel()
+	text, err := exec.CommandContext(limited, bin, args...).CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case limited.Err() != nil && ctx.Err() == nil:
+		o.seeds, o.caught = b.bound(), "it never comes to rest"
+		return o
+	case err != nil && !errors.As(err, &exit):
+		o.err = err
+		return o
+	}
+	if err := o.read(report); err != nil {
+		o.err = fmt.Errorf("%w\n%s", err, text)
+	}
+	return o
+}
+
+func join(seeds []uint64) string {
+	var parts []string
+	for _, s := range seeds {
+		parts = append(parts, strconv.FormatUint(s, 10))
+	}
+	return strings.Join(parts, ",")
+}
+
+// where is the head of a violation: seed and time.
+var where = regexp.MustCompile(`^seed \d+ at [0-9.]+ms: `)
+
+func (o *outcome) read(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var rep struct {
+		Seeds  int      `json:"seeds"`
+		Failed []uint64 `json:"failed_seeds"`
+		First  string   `json:"first_violation"`
+	}
+	if err := json.Unmarshal(raw, &rep); err != nil {
+		return err
+	}
+	o.seeds, o.failed = rep.Seeds, rep.Failed
+	if len(rep.Failed) > 0 {
+		o.seed, o.caught = rep.Failed[0], where.ReplaceAllString(rep.First, "")
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/sim"
+)
+
+// report is what is written to the file.
+type report struct {
+	Seeds       int               `json:"seeds"`
+	Base        uint64            `json:"base"`
+	Violations  int               `json:"violations"`
+	FailedSeeds []uint64          `json:"failed_seeds"`
+	First       string            `json:"first_violation,omitempty"`
+	Events      int               `json:"events"`
+	Operations  int               `json:"operations"`
+	PerSecond   float64           `json:"histories_per_second"`
+	Faults      map[string]int    `json:"faults"`
+	Answers     map[string]int    `json:"answers"` // other than good, that hosts were given
+	Branches    map[string]uint64 `json:"branches"`
+	Uncovered   []string          `json:"uncovered_branches"`
+}
+
+func newReport(t *sim.Total, o *options, took time.Duration) *report {
+	r := &report{Seeds: t.Histories, Base: o.base, Violations: len(t.Failed), FailedSeeds: []uint64{}, Events: t.Events,
+		Operations: t.Operations, Faults: map[string]int{}, Answers: map[string]int{}, Branches: t.Branches(),
+		Uncovered: t.Uncovered(o.cfg), PerSecond: float64(t.Histories) / took.Seconds()}
+	for name, n := range t.Faults {
+		if answer, ok := strings.CutPrefix(name, "answered "); ok {
+			r.Answers[answer] = n
+		} else {
+			r.Faults[name] = n
+		}
+	}
+	for i, f := range t.Failed {
+		r.FailedSeeds = append(r.FailedSeeds, f.Seed)
+		if i == 0 {
+			r.First, _, _ = strings.Cut(f.Err.Error(), "\n")
+		}
+	}
+	return r
+}
+
+func (r *report) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%d histories from base %d, %.1f a second, %d events, %d operations of hosts\n", r.Seeds, r.Base, r.PerSecond, r.Events, r.Operations)
+	table(w, "faults", r.Faults)
+	table(w, "answers", r.Answers)
+	table(w, "branches", r.Branches)
+	fmt.Fprintf(w, "uncovered: %q\nviolations: %d\n", r.Uncovered, r.Violations)
+}
+
+func table[N int | uint64](w io.Writer, title string, m map[string]N) {
+	names := make([]string, 0, len(m))
+	for k := range m {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	fmt.Fprintln(w, title)
+	for _, k := range names {
+		fmt.Fprintf(w, "  %-52s %12d\n", k, m[k])
+	}
+}
+
+func (r *report) write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}

@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// The write-intent bits, the node's own state, and what hosts are told of a loss.
+
+func (h *host) saveLife(id uint64, life pair.Life) {
+	if id >= h.disk.lifeID {
+		h.disk.life, h.disk.lifeID = life, id
+	}
+}
+
+func (h *host) objects() (objs []pair.CopyObject) {
+	for _, l := range h.w.luns {
+		objs = append(objs, pair.CopyObject{ID: l, Size: int64(h.w.shape.blocks) * blockSize, Born: 1})
+	}
+	return objs
+}
+
+// intend makes bits durable. A write that a death cuts short may have set some of them.
+func (h *host) intend(l pair.LUNID, regions []uint32) {
+	m, d := h.m, h.disk
+	h.io(ioWrite, 100*us, 8*ms, func(torn func() bool) {
+		for _, r := range regions {
+			if torn == nil || torn() {
+				d.bits[l[0]-1].Add(int(r))
+			}
+		}
+	}, func(res scsi.Result) { m.Intended(h.clock(), l, res == scsi.OK) })
+}
+
+// check is what a host may do when its command starts: nothing, until it has published a LUN again that lost writes.
+func (h *host) check(o *scsi.Op, l pair.LUNID) scsi.Result {
+	if h.disk.meta.Lost[l[0]-1]&h.w.bitOf(o.Nexus.Initiator) != 0 {
+		return scsi.LostData
+	}
+	return scsi.OK
+}
+
+func (w *world) bitOf(name string) uint64 {
+	for _, c := range w.clients {
+		if c.name == name {
+			return 1 << c.id
+		}
+	}
+	return 0
+}
+
+// markLost has the hosts told. From then on the history may show an older value of what was not flushed.
+func (h *host) markLost(units []pair.LUNID) {
+	w, life := h.w, h.life
+	e := entry{}
+	for _, l := range units {
+		e.Lost = append(e.Lost, int(l[0]-1))
+	}
+	w.mark(markLost)
+	var try func()
+	try = func() {
+		if len(e.Lost) == 0 {
+			h.m.LostMarked(h.clock())
+			return
+		}
+		h.propose(e, func(res scsi.Result) {
+			if res == scsi.OK {
+				w.trace("node %v: LUNs %v may have lost writes", h.id, e.Lost)
+				for _, l := range e.Lost {
+					w.history.lost(l, w.now)
+					w.truth.lost(l)
+				}
+				h.m.LostMarked(h.clock())
+				return
+			}
+			w.after(ms, func() { h.when(life, try) })
+		})
+	}
+	w.after(50*us, func() { h.when(life, try) })
+}
+
+// publish is a host that was told of a loss and publishes the LUN again, over the node that told it.
+func (c *client) publish(h *host, l *logical) {
+	w, life := c.w, h.life
+	w.mark(markPublished)
+	w.after(w.between(ms, 50*ms), func() {
+		h.when(life, func() { h.propose(entry{LUN: l.lun, Publish: 1 << c.id}, func(scsi.Result) {}) })
+	})
+}

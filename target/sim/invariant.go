@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// What holds at every step, whatever hosts see. Each claim names its rule.
+
+// observe reads a node's standing after its machine was given something, and judges it.
+func (h *host) observe() {
+	w := h.w
+	v := h.m.View(h.clock())
+	if v.Phase != h.phase {
+		w.trace("%v: %v at epoch %d: %s", h.id, v.Phase, v.Record.Epoch, v.Reason)
+	}
+	if h.resyncing && !v.Resync.Active && v.Phase == pair.Alone {
+		w.mark(markResyncStopped)
+	}
+	h.sick = h.sick || v.Leaving // it steps down, and serves again only in another life
+	h.phase, h.excluding, h.resyncing = v.Phase, v.Excluding, v.Resync.Active
+	if v.Record.Epoch < h.epoch && v.Phase != pair.Fenced {
+		w.fail("R2: node %v goes back from epoch %d to %d", h.id, h.epoch, v.Record.Epoch)
+	}
+	h.epoch = max(h.epoch, v.Record.Epoch)
+	if v.Serving {
+		if h.disk.epoch < v.Record.Epoch {
+			w.fail("R2: node %v serves under epoch %d, durable is %d", h.id, v.Record.Epoch, h.disk.epoch)
+		}
+		if h.failed {
+			w.fail("R12: node %v serves after its store failed", h.id)
+		}
+	}
+	w.check()
+}
+
+// check: never two nodes that may serve one LUN (R1, R3, R10).
+func (w *world) check() {
+	a, b := w.nodes[0], w.nodes[1]
+	if a.m == nil || b.m == nil {
+		return
+	}
+	if a.frozenNow() || b.frozenNow() || !a.m.Serving(a.clock()) || !b.m.Serving(b.clock()) {
+		// A frozen node executes nothing; what it does when it thaws is judged then.
+		return
+	}
+	if a.phase == pair.Alone || b.phase == pair.Alone {
+		w.fail("R3: both nodes serve: a is %v at epoch %d, b is %v at epoch %d", a.phase, a.epoch, b.phase, b.epoch)
+		return
+	}
+	for _, l := range w.luns {
+		oa, _ := a.m.Owner(l)
+		ob, _ := b.m.Owner(l)
+		if oa == pair.A && ob == pair.B && !a.m.Quiesced(l) && !b.m.Quiesced(l) {
+			w.fail("R10: LUN %d has two owners at epochs %d and %d", l[0], a.epoch, b.epoch)
+		}
+	}
+}
+
+// replied judges a status as it leaves a machine.
+func (h *host) replied(a *attempt, served bool) {
+	w := h.w
+	res := a.op.S.Result
+	if res == scsi.NoSpace {
+		w.alike(h, a)
+	}
+	if res != scsi.OK && res != scsi.Miscompare {
+		return
+	}
+	if !served && !h.m.Serving(h.clock()) {
+		w.fail("R1: node %v sends status %d of %s and may not serve", h.id, res, a.l)
+	}
+	if res == scsi.OK {
+		w.acknowledged(h, a)
+	}
+}
+
+// starts judges the moment at which a host's command begins to take effect (R11b).
+func (h *host) starts(o *pair.Op) {
+	a := h.attempts[o]
+	if a == nil || a.started {
+		return
+	}
+	a.started = true
+	if age := h.clock() - o.S.Arrived; o.S.Kind.Writes() && age > s+10*ms {
+		h.w.fail("R11b: node %v starts %s %d ms after it arrived", h.id, a.l, age/ms)
+	}
+}
+
+// judge checks a transition of the record, at the moment the arbiter takes it (R2), and that whoever it names holds
+// what was acknowledged.
+func (a *arbiterSim) judge(next *pair.Record, asked int64) {
+	w, old := a.w, &a.rec
+	if a.lost {
+		return
+	}
+	if !a.exists {
+		if next.Epoch != 1 || !next.Both() {
+			w.fail("R2: the first record is %+v", *next)
+		}
+		return
+	}
+	if next.Epoch == old.Epoch {
+		if !next.Equal(old) {
+			w.fail("R2: epoch %d gets another content: %+v after %+v", next.Epoch, *next, *old)
+		}
+		return
+	}
+	if next.Epoch != old.Epoch+1 {
+		w.fail("R2: the record goes from epoch %d to %d", old.Epoch, next.Epoch)
+		return
+	}
+	first := next.Members[0]
+	was := old.Member(first.Node)
+	switch {
+	case a.yields(next):
+		w.mark(markYield)
+		return
+	case was == nil || was.Store != first.Store:
+		w.fail("R2: epoch %d names node %v with store %s, which no member was: before %+v", next.Epoch, first.Node, first.Store, *old)
+	case next.Both() && (old.Both() || *was != first):
+		w.fail("R2: epoch %d readmits nobody: %+v after %+v", next.Epoch, *next, *old)
+	}
+	if w.res.Err != nil {
+		return
+	}
+	for _, m := range next.Members {
+		h := w.nodes[m.Node]
+		switch {
+		case h.disk.id != m.Store:
+			if !next.Both() {
+				w.fail("R6: epoch %d names store %s of node %v, whose disk is %s", next.Epoch, m.Store, m.Node, h.disk.id)
+			}
+			continue
+		case h.failed || h.harmed >= asked:
+			continue // it failed after it had asked; its next life is judged
+		case h.disk.life.Lost:
+			continue // hosts will be told before it serves (R8)
+		case h.disk.untrusted:
+			w.fail("R12: epoch %d names node %v, whose store is not trusted", next.Epoch, m.Node)
+		}
+		if what := w.lacks(h, func(p *page) uint64 { return p.cache }); what != "" {
+			w.fail("R2: epoch %d names node %v: %s", next.Epoch, m.Node, what)
+		}
+		if next.Both() || m.Incarnation == was.Incarnation {
+			continue
+		}
+		// It claims the record from outside: until now the other copy counted as well.
+		if what := w.lacks(h, func(p *page) uint64 { return p.stable }); what != "" {
+			w.fail("R8: epoch %d names node %v, which has not flushed: %s", next.Epoch, m.Node, what)
+		}
+	}
+	if other := w.nodes[first.Node.Peer()]; !next.Both() && other.m != nil && other.m.Serving(other.clock()) {
+		w.fail("R3: epoch %d excludes node %v, which serves under epoch %d", next.Epoch, other.id, other.epoch)
+	}
+	if next.Both() {
+		w.mark(markReadmit)
+		w.joined(w.nodes[next.Members[1].Node])
+	} else if old.Both() {
+		w.mark(markExclude)
+	} else {
+		w.mark(markRenew)
+	}
+}
+
+// yields: a lone member that never acted on its record gives it to the peer, which was a member before and has kept all
+// that was acknowledged (R2b).
+func (a *arbiterSim) yields(next *pair.Record) bool {
+	w := a.w
+	if a.rec.Both() || next.Both() || a.rec.Chair() == next.Chair() || len(a.past) < 2 {
+		return false
+	}
+	before, to := &a.past[len(a.past)-2], w.nodes[next.Chair()]
+	m := before.Member(to.id)
+	if m == nil || m.Store != next.Members[0].Store || m.Incarnation.Boot != next.Members[0].Incarnation.Boot {
+		return false
+	}
+	if acted := w.nodes[a.rec.Chair()].disk.acted; acted != nil && acted.Epoch >= a.rec.Epoch {
+		w.fail("R2b: node %v gives away a record that it has acted on", a.rec.Chair())
+	}
+	if what := w.lacks(to, func(p *page) uint64 { return p.cache }); what != "" && to.harmed < 0 {
+		w.fail("R2b: node %v is given the record: %s", to.id, what)
+	}
+	return true
+}
+
+// joined: what was acknowledged before the joiner flushed everything is durable there when it is readmitted (R7).
+func (w *world) joined(h *host) {
+	since := h.flushedAll
+	if since == 0 {
+		since = h.installed // it was never asked to flush
+	}
+	if h.failed || h.harmed >= since {
+		return
+	}
+	w.truth.each(func(l, b int, f *fact) {
+		if v := h.disk.luns[l][b].stable; f.since < since && v != f.value {
+			w.fail("R7: node %v is readmitted with LUN %d block %d unflushed: durable is %d, not %d", h.id, l+1, b, v, f.value)
+		}
+	})
+}

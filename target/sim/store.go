@@ -1,0 +1,272 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/scsi"
+)
+
+// ioKind is a set of disk operations.
+type ioKind uint8
+
+const (
+	ioWrite ioKind = 1 << iota
+	ioFlush
+	ioRead
+)
+
+func duration(ns int64) time.Duration { return time.Duration(ns) }
+
+// later is a disk operation: it ends after a while. If the process dies first it may have happened, in part.
+func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
+	w, life, boots, disk := h.w, h.life, h.boots, h.disk
+	w.after(w.between(lo, hi)+h.lag(), func() {
+		if h.life != life {
+			if h.boots == boots && h.m == nil && h.disk == disk && w.chance(0.5) {
+				w.mark(markTorn)
+				effect(func() bool { return w.chance(0.5) })
+			}
+			return
+		}
+		effect(nil) // the kernel works on while the process is stopped
+		h.when(life, done)
+	})
+}
+
+// lag is what a slow disk adds: not the same to all, so that what began later may end first.
+func (h *host) lag() int64 {
+	if h.slow == 0 || h.slow > h.w.shape.mirrorMax || h.w.chance(0.3) {
+		return h.slow
+	}
+	return h.w.even(0, h.slow)
+}
+
+// refuses decides whether the disk fails an operation. A store that has failed once in this life takes nothing more,
+// as the runtime's; one that can not read may do the rest.
+func (h *host) refuses(k ioKind) bool {
+	if h.broken && k != ioRead || h.errors&k != 0 && h.w.chance(0.7) {
+		h.sick = true
+		return true
+	}
+	return false
+}
+
+// io is an operation that the disk may refuse; res is then the result. A refused write may have changed some of its
+// blocks; after a refused flush nobody knows.
+func (h *host) io(k ioKind, lo, hi int64, effect func(torn func() bool), done func(res scsi.Result)) {
+	switch {
+	case !h.refuses(k):
+		h.later(lo, hi, effect, func() { done(scsi.OK) })
+	case k == ioRead:
+		h.w.mark(markReadError)
+		h.later(lo, hi, func(func() bool) {}, func() { done(scsi.ReadError) })
+	default:
+		h.breaks(k, lo, hi, effect, done)
+	}
+}
+
+// breaks is a write or flush that fails, and the store with it (R12).
+func (h *host) breaks(k ioKind, lo, hi int64, effect func(torn func() bool), done func(res scsi.Result)) {
+	w := h.w
+	h.later(lo, hi, func(func() bool) {
+		h.broken, h.disk.untrusted, h.harmed = true, true, w.now
+		if k == ioWrite {
+			w.mark(markWriteError)
+			effect(func() bool { return w.chance(0.5) })
+			return
+		}
+		w.mark(markFlushError)
+		for _, l := range w.luns {
+			h.disk.flushFails(l)
+		}
+	}, func() {
+		w.trace("node %v: the store fails", h.id)
+		life := h.life
+		w.after(w.between(10*us, 500*us), func() {
+			h.when(life, func() {
+				h.failed = true
+				h.m.StoreFailed(h.clock(), "the disk refused a write or a flush")
+			})
+		})
+		done(scsi.WriteError)
+	})
+}
+
+// flushing is a sync. What is written while it is under way may or may not be in it: the least is what was there before.
+func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
+	none := func(func() bool) {}
+	if h.refuses(ioFlush) {
+		h.breaks(ioFlush, 300*us, 20*ms, none, done)
+		return
+	}
+	for _, l := range luns {
+		h.disk.flush(l)
+	}
+	h.later(300*us, 20*ms, none, func() { done(scsi.OK) })
+}
+
+func (h *host) read(o *pair.Op) {
+	m := h.m
+	h.io(ioRead, 10*us, 500*us, func(func() bool) {
+		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+		copy(o.S.Data, b)
+	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+}
+
+// cells are a write's blocks and bytes, whatever its kind.
+func cells(k scsi.OpKind, off, length int64, data []byte, ranges []scsi.Range) []scsi.Op {
+	switch k {
+	case scsi.OpUnmap:
+		var out []scsi.Op
+		for _, r := range ranges {
+			out = append(out, scsi.Op{Off: r.Off, Data: make([]byte, r.Len)})
+		}
+		return out
+	case scsi.OpWriteSame:
+		var all []byte
+		for range length / int64(len(data)) {
+			all = append(all, data...)
+		}
+		return []scsi.Op{{Off: off, Data: all}}
+	}
+	return []scsi.Op{{Off: off, Data: data}}
+}
+
+// put writes what cells gave.
+func (h *host) put(l pair.LUNID, cs []scsi.Op, durable bool, torn func() bool) {
+	for i := range cs {
+		h.disk.write(l, cs[i].Off, cs[i].Data, durable, torn)
+	}
+}
+
+func (h *host) write(o *pair.Op, durable bool) {
+	m := h.m
+	lo, hi := 10*us, ms
+	if durable {
+		lo, hi = 200*us, 15*ms
+	}
+	// The bytes are read when the write happens: until StoreDone the buffer is the store's.
+	effect := func(torn func() bool) {
+		s := o.S
+		h.put(o.LUN, cells(s.Kind, s.Off, s.Len, s.Data, s.Ranges), durable, torn)
+	}
+	if life := h.life; true {
+		whole := effect
+		effect = func(torn func() bool) {
+			if h.life == life {
+				whole(torn)
+			}
+		}
+	}
+	if o.S.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
+		h.noSpace(lo, hi, o.S.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+		return
+	}
+	h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+}
+
+// noSpace is a write that finds no space. It may have changed the beginning of its range before it knew.
+func (h *host) noSpace(lo, hi, length int64, effect func(torn func() bool), done func(scsi.Result)) {
+	h.later(lo, hi, func(func() bool) {
+		left := h.w.rnd.Int64N(length / blockSize)
+		effect(func() bool { left--; return left >= 0 })
+	}, func() { done(scsi.NoSpace) })
+}
+
+func (h *host) space() scsi.Result {
+	if h.full && h.w.chance(0.5) {
+		return scsi.NoSpace
+	}
+	return scsi.OK
+}
+
+// apply is a mirrored write, or a copied range. Its buffer goes back to the pool before the machine hears of the end.
+func (h *host) apply(msg *pair.Msg, durable bool) {
+	link := h.linkN
+	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		scribble(msg.Data)
+		msg.Data = nil
+		m.Applied(h.clock(), link, msg, res)
+	})
+	cs := cells(msg.Kind, msg.Off, msg.Len, msg.Data, nil)
+	if msg.Kind == scsi.OpUnmap {
+		rs, err := msg.DecodeRanges()
+		if err != nil {
+			h.w.fail("ranges of a mirrored UNMAP: %v", err)
+			return
+		}
+		cs = cells(msg.Kind, 0, 0, nil, rs)
+	}
+	effect := func(torn func() bool) { h.put(msg.LUN, cs, durable, torn) }
+	if msg.Type == pair.MsgMirror && msg.Flags&pair.FlagRepair == 0 && msg.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
+		h.noSpace(10*us, ms, msg.Len, effect, done)
+		return
+	}
+	h.io(ioWrite, 10*us, ms, effect, done)
+}
+
+// forPeer counts store work that has to end before the next link begins (R4).
+func (h *host) forPeer(done func(m *pair.Machine, res scsi.Result)) func(scsi.Result) {
+	m := h.m
+	h.applies++
+	return func(res scsi.Result) {
+		h.applies--
+		done(m, res)
+	}
+}
+
+func (h *host) compare(o *pair.Op) {
+	m := h.m
+	same := false
+	h.io(ioRead, 10*us, 500*us, func(func() bool) {
+		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+		same = string(b) == string(o.S.Verify)
+	}, func(res scsi.Result) {
+		if res == scsi.OK && !same {
+			res = scsi.Miscompare
+		}
+		m.StoreDone(h.clock(), o, res)
+	})
+}
+
+// readBack is what repairs and resync copies read.
+func (h *host) readBack(o *pair.Op, repair bool) {
+	m, life := h.m, h.life
+	hi := 2 * ms
+	if repair {
+		hi = ms
+	}
+	h.io(ioRead, 50*us, hi, func(func() bool) {
+		if h.life != life {
+			return
+		}
+		off, n := o.Range()
+		var hole bool
+		o.Buf, hole = h.disk.read(make([]byte, 0, n), o.LUN, off, n)
+		if repair {
+			return
+		}
+		o.Sum, o.Hole = nil, hole
+		if !hole {
+			o.Sum = sum(o.Buf)
+		}
+	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+}
+
+// compareSum is the joiner's half of a copy.
+func (h *host) compareSum(msg *pair.Msg) {
+	link := h.linkN
+	need := false
+	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
+	if len(msg.Meta) == 0 { // a hole at the source
+		h.io(ioWrite, 50*us, 2*ms, func(torn func() bool) {
+			h.disk.write(msg.LUN, msg.Off, make([]byte, msg.Len), false, torn)
+		}, done)
+		return
+	}
+	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
+		mine, _ := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
+		need = string(sum(mine)) != string(msg.Meta)
+	}, done)
+}
