@@ -4,15 +4,16 @@ GO ?= go
 N ?= 20
 SEED ?=
 SEEDS ?= 200
+DURATION ?= 60s
 
 # Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, tools) are not: they
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/localtarget/... ./api/...
+PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill bench conformance sim sim-bugs fuzz clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -42,6 +43,9 @@ demo: deps ## a CSI volume on a pair: written while its owner is killed, resynce
 
 demo-kill: deps ## N=20 SEED=…: either node killed at N random moments under load
 	@$(GO) run ./hack/demo kill -n $(N) $(if $(SEED),--seed $(SEED))
+
+chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks, … on a pair in namespaces; out/chaos.json
+	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 bench: deps ## against tgt in the same run, ratios; out/bench.json
 	@$(GO) run ./hack/bench

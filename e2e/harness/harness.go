@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -35,6 +36,22 @@ type Options struct {
 	Args   []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
+	// Arbiter is the record's file as each node sees it; default Dir/record.json for both.
+	Arbiter [2]string
+	// Net places the nodes elsewhere than on loopback.
+	Net *Network
+}
+
+// Network is where the nodes of a pair are when they are not on loopback: addresses as host:port, and what brings a
+// process there. Beyond loopback the nodes need certificates (Options.PerNode).
+type Network struct {
+	ISCSI, Control, Metrics [2]string
+	Link                    string // node a's
+	// Enter is called on the thread that starts a node's process, which is not used for anything else afterwards:
+	// the place to enter a network namespace. May be nil.
+	Enter [2]func() error
+	// Credentials are those of the control API's client.
+	Credentials credentials.TransportCredentials
 }
 
 // Pair is two nodes.
@@ -103,32 +120,47 @@ func New(o Options) (*Pair, error) {
 		return nil, errors.New("harness: Dir and Binary are needed")
 	}
 	p := &Pair{Options: o}
-	hosts := [2]string{"127.0.0.1", "127.0.0.2"}
-	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics} {
-		port, err := FreePort(hosts[:]...)
-		if err != nil {
-			return nil, fmt.Errorf("harness: port %d: %w", i, err)
+	creds := insecure.NewCredentials()
+	if o.Net == nil {
+		if err := p.onLoopback(); err != nil {
+			return nil, err
 		}
-		for k, h := range hosts {
-			list[k] = fmt.Sprintf("%s:%d", h, port)
-		}
+	} else {
+		p.ISCSI, p.Control, p.Metrics, p.link = o.Net.ISCSI, o.Net.Control, o.Net.Metrics, o.Net.Link
+		creds = o.Net.Credentials
 	}
-	port, err := FreePort(hosts[0])
-	if err != nil {
-		return nil, err
-	}
-	p.link = fmt.Sprintf("%s:%d", hosts[0], port)
 	for i, n := range Names {
 		if p.State[i] == "" {
 			p.State[i] = filepath.Join(o.Dir, n)
 		}
-		p.clients[i], err = grpc.NewClient(p.Control[i], grpc.WithTransportCredentials(insecure.NewCredentials()),
+		if p.Arbiter[i] == "" {
+			p.Arbiter[i] = filepath.Join(p.Dir, "record.json")
+		}
+		var err error
+		p.clients[i], err = grpc.NewClient(p.Control[i], grpc.WithTransportCredentials(creds),
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
 		if err != nil {
 			return nil, err
 		}
 	}
 	return p, os.MkdirAll(o.Dir, 0o755)
+}
+
+// onLoopback finds free ports.
+func (p *Pair) onLoopback() error {
+	hosts := [2]string{"127.0.0.1", "127.0.0.2"}
+	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics} {
+		port, err := FreePort(hosts[:]...)
+		if err != nil {
+			return fmt.Errorf("harness: port %d: %w", i, err)
+		}
+		for k, h := range hosts {
+			list[k] = fmt.Sprintf("%s:%d", h, port)
+		}
+	}
+	port, err := FreePort(hosts[0])
+	p.link = fmt.Sprintf("%s:%d", hosts[0], port)
+	return err
 }
 
 // Cluster and PairName name what New lays out.
@@ -156,7 +188,7 @@ func (p *Pair) StartNode(i int) error {
 		return fmt.Errorf("harness: node %s runs already", Names[i])
 	}
 	args := []string{"--cluster", Cluster, "--pair", PairName, "--node", Names[i], "--state-dir", p.State[i],
-		"--arbiter", "file:" + filepath.Join(p.Dir, "record.json"), "--iscsi-listen", p.ISCSI[i],
+		"--arbiter", "file:" + p.Arbiter[i], "--iscsi-listen", p.ISCSI[i],
 		"--portal", "a=" + p.ISCSI[0], "--portal", "b=" + p.ISCSI[1],
 		"--control-listen", p.Control[i], "--metrics-listen", p.Metrics[i]}
 	if i == 0 {
@@ -182,7 +214,13 @@ func (p *Pair) StartNode(i int) error {
 	go func() {
 		// The parent-death signal is tied to the thread that forks, so that thread has to live as long as we do.
 		runtime.LockOSThread()
-		err := cmd.Start()
+		var err error
+		if p.Net != nil && p.Net.Enter[i] != nil {
+			err = p.Net.Enter[i]()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			pr.err = cmd.Wait()
@@ -210,6 +248,22 @@ func (p *Pair) PID(i int) int {
 		return 0
 	}
 	return p.procs[i].cmd.Process.Pid
+}
+
+// Ended says that a node's process has ended without having been asked to, and how.
+func (p *Pair) Ended(i int) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pr := p.procs[i]
+	if pr == nil {
+		return false, nil
+	}
+	select {
+	case <-pr.done:
+		return true, pr.err
+	default:
+		return false, nil
+	}
 }
 
 // Signal sends a signal to a running node.

@@ -126,6 +126,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	many, err := scaleResults(ctx, o, nodes.bin)
+	list = append(list, many...)
+	if err != nil {
+		return err
+	}
 	base, err := baselines(ctx, o.seconds)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func worstOf(name string, v []float64) result {
 }
 
 func printTable(w io.Writer, list []result) {
-	fmt.Fprintf(w, "\n%-24s %12s %12s %7s  %-6s %23s %10s %10s\n", "", "gemel", "peer", "ratio", "unit", "gemel min..max", "cpu us/op", "peer cpu")
+	fmt.Fprintf(w, "\n%-28s %12s %12s %7s  %-6s %23s %10s %10s\n", "", "gemel", "peer", "ratio", "unit", "gemel min..max", "cpu us/op", "peer cpu")
 	for _, r := range list {
 		peer, ratio, min := "-", "-", ""
 		if r.Peer != nil {
@@ -83,7 +83,7 @@ func printTable(w io.Writer, list []result) {
 		if r.GemelSpread != nil {
 			min = fmt.Sprintf("%.1f..%.1f", r.GemelSpread.Min, r.GemelSpread.Max)
 		}
-		fmt.Fprintf(w, "%-24s %12.1f %12s %7s  %-6s %23s %10.1f %10.1f\n", r.Name, r.Gemel, peer, ratio, r.Unit, min, r.GemelCPU, r.PeerCPU)
+		fmt.Fprintf(w, "%-28s %12.1f %12s %7s  %-6s %23s %10.1f %10.1f\n", r.Name, r.Gemel, peer, ratio, r.Unit, min, r.GemelCPU, r.PeerCPU)
 	}
 }
 

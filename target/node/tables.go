@@ -77,9 +77,16 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 // the caller once nobody uses the old picture.
 func (n *Node) publish() error {
 	old := n.tables.Load()
-	t := &tables{units: map[pair.LUNID]*unitEntry{}, snapshots: map[pair.LUNID]*store.File{}, hosts: map[string]*hostEntry{}}
+	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.state.Snapshots)),
+		hosts: make(map[string]*hostEntry, len(n.state.Hosts))}
 	for iqn, h := range n.state.Hosts {
-		t.hosts[iqn] = &hostEntry{luns: map[uint16]*scsi.Unit{}, chap: h.CHAP}
+		e := &hostEntry{chap: h.CHAP}
+		size := 0
+		if prev := old.hosts[iqn]; prev != nil {
+			size = len(prev.nums) + 1
+		}
+		e.luns, e.nums = make(map[uint16]*scsi.Unit, size), make([]uint16, 0, size)
+		t.hosts[iqn] = e
 	}
 	var errs []error
 	for _, l := range n.state.LUNs {
@@ -166,11 +173,15 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	if err != nil {
 		return nil, err
 	}
+	prev := old.units[id]
+	if prev != nil && prev.lun == l {
+		return prev, nil // a LUN that changes is replaced by another (meta.State.Apply): this one has not
+	}
 	cfg := scsi.UnitConfig{UUID: l.UUID, SizeBytes: l.Size, Thin: true, WriteCache: true}
 	roCfg := cfg
 	roCfg.ReadOnly = true
 	e := &unitEntry{id: id, lun: l}
-	if prev := old.units[id]; prev != nil {
+	if prev != nil {
 		e.file, e.bits, e.rw, e.ro = prev.file, prev.bits, prev.rw, prev.ro
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
 		if prev.lun.Size < l.Size {
@@ -294,13 +305,19 @@ func (n *Node) groupState(node, owner pair.Node, known bool, v pair.View, access
 	return alua.NonOptimized
 }
 
-// aluaChanged raises the unit attention of a changed access state on every nexus of this node (SPC-4 §5.15.2.4).
+// aluaChanged raises the unit attention of a changed access state on every nexus of this node (SPC-4 §5.15.2.4), for one LUN
+// or, with the zero id, for all.
 func (n *Node) aluaChanged(id pair.LUNID) {
-	t := n.tables.Load()
-	for k, e := range t.units {
-		if id == (pair.LUNID{}) || id == k {
-			e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	tell := func(e *unitEntry) {
+		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	}
+	units := n.tables.Load().units
+	if id == (pair.LUNID{}) {
+		for _, e := range units {
+			tell(e)
 		}
+	} else if e := units[id]; e != nil {
+		tell(e)
 	}
 	n.standingChanged()
 }

@@ -100,7 +100,7 @@ func (h *host) markDeath() {
 
 // frameNames are the frames that a trace shows.
 var frameNames = map[pair.MsgType]string{pair.MsgStepDown: "step down", pair.MsgForward: "forward", pair.MsgForwardResult: "forward result",
-	pair.MsgForwardAbort: "forward abort", pair.MsgPathSwitch: "path switch", pair.MsgPathSwitchAck: "path switch ack"}
+	pair.MsgMirror: "mirror", pair.MsgMirrorAck: "mirror ack", pair.MsgForwardAbort: "forward abort", pair.MsgPathSwitch: "path switch", pair.MsgPathSwitchAck: "path switch ack"}
 
 // sending looks at a frame as the machine gives it.
 func (h *host) sending(msg *pair.Msg) {

@@ -1,0 +1,154 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/hack/demo/compare"
+)
+
+// unsupported is why there are no namespaces here.
+var unsupported error
+
+// target is the program under test.
+var target string
+
+// The tests run isolated where that is possible.
+func TestMain(m *testing.M) {
+	if !Isolated() {
+		if unsupported = Supported(); unsupported == nil {
+			code, err := Isolate(context.Background())
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+			os.Exit(code)
+		}
+	}
+	dir, err := os.MkdirTemp("", "gemel-chaos-test-")
+	if err == nil && unsupported == nil {
+		target, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func needNamespaces(t *testing.T) {
+	t.Helper()
+	if unsupported != nil {
+		t.Skipf("no namespaces for a pair here: %v", unsupported)
+	}
+}
+
+// play runs a pair; what it says is printed if the test fails.
+func play(t *testing.T, c Config) (*Report, error) {
+	t.Helper()
+	needNamespaces(t)
+	var out bytes.Buffer
+	c.Binary, c.Out, c.Verbose, c.Logs = target, &out, true, t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	rep, err := Run(ctx, c)
+	if rep == nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	rep.Print(&out)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(out.String())
+			for _, n := range harness.Names {
+				b, _ := os.ReadFile(filepath.Join(c.Logs, "node-"+n+".log"))
+				t.Logf("node %s:\n%s", n, b)
+			}
+		}
+	})
+	return rep, err
+}
+
+// A short run of fixed faults, as `make chaos` does longer ones: the first episodes of seed 236 have both nodes killed, one killed
+// in a pair that is whole, one stopped, partitions, a full disk, an arbiter that is away, a snapshot and a transfer.
+func TestChaos(t *testing.T) {
+	rep, err := play(t, Config{Seed: 236, Episodes: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Kills == 0 || rep.Partitions == 0 || len(rep.Faults) != 14 || rep.Judged < 1000 || rep.Images < lunCount || rep.Compared == 0 {
+		t.Errorf("that was no trial: %+v", rep)
+	}
+	t.Logf("%d operations, %d kills, %d partitions, faults %v; longest operation %.0f ms, after a single kill %.0f ms; the machine's lag %.0f ms, its disk's %.0f ms",
+		rep.Operations, rep.Kills, rep.Partitions, rep.Faults, rep.PauseMax, rep.PauseAfterKill, rep.SchedulingLag, rep.DiskLag)
+}
+
+// A byte that changes on one node behind its back is found.
+func TestComparisonBites(t *testing.T) {
+	var where string
+	rep, err := play(t, Config{Seed: 1, Duration: time.Second, Kinds: []Kind{Transfer}, Tamper: func(state [2]string) (err error) {
+		where, err = compare.Corrupt(state[1])
+		return err
+	}})
+	if !errors.Is(err, errVerdict) || rep.Identical || len(rep.Differ) != 1 || rep.Passed {
+		t.Fatalf("%s was changed, and the verdict is: %v %v", where, rep.Differ, err)
+	}
+}
+
+// A write that is gone from both nodes alike is found.
+func TestLossOnBothNodesIsFound(t *testing.T) {
+	rep, err := play(t, Config{Seed: 2, Duration: time.Second, Kinds: []Kind{Transfer}, Tamper: func(state [2]string) error {
+		for _, s := range state {
+			images, err := filepath.Glob(filepath.Join(s, "volumes/default/luns/*.img"))
+			if err != nil {
+				return err
+			}
+			for _, name := range images {
+				f, err := os.OpenFile(name, os.O_RDWR, 0)
+				if err == nil {
+					_, err = f.WriteAt(make([]byte, 512), 0)
+					err = errors.Join(err, f.Close())
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}})
+	if !errors.Is(err, errVerdict) || !rep.Identical || rep.LostWrites != 2*lunCount || !strings.Contains(err.Error(), "lost") {
+		t.Fatalf("block 0 of every LUN was erased on both nodes: %d found, %v", rep.LostWrites, err)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	good := Report{Operations: 1, Judged: 1, Identical: true}
+	if err := good.verdict(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Report){
+		"anomalies":       func(r *Report) { r.Anomalies = 1 },
+		"writes lost":     func(r *Report) { r.LostWrites = 1 },
+		"applications":    func(r *Report) { r.AppErrors = 1 },
+		"copies differ":   func(r *Report) { r.Identical = false },
+		"nothing was":     func(r *Report) { r.Judged = 0 },
+		"after a kill":    func(r *Report) { r.PauseAfterKill = 1e4 },
+		"an operation to": func(r *Report) { r.PauseMax = 1e5 },
+	} {
+		r := good
+		change(&r)
+		if err := r.verdict(); !errors.Is(err, errVerdict) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+// Kind is a kind of fault, or of an operator's doing.
+type Kind string
+
+// Kinds.
+const (
+	Kill             Kind = "kill"              // kill -9, and a restart
+	KillBoth         Kind = "kill both"         // both at once
+	Terminate        Kind = "terminate"         // SIGTERM, and a restart
+	Stop             Kind = "stop"              // SIGSTOP, later SIGCONT
+	PartitionLink    Kind = "partition link"    // both ways
+	PartitionOneWay  Kind = "partition one way" // what the node sends over the link is lost
+	PartitionClients Kind = "partition clients" // a node and its clients
+	PartitionNode    Kind = "partition node"    // from its peer and from clients
+	LossLink         Kind = "loss link"         // some packets
+	LossClients      Kind = "loss clients"
+	ResetLink        Kind = "reset link" // connections are reset
+	SlowLink         Kind = "slow link"
+	FullDisk         Kind = "full disk" // of one node
+	TinyDisk         Kind = "tiny disk" // a LUN that promises more than the disks have is filled
+	ArbiterDown      Kind = "arbiter down"
+	ArbiterSlow      Kind = "arbiter slow" // does not answer writes for a while
+	Transfer         Kind = "transfer"     // of LUNs, planned
+	Snapshot         Kind = "snapshot"     // and a clone of it, read back
+	Expand           Kind = "expand"
+)
+
+// Kinds are all kinds.
+var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
+	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, Transfer, Snapshot, Expand}
+
+// ParseKinds reads a comma-separated list; empty: all.
+func ParseKinds(s string) ([]Kind, error) {
+	if s == "" {
+		return Kinds, nil
+	}
+	var out []Kind
+	for _, f := range strings.Split(s, ",") {
+		k := Kind(strings.TrimSpace(f))
+		if !slices.Contains(Kinds, k) {
+			return nil, fmt.Errorf("there is no fault %q; there are %q", k, Kinds)
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// Fault is one fault of an episode.
+type Fault struct {
+	Kind Kind
+	Node int           // 0 or 1; of ArbiterDown 2 means both
+	At   time.Duration // since the episode began
+	For  time.Duration
+	N    int // what else has to be drawn: percent, kilobits, which LUN
+}
+
+func (f Fault) String() string {
+	node := "both"
+	if f.Node < len(harness.Names) {
+		node = harness.Names[f.Node]
+	}
+	return fmt.Sprintf("%s %s +%v for %v (%d)", f.Kind, node, f.At.Round(time.Millisecond), f.For.Round(time.Millisecond), f.N)
+}
+
+// Episode is one or more faults, all of which end with it.
+type Episode struct {
+	Faults []Fault
+	// Patient: the pair is in sync again before the next episode begins. Else that comes after Rest.
+	Patient bool
+	Rest    time.Duration
+	// Whole: the pair must be in sync before it begins, whatever the last one left.
+	Whole bool
+}
+
+func (e Episode) String() string {
+	var s []string
+	for _, f := range e.Faults {
+		s = append(s, f.String())
+	}
+	return strings.Join(s, ", ")
+}
+
+// label names an episode by its kinds.
+func (e Episode) label() string {
+	var s []string
+	for _, f := range e.Faults {
+		s = append(s, string(f.Kind))
+	}
+	slices.Sort(s)
+	return strings.Join(s, " + ")
+}
+
+// plan draws episodes from a seed, and from nothing else: the same seed gives the same ones.
+type plan struct {
+	rng   *rand.Rand
+	kinds []Kind
+	bag   []Kind // what is left of the present round: every kind comes in each
+}
+
+func newPlan(seed uint64, kinds []Kind) *plan {
+	return &plan{rng: rand.New(rand.NewPCG(seed, 0x6368616f73)), kinds: kinds}
+}
+
+func (p *plan) next() Episode {
+	if len(p.bag) == 0 {
+		p.bag = slices.Clone(p.kinds)
+		if slices.Contains(p.kinds, Kill) { // what matters most comes most often
+			p.bag = append(p.bag, Kill, Kill)
+		}
+		p.rng.Shuffle(len(p.bag), func(i, j int) { p.bag[i], p.bag[j] = p.bag[j], p.bag[i] })
+	}
+	k := p.bag[0]
+	p.bag = p.bag[1:]
+	e := Episode{Faults: []Fault{p.fault(k)}, Patient: p.rng.IntN(10) < 7, Rest: p.span(0, 800*time.Millisecond)}
+	if p.rng.IntN(3) == 0 {
+		f := p.fault(p.kinds[p.rng.IntN(len(p.kinds))])
+		f.At = p.span(0, 1200*time.Millisecond)
+		if f.Kind != k {
+			e.Faults = append(e.Faults, f)
+		}
+	}
+	e.Whole = k == Kill && len(e.Faults) == 1 && p.rng.IntN(3) > 0 // the pause of these is what is promised
+	return e
+}
+
+func (p *plan) span(from, to time.Duration) time.Duration {
+	return from + time.Duration(p.rng.Int64N(int64(to-from)))
+}
+
+// fault draws the particulars of a kind.
+func (p *plan) fault(k Kind) Fault {
+	f := Fault{Kind: k, Node: p.rng.IntN(2), For: p.span(300*time.Millisecond, 2500*time.Millisecond), N: p.rng.IntN(1000)}
+	switch k {
+	case Stop:
+		f.For = p.span(100*time.Millisecond, 4*time.Second)
+	case ArbiterDown:
+		f.Node = p.rng.IntN(3)
+	case LossLink, LossClients:
+		f.N = 5 + f.N%26 // percent
+	case SlowLink:
+		f.N = 500 + 4*f.N // kilobits per second
+	case ResetLink:
+		f.For = p.span(20*time.Millisecond, 200*time.Millisecond)
+	case ArbiterSlow:
+		f.For = p.span(100*time.Millisecond, 3*time.Second)
+	}
+	return f
+}

@@ -1,0 +1,134 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Report is what is written to out/chaos.json. Times ending in _ms are milliseconds.
+type Report struct {
+	Seed       uint64       `json:"seed"`
+	Seconds    float64      `json:"duration_seconds"`
+	Passed     bool         `json:"passed"`
+	Error      string       `json:"error,omitempty"`
+	Operations int64        `json:"operations"`
+	Judged     int          `json:"judged"` // entries of the histories that were checked
+	Windows    int          `json:"windows"`
+	Anomalies  int          `json:"anomalies"`
+	LostWrites int          `json:"lost_writes"`
+	AppErrors  int          `json:"application_errors"`
+	NoSpace    int64        `json:"refused_for_lack_of_space"`
+	Episodes   int          `json:"episodes"`
+	Kills      int          `json:"kills"`
+	Partitions int          `json:"partitions"`
+	Faults     map[Kind]int `json:"faults"`
+	Identical  bool         `json:"copies_identical"`
+	Compared   int64        `json:"compared_bytes"`
+	Images     int          `json:"compared_images"`
+	Differ     []string     `json:"differences,omitempty"`
+	Epoch      uint64       `json:"epoch"`
+	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see lagProbe) they are
+	// listed, and count for PauseMax alone.
+	PauseMax         float64            `json:"pause_ms_max"`
+	PauseFed         float64            `json:"pause_ms_max_not_starved"`
+	PauseAfterKill   float64            `json:"pause_ms_max_after_kill"` // one node killed and nothing else, in sync before
+	PausesOfKills    []float64          `json:"pause_ms_after_kill"`     // all that count for it
+	PauseQuiet       float64            `json:"pause_ms_max_without_fault"`
+	PauseByEpisode   map[string]float64 `json:"pause_ms_max_by_episode"`
+	Starved          []StarvedPause     `json:"pauses_starved"`
+	DiskLag          float64            `json:"disk_lag_ms_max"`
+	SchedulingLag    float64            `json:"scheduling_lag_ms_max"`
+	ResyncSecondsMax float64            `json:"back_in_sync_seconds_max"`
+	Details          []string           `json:"details,omitempty"`
+}
+
+// StarvedPause is a pause that says more of the machine than of the target.
+type StarvedPause struct {
+	Episode string  `json:"episode"`
+	MS      float64 `json:"pause_ms"`
+}
+
+func ms(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
+
+// errVerdict is wrapped by what a finished run is found guilty of.
+var errVerdict = errors.New("chaos")
+
+// Bounds that hold on a busy machine as well: generous, and still far from what an application would call an outage.
+const (
+	pauseBound     = 60 * time.Second
+	killPauseBound = 5 * time.Second
+)
+
+// verdict joins everything that makes a run fail.
+func (r *Report) verdict() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errVerdict}, args...)...))
+	}
+	if r.Anomalies > 0 {
+		bad("%d anomalies", r.Anomalies)
+	}
+	if r.LostWrites > 0 {
+		bad("%d acknowledged writes lost", r.LostWrites)
+	}
+	if r.AppErrors > 0 {
+		bad("%d errors seen by applications", r.AppErrors)
+	}
+	if !r.Identical {
+		bad("the copies differ: %v", r.Differ)
+	}
+	if r.Operations == 0 || r.Judged == 0 {
+		bad("nothing was checked")
+	}
+	if r.PauseMax > ms(pauseBound) {
+		bad("an operation took %.0f ms, more than %v", r.PauseMax, pauseBound)
+	}
+	if r.PauseAfterKill > ms(killPauseBound) {
+		bad("after a kill an operation took %.0f ms, more than %v", r.PauseAfterKill, killPauseBound)
+	}
+	return errors.Join(errs...)
+}
+
+// Write writes the report as JSON.
+func (r *Report) Write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// Print writes the report for a reader.
+func (r *Report) Print(w io.Writer) {
+	fmt.Fprintf(w, "\n%d operations in %.0f s, %d windows judged; %d episodes, %d kills, %d partitions\n", r.Operations, r.Seconds,
+		r.Windows, r.Episodes, r.Kills, r.Partitions)
+	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(w, "  %-20s %4d\n", k, r.Faults[k])
+	}
+	fmt.Fprintln(w, "longest operation by episode, ms")
+	for _, k := range slices.Sorted(maps.Keys(r.PauseByEpisode)) {
+		fmt.Fprintf(w, "  %-44s %10.1f\n", k, r.PauseByEpisode[k])
+	}
+	fmt.Fprintf(w, "longest after a single kill: %.1f ms in %d kills; without fault: %.1f ms; the machine's lag up to %.1f ms, its disk's %.1f ms\n",
+		r.PauseAfterKill, len(r.PausesOfKills), r.PauseQuiet, r.SchedulingLag, r.DiskLag)
+	for _, p := range r.Starved {
+		fmt.Fprintf(w, "  not counted, the machine starved: %s, %.1f ms\n", p.Episode, p.MS)
+	}
+	for _, d := range r.Details {
+		fmt.Fprintln(w, d)
+	}
+	fmt.Fprintf(w, "anomalies %d, lost writes %d, errors seen by applications %d, %d images compared, identical: %v, seed %d\n",
+		r.Anomalies, r.LostWrites, r.AppErrors, r.Images, r.Identical, r.Seed)
+}

@@ -1,0 +1,347 @@
+// Package chaos runs a pair of real target processes in network namespaces, lets clients on both paths write and read while
+// faults that follow from a seed happen to processes, network, disks and arbiter, and judges what the clients saw: each block
+// must behave as one register (checked with porcupine), and in the end both copies must be the same, byte by byte.
+//
+// The program must run isolated (see Isolate): everything it makes in the kernel goes away with it.
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+// Config of a run.
+type Config struct {
+	Seed     uint64
+	Duration time.Duration // of the faults; setting up and comparing come on top
+	Episodes int           // that many, however long they take, and not Duration; 0: by Duration
+	Kinds    []Kind        // default: all
+	Binary   string        // gemel-target
+	Logs     string        // folder for the nodes' logs of a run that failed; empty: nowhere
+	Out      io.Writer     // progress
+	Verbose  bool          // every episode is printed
+	// Tamper, if set, is called with the state folders when both nodes have ended, before the copies are compared: a proof
+	// that the comparison bites.
+	Tamper func(state [2]string) error
+}
+
+// Bounds.
+const (
+	windowLength = 12 * time.Second // between two cuts, at least
+	serviceBound = 60 * time.Second // for everybody to be served again after an episode
+	syncBound    = 60 * time.Second // for the pair to be in sync again after an episode
+)
+
+// runner is one run.
+type runner struct {
+	cfg    Config
+	rig    *rig
+	lag    *lagProbe
+	report *Report
+}
+
+// Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless setting up failed.
+func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
+	if !Isolated() {
+		return nil, errors.New("chaos must run in namespaces of its own")
+	}
+	if cfg.Kinds == nil {
+		cfg.Kinds = Kinds
+	}
+	cfg.Out = &lines{w: cfg.Out}
+	fmt.Fprintf(cfg.Out, "chaos: seed %d\n", cfg.Seed)
+	r, err := build(ctx, cfg.Out, cfg.Binary)
+	if err != nil {
+		return nil, fmt.Errorf("setting up: %w", err)
+	}
+	x := &runner{cfg: cfg, rig: r, lag: newLagProbe(r.rec.begun),
+		report: &Report{Seed: cfg.Seed, Faults: map[Kind]int{}, PauseByEpisode: map[string]float64{}}}
+	defer func() { err = errors.Join(err, r.close()) }()
+	err = x.run(ctx)
+	x.summarize()
+	err = errors.Join(err, x.report.verdict())
+	if err != nil {
+		x.report.Error = err.Error()
+		x.keepLogs()
+	}
+	x.report.Passed = err == nil
+	return x.report, err
+}
+
+// lines is a writer that several goroutines write whole lines to.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+func (x *runner) run(ctx context.Context) error {
+	load, stop := context.WithCancel(context.WithoutCancel(ctx))
+	watch, unwatch := context.WithCancel(load)
+	var workers, watchers sync.WaitGroup
+	x.rig.run(load, x.cfg.Seed, &workers)
+	watchers.Go(func() { x.lag.run(watch) })
+	watchers.Go(func() {
+		if err := x.lag.sync(watch, x.rig.lab.Dir); err != nil {
+			x.rig.rec.failed("probe of the disk: %w", err)
+		}
+	})
+	watchers.Go(func() { x.progress(watch) })
+	err := x.suffer(ctx)
+	if err == nil {
+		err = x.settle(ctx)
+	}
+	stop()
+	if err != nil { // workers may wait for an answer that does not come
+		x.rig.rec.abandoned.Store(true)
+		err = errors.Join(err, x.rig.heal())
+		_ = x.rig.disconnect()
+	}
+	workers.Wait()
+	unwatch()
+	watchers.Wait()
+	if err == nil {
+		err = x.judge()
+	}
+	if err != nil {
+		return err
+	}
+	return x.compare(ctx)
+}
+
+// suffer plays episodes until the time is over.
+func (x *runner) suffer(ctx context.Context) error {
+	p := newPlan(x.cfg.Seed, x.cfg.Kinds)
+	begun, cut := time.Now(), time.Now()
+	settled := true
+	more := func(n int) bool {
+		if x.cfg.Episodes > 0 {
+			return n <= x.cfg.Episodes
+		}
+		return time.Since(begun) < x.cfg.Duration
+	}
+	for n := 1; more(n); n++ {
+		e := p.next()
+		if e.Whole && !settled {
+			if err := x.settle(ctx); err != nil {
+				return fmt.Errorf("before episode %d (%v): %w", n, e, err)
+			}
+			settled = true
+		}
+		if x.cfg.Verbose {
+			fmt.Fprintf(x.cfg.Out, "%8.3f s episode %d: %v\n", time.Since(x.rig.rec.begun).Seconds(), n, e)
+		}
+		if err := x.episode(ctx, e, settled); err != nil {
+			return fmt.Errorf("episode %d (%v): %w", n, e, err)
+		}
+		x.report.Episodes++
+		if settled = e.Patient; settled {
+			if err := x.settle(ctx); err != nil {
+				return fmt.Errorf("after episode %d (%v): %w", n, e, err)
+			}
+		} else if err := wait(ctx, e.Rest); err != nil {
+			return err
+		}
+		if time.Since(cut) >= windowLength {
+			if err := x.judge(); err != nil {
+				return err
+			}
+			cut = time.Now()
+		}
+	}
+	return nil
+}
+
+// wait lets time pass: the length of a fault.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// episode plays one: each fault begins and ends at its time, then all is healed, then everybody must be served again.
+func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
+	type event struct {
+		at    time.Duration
+		fault Fault
+		end   bool
+	}
+	var events []event
+	for _, f := range e.Faults {
+		events = append(events, event{f.At, f, false}, event{f.At + f.For, f, true})
+		x.count(f)
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	var wg sync.WaitGroup
+	from := x.rig.rec.now()
+	begun := time.Now()
+	var err error
+	for _, ev := range events {
+		if err = wait(ctx, ev.at-time.Since(begun)); err != nil {
+			break
+		}
+		if err == nil && ev.end {
+			err = x.rig.end(ev.fault)
+		} else if err == nil {
+			err = x.rig.begin(ctx, ev.fault, &wg)
+		}
+		if err != nil {
+			break
+		}
+	}
+	wg.Wait()
+	err = errors.Join(err, x.rig.heal())
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, serviceBound, fmt.Errorf("service is not back after %v", serviceBound))
+	defer cancel()
+	if err := x.rig.rec.all(limited); err != nil {
+		return err
+	}
+	x.rig.rec.noSpace.Store(false)
+	x.pauses(e, from, x.rig.rec.now(), settled)
+	for i, n := range harness.Names {
+		if ended, err := x.rig.pair.Ended(i); ended {
+			return fmt.Errorf("node %s has ended by itself: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (x *runner) count(f Fault) {
+	x.report.Faults[f.Kind]++
+	switch f.Kind {
+	case Kill:
+		x.report.Kills++
+	case KillBoth:
+		x.report.Kills += 2
+	case PartitionLink, PartitionOneWay, PartitionClients, PartitionNode:
+		x.report.Partitions++
+	}
+}
+
+// pauses takes the longest operation of an episode.
+func (x *runner) pauses(e Episode, from, to int64, settled bool) {
+	in, out := x.rig.rec.overlapping(from, to)
+	r := x.report
+	for _, p := range out {
+		if r.PauseMax = max(r.PauseMax, ms(p.length())); !x.lag.in(p.start, p.end) {
+			r.PauseQuiet = max(r.PauseQuiet, ms(p.length()))
+		}
+	}
+	worst, hungry := time.Duration(0), time.Duration(0)
+	for _, p := range in {
+		if x.lag.in(p.start, p.end) {
+			hungry = max(hungry, p.length())
+		} else {
+			worst = max(worst, p.length())
+		}
+	}
+	longest := ms(worst)
+	if hungry > worst {
+		r.Starved = append(r.Starved, StarvedPause{e.label(), ms(hungry)})
+	}
+	r.PauseMax, r.PauseFed = max(r.PauseMax, longest, ms(hungry)), max(r.PauseFed, longest)
+	r.PauseByEpisode[e.label()] = max(r.PauseByEpisode[e.label()], longest)
+	if len(e.Faults) == 1 && e.Faults[0].Kind == Kill && settled && hungry <= worst {
+		r.PausesOfKills = append(r.PausesOfKills, longest)
+		r.PauseAfterKill = max(r.PauseAfterKill, longest)
+	}
+}
+
+// settle waits until the pair is in sync.
+func (x *runner) settle(ctx context.Context) error {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, syncBound)
+	defer cancel()
+	if err := x.rig.pair.WaitInSync(ctx); err != nil {
+		return err
+	}
+	x.report.ResyncSecondsMax = max(x.report.ResyncSecondsMax, time.Since(begun).Seconds())
+	return nil
+}
+
+// judge ends a window.
+func (x *runner) judge() error {
+	n, err := x.rig.cut()
+	x.report.Judged += n
+	x.report.Windows++
+	return err
+}
+
+// progress says every few seconds how it goes.
+func (x *runner) progress(ctx context.Context) {
+	t := time.NewTicker(5 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		a, torn, errs := x.rig.rec.found()
+		lag, disk := x.lag.worst()
+		fmt.Fprintf(x.cfg.Out, "%6.0f s: %d operations, anomalies %d, errors %d, the machine's lag up to %.0f ms, its disk's %.0f ms\n",
+			time.Since(x.rig.rec.begun).Seconds(), x.rig.rec.done.Load(), len(a)+torn, len(errs), ms(lag), ms(disk))
+	}
+}
+
+// summarize fills in what the recorder has found.
+func (x *runner) summarize() {
+	rec, r := x.rig.rec, x.report
+	anomalies, torn, errs := rec.found()
+	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
+	lag, disk := x.lag.worst()
+	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(lag), ms(disk)
+	for _, a := range anomalies {
+		if a.lost {
+			r.LostWrites++
+		}
+		r.Details = append(r.Details, a.String())
+	}
+	for _, e := range errs {
+		r.Details = append(r.Details, "error: "+e.Error())
+	}
+}
+
+// keepLogs copies what a failed run's nodes have said.
+func (x *runner) keepLogs() {
+	if x.cfg.Logs == "" {
+		return
+	}
+	for i, n := range harness.Names {
+		b, err := os.ReadFile(x.rig.pair.LogFile(i))
+		if err == nil {
+			err = os.MkdirAll(x.cfg.Logs, 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(x.cfg.Logs, "node-"+n+".log"), b, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(x.cfg.Out, "logs:", err)
+			return
+		}
+	}
+	fmt.Fprintf(x.cfg.Out, "the nodes' logs are in %s; SEED=%d plays the same faults again\n", x.cfg.Logs, x.cfg.Seed)
+}

@@ -1,0 +1,94 @@
+package chaos
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+func msec(n int64) int64 { return n * int64(time.Millisecond) }
+
+// A pause belongs to the episode that it overlaps. One during which the machine starved is listed and does not count.
+func TestPauses(t *testing.T) {
+	rec := newRecorder()
+	x := &runner{rig: &rig{rec: rec}, lag: newLagProbe(rec.begun), report: &Report{PauseByEpisode: map[string]float64{}}}
+	kill := Episode{Faults: []Fault{{Kind: Kill}}}
+	p := &progress{}
+	rec.ended(p, msec(100), msec(130), "write") // before
+	rec.ended(p, msec(900), msec(1400), "write")
+	rec.ended(p, msec(1100), msec(1200), "write")
+	rec.ended(p, msec(1500), msec(1501), "write") // too short to be kept
+	x.pauses(kill, msec(1000), msec(2000), true)
+	r := x.report
+	if r.PauseAfterKill != 500 || r.PauseMax != 500 || r.PauseFed != 500 || r.PauseQuiet != 30 || len(r.PausesOfKills) != 1 || r.PauseByEpisode["kill"] != 500 {
+		t.Errorf("%+v", r)
+	}
+	rec.ended(p, msec(3000), msec(3800), "write")
+	x.pauses(kill, msec(3000), msec(4000), false) // not in sync before: no measure for a kill
+	if r.PauseAfterKill != 500 || r.PauseMax != 800 {
+		t.Errorf("%+v", r)
+	}
+	x.lag.add(rec.begun.Add(5500*time.Millisecond), 300*time.Millisecond, &x.lag.max)
+	rec.ended(p, msec(5100), msec(6000), "write")
+	x.pauses(kill, msec(5000), msec(7000), true)
+	if r.PauseAfterKill != 500 || r.PauseMax != 900 || r.PauseFed != 800 || len(r.Starved) != 1 || r.Starved[0].MS != 900 {
+		t.Errorf("%+v", r)
+	}
+	both := Episode{Faults: []Fault{{Kind: Kill}, {Kind: Stop}}}
+	rec.ended(p, msec(8000), msec(8700), "write")
+	if x.pauses(both, msec(8000), msec(9000), true); r.PauseAfterKill != 500 || r.PauseByEpisode["kill + stop"] != 700 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestLagProbe(t *testing.T) {
+	begun := time.Now()
+	p := newLagProbe(begun)
+	p.add(begun.Add(time.Second), starved/2, &p.max)
+	p.add(begun.Add(2*time.Second), 2*starved, &p.disk)
+	if lag, disk := p.worst(); lag != starved/2 || disk != 2*starved || p.in(0, msec(1900)) || !p.in(msec(1900), msec(2100)) || p.in(msec(2300), msec(9000)) {
+		t.Errorf("%+v", p)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if p.run(ctx); ctx.Err() == nil {
+		t.Error("it ended before its context")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 250*time.Millisecond)
+	defer cancel()
+	p = newLagProbe(begun)
+	if err := p.sync(ctx, t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if _, disk := p.worst(); disk == 0 {
+		t.Error("nothing was measured")
+	}
+}
+
+// Service is back when every worker has ended an operation that it began after the question.
+func TestAllAreServed(t *testing.T) {
+	r := newRecorder()
+	a, b := r.worker(), r.worker()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r.ended(a, r.now(), r.now(), "read")
+	if err := r.all(ctx); err == nil {
+		t.Error("nobody was served since")
+	}
+	done := make(chan error, 1)
+	long, cancel2 := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel2()
+	go func() { done <- r.all(long) }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			r.ended(a, r.now(), r.now(), "read")
+			r.ended(b, r.now(), r.now(), "read")
+		}
+	}
+}

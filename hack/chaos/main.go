@@ -1,0 +1,80 @@
+// Command chaos lets two real target processes suffer from faults that follow from a seed, and judges what clients saw. It
+// needs root: it runs itself in a network and a mount namespace of its own, in which everything happens.
+//
+//	chaos -duration 10m
+//	chaos -seed 42 -v        the faults of seed 42, each one printed
+//	chaos -faults kill,stop  only some kinds
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/gemel-storage/gemel/e2e/chaos"
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+func main() {
+	var c chaos.Config
+	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long faults happen")
+	flag.Uint64Var(&c.Seed, "seed", 0, "what the faults follow from; 0: chance")
+	faults := flag.String("faults", "", "only these kinds, separated by commas; empty: all")
+	out := flag.String("out", "out/chaos.json", "results")
+	flag.StringVar(&c.Binary, "target", "", "gemel-target to try; empty: built from this tree")
+	flag.BoolVar(&c.Verbose, "v", false, "print every episode")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := 0, error(nil)
+	if chaos.Isolated() {
+		err = run(ctx, c, *faults, *out)
+		if ctx.Err() != nil {
+			err = errors.New("interrupted; everything is cleaned up")
+		}
+	} else if err = chaos.Supported(); err == nil {
+		stop() // the copy takes interrupts
+		code, err = chaos.Isolate(context.Background())
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, c chaos.Config, faults, out string) (err error) {
+	if c.Duration <= 0 {
+		return fmt.Errorf("-duration %v: must be positive", c.Duration)
+	}
+	if c.Kinds, err = chaos.ParseKinds(faults); err != nil {
+		return err
+	}
+	for c.Seed == 0 {
+		c.Seed = rand.Uint64N(1_000_000_000)
+	}
+	if c.Binary == "" {
+		dir, err := os.MkdirTemp("", "gemel-chaos-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		if c.Binary, err = harness.Build(ctx, dir, "./cmd/gemel-target"); err != nil {
+			return err
+		}
+	}
+	c.Out, c.Logs = os.Stdout, filepath.Join(filepath.Dir(out), "chaos-logs")
+	rep, err := chaos.Run(ctx, c)
+	if rep == nil || ctx.Err() != nil {
+		return err
+	}
+	rep.Print(os.Stdout)
+	return errors.Join(err, rep.Write(out))
+}
