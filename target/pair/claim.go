@@ -52,7 +52,9 @@ func (m *Machine) yield(now int64) {
 	pm := m.cfg.Acted.Member(m.cfg.Self.Peer())
 	p := &m.peer
 	switch {
-	case !m.linked || !m.peerKnown || p.Store != pm.Store:
+	case m.linked && m.peerKnown && p.Store != pm.Store:
+		m.claim(now) // the peer has another disk: what it kept is gone as well
+	case !m.linked || !m.peerKnown:
 		m.reason = "this node lost power right after it had excluded its peer, which may have what this one lost: waiting for it (coldStart: Wait)"
 	case p.Phase != Outside || p.Durable > m.rec.Epoch:
 	case p.Incarnation.Boot != pm.Incarnation.Boot || p.Untrusted || m.claimed != claimNone:

@@ -171,6 +171,7 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 		"it restarted":        {func(in *SyncInfo) { in.Incarnation.Nonce = 77 }, true},
 		"it rebooted as well": {func(in *SyncInfo) { in.Incarnation = inc("other", 77) }, false},
 		"its disk failed":     {func(in *SyncInfo) { in.Untrusted = true }, false},
+		"its disk is another": {func(in *SyncInfo) { in.Store = "new" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(A)

@@ -13,7 +13,7 @@ import (
 
 func (m *Machine) forward(now int64, o *Op) {
 	o.stage, o.since, o.Started = stForward, now, true
-	o.peerOK = false
+	o.peerOK, o.seen = false, false
 	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
 	o.id = m.nextID
 	m.ops[o.id] = o
@@ -60,21 +60,24 @@ func (m *Machine) lowestForward() uint64 {
 
 // onForward executes a command for the peer's front end.
 func (m *Machine) onForward(now int64, msg *Msg) {
-	if msg.Front != m.fwdFrom || m.phase != Paired || m.leaving != "" {
-		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
-		return
-	}
-	for id := range m.fwdDone {
-		if id < msg.FrontN {
-			delete(m.fwdDone, id)
+	ours := msg.Front == m.fwdFrom && m.phase == Paired
+	if ours {
+		for id := range m.fwdDone {
+			if id < msg.FrontN {
+				delete(m.fwdDone, id)
+			}
+		}
+		if res, ok := m.fwdDone[msg.ID]; ok {
+			m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: res})
+			return
+		}
+		if m.fwdIn[msg.ID] != nil {
+			return // at work already; its result goes out on the link that is up then
 		}
 	}
-	if res, ok := m.fwdDone[msg.ID]; ok {
-		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: res})
+	if !ours || m.leaving != "" { // never started, which for a duplicate only the above can tell
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
 		return
-	}
-	if m.fwdIn[msg.ID] != nil {
-		return // at work already; its result goes out on the link that is up then
 	}
 	s := &scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
 		Unmap: msg.Flags&FlagUnmap != 0, Arrived: now - msg.Aux, Data: msg.Data}
@@ -150,8 +153,8 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	if msg.Result == scsi.Unavailable && o.peerOK {
-		return // it was applied here before the owner left; becoming alone settles it
+	if msg.Result == scsi.Unavailable && o.seen {
+		return // it was mirrored here before the owner left; becoming alone settles it
 	}
 	delete(m.ops, o.id)
 	if msg.Result == scsi.Unavailable && m.phase == Paired && !o.aborted {

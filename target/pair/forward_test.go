@@ -158,3 +158,40 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 		r.ended(o, scsi.Busy)
 	})
 }
+
+// The owner steps down while a forwarded write is on its way to us: asked again, it does not say that it never started.
+func TestLeavingOwnerOfADuplicate(t *testing.T) {
+	r := paired(t, A)
+	r.m.fwdFrom = 2
+	f := &Msg{Type: MsgForward, Kind: scsi.OpWrite, Seq: 1, ID: 8, LUN: lun1, Len: 512, Front: 2, FrontN: 8, Data: make([]byte, 512),
+		Meta: appendNexus(nil, scsi.NexusID{Initiator: testHost, Port: 2})}
+	r.recv(f)
+	m := r.sent(MsgMirror)
+	r.m.StoreFailed(r.now, "disk")
+	r.recv(f)
+	r.notSent(MsgForwardResult)
+	r.mirrorAck(m, scsi.OK)
+	if x := r.sent(MsgForwardResult); x.Result != scsi.Unavailable {
+		t.Fatalf("%+v", x)
+	}
+	r.recv(&Msg{Type: MsgForward, Kind: scsi.OpWrite, Seq: 1, ID: 9, LUN: lun1, Len: 512, Front: 2, FrontN: 9, Data: make([]byte, 512)})
+	if x := r.sent(MsgForwardResult); x.ID != 9 || x.Result != scsi.Unavailable {
+		t.Fatalf("%+v", x)
+	}
+}
+
+// The front end's side: a mirror frame that has come and is still being applied says that the command started.
+func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
+	r := paired(t, B)
+	o := r.submit(r.op(scsi.OpCompareWrite, 0, 512))
+	f := r.sent(MsgForward)
+	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: f.Data, Front: f.Front, FrontN: f.ID})
+	x := r.next(ActApply)
+	r.recv(&Msg{Type: MsgForwardResult, ID: f.ID, Result: scsi.Unavailable})
+	r.none(ActCompare)
+	r.notSent(MsgForward)
+	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.aloneByCrash()
+	r.m.SelfFlushed(r.now, true)
+	r.ended(o, scsi.OK)
+}

@@ -161,6 +161,7 @@ func (m *Machine) run(now int64, o *Op) {
 // startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone (R1b).
 func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
+	o.seq = o.unit.seq // a comparison may have taken so long that this node has taken the unit over again meanwhile
 	m.planWrite(o)
 	m.hotOp(now, o) // the bits here and the peer's half go on in parallel
 	o.unit.intents.dirty += o.S.Len
@@ -407,7 +408,7 @@ func (m *Machine) tickOps(now int64) {
 		return
 	}
 	if mirrorLate && m.phase == Paired {
-		m.exclude(now, "a mirrored write stays unanswered", false, 0)
+		m.excludeFirm(now, "a mirrored write stays unanswered")
 	}
 	if mirrorLate && m.phase == Alone && m.resync.mirror {
 		m.resyncStop(now, "the joiner does not answer mirrored writes")

@@ -222,7 +222,7 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	case in.Leaving:
 		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
 	case in.Phase != Paired || in.Epoch != m.rec.Epoch || m.leaving != "":
-	case m.excl.active && m.graced && now >= m.leaseUntil:
+	case m.excl.active && (m.excl.firm || m.graced && now >= m.leaseUntil):
 		// Called off once already, and the heartbeats did not come back: it takes its course.
 	case m.excl.active:
 		// Two-way again: the peer answered something sent after the exclude began, and nothing of ours is on

@@ -22,6 +22,7 @@ type exclusion struct {
 	why     string
 	until   int64 // no compare-and-swap before
 	consent bool  // the peer's process is known to have stopped serving
+	firm    bool  // no handshake calls it off: the peer answers, and does not do its work
 	sent    bool  // a compare-and-swap may have reached the arbiter
 }
 
@@ -330,6 +331,12 @@ func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
 	m.event("excluding the peer: %s", why)
 	m.sync(now)
 	m.tickMembership(now)
+}
+
+// excludeFirm is for a peer that is there and fails: called off, it would begin again at once.
+func (m *Machine) excludeFirm(now int64, why string) {
+	m.exclude(now, why, false, 0)
+	m.excl.firm = m.excl.active
 }
 
 func (m *Machine) tickMembership(now int64) {

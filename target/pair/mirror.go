@@ -63,7 +63,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 		m.resyncStop(now, "the joiner's store refused a write")
 	default:
 		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
-		m.exclude(now, "the peer's store refused a write", false, 0)
+		m.excludeFirm(now, "the peer's store refused a write")
 	}
 }
 
@@ -73,7 +73,7 @@ func (m *Machine) peerRefuses(now int64, why string) {
 		m.resyncStop(now, why)
 		return
 	}
-	m.exclude(now, why, false, 0)
+	m.excludeFirm(now, why)
 }
 
 // afterMirror applies a write here, once it is on the peer or there is no peer.
@@ -189,6 +189,9 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 		return
 	}
 	m.applying++
+	if f := m.forwarded(msg); f != nil {
+		f.seen = true
+	}
 	m.applyInOrder(now, u, msg)
 	u.intents.dirty += msg.Len
 }
@@ -206,6 +209,17 @@ func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
 	} else {
 		m.hotMsg(now, u, msg) // the bits need not wait for their turn
 	}
+}
+
+// forwarded is the command of this node's front end that a mirrored write belongs to, nil if there is none (R11d).
+func (m *Machine) forwarded(msg *Msg) *Op {
+	if msg.Type != MsgMirror || msg.Front != m.cfg.Incarnation.Nonce || msg.FrontN == 0 {
+		return nil
+	}
+	if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
+		return f
+	}
+	return nil
 }
 
 // applyWait is a mirrored write waiting for an older one on the same range.
@@ -246,11 +260,8 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		w.unit.applies.Release(&w.lock)
 		m.handedOver(now, w.unit)
 	}
-	if res == scsi.OK && msg.Type == MsgMirror && msg.Front == m.cfg.Incarnation.Nonce && msg.FrontN != 0 {
-		if f := m.ops[msg.FrontN]; f != nil && f.stage == stForward {
-			// A repair takes the write back: the owner found no space for it.
-			f.peerOK = msg.Flags&FlagRepair == 0
-		}
+	if f := m.forwarded(msg); f != nil && res == scsi.OK {
+		f.peerOK = msg.Flags&FlagRepair == 0 // a repair takes the write back: the owner found no space for it
 	}
 	m.applyEnded(now)
 	if msg.Type == MsgFlushAll && res == scsi.OK {

@@ -124,6 +124,7 @@ type Op struct {
 	durable bool // this pass writes through
 	peerOK  bool // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
 	selfOK  bool // flush: our half done
+	seen    bool // forwarded: a mirror frame with our tag came, applied or not yet
 	aborted bool
 	stray   bool // held undecided, without its path having been asked for
 	result  scsi.Result

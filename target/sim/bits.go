@@ -84,6 +84,9 @@ func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
 	w.mark(markPublished)
 	w.after(w.between(ms, 50*ms), func() {
-		h.when(life, func() { h.propose(entry{LUN: l.lun, Publish: 1 << c.id}, func(scsi.Result) {}) })
+		h.when(life, func() {
+			h.moving++
+			h.propose(entry{LUN: l.lun, Publish: 1 << c.id}, func(scsi.Result) { h.moving-- })
+		})
 	})
 }
