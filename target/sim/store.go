@@ -23,7 +23,8 @@ func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 	w, life, boots, disk := h.w, h.life, h.boots, h.disk
 	w.after(w.between(lo, hi)+h.lag(), func() {
 		if h.life != life {
-			if h.boots == boots && h.m == nil && h.disk == disk && w.chance(0.5) {
+			// Not once another process has the store: it opens it when nothing of the former one is left.
+			if h.boots == boots && h.m == nil && h.life == life+1 && h.disk == disk && w.chance(0.5) {
 				w.mark(markTorn)
 				effect(func() bool { return w.chance(0.5) })
 			}
