@@ -136,7 +136,7 @@ func (m *Machine) run(now int64, o *Op) {
 		}
 	}
 	u.started++
-	o.began, o.Started = true, true
+	o.began, o.Started, o.StartedAt = true, true, now
 	o.seq, o.since, o.result = u.seq, now, scsi.OK
 	switch {
 	case o.copy:

@@ -111,6 +111,9 @@ type Op struct {
 	LUN LUNID
 	// Started tells, when the op is back, whether it may have taken effect: it was executed or forwarded.
 	Started bool
+	// StartedAt is when it was, CLOCK_BOOTTIME in ns, if it was started here: judged (R9, R11b), its range locked. The store's
+	// work may come later, after that of the peer or of the write-intent bits.
+	StartedAt int64
 
 	unit    *unit
 	lock    lun.LockRequest

@@ -82,7 +82,7 @@ func (h *host) starts(o *pair.Op) {
 		return
 	}
 	a.started = true
-	if age := h.clock() - o.S.Arrived; o.S.Kind.Writes() && age > s+10*ms {
+	if age := o.StartedAt - o.S.Arrived; o.S.Kind.Writes() && age > s+10*ms {
 		h.w.fail("R11b: node %v starts %s %d ms after it arrived", h.id, a.l, age/ms)
 	}
 }
