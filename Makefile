@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/')
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs fuzz clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -59,8 +59,11 @@ sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim
 sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
 	@$(GO) run ./hack/sim/bugs
 
-fuzz: ## every fuzz target for FUZZTIME=10s
+fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh
+
+model: ## docs/tla checked with TLC, and every rule removed once and missed; CASES=large for the larger bounds
+	@hack/model.sh
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out

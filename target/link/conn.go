@@ -23,6 +23,7 @@ const writeTimeout = 10 * time.Second
 // write more than the wire does.
 type conn struct {
 	c    net.Conn
+	neg  Negotiated
 	raw  syscall.RawConn // nil: TLS, where every write is the goroutine's
 	r    *bufio.Reader
 	dead chan struct{}
@@ -46,8 +47,8 @@ type conn struct {
 // maxInline is the most that a kick writes itself; the checksum of more takes too long for a caller.
 const maxInline = 256 << 10
 
-func newConn(c net.Conn) *conn {
-	x := &conn{c: c, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
+func newConn(c net.Conn, neg Negotiated) *conn {
+	x := &conn{c: c, neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetNoDelay(true)
 		if raw, err := t.SyscallConn(); err == nil {
@@ -104,7 +105,7 @@ func (c *conn) encode() {
 	c.base = c.base[:0]
 	for i, m := range c.batch {
 		h := c.headers[:cap(c.headers)][i*headerLen : (i+1)*headerLen]
-		putHeader(h, m)
+		putHeader(h, uint8(c.neg.Version), m)
 		c.base = append(c.base, h)
 		if len(m.Meta) > 0 {
 			c.base = append(c.base, m.Meta)

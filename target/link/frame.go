@@ -13,8 +13,13 @@ import (
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
-// Version of the frame format. A node refuses another major version in the hello, by name.
-const Version = 1
+// The versions of the frame format that this release speaks. A link runs under the highest that both ends speak
+// (negotiate.go), which every frame repeats. A release speaks the newest version of the release before it, so that a
+// pair can be upgraded one node after the other.
+const (
+	MinVersion = 1
+	Version    = 1
+)
 
 // Limits on what a frame may make the receiver allocate.
 const (
@@ -32,10 +37,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 const magic = 0x474c // "GL"
 
 // putHeader encodes a message's header; crcs are computed over header, meta and data.
-func putHeader(h []byte, m *pair.Msg) {
+func putHeader(h []byte, version uint8, m *pair.Msg) {
 	be := binary.BigEndian
 	be.PutUint16(h[0:], magic)
-	h[2], h[3] = Version, byte(m.Type)
+	h[2], h[3] = version, byte(m.Type)
 	h[4], h[5], h[6], h[7] = byte(m.Kind), m.Flags, byte(m.Result), 0
 	be.PutUint64(h[8:], m.Epoch)
 	be.PutUint64(h[16:], m.Seq)
@@ -56,13 +61,13 @@ func putHeader(h []byte, m *pair.Msg) {
 }
 
 // parseHeader decodes and checks a header. The lengths it returns are within the limits.
-func parseHeader(h []byte, m *pair.Msg) (meta, data int, crc uint32, err error) {
+func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint32, err error) {
 	be := binary.BigEndian
 	switch {
 	case be.Uint16(h) != magic:
 		return 0, 0, 0, fmt.Errorf("%w: wrong magic %04x", ErrFrame, be.Uint16(h))
-	case h[2] != Version:
-		return 0, 0, 0, fmt.Errorf("%w: version %d, this node speaks %d", ErrFrame, h[2], Version)
+	case h[2] != version:
+		return 0, 0, 0, fmt.Errorf("%w: version %d on a link of version %d", ErrFrame, h[2], version)
 	case crc32.Checksum(h[:108], castagnoli) != be.Uint32(h[108:]):
 		return 0, 0, 0, fmt.Errorf("%w: header checksum", ErrFrame)
 	case h[3] == 0 || pair.MsgType(h[3]) >= pair.MsgTypeEnd:
@@ -83,13 +88,13 @@ func parseHeader(h []byte, m *pair.Msg) (meta, data int, crc uint32, err error) 
 	return int(ml), int(dl), be.Uint32(h[96:]), nil
 }
 
-// ReadMsg reads one frame. alloc gives the buffer for the data; nil means make.
-func ReadMsg(r io.Reader, scratch *[headerLen]byte, alloc func(n int) []byte) (*pair.Msg, error) {
+// ReadMsg reads one frame of a link that runs under version. alloc gives the buffer for the data; nil means make.
+func ReadMsg(r io.Reader, version uint8, scratch *[headerLen]byte, alloc func(n int) []byte) (*pair.Msg, error) {
 	if _, err := io.ReadFull(r, scratch[:]); err != nil {
 		return nil, err
 	}
 	m := new(pair.Msg)
-	ml, dl, want, err := parseHeader(scratch[:], m)
+	ml, dl, want, err := parseHeader(scratch[:], version, m)
 	if err != nil {
 		return nil, err
 	}

@@ -10,15 +10,20 @@ import (
 	"time"
 )
 
-// Hello opens each connection of a link.
+// Hello opens each connection of a link: the dialer says what it speaks, the acceptor answers with what it has chosen.
 type Hello struct {
-	Version int    `json:"version"`
-	Cluster string `json:"cluster"`
-	Pair    string `json:"pair"`
-	Node    string `json:"node"`
-	Role    string `json:"role"`  // "data" or "beat"
-	Link    uint64 `json:"link"`  // the same for both connections
-	Error   string `json:"error"` // the acceptor's refusal
+	// Version is what a node of the first release speaks, which sends it alone and takes nothing else. A later one
+	// sends its lowest version here as a dialer, so that such a peer takes it if it can, and its choice as an acceptor.
+	Version  int      `json:"version"`
+	Min      int      `json:"min,omitempty"` // versions the sender speaks, both included; none: Version alone
+	Max      int      `json:"max,omitempty"`
+	Features []string `json:"features,omitempty"` // what the sender has beyond its version
+	Cluster  string   `json:"cluster"`
+	Pair     string   `json:"pair"`
+	Node     string   `json:"node"`
+	Role     string   `json:"role"`  // "data" or "beat"
+	Link     uint64   `json:"link"`  // the same for both connections
+	Error    string   `json:"error"` // the acceptor's refusal
 }
 
 // ErrRefused is wrapped when the peer, or we, refused a hello.
@@ -39,7 +44,7 @@ func writeHello(c net.Conn, h Hello) error {
 	return err
 }
 
-func readHello(c net.Conn) (h Hello, err error) {
+func readHello(c io.Reader) (h Hello, err error) {
 	var l [4]byte
 	if _, err = io.ReadFull(c, l[:]); err != nil {
 		return h, err
@@ -58,13 +63,11 @@ func readHello(c net.Conn) (h Hello, err error) {
 	return h, nil
 }
 
-// check compares a hello with what this node expects of its peer.
+// check compares a hello with what this node expects of its peer, the version aside.
 func (h *Hello) check(cluster, pairName, peer string) error {
 	switch {
 	case h.Error != "":
 		return fmt.Errorf("%w by the peer: %s", ErrRefused, h.Error)
-	case h.Version != Version:
-		return fmt.Errorf("%w: the peer speaks link version %d, this node %d", ErrRefused, h.Version, Version)
 	case h.Cluster != cluster || h.Pair != pairName:
 		return fmt.Errorf("%w: the peer is of cluster %q pair %q, this node of %q %q", ErrRefused, h.Cluster, h.Pair, cluster, pairName)
 	case h.Node != peer:

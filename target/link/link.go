@@ -37,6 +37,11 @@ type Config struct {
 	Alloc         func(n int) []byte
 	Logger        *slog.Logger
 	Retry         time.Duration // between attempts to dial, default 50 ms
+
+	// Versions of the frame format to offer; the zero value is what this release speaks.
+	Versions Versions
+	// Features to offer, by name: what the protocol above has beyond the version. At most maxFeatures.
+	Features []string
 }
 
 // Link keeps one link to the peer up.
@@ -46,7 +51,7 @@ type Link struct {
 	mu   sync.Mutex
 	cur  *session
 	n    uint64
-	half map[uint64]net.Conn // node a: data connections whose heartbeat connection is still to come
+	half map[uint64]*conn // node a: data connections whose heartbeat connection is still to come
 	wg   sync.WaitGroup
 	up   chan *session
 }
@@ -74,7 +79,20 @@ func New(cfg Config, h Handler) *Link {
 	if cfg.Retry == 0 {
 		cfg.Retry = 50 * time.Millisecond
 	}
-	return &Link{cfg: cfg, h: h, half: map[uint64]net.Conn{}, up: make(chan *session)}
+	if cfg.Versions == (Versions{}) {
+		cfg.Versions = Versions{MinVersion, Version}
+	}
+	return &Link{cfg: cfg, h: h, half: map[uint64]*conn{}, up: make(chan *session)}
+}
+
+// Negotiated tells under what link n runs; ok is false when it is not the present one. It may be called from Up on.
+func (l *Link) Negotiated(n uint64) (neg Negotiated, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cur == nil || l.cur.n != n {
+		return Negotiated{}, false
+	}
+	return l.cur.data.neg, true
 }
 
 // Send queues a message on the link numbered n; on another link it is dropped. It never blocks, and nothing leaves
@@ -117,8 +135,13 @@ func (l *Link) Break(why string) {
 // Run makes links until ctx ends, and waits for all it started.
 func (l *Link) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.wg.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		l.wg.Wait()
+		for _, c := range l.half {
+			c.close()
+		}
+	}()
 	if l.cfg.Self == pair.A {
 		l.wg.Go(func() { l.accept(ctx) })
 	} else {
@@ -166,7 +189,7 @@ func (l *Link) serve(ctx context.Context, s *session) {
 
 func (l *Link) read(s *session, c *conn, alloc func(int) []byte) error {
 	for {
-		m, err := ReadMsg(c.r, &c.scratch, alloc)
+		m, err := ReadMsg(c.r, uint8(c.neg.Version), &c.scratch, alloc)
 		if err != nil {
 			return err
 		}
@@ -181,7 +204,17 @@ func isReset(err error) bool {
 }
 
 func (l *Link) hello(role string, n uint64) Hello {
-	return Hello{Version: Version, Cluster: l.cfg.Cluster, Pair: l.cfg.Pair, Node: l.cfg.Self.String(), Role: role, Link: n}
+	v := l.cfg.Versions
+	return Hello{Version: v.Min, Min: v.Min, Max: v.Max, Features: l.cfg.Features, Cluster: l.cfg.Cluster, Pair: l.cfg.Pair,
+		Node: l.cfg.Self.String(), Role: role, Link: n}
+}
+
+// judge decides whether a hello is the peer's, and under what the link will run.
+func (l *Link) judge(h *Hello) (Negotiated, error) {
+	if err := h.check(l.cfg.Cluster, l.cfg.Pair, l.cfg.Self.Peer().String()); err != nil {
+		return Negotiated{}, err
+	}
+	return negotiate(l.cfg.Versions, l.cfg.Features, h)
 }
 
 // dial is node b's side.
@@ -223,12 +256,17 @@ func (l *Link) dialOnce(ctx context.Context) (*session, error) {
 			}
 			return nil, err
 		}
-		conns[i] = newConn(c)
+		conns[i] = c
 	}
-	return &session{data: conns[0], beat: conns[1]}, nil
+	s := &session{data: conns[0], beat: conns[1]}
+	if err := s.agree(); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	return s, nil
 }
 
-func (l *Link) dialRole(ctx context.Context, role string, n uint64) (net.Conn, error) {
+func (l *Link) dialRole(ctx context.Context, role string, n uint64) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", l.cfg.Dial)
@@ -239,10 +277,15 @@ func (l *Link) dialRole(ctx context.Context, role string, n uint64) (net.Conn, e
 		c = tls.Client(c, l.cfg.TLS)
 	}
 	_ = c.SetDeadline(time.Now().Add(helloTimeout))
-	h := Hello{}
+	var (
+		h   Hello
+		neg Negotiated
+	)
 	if err = writeHello(c, l.hello(role, n)); err == nil {
 		if h, err = readHello(c); err == nil {
-			err = h.check(l.cfg.Cluster, l.cfg.Pair, l.cfg.Self.Peer().String())
+			if neg, err = l.judge(&h); err == nil {
+				err = neg.chosen(&h)
+			}
 		}
 	}
 	if err != nil {
@@ -250,7 +293,7 @@ func (l *Link) dialRole(ctx context.Context, role string, n uint64) (net.Conn, e
 		return nil, err
 	}
 	_ = c.SetDeadline(time.Time{})
-	return c, nil
+	return newConn(c, neg), nil
 }
 
 // accept is node a's side.
@@ -285,11 +328,14 @@ func (l *Link) accepted(ctx context.Context, c net.Conn) {
 		c = tls.Server(c, l.cfg.TLS)
 	}
 	h, err := readHello(c)
+	var neg Negotiated
 	if err == nil {
-		err = h.check(l.cfg.Cluster, l.cfg.Pair, l.cfg.Self.Peer().String())
+		neg, err = l.judge(&h)
 	}
 	answer := l.hello(h.Role, h.Link)
-	if err != nil {
+	if err == nil {
+		answer.Version = neg.Version
+	} else {
 		answer.Error = err.Error()
 		l.cfg.Logger.Warn("link: connection refused", "from", c.RemoteAddr(), "err", err)
 	}
@@ -301,10 +347,10 @@ func (l *Link) accepted(ctx context.Context, c net.Conn) {
 	if h.Role == "data" {
 		l.mu.Lock()
 		for n, old := range l.half { // one waits at most
-			_ = old.Close()
+			old.close()
 			delete(l.half, n)
 		}
-		l.half[h.Link] = c
+		l.half[h.Link] = newConn(c, neg)
 		l.mu.Unlock()
 		return
 	}
@@ -317,10 +363,15 @@ func (l *Link) accepted(ctx context.Context, c net.Conn) {
 		_ = c.Close()
 		return
 	}
+	s := &session{data: data, beat: newConn(c, neg)}
+	if err := s.agree(); err != nil {
+		l.cfg.Logger.Warn("link: connection refused", "from", c.RemoteAddr(), "err", err)
+		s.fail(err)
+		return
+	}
 	if old != nil {
 		old.fail(fmt.Errorf("%w: replaced by a new connection of the peer", errBroken))
 	}
-	s := &session{data: newConn(data), beat: newConn(c)}
 	select {
 	case l.up <- s:
 	case <-ctx.Done():

@@ -7,10 +7,10 @@ import (
 )
 
 // copyWindow ranges of copyChunk bytes are under way at once: enough to hide the link's latency, few enough that a
-// host's write never waits long for a range that is being copied, nor a mirrored write on the link behind one. While
-// hosts are at work it is one range (R7, "throttled by foreground I/O").
+// host's write never waits long for a range that is being copied, nor a mirrored write on the link behind one
+// (docs/decisions/0011). While hosts are at work it is one range (R7, "throttled by foreground I/O").
 const (
-	copyChunk  = 1 << 20
+	copyChunk  = 256 << 10
 	copyWindow = 4
 	copyYield  = 20_000_000 // ns since a host's last command: less is foreground I/O
 	maxDirty   = 1 << 20    // bytes of one object's bits on the link

@@ -11,7 +11,43 @@ import (
 // comes; after a break of the link it asks again under the same number, and the owner answers a duplicate of a
 // write from the recorded result (R11d).
 
+// forwardWindow bounds in bytes what is forwarded and not answered, so that neither mirrored writes nor answers wait long
+// behind it on the link (docs/decisions/0011). A single command may be longer.
+const forwardWindow = 4 << 20
+
+func (o *Op) bulk() int64 { return int64(len(o.S.Data)) + int64(len(o.S.Verify)) }
+
+// forwardRoom reports whether the window has room for a command. One that is held goes on when an answer comes.
+func (m *Machine) forwardRoom(o *Op) bool {
+	if m.fwdBytes == 0 || m.fwdBytes+o.bulk() <= forwardWindow {
+		return true
+	}
+	m.fwdHeld = true
+	return false
+}
+
+// forwardEnds gives back the room of a command that was answered, or that this node executes itself now.
+func (m *Machine) forwardEnds(now int64, o *Op) {
+	if o.room == 0 {
+		return
+	}
+	m.fwdBytes -= o.room
+	o.room = 0
+	if m.fwdHeld && m.fwdBytes <= forwardWindow/2 {
+		m.fwdHeld = false
+		for _, u := range m.sortedUnits() {
+			for w := u.ops.head; w != nil && u.owner != m.cfg.Self; w = w.next {
+				if w.stage == stHeld {
+					m.again = append(m.again, w)
+				}
+			}
+		}
+	}
+}
+
 func (m *Machine) forward(now int64, o *Op) {
+	o.room = o.bulk()
+	m.fwdBytes += o.room
 	o.stage, o.since, o.Started = stForward, now, true
 	o.peerOK, o.seen = false, false
 	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
@@ -159,6 +195,7 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 	delete(m.ops, o.id)
 	if msg.Result == scsi.Unavailable && m.phase == Paired && !o.aborted {
 		// It never started there: the ownership has moved, or the owner is leaving.
+		m.forwardEnds(now, o)
 		o.stage = stNew
 		m.dispatch(now, o)
 		return

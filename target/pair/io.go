@@ -74,6 +74,8 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.hold(now, o) // the entry that makes us owner is on its way
 	case o.remote || o.ckpt || o.scrub:
 		m.finish(now, o, scsi.Unavailable) // the sender is behind: it is the owner; never forwarded twice
+	case !m.forwardRoom(o):
+		m.hold(now, o)
 	default:
 		m.forward(now, o)
 	}
@@ -288,6 +290,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		return
 	}
 	m.unlock(o)
+	m.forwardEnds(now, o)
 	o.stage = stDone
 	o.result = res
 	u := o.unit

@@ -25,8 +25,9 @@ type Machine struct {
 	leaving  string // this node consents to be excluded: why
 	rec      Record
 	version  string
-	have     bool // rec was read
-	missing  bool // the arbiter says that there is none
+	have     bool  // rec was read
+	recAt    int64 // when its epoch was seen first
+	missing  bool  // the arbiter says that there is none
 	durable  uint64
 	saving   bool // ActSaveEpoch under way
 	arb      arbiter
@@ -67,8 +68,11 @@ type Machine struct {
 	nextID    uint64
 	granted   []*Op
 	applyDue  []*applyWait
-	applying  int // store work for the peer under way
-	storeOps  int // our own
+	again     []*Op // held commands to look at again
+	applying  int   // store work for the peer under way
+	storeOps  int   // our own
+	fwdBytes  int64 // forwarded and not answered: what the commands carry there or bring back
+	fwdHeld   bool  // commands wait for some of them
 	fwdDone   map[uint64]scsi.Result
 	fwdIn     map[uint64]*Op
 	fwdFrom   uint64 // front-end nonce the two tables belong to
@@ -169,6 +173,14 @@ func (m *Machine) settle(now int64) {
 		m.applyHot(now, w)
 	}
 	m.applyDue = m.applyDue[:0]
+	for len(m.again) > 0 {
+		o := m.again[0]
+		m.again = m.again[1:]
+		if o.stage == stHeld {
+			m.dispatch(now, o)
+		}
+	}
+	m.again = m.again[:0]
 }
 
 // unit is a logical unit as the protocol sees it.

@@ -125,6 +125,9 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		return
 	}
 	old := m.rec
+	if !m.have || rec.Epoch != old.Epoch {
+		m.recAt = now
+	}
 	m.rec, m.version, m.have, m.missing = *rec, version, true, false
 	if rec.Epoch > m.durable {
 		if m.saving && old.Equal(rec) {
@@ -294,9 +297,11 @@ func (m *Machine) outside(now int64) {
 		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
 		return
 	}
-	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the
-	// latest T after our start (R3).
-	if wait := m.cfg.Start + 2*int64(m.cfg.Lease) + int64(m.cfg.Margin); now >= wait {
+	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the latest T after
+	// our start (R3). And if the record is one that took us in again, whose answer the peer has not heard, it still serves
+	// alone for a part of a lease after it has asked: that is counted from when the record was seen.
+	lease, margin := int64(m.cfg.Lease), int64(m.cfg.Margin)
+	if now >= m.cfg.Start+2*lease+margin && now >= m.recAt+lease+margin {
 		m.claim(now)
 	}
 }

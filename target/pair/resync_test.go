@@ -29,7 +29,7 @@ func (r *rig) joiner() SyncInfo {
 	return in
 }
 
-func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, 1 << 20, 1}, {snap1, 1 << 20, 2}} }
+func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, copyChunk, 1}, {snap1, copyChunk, 2}} }
 
 // copyRead answers one read of the source.
 func (r *rig) copyRead() *Op {
@@ -88,7 +88,7 @@ func TestResyncToReadmission(t *testing.T) {
 	r.won(x, "v7")
 	r.saved()
 	r.phase(Paired)
-	if v := r.m.View(r.now).Resync; v.Done != 2<<20 || v.Sent != 2<<20 || v.Active {
+	if v := r.m.View(r.now).Resync; v.Done != 2*copyChunk || v.Sent != 2*copyChunk || v.Active {
 		t.Fatalf("%+v", v)
 	}
 }

@@ -75,6 +75,7 @@ func (m *Machine) redo(now int64, o *Op) {
 		m.finish(now, o, scsi.Aborted)
 		return
 	}
+	m.forwardEnds(now, o)
 	o.stage = stNew
 	m.dispatch(now, o)
 }

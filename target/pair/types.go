@@ -122,12 +122,13 @@ type Op struct {
 	since   int64  // start of the present stage, for Dm and HoldMax
 	front   uint64 // forwarded to us: front-end incarnation and sequence
 	frontN  uint64
-	remote  bool // came over the link
-	began   bool // counted in its unit's started
-	durable bool // this pass writes through
-	peerOK  bool // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
-	selfOK  bool // flush: our half done
-	seen    bool // forwarded: a mirror frame with our tag came, applied or not yet
+	remote  bool  // came over the link
+	began   bool  // counted in its unit's started
+	durable bool  // this pass writes through
+	peerOK  bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
+	selfOK  bool  // flush: our half done
+	room    int64 // forwarded: what it takes of the window
+	seen    bool  // forwarded: a mirror frame with our tag came, applied or not yet
 	aborted bool
 	stray   bool // held undecided, without its path having been asked for
 	result  scsi.Result
