@@ -212,7 +212,7 @@ func (m *Machine) copyNext(now int64) {
 	for r.stage == rsCopy && m.phase == Alone && r.inflight < window {
 		p := r.plan
 		if p.at >= len(p.objects) {
-			if r.inflight == 0 {
+			if r.inflight == 0 && now >= r.listAt {
 				r.stage = rsList // look again: what was made meanwhile is copied as well
 				m.act(Action{Kind: ActResyncList})
 			}

@@ -43,6 +43,7 @@ type resyncState struct {
 	admitAt int64
 	movedAt int64 // the joiner last answered
 	saidAt  int64 // progress was last told
+	listAt  int64 // no look at the objects before
 	asked   bool  // the arbiter may have taken {a,b}: nothing is decided until the record has been read
 	stopped bool  // the resync is over unless it has
 
@@ -85,14 +86,10 @@ func (m *Machine) resyncBegin(now int64) {
 		m.event("no resync: %s", why)
 		return
 	}
-	for _, u := range m.units {
-		if u.owner != m.cfg.Self {
-			// The entry that takes every unit over is on its way, or a transfer of before came after it. Nobody
-			// but this node may own a unit when the peer comes back.
-			r.retryAt = now + int64(m.cfg.Lease)
-			m.act(Action{Kind: ActTakeAll})
-			return
-		}
+	if !m.ownsAll() {
+		r.retryAt = now + int64(m.cfg.Lease)
+		m.act(Action{Kind: ActTakeAll})
+		return
 	}
 	m.copies++
 	why := m.fullReason()
@@ -335,14 +332,30 @@ func (m *Machine) ResyncObjects(now int64, objs []CopyObject) {
 	if r.stage != rsList || m.phase != Alone {
 		return
 	}
-	if m.planMore(objs) {
+	switch {
+	case m.planMore(objs):
 		r.stage = rsCopy
-	} else {
+	case !m.ownsAll():
+		r.stage, r.listAt = rsCopy, now+int64(m.cfg.Lease)/2
+		m.act(Action{Kind: ActTakeAll})
+	default:
 		r.stage, r.durable = rsFlush, true
 		m.send(&Msg{Type: MsgFlushAll})
 	}
 	m.copyNext(now)
 	m.settle(now)
+}
+
+// ownsAll reports whether the metadata say that this node owns every unit. Alone it does in any case; the entry that takes
+// them over may be on its way, or a transfer of before have come after it. Nobody else may own one when the peer comes back:
+// what this node has under way would land on what the owner does (R10).
+func (m *Machine) ownsAll() bool {
+	for _, u := range m.units {
+		if u.owner != m.cfg.Self {
+			return false
+		}
+	}
+	return true
 }
 
 // copied: the joiner has everything, durably. Before the arbiter is asked this node has it on record that the joiner's

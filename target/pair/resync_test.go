@@ -162,3 +162,24 @@ func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
 	r.ended(o, scsi.Unavailable) // copied to, but no member
 }
+
+// A transfer that was decided while there were two ends alone: the peer would come back as owner of what this node still
+// executes (R10).
+func TestNobodyElseOwnsAUnitAtReadmission(t *testing.T) {
+	r := joining(t)
+	for range 2 {
+		r.copyRead()
+		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
+	}
+	r.next(ActResyncList)
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 5}})
+	r.m.ResyncObjects(r.now, r.objects())
+	r.notSent(MsgFlushAll)
+	r.next(ActTakeAll)
+	r.none(ActResyncList)
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 6}})
+	r.pass(lease)
+	r.next(ActResyncList)
+	r.m.ResyncObjects(r.now, r.objects())
+	r.sent(MsgFlushAll)
+}

@@ -132,8 +132,8 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 				w.fail("R6: epoch %d names store %s of node %v, whose disk is %s", next.Epoch, m.Store, m.Node, h.disk.id)
 			}
 			continue
-		case h.failed || h.harmed >= asked:
-			continue // it failed after it had asked; its next life is judged
+		case h.failed || h.harmed >= asked || next.Both() && m != first && h.flushedAll > 0 && h.harmed >= h.flushedAll:
+			continue // it failed after it had asked, or had said that it has everything; its next life is judged
 		case h.disk.life.Lost:
 			continue // hosts will be told before it serves (R8)
 		case h.disk.untrusted:
