@@ -322,6 +322,17 @@ func (l *Link) accept(ctx context.Context) {
 	}
 }
 
+// await keeps a data connection until its heartbeat connection comes. One waits at most.
+func (l *Link) await(n uint64, c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, old := range l.half {
+		old.close()
+		delete(l.half, k)
+	}
+	l.half[n] = c
+}
+
 func (l *Link) accepted(ctx context.Context, c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(helloTimeout))
 	if l.cfg.TLS != nil {
@@ -339,19 +350,17 @@ func (l *Link) accepted(ctx context.Context, c net.Conn) {
 		answer.Error = err.Error()
 		l.cfg.Logger.Warn("link: connection refused", "from", c.RemoteAddr(), "err", err)
 	}
+	var half *conn
+	if err == nil && h.Role == "data" {
+		half = newConn(c, neg)
+		l.await(h.Link, half) // before the answer: the heartbeat connection may be here right after it
+	}
 	if werr := writeHello(c, answer); err != nil || werr != nil {
-		_ = c.Close()
+		_ = c.Close() // a data connection that is dead fails the link that it becomes part of
 		return
 	}
 	_ = c.SetDeadline(time.Time{})
-	if h.Role == "data" {
-		l.mu.Lock()
-		for n, old := range l.half { // one waits at most
-			old.close()
-			delete(l.half, n)
-		}
-		l.half[h.Link] = newConn(c, neg)
-		l.mu.Unlock()
+	if half != nil {
 		return
 	}
 	l.mu.Lock()

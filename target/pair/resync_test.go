@@ -29,7 +29,9 @@ func (r *rig) joiner() SyncInfo {
 	return in
 }
 
-func (r *rig) objects() []CopyObject { return []CopyObject{{lun1, copyChunk, 1}, {snap1, copyChunk, 2}} }
+func (r *rig) objects() []CopyObject {
+	return []CopyObject{{lun1, copyChunk, 1}, {snap1, copyChunk, 2}}
+}
 
 // copyRead answers one read of the source.
 func (r *rig) copyRead() *Op {
