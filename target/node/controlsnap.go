@@ -118,7 +118,7 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 		s.Scrub = &targetv1.Scrub{Active: x.Active, DoneBytes: x.Done, TotalBytes: x.Total, MismatchedRanges: x.Mismatched,
 			RepairedRanges: x.Repaired, SkippedRanges: x.Skipped, Started: boottimeStamp(x.Started), Finished: boottimeStamp(x.Finished), Reason: x.Reason}
 	}
-	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(v.Hot)*store.RegionSize, v.ForceEpoch, n.arbiterProto()
+	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
 	luns := n.state.SortedLUNs()
 	n.metaMu.Unlock()

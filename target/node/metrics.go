@@ -84,7 +84,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descResync, float64(v.Resync.Total), "total")
 	gauge(descResync, float64(v.Resync.Done), "done")
 	gauge(descResync, float64(v.Resync.Sent), "sent")
-	gauge(descHot, float64(v.Hot)*store.RegionSize)
+	gauge(descHot, float64(n.hotRegions())*store.RegionSize)
 	gauge(descScrub, float64(v.Scrub.Total), "total")
 	gauge(descScrub, float64(v.Scrub.Done), "done")
 	if p := n.probed.Load(); p != nil {

@@ -321,6 +321,13 @@ func (n *Node) View() pair.View {
 	return n.m.View(boottime())
 }
 
+// hotRegions is what a resync would compare.
+func (n *Node) hotRegions() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.HotRegions()
+}
+
 // waitView waits until the standing satisfies ok.
 func (n *Node) waitView(ctx context.Context, ok func(pair.View) bool) error {
 	for {

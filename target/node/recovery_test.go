@@ -51,7 +51,7 @@ func (p *testPair) checkpoints(i int) uint64 {
 // clean waits until no bit is set on either node.
 func (p *testPair) clean() {
 	p.t.Helper()
-	p.until("checkpoints have cleared every bit", func() bool { return p.nodes[0].View().Hot == 0 && p.nodes[1].View().Hot == 0 })
+	p.until("checkpoints have cleared every bit", func() bool { return p.nodes[0].hotRegions() == 0 && p.nodes[1].hotRegions() == 0 })
 }
 
 // A node that was away is given the regions that were written meanwhile, not the whole LUN (R7).
@@ -65,7 +65,7 @@ func TestResyncOfWhatWasWritten(t *testing.T) {
 	p.clean()
 	p.end(1)
 	p.write(d, 33*mib, 2)
-	if got := p.nodes[0].View().Hot; got == 0 || got > 9 {
+	if got := p.nodes[0].hotRegions(); got == 0 || got > 9 {
 		t.Fatalf("%d regions are hot after one write alone", got)
 	}
 	p.start(1)

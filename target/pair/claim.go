@@ -102,7 +102,7 @@ func (m *Machine) mayHaveLost() bool {
 	if me == nil || me.Incarnation.Boot == m.cfg.Incarnation.Boot {
 		return false
 	}
-	return (m.rec.Both() || m.life.Flushed < m.rec.Epoch) && m.hotCount() > 0
+	return (m.rec.Both() || m.life.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
 // markLost has hosts told before anybody is served: a LUN with bits set may have lost writes, one without has none that
@@ -135,13 +135,6 @@ func (m *Machine) LostMarked(now int64) {
 	m.saveLife(lifeNothing)
 	m.pump(now)
 	m.settle(now)
-}
-
-func (m *Machine) hotCount() (n int) {
-	for _, u := range m.units {
-		n += u.intents.hot.Count()
-	}
-	return n
 }
 
 // old reports whether the store is an older copy of itself by its epoch: a member makes an epoch durable before it acts

@@ -353,7 +353,6 @@ type View struct {
 	Peer       SyncInfo
 	Leaving    bool
 	Serving    bool // a status may be sent at this moment
-	Hot        int  // regions whose bits are set here
 	Check      Checkpoint
 	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it can not
 }
@@ -363,7 +362,15 @@ func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
 		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "",
-		Serving: m.Serving(now), Hot: m.hotCount(), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
+		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
+}
+
+// HotRegions counts the regions whose bits are set here, of all units.
+func (m *Machine) HotRegions() (n int) {
+	for _, u := range m.units {
+		n += u.intents.hot.Count()
+	}
+	return n
 }
 
 // Owner tells who owns a unit now.
