@@ -256,6 +256,10 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
+	if res == scsi.WriteError || res == scsi.Failed {
+		// First of all: nothing is answered any more from a store that has failed (R12).
+		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+	}
 	if w := msg.wait; w != nil {
 		w.unit.applies.Release(&w.lock)
 		m.handedOver(now, w.unit)
@@ -281,9 +285,6 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 			ack.Type, ack.Aux = MsgFlushAllAck, int64(m.log.index)
 		}
 		m.send(ack)
-	}
-	if res == scsi.WriteError || res == scsi.Failed {
-		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
 	}
 	m.settle(now)
 }
