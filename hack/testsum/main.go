@@ -1,6 +1,6 @@
 // Command testsum reads `go test -json` and prints what a person wants of it: a line per package, the output of what
 // failed, every skipped test with its reason, and the count. It exits with 1 when anything failed. With -show, what the
-// tests of the packages with that suffix print is shown also when they pass: tables of results.
+// tests of the packages with one of these suffixes print is shown also when they pass: tables of results.
 package main
 
 import (
@@ -35,7 +35,7 @@ type summary struct {
 
 func main() {
 	s := &summary{out: os.Stdout, output: map[key][]string{}, failedTests: map[string]bool{}}
-	flag.StringVar(&s.show, "show", "", "suffix of the packages whose tests' output is shown")
+	flag.StringVar(&s.show, "show", "", "suffixes, with commas between, of the packages whose tests' output is shown")
 	flag.Parse()
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
@@ -44,6 +44,15 @@ func main() {
 	if !s.report() {
 		os.Exit(1)
 	}
+}
+
+func (s *summary) shows(pkg string) bool {
+	for _, suffix := range strings.Split(s.show, ",") {
+		if suffix != "" && strings.HasSuffix(pkg, suffix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *summary) read(r io.Reader) error {
@@ -89,7 +98,7 @@ func (s *summary) add(e event) {
 	switch e.Action {
 	case "pass":
 		s.passed++
-		if s.show != "" && strings.HasSuffix(e.Package, s.show) {
+		if s.shows(e.Package) {
 			s.print(e.Test, s.output[k])
 		}
 	case "skip":

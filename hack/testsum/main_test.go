@@ -38,7 +38,7 @@ func TestFailureShowsItsOutput(t *testing.T) {
 
 func TestShownOutput(t *testing.T) {
 	var out bytes.Buffer
-	s := &summary{out: &out, output: map[key][]string{}, failedTests: map[string]bool{}, show: "/tables"}
+	s := &summary{out: &out, output: map[key][]string{}, failedTests: map[string]bool{}, show: "/nothing,/tables"}
 	in := `{"Action":"output","Package":"x/tables","Test":"TestA","Output":"=== RUN TestA\n"}
 {"Action":"output","Package":"x/tables","Test":"TestA","Output":"family 3 0 1\n"}
 {"Action":"pass","Package":"x/tables","Test":"TestA"}
