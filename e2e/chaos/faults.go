@@ -76,9 +76,6 @@ func (r *rig) end(f Fault) error {
 	case Kill:
 		return r.restart(f.Node)
 	case KillBoth:
-		for i := range harness.Names { // at once; waiting for their end comes after
-			r.signal(i, syscall.SIGKILL)
-		}
 		return errors.Join(r.restart(f.Node), r.restart(1-f.Node))
 	case Stop:
 		r.signal(f.Node, syscall.SIGCONT)

@@ -63,6 +63,7 @@ type Pair struct {
 
 	mu    sync.Mutex
 	procs [2]*proc
+	last  [2]*proc // the process that was started last, which may be ending
 }
 
 type proc struct {
@@ -187,6 +188,13 @@ func (p *Pair) StartNode(i int) error {
 	if p.procs[i] != nil {
 		return fmt.Errorf("harness: node %s runs already", Names[i])
 	}
+	if pr := p.last[i]; pr != nil { // one that was asked to end holds the store until it has
+		select {
+		case <-pr.done:
+		case <-time.After(endLimit):
+			return fmt.Errorf("harness: node %s did not end within %v", Names[i], endLimit)
+		}
+	}
 	args := []string{"--cluster", Cluster, "--pair", PairName, "--node", Names[i], "--state-dir", p.State[i],
 		"--arbiter", "file:" + p.Arbiter[i], "--iscsi-listen", p.ISCSI[i],
 		"--portal", "a=" + p.ISCSI[0], "--portal", "b=" + p.ISCSI[1],
@@ -233,7 +241,7 @@ func (p *Pair) StartNode(i int) error {
 	if err := <-started; err != nil {
 		return err
 	}
-	p.procs[i] = pr
+	p.procs[i], p.last[i] = pr, pr
 	return nil
 }
 
@@ -275,11 +283,17 @@ func (p *Pair) Signal(i int, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
+// endLimit bounds an orderly end.
+const endLimit = 20 * time.Second
+
 // stop signals a node and waits until it has ended.
 func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	pr := p.procs[i]
 	p.procs[i] = nil
+	if pr == nil && s == syscall.SIGKILL {
+		pr = p.last[i] // it may be ending in an orderly way: not any more
+	}
 	p.mu.Unlock()
 	if pr == nil {
 		return nil
@@ -302,7 +316,7 @@ func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
 func (p *Pair) Kill(i int) error { return p.stop(i, syscall.SIGKILL, 10*time.Second) }
 
 // Term ends a node in an orderly way.
-func (p *Pair) Term(i int) error { return p.stop(i, syscall.SIGTERM, 20*time.Second) }
+func (p *Pair) Term(i int) error { return p.stop(i, syscall.SIGTERM, endLimit) }
 
 // Start starts both and waits until they are in sync.
 func (p *Pair) Start(ctx context.Context) error {

@@ -45,6 +45,8 @@ type Config struct {
 	DataDigest    iscsi.DigestPolicy `json:"data-digest"`
 	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
+	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
+
 	Logger *slog.Logger    `json:"-"`
 	Faults store.FaultFunc `json:"-"` // of the store; tests
 	TLS    *tls.Config     `json:"-"`

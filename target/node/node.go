@@ -133,8 +133,8 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
 		Previous: life.Incarnation, DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
-		Region: store.RegionSize,
-		Empty:  n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
+		Region: store.RegionSize, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
+		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,

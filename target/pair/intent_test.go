@@ -3,6 +3,7 @@ package pair
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gemel-storage/gemel/target/scsi"
 )
@@ -107,7 +108,10 @@ func TestFailedBitmapStepsDown(t *testing.T) {
 // checkpointed is a pair about to clear: both nodes have flushed.
 func checkpointed(t *testing.T) (*rig, *intents) {
 	t.Helper()
-	r := paired(t, A, func(c *Config) { c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{3, 7}} })
+	r := paired(t, A, func(c *Config) {
+		c.CheckpointIdle = time.Second
+		c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{3, 7}}
+	})
 	n := r.cold()
 	n.hot.AddAll(1, 3)
 	r.calm(2 * lease)

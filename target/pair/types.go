@@ -47,7 +47,7 @@ type Config struct {
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
 	// or so many bytes written or regions hot; never sooner than Idle after the last one.
-	CheckpointIdle  time.Duration // default 1 s
+	CheckpointIdle  time.Duration // default 5 s
 	CheckpointEvery time.Duration // default 30 s
 	CheckpointDirty int64         // default 64 MiB: bounds what a node that becomes alone has to flush
 	CheckpointHot   int           // default 1024: bounds what a resync has to compare
@@ -72,7 +72,7 @@ func (c *Config) defaults() {
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
 	def(&c.HoldMax, 3*time.Second)
-	def(&c.CheckpointIdle, time.Second)
+	def(&c.CheckpointIdle, 5*time.Second)
 	def(&c.CheckpointEvery, 30*time.Second)
 	if c.CheckpointDirty == 0 {
 		c.CheckpointDirty = 64 << 20
