@@ -7,6 +7,9 @@
    function it abstracts. Left out: fencing by command, a replaced store, an orderly stop, the metadata log, more than
    one LUN, and frames of a resync, which is one step here: the simulator runs the code itself for those.
 
+   Where acknowledged writes may be lost with both page caches, or with that of a lone member before its flush, the code claims
+   and has hosts told (R8); here, where no host can be told, such a node waits.
+
    Bug removes one rule at a time; "none" is the protocol. hack/model.sh checks that TLC passes "none" and finds a
    history that breaks an invariant for every other. *)
 EXTENDS Integers, FiniteSets

@@ -323,6 +323,9 @@ func (c *conn) submit(cmd *command) {
 	c.submitted++
 	c.mu.Unlock()
 	cmd.task.Arrived = c.arrived
+	if cmd.task.Write {
+		c.wrote.Store(c.arrived)
+	}
 	if c.srv.device.Submit(&cmd.task) {
 		c.mu.Lock()
 		c.complete(cmd)

@@ -47,6 +47,7 @@ type conn struct {
 	maxSend  atomic.Uint32 // MaxRecvDataSegmentLength of the initiator; it may declare a new one at any time
 	lastRecv atomic.Int64  // clock of the last read
 	pinged   atomic.Int64  // clock of an unanswered ping, 0 without
+	wrote    atomic.Int64  // clock of the last write command
 
 	// Of the reader.
 	in        []byte
@@ -67,6 +68,8 @@ type conn struct {
 	output               // output.go; guarded by mu
 	table     [tableSize]*command
 	free      *command
+	ping      ping     // that waits for its answer
+	asked     []func() // who wait for the next
 	killed    bool
 	ending    bool // no more answers: the initiator has logged out
 	reason    string

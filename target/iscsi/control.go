@@ -22,6 +22,7 @@ func (c *conn) nopOut(h pdu.BHS) error {
 		if !h.Immediate() {
 			return protocolError{"NOP-Out without a tag that is not immediate"}
 		}
+		c.answered(h.TTT())
 		return nil
 	}
 	// The echo is cut to what the initiator takes.
@@ -72,17 +73,7 @@ func (c *conn) pingIfIdle(now int64) {
 		}
 	case now-c.lastRecv.Load() > int64(c.srv.cfg.NopInterval):
 		c.pinged.Store(now)
-		c.mu.Lock()
-		if c.killed || c.ending {
-			c.mu.Unlock()
-			return
-		}
-		h := c.begin(pdu.NopIn)
-		h.SetITT(pdu.Reserved)
-		h.SetTTT(c.transferTag())
-		h.PutU32(pdu.OffStatSN, c.statSN)
-		c.end(h, nil, true)
-		c.unlockAndSend()
+		c.ask(nil)
 	}
 }
 

@@ -213,14 +213,14 @@ func (s *Server) tick() {
 			continue
 		}
 		s.lastTick.Store(now)
-		if s.cfg.NopInterval < 0 {
-			continue
-		}
 		s.mu.Lock()
 		live := s.connsLocked(func(c *conn) bool { return c.loggedIn })
 		s.mu.Unlock()
 		for _, c := range live {
-			c.pingIfIdle(now)
+			c.refresh(now)
+			if s.cfg.NopInterval >= 0 {
+				c.pingIfIdle(now)
+			}
 		}
 	}
 }

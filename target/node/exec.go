@@ -200,6 +200,8 @@ func (n *Node) slow(x pair.Action) {
 			}
 			n.do(func(m *pair.Machine, now int64) { m.LifeSaved(now, x.ID, err == nil) })
 		})
+	case pair.ActProve:
+		x.Alive.Ask(func() { n.do(func(m *pair.Machine, now int64) { m.Proved(now, x.Alive) }) })
 	case pair.ActMarkLost:
 		n.wg.Go(func() { n.markLost(x.Units) })
 	case pair.ActDrain:

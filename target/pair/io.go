@@ -62,6 +62,8 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
 	case !o.remote && !o.internal() && !m.pathHere(now, o):
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
+	case !o.remote && !o.internal() && !m.fresh(now, o):
+		m.hold(now, o)
 	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
 	case m.owns(u):
@@ -291,6 +293,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	}
 	m.unlock(o)
 	m.forwardEnds(now, o)
+	held := o.stage == stHeld
 	o.stage = stDone
 	o.result = res
 	u := o.unit
@@ -298,6 +301,9 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		u.ops.drop(o)
 	}
 	delete(m.ops, o.id)
+	if held {
+		m.pathDrop(o)
+	}
 	if o.began {
 		o.began = false
 		u.started--

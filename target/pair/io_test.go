@@ -99,7 +99,7 @@ func TestCheckIsMadeUnderTheLock(t *testing.T) {
 func TestAbortByStage(t *testing.T) {
 	t.Run("held", func(t *testing.T) {
 		r := paired(t, A)
-		r.m.pathTable = map[pathKey]bool{}
+		clear(r.m.pathTable)
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))
 		r.m.Abort(r.now, o)
 		r.ended(o, scsi.Aborted)

@@ -76,8 +76,9 @@ type Machine struct {
 	fwdDone   map[uint64]scsi.Result
 	fwdIn     map[uint64]*Op
 	fwdFrom   uint64 // front-end nonce the two tables belong to
-	paths     map[uint64]pathAsk
-	pathTable map[pathKey]bool
+	paths     map[uint64]*pathAsk
+	pathTable map[pathKey]map[scsi.NexusID]bool
+	proving   map[*scsi.Life]int64 // asked for a sign of life, when
 	quiesces  map[uint64]*quiesce
 	nexuses   int // live I_T nexuses at this node
 
@@ -113,6 +114,7 @@ type Stats struct {
 	Checkpoints, Cleared                   uint64 // completed here as owner; regions cleared
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
 	Lost, Forced, RolledBack, Yields       uint64
+	Proofs                                 uint64 // signs of life that were waited for
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
 }
@@ -122,8 +124,8 @@ func New(cfg Config) *Machine {
 	cfg.defaults()
 	return &Machine{
 		cfg: cfg, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
-		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]pathAsk{},
-		pathTable: map[pathKey]bool{}, quiesces: map[uint64]*quiesce{},
+		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
+		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Life]int64{}, quiesces: map[uint64]*quiesce{},
 		answered: cfg.Start, life: cfg.Life, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
 }
@@ -295,6 +297,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickResync(now)
 	m.tickCheckpoint(now)
 	m.scrubNext(now)
+	m.tickProofs(now)
 	m.settle(now)
 }
 

@@ -2,9 +2,13 @@ package pair
 
 import "github.com/gemel-storage/gemel/target/scsi"
 
-// The path switch of R11a: a host's first command for a LUN on another path than its last one starts only after
-// the node of the old path has drained that host's sessions and has started or killed what it found.
+// The path switch of R11a: a host's first command for a LUN over another nexus than its last one starts only after the node
+// of the old path has drained that host's sessions and has started or killed what it found, and after the host has shown
+// that it has not given the new nexus up: an answer to a ping that was sent after the command had come. Without the second a
+// command that was on its way for long, over a session that its host has left, would take the path back.
 
+// pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not exclude each other, for a
+// host may use several to one node.
 type pathKey struct {
 	lun  LUNID
 	host string
@@ -12,28 +16,30 @@ type pathKey struct {
 
 // pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained here.
 type pathAsk struct {
-	key  pathKey
-	ours bool
-	peer uint64 // the peer's number, when it asked
+	key   pathKey
+	ours  bool
+	peer  uint64 // the peer's number, when it asked
+	nexus scsi.NexusID
+	life  *scsi.Life
+	at    int64 // when it was asked
+	acked bool  // the peer has let go
 }
 
-// pathHere reports whether the host's last path for this LUN is through this node, and asks for the switch if not.
+// pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
 func (m *Machine) pathHere(now int64, o *Op) bool {
-	if m.phase == Alone {
-		return true // the other node is no member
+	if m.phase == Alone || m.pathKnown(o) {
+		return true // alone the other node is no member
 	}
 	k := pathKey{o.LUN, o.S.Nexus.Initiator}
-	if m.pathTable[k] {
-		return true
-	}
 	for _, p := range m.paths {
-		if p.ours && p.key == k {
+		if p.ours && p.key == k && p.nexus == o.S.Nexus && p.life == o.S.Life {
 			return false
 		}
 	}
 	m.nextID++
-	m.paths[m.nextID] = pathAsk{key: k, ours: true}
+	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life, at: now}
 	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
+	m.prove(now, o.S.Life)
 	return false
 }
 
@@ -45,13 +51,89 @@ func (m *Machine) unasked(o *Op) {
 	}
 }
 
-// pathKnown reports whether the host's last path for this LUN is known to be through this node.
-func (m *Machine) pathKnown(o *Op) bool { return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}] }
+// pathKnown reports whether the host's path for this LUN is known to be over this nexus.
+func (m *Machine) pathKnown(o *Op) bool {
+	return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus]
+}
+
+// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
+// silent target before they go on over another path; front ends ask those that write more often than that.
+const proofMax = 1_000_000_000
+
+// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
+func (m *Machine) fresh(now int64, o *Op) bool {
+	l := o.S.Life
+	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {
+		return true
+	}
+	m.prove(now, l)
+	return false
+}
+
+// prove asks for a sign of life, once at a time.
+func (m *Machine) prove(now int64, l *scsi.Life) {
+	if l == nil {
+		return
+	}
+	if at, ok := m.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
+		return
+	}
+	m.proving[l] = now
+	m.Stats.Proofs++
+	m.act(Action{Kind: ActProve, Alive: l})
+}
+
+// Proved reports ActProve: a ping that was sent after it has been answered.
+func (m *Machine) Proved(now int64, l *scsi.Life) {
+	delete(m.proving, l)
+	for _, id := range sorted(m.paths) {
+		if p := m.paths[id]; p != nil && p.ours && p.life == l {
+			m.pathDone(now, id, p)
+		}
+	}
+	for o := range m.eachOp() {
+		if o.stage == stHeld && o.S.Life == l && !o.remote && !o.internal() {
+			m.dispatch(now, o)
+		}
+	}
+	m.settle(now)
+}
+
+// pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited for.
+func (m *Machine) pathDrop(o *Op) {
+	if len(m.paths) == 0 || o.remote || o.internal() {
+		return
+	}
+	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if !p.ours || p.key != k || p.nexus != o.S.Nexus || p.life != o.S.Life {
+			continue
+		}
+		for w := o.unit.ops.head; w != nil; w = w.next {
+			if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
+				return
+			}
+		}
+		delete(m.paths, id)
+		m.pathResume(k)
+		return
+	}
+}
+
+// tickProofs forgets those who never answered.
+func (m *Machine) tickProofs(now int64) {
+	for l, at := range m.proving {
+		if now-at > 4*int64(m.cfg.HoldMax) {
+			delete(m.proving, l)
+		}
+	}
+}
 
 func (m *Machine) onPathSwitch(now int64, msg *Msg) {
 	k := pathKey{msg.LUN, string(msg.Meta)}
 	m.nextID++
-	m.paths[m.nextID] = pathAsk{key: k, peer: msg.ID}
+	m.paths[m.nextID] = &pathAsk{key: k, peer: msg.ID}
 	m.act(Action{Kind: ActDrain, ID: m.nextID, Host: k.host, LUN: k.lun})
 }
 
@@ -80,7 +162,7 @@ func (m *Machine) asking(k pathKey) bool {
 	return false
 }
 
-func (m *Machine) yieldPath(now int64, ask pathAsk) {
+func (m *Machine) yieldPath(now int64, ask *pathAsk) {
 	delete(m.pathTable, ask.key)
 	for id, p := range m.paths {
 		if p.ours && p.key == ask.key {
@@ -105,8 +187,24 @@ func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	delete(m.paths, msg.ID)
-	m.pathTable[ask.key] = true
+	ask.acked = true
+	m.pathDone(now, msg.ID, ask)
+}
+
+// pathDone ends a switch that both the peer and the host have agreed to.
+func (m *Machine) pathDone(now int64, id uint64, ask *pathAsk) {
+	if !ask.acked {
+		return
+	}
+	if ask.life != nil && ask.life.At() < ask.at {
+		m.prove(now, ask.life) // what was answered had been asked before
+		return
+	}
+	delete(m.paths, id)
+	if m.pathTable[ask.key] == nil {
+		m.pathTable[ask.key] = map[scsi.NexusID]bool{}
+	}
+	m.pathTable[ask.key][ask.nexus] = true
 	m.Stats.PathSwitches++
 	if u := m.units[ask.key.lun]; u != nil {
 		for o := u.ops.head; o != nil; {
@@ -117,9 +215,14 @@ func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
 			o = next
 		}
 	}
+	m.pathResume(ask.key)
+}
+
+// pathResume goes on with what the peer has asked for and what had to wait for our own turn.
+func (m *Machine) pathResume(k pathKey) {
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]
-		if !p.ours && p.key == ask.key {
+		if !p.ours && p.key == k {
 			m.act(Action{Kind: ActDrain, ID: id, Host: p.key.host, LUN: p.key.lun})
 		}
 	}

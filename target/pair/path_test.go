@@ -8,7 +8,7 @@ import (
 
 func unowned(t *testing.T, self Node) *rig {
 	r := paired(t, self)
-	r.m.pathTable = map[pathKey]bool{}
+	clear(r.m.pathTable)
 	return r
 }
 
@@ -69,7 +69,7 @@ func TestPathSwitchOfBothAtOnce(t *testing.T) {
 	a.ended(oa, scsi.OK)
 	a.m.Drained(a.now, a.next(ActDrain).ID)
 	b.recv(a.sent(MsgPathSwitchAck)) // b does not wait for it any more
-	if b.m.pathTable[pathKey{lun1, testHost}] {
+	if len(b.m.pathTable[pathKey{lun1, testHost}]) > 0 {
 		t.Fatal("b takes a path that nobody asked for any more")
 	}
 }
@@ -148,4 +148,75 @@ func TestQuiesceOfWhatIsNotOurs(t *testing.T) {
 			t.Fatalf("%s: %+v", name, q)
 		}
 	}
+}
+
+// A host goes over to this node; before its command starts it has to answer a ping that was sent after the command came.
+func TestPathSwitchWantsASignOfLife(t *testing.T) {
+	for name, life := range map[string]func(*scsi.Life, int64){
+		"never":                   func(*scsi.Life, int64) {},
+		"to a ping of before":     func(l *scsi.Life, now int64) { l.Answered(now - 1) },
+		"to a ping of since then": func(l *scsi.Life, now int64) { l.Answered(now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := unowned(t, A)
+			o := r.op(scsi.OpWrite, 0, 512)
+			o.S.Life = new(scsi.Life)
+			r.submit(o)
+			ask := r.sent(MsgPathSwitch)
+			if x := r.next(ActProve); x.Alive != o.S.Life {
+				t.Fatalf("%+v", x)
+			}
+			r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
+			life(o.S.Life, r.now)
+			if name != "never" {
+				r.m.Proved(r.now, o.S.Life)
+			}
+			if name != "to a ping of since then" {
+				r.notSent(MsgMirror)
+				r.calm(4000 * ms)
+				r.notSent(MsgMirror)
+				r.ended(o, scsi.Busy)
+				return
+			}
+			r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+			r.stored(scsi.OK)
+			r.ended(o, scsi.OK)
+		})
+	}
+}
+
+// Over a path that is here, too, a write wants a sign of life that is not old: its host may have left the session it came by,
+// and gone on over another one to this very node.
+func TestWriteWantsAYoungSignOfLife(t *testing.T) {
+	r := paired(t, A)
+	life := new(scsi.Life)
+	write := func() *Op {
+		o := r.op(scsi.OpWrite, 0, 512)
+		o.S.Life = life
+		return r.submit(o)
+	}
+	life.Answered(r.now - proofMax)
+	first := write()
+	r.none(ActProve)
+	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(first, scsi.OK)
+	r.calm(50 * ms)
+	a, b := write(), write()
+	r.next(ActProve)
+	r.none(ActProve) // once for both
+	r.notSent(MsgMirror)
+	read := r.op(scsi.OpRead, 4096, 512)
+	read.S.Life = life
+	r.submit(read)
+	r.stored(scsi.OK) // nothing changes by it
+	r.ended(read, scsi.OK)
+	life.Answered(r.now)
+	r.m.Proved(r.now, life)
+	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(a, scsi.OK)
+	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(b, scsi.OK)
 }

@@ -258,7 +258,7 @@ func paired(t *testing.T, self Node, change ...func(*Config)) *rig {
 
 // own settles the path of the test's host at this node.
 func (r *rig) own(Node) {
-	r.m.pathTable[pathKey{lun1, testHost}] = true
+	r.m.pathTable[pathKey{lun1, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
 }
 
 // alone is a machine that serves as the only member.

@@ -187,6 +187,7 @@ const (
 	ActIntend                           // make the bits of Regions of LUN durable → Intended
 	ActClear                            // take all bits of LUN except Keep back: at once, before any later ActIntend
 	ActSaveLife                         // Life durable in the store, numbered ID: a lower number never replaces a higher one → LifeSaved
+	ActProve                            // ask the initiator of Alive for a sign of life → Proved
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
 )
 
@@ -209,6 +210,7 @@ type Action struct {
 	Keep    Regions
 	Life    Life
 	Units   []LUNID
+	Alive   *scsi.Life
 }
 
 // Outcome of an arbiter call.

@@ -118,6 +118,7 @@ type Op struct {
 	Arrived int64   // CLOCK_BOOTTIME ns; a write not started D after it is answered Busy (R11b)
 	Done    func(*Op)
 	Task    *Task // the front end's task; nil when the operation came over the link
+	Life    *Life // of the nexus; nil when the operation came over the link, or when nothing has to be proved
 
 	Result       Result
 	MiscompareAt int64 // Miscompare: offset in bytes of the first difference within Verify

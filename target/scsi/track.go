@@ -218,7 +218,7 @@ func opDone(op *Op) {
 
 func (t *Task) submitOp() bool {
 	op := &t.op
-	op.Nexus, op.Arrived, op.Task, op.Done = t.Nexus.ID, t.Arrived, t, opDone
+	op.Nexus, op.Life, op.Arrived, op.Task, op.Done = t.Nexus.ID, &t.Nexus.Life, t.Arrived, t, opDone
 	return t.unit.medium.Submit(op)
 }
 
