@@ -3,6 +3,7 @@
 //
 //	sim -seeds 500           fresh seeds, drawn from -base
 //	sim -trace 42            one seed, printed: faults, commands, records, roles
+//	sim -with "kill,stop"    histories that all have these kinds of faults besides those that they draw
 package main
 
 import (
@@ -32,7 +33,7 @@ const gcPercent = 400
 func main() {
 	var o options
 	var trace uint64
-	var try, skip string
+	var try, skip, with string
 	flag.IntVar(&o.seeds, "seeds", 200, "how many histories")
 	flag.Uint64Var(&o.base, "base", 0, "draw the seeds from this one; 0: from chance")
 	flag.Uint64Var(&trace, "trace", 0, "play this one seed and print it")
@@ -41,19 +42,16 @@ func main() {
 	flag.IntVar(&o.procs, "procs", runtime.GOMAXPROCS(0), "histories at a time")
 	flag.StringVar(&try, "try", "", "seeds to play before the drawn ones, separated by commas")
 	flag.StringVar(&skip, "skip", "", "seeds not to play, separated by commas")
-	flag.BoolVar(&o.cfg.BothPower, "both-power", false, "both nodes may lose power at once")
-	flag.BoolVar(&o.cfg.ArbiterLoss, "arbiter-loss", false, "the arbiter may lose what it has answered")
-	flag.BoolVar(&o.cfg.OldDisk, "old-disk", false, "an old copy of a disk may come back")
-	flag.BoolVar(&o.cfg.FailedPagesStay, "failed-pages", false, "pages whose writeback failed may stay in the cache over a restart")
+	flag.StringVar(&with, "with", "", "kinds of faults that every history has, separated by commas")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	var skipErr error
+	var err, skipErr, withErr error
 	o.try, err = parseSeeds(try)
 	o.skip, skipErr = parseSeeds(skip)
-	switch err = errors.Join(err, skipErr); {
+	o.cfg.With, withErr = parseKinds(with)
+	switch err = errors.Join(err, skipErr, withErr); {
 	case err != nil:
 	case trace != 0:
 		err = one(os.Stdout, o.cfg, trace)
@@ -90,6 +88,21 @@ func parseSeeds(list string) (seeds []uint64, err error) {
 		seeds = append(seeds, s)
 	}
 	return seeds, nil
+}
+
+var errKind = errors.New("no such kind of fault")
+
+func parseKinds(list string) (kinds []string, err error) {
+	for k := range strings.SplitSeq(list, ",") {
+		if k == "" {
+			continue
+		}
+		if names := sim.FaultNames(); !slices.Contains(names, k) {
+			return nil, fmt.Errorf("-with %q: %w; there are %q", k, errKind, names)
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
 }
 
 func one(w io.Writer, cfg sim.Config, seed uint64) error {
@@ -130,20 +143,11 @@ func many(ctx context.Context, w io.Writer, o *options) error {
 }
 
 // flags are what a replay needs besides the seed.
-func flags(cfg *sim.Config) (out string) {
-	if cfg.BothPower {
-		out += "-both-power "
+func flags(cfg *sim.Config) string {
+	if len(cfg.With) == 0 {
+		return ""
 	}
-	if cfg.ArbiterLoss {
-		out += "-arbiter-loss "
-	}
-	if cfg.FailedPagesStay {
-		out += "-failed-pages "
-	}
-	if cfg.OldDisk {
-		out += "-old-disk "
-	}
-	return out
+	return fmt.Sprintf("-with %q ", strings.Join(cfg.With, ","))
 }
 
 // play runs the histories, some at a time. Which seeds they are depends on base and try alone.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +71,24 @@ func TestOnePrintsItsHistory(t *testing.T) {
 		if !strings.Contains(w.String(), want) {
 			t.Errorf("%q is missing from the trace", want)
 		}
+	}
+}
+
+// Kinds of faults that are asked for are in the history, and in the command that replays it.
+func TestKindsCanBeAskedFor(t *testing.T) {
+	kinds, err := parseKinds("disk restored,kill")
+	if err != nil || !slices.Equal(kinds, []string{"disk restored", "kill"}) {
+		t.Fatal(kinds, err)
+	}
+	if _, err := parseKinds("bad luck"); !errors.Is(err, errKind) {
+		t.Fatal(err)
+	}
+	cfg := sim.Config{With: kinds}
+	if got := flags(&cfg); got != `-with "disk restored,kill" ` || flags(&sim.Config{}) != "" {
+		t.Fatal(got)
+	}
+	if r := play(t.Context(), &bytes.Buffer{}, &options{seeds: 5, base: 9, procs: 1, cfg: cfg}); r.Faults["kill"] < 5 {
+		t.Fatalf("%v", r.Faults)
 	}
 }
 

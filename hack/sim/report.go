@@ -32,7 +32,7 @@ type report struct {
 func newReport(t *sim.Total, o *options, took time.Duration) *report {
 	r := &report{Seeds: t.Histories, Base: o.base, Violations: len(t.Failed), FailedSeeds: []uint64{}, Events: t.Events,
 		Operations: t.Operations, Faults: map[string]int{}, Answers: map[string]int{}, Branches: t.Branches(),
-		Uncovered: t.Uncovered(o.cfg), PerSecond: float64(t.Histories) / took.Seconds()}
+		Uncovered: t.Uncovered(), PerSecond: float64(t.Histories) / took.Seconds()}
 	for name, n := range t.Faults {
 		if answer, ok := strings.CutPrefix(name, "answered "); ok {
 			r.Answers[answer] = n

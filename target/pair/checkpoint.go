@@ -17,6 +17,7 @@ type Checkpoint struct {
 	Peer       string    `json:"peer"`       // id of the store that the bits are relative to; empty: none, a full copy is due
 	Generation uint64    `json:"generation"` // of the data
 	Count      [2]uint64 `json:"count"`      // checkpoints led by node a and node b
+	Settled    uint64    `json:"settled"`    // the last one led by the other node that has its number durable there, and whose bits may be gone here
 }
 
 // Life is what a node remembers of itself beside the epoch and the metadata.
@@ -155,7 +156,7 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		return
 	}
 	switch have := m.life.Check.Count[peer]; {
-	case m.follow != nil: // its answer comes when it is durable
+	case m.follow != nil && !m.follow.saved: // its answer comes when it is durable
 		m.Stats.StaleMessages++
 		return
 	case uint64(msg.Aux) == have && m.followed == msg.ID: // asked again after a break of the link
@@ -168,6 +169,7 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
+	m.followDrop() // what the last one would have cleared stays
 	keep, err := decodeRegions(msg.Meta, maxRegions)
 	if err != nil {
 		m.Stats.StaleMessages++
@@ -182,6 +184,7 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 	}
 	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux), id: msg.ID}
 	m.life.Check.Count[peer] = uint64(msg.Aux)
+	m.life.Check.Settled = uint64(msg.Aux) - 1 // the leader starts no other before the last one is durable there
 	m.saveLife(lifeFollow)
 }
 
@@ -192,21 +195,56 @@ type follower struct {
 	seq   uint64
 	count uint64
 	id    uint64
+	saved bool // the number is durable here
 }
 
 // followSaved: the number is durable here, so the bits may go.
 func (m *Machine) followSaved(now int64) {
 	f := m.follow
-	m.follow = nil
 	if f == nil {
 		return
 	}
 	m.followed = f.id
-	if m.phase == Paired && f.epoch == m.rec.Epoch && f.seq == f.unit.seq && m.units[f.unit.id] == f.unit {
-		m.clear(f.unit, &f.unit.intents.follow)
-		m.send(&Msg{Type: MsgClearAck, ID: f.id, LUN: f.unit.id, Aux: int64(f.count)})
+	if !m.followHolds() {
+		m.followDrop()
+		return
 	}
-	f.unit.intents.follow = watch{}
+	f.saved = true
+	m.send(&Msg{Type: MsgClearAck, ID: f.id, LUN: f.unit.id, Aux: int64(f.count)})
+}
+
+func (m *Machine) followHolds() bool {
+	f := m.follow
+	return m.phase == Paired && f.epoch == m.rec.Epoch && f.seq == f.unit.seq && m.units[f.unit.id] == f.unit
+}
+
+func (m *Machine) followDrop() {
+	if m.follow != nil {
+		m.follow.unit.intents.follow = watch{}
+		m.follow = nil
+	}
+}
+
+// onClearDone: the leader has the number durable. That is put on record before the bits go: a leader whose store lacks it was
+// rolled back.
+func (m *Machine) onClearDone(now int64, msg *Msg) {
+	f := m.follow
+	if f == nil || !f.saved || msg.ID != f.id || !m.followHolds() {
+		return
+	}
+	m.life.Check.Settled = f.count
+	m.saveLife(lifeSettle)
+}
+
+func (m *Machine) followSettled(now int64) {
+	f := m.follow
+	if f == nil || m.life.Check.Settled != f.count {
+		return
+	}
+	if m.followHolds() {
+		m.clear(f.unit, &f.unit.intents.follow)
+	}
+	m.followDrop()
 }
 
 func (m *Machine) onClearAck(now int64, msg *Msg) {
@@ -232,6 +270,7 @@ func (m *Machine) ckptSaved(now int64) {
 	}
 	if m.ckptHolds() {
 		m.clear(c.unit, &c.unit.intents.lead)
+		m.send(&Msg{Type: MsgClearDone, ID: c.id, LUN: c.unit.id})
 		m.Stats.Checkpoints++
 	}
 	m.ckptDrop()
@@ -257,6 +296,7 @@ const (
 	lifeNothing    lifeWhy = iota
 	lifeFollow             // the partner's half of a checkpoint
 	lifeCheckpoint         // the owner's
+	lifeSettle             // the partner's, when the owner has the number
 	lifeAdmit              // source: the joiner's store is the counterpart now; then the arbiter is asked
 	lifeJoined             // joiner: the copy is complete; then the source is told
 	lifeClaim              // it is on record that acknowledged writes may be lost; then the arbiter is asked
@@ -289,6 +329,8 @@ func (m *Machine) LifeSaved(now int64, id uint64, ok bool) {
 		switch w.why {
 		case lifeFollow:
 			m.followSaved(now)
+		case lifeSettle:
+			m.followSettled(now)
 		case lifeCheckpoint:
 			m.ckptSaved(now)
 		case lifeAdmit:

@@ -81,6 +81,7 @@ func TestFullResync(t *testing.T) {
 		"had failed":         func(_ *rig, in *SyncInfo) { in.Untrusted = true },
 		"rolled back":        func(_ *rig, in *SyncInfo) { in.Check.Count[A] = 3 },
 		"rolled back ":       func(_ *rig, in *SyncInfo) { in.Check.Count[B] = 0 },
+		"rolled back  ":      func(r *rig, in *SyncInfo) { r.m.life.Check.Settled, in.Check.Count[B] = 2, 1 },
 		"data generation":    func(_ *rig, in *SyncInfo) { in.Check.Generation = 0 },
 		"data generation ":   func(r *rig, _ *SyncInfo) { r.m.life.Check.Generation = 0 },
 		"half of another":    func(_ *rig, in *SyncInfo) { in.Check.Peer = "store-x" },
@@ -111,9 +112,9 @@ func TestFullResync(t *testing.T) {
 
 // R6: the only member's store was put back to an older state; it must not be copied over the younger one.
 func TestRolledBackSourceCopiesNothing(t *testing.T) {
-	for _, count := range [][2]uint64{{6, 2}, {4, 3}} {
+	for _, c := range []Checkpoint{{Count: [2]uint64{6, 2}}, {Count: [2]uint64{4, 3}}, {Count: [2]uint64{5, 2}, Settled: 5}} {
 		r, in := source(t)
-		in.Check.Count = count
+		in.Check.Count, in.Check.Settled = c.Count, c.Settled
 		r.linkUp()
 		r.sync(in)
 		r.none(ActExport)

@@ -152,6 +152,9 @@ func TestCheckpointClearsOnBoth(t *testing.T) {
 	if x := r.next(ActClear); !x.Keep.Empty() || !n.hot.Empty() || r.m.Stats.Cleared != 3 {
 		t.Fatalf("%+v", x)
 	}
+	if d := r.sent(MsgClearDone); d.ID != c.ID {
+		t.Fatalf("%+v", d)
+	}
 }
 
 // R7: what was written since the flush began keeps its bit, on both nodes.
@@ -218,9 +221,18 @@ func TestPartnerClears(t *testing.T) {
 	if l := r.saveLife(); l.Check.Count != [2]uint64{4, 7} {
 		t.Fatalf("%+v", l)
 	}
-	r.next(ActClear)
 	r.sent(MsgClearAck)
-	if !slices.Equal(n.hot.List(), []uint32{2, 4, 5}) {
+	r.none(ActClear) // R6: not before the leader has the number too, and this node has that on record
+	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 6, LUN: lun1, Off: 3 * region, Len: 512, Data: make([]byte, 512)})
+	r.recv(&Msg{Type: MsgClearDone, ID: 76, LUN: lun1}) // of another one
+	r.none(ActSaveLife)
+	r.recv(&Msg{Type: MsgClearDone, ID: 77, LUN: lun1})
+	r.none(ActClear)
+	if l := r.saveLife(); l.Check.Settled != 4 {
+		t.Fatalf("%+v", l)
+	}
+	r.next(ActClear)
+	if !slices.Equal(n.hot.List(), []uint32{2, 3, 4, 5}) {
 		t.Fatalf("%v", n.hot.List())
 	}
 	r.recv(msg) // again, after a break of the link

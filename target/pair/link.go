@@ -132,6 +132,8 @@ func (m *Machine) onData(now int64, msg *Msg) {
 		m.onClear(now, msg)
 	case MsgClearAck:
 		m.onClearAck(now, msg)
+	case MsgClearDone:
+		m.onClearDone(now, msg)
 	case MsgMetaInstall, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
 		m.onResync(now, msg)
 	}

@@ -49,6 +49,9 @@ func (m *Machine) ArbiterDone(now int64, out Outcome, rec *Record, version strin
 	a := &m.arb
 	a.busy = false
 	switch {
+	case m.force.stage == forceClaim:
+		a.want, a.doubt = nil, false // asked for before the force: casForce reads again
+		m.outside(now)
 	case m.force.stage == forceRead && out == Got:
 		m.forceGot(now, rec, version)
 	case m.force.stage == forceRead && out == Missing:
@@ -136,6 +139,9 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
 		me := r.Member(m.cfg.Self)
+		if rec.Both() && me != nil && me.Incarnation == m.cfg.Incarnation { // a source has put the copy's number on record before it asked
+			m.life.Check.Settled = m.life.Check.Count[m.cfg.Self.Peer()]
+		}
 		m.life.Old = m.life.Old || m.old() // before the epoch that would hide it
 		m.lifeID++
 		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.lifeID, Life: m.life})

@@ -49,6 +49,7 @@ const (
 	MsgDirty                            // joiner to source: LUN, Meta = regions that it may have changed
 	MsgClear                            // owner to partner: LUN, Aux = number of the checkpoint, Meta = regions whose bits stay
 	MsgClearAck                         // LUN, Aux
+	MsgClearDone                        // owner to partner: the number is durable here; ID
 	MsgTypeEnd
 )
 

@@ -119,8 +119,8 @@ func (m *Machine) fullReason() string {
 		return "its store was the other half of another one"
 	case its.Generation != m.rec.Generation || mine.Generation != m.rec.Generation:
 		return "the data generation was changed by an administrator"
-	case its.Count[self] != mine.Count[self] && its.Count[self] != mine.Count[self]+1,
-		mine.Count[peer] != its.Count[peer] && mine.Count[peer] != its.Count[peer]+1:
+	case its.Count[self] != mine.Count[self] && (its.Count[self] != mine.Count[self]+1 || its.Settled == its.Count[self]),
+		mine.Count[peer] != its.Count[peer] && (mine.Count[peer] != its.Count[peer]+1 || mine.Settled == mine.Count[peer]):
 		return "its store is older than the last checkpoint: it was rolled back"
 	}
 	return ""
@@ -132,7 +132,7 @@ func (m *Machine) olderThan(p *SyncInfo) string {
 	self, peer := m.cfg.Self, m.cfg.Self.Peer()
 	mine, its := &m.life.Check, &p.Check
 	if its.Peer != m.cfg.Store || p.Store != mine.Peer || its.Generation != mine.Generation ||
-		its.Count[self] <= mine.Count[self]+1 && its.Count[peer] <= mine.Count[peer] {
+		its.Count[self] <= mine.Count[self]+1 && its.Settled <= mine.Count[self] && its.Count[peer] <= mine.Count[peer] {
 		return ""
 	}
 	return fmt.Sprintf("this node's store is an older copy of itself (checkpoints %v, node %s remembers %v): put the right one back, or have node %s take over with force", mine.Count, peer, its.Count, peer)
@@ -361,12 +361,9 @@ func (m *Machine) ownsAll() bool {
 // copied: the joiner has everything, durably. Before the arbiter is asked this node has it on record that the joiner's
 // store is the counterpart now; what it writes from here on has a bit.
 func (m *Machine) copied(now int64) {
-	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.life.Check.Count}
+	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.life.Check.Count, Settled: m.life.Check.Count[m.cfg.Self.Peer()]}
+	check.Count[m.cfg.Self]++
 	m.resync.stage = rsRecord
-	if check == m.life.Check {
-		m.admitSaved(now)
-		return
-	}
 	m.life.Check = check
 	m.saveLife(lifeAdmit)
 }
@@ -382,7 +379,10 @@ func (m *Machine) admitSaved(now int64) {
 // joinFlushed: everything that was copied is durable here. Before the source hears of it, it is on record which store
 // this one is the counterpart of.
 func (m *Machine) joinFlushed(now int64, msg *Msg) {
-	m.life.Check = Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count}
+	// The copy counts as a checkpoint that the source leads: a store from before it lacks its number.
+	c := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count, Settled: m.peer.Check.Count[m.cfg.Self.Peer()]}
+	c.Count[m.cfg.Self.Peer()]++
+	m.life.Check = c
 	m.life.Lost, m.life.LostAll = false, false // the source's metadata say what was lost
 	m.life.Old = false
 	m.cfg.Untrusted = "" // what was not to be trusted has been replaced (R12)

@@ -189,6 +189,7 @@ func (h *host) applyEntry(index uint64, raw []byte) {
 	for i := range h.disk.meta.Units {
 		if u := &h.disk.meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
 			u.Owner = e.To
+			h.w.unflip()
 			u.Seq++
 		}
 	}

@@ -52,11 +52,14 @@ func (w *world) bitOf(name string) uint64 {
 // markLost has the hosts told. From then on the history may show an older value of what was not flushed.
 func (h *host) markLost(units []pair.LUNID) {
 	w, life := h.w, h.life
-	e := entry{}
+	e, forced := entry{}, h.disk.life.LostAll
 	for _, l := range units {
 		e.Lost = append(e.Lost, int(l[0]-1))
 	}
 	w.mark(markLost)
+	if forced && len(units) != len(w.luns) {
+		w.fail("R8: node %v took over by force, and hosts of %d of %d LUNs are told", h.id, len(units), len(w.luns))
+	}
 	var try func()
 	try = func() {
 		if len(e.Lost) == 0 {
@@ -67,7 +70,7 @@ func (h *host) markLost(units []pair.LUNID) {
 			if res == scsi.OK {
 				w.trace("node %v: LUNs %v may have lost writes", h.id, e.Lost)
 				for _, l := range e.Lost {
-					w.history.lost(l, w.now)
+					w.history.lost(l, w.now, forced)
 					w.truth.lost(l)
 				}
 				h.m.LostMarked(h.clock())

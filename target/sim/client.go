@@ -91,9 +91,6 @@ func (c *client) describe() string {
 // next begins a logical operation.
 func (c *client) next() {
 	w, p := c.w, &c.w.shape
-	if w.arb.lost && w.healed {
-		return
-	}
 	op := &logical{lun: w.rnd.IntN(p.luns), block: w.rnd.IntN(p.blocks), n: 1, start: w.now}
 	switch {
 	case w.quiet:

@@ -17,6 +17,7 @@ const blockSize = 8
 type page struct {
 	cache, stable uint64
 	dirty         bool
+	flip          uint64 // what the disk has changed by itself: reads see it until the page is written
 }
 
 // disk is a node's store: what is durable, and what the page cache holds on top. A process that dies loses
@@ -83,7 +84,7 @@ func (d *disk) image() *disk {
 func (d *disk) unit(l pair.LUNID) []page { return d.luns[l[0]-1] }
 
 func (p *page) put(v uint64, durable bool) {
-	p.cache, p.dirty = v, true
+	p.cache, p.dirty, p.flip = v, true, 0
 	if durable {
 		p.stable, p.dirty = v, false
 	}
@@ -126,7 +127,7 @@ func (d *disk) cut(lucky func() bool) {
 			if p.dirty && lucky() {
 				p.stable = p.cache
 			}
-			p.cache, p.dirty = p.stable, false
+			p.cache, p.dirty, p.flip = p.stable, false, 0
 		}
 	}
 }
@@ -147,8 +148,9 @@ func (d *disk) unflushed() bool {
 func (d *disk) read(to []byte, l pair.LUNID, off, n int64) (out []byte, hole bool) {
 	hole = true
 	for _, p := range d.unit(l)[off/blockSize : (off+n)/blockSize] {
-		hole = hole && p.cache == 0
-		to = binary.BigEndian.AppendUint64(to, p.cache)
+		v := p.cache ^ p.flip
+		hole = hole && v == 0
+		to = binary.BigEndian.AppendUint64(to, v)
 	}
 	return to, hole
 }

@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // fault is something that goes wrong. do returns false when it could not happen at this moment.
 type fault struct {
 	name string
@@ -12,7 +14,14 @@ func (w *world) planFaults() {
 	kinds := w.faults()
 	w.rnd.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	length := w.shape.length
-	for _, k := range kinds[:w.shape.kinds] {
+	n := w.shape.kinds
+	for i, k := range kinds {
+		if slices.Contains(w.cfg.With, k.name) && i >= n {
+			kinds[i], kinds[n] = kinds[n], k
+			n++
+		}
+	}
+	for _, k := range kinds[:n] {
 		for range 1 + w.rnd.IntN(3) {
 			w.after(500*ms+w.rnd.Int64N(length-500*ms), func() { w.inject(k) })
 		}
@@ -28,6 +37,14 @@ func (w *world) planFaults() {
 			w.inject(fault{"link reset", func() bool { w.net.drop("reset"); return true }})
 		}
 	})
+}
+
+// FaultNames are the kinds of faults there are.
+func FaultNames() (names []string) {
+	for _, f := range (&world{}).faults() {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 func (w *world) inject(k fault) {
@@ -113,6 +130,9 @@ func (w *world) faults() []fault {
 		}},
 		{"disk errors", func() bool { return w.diskErrors(w.any()) }},
 		{"disk replaced", func() bool { return w.replace(w.any()) }},
+		{"disk restored", func() bool { return w.restore(w.any()) }},
+		{"both lose power", w.bothPower},
+		{"arbiter forgets", w.arb.forget},
 		{"arbiter down", func() bool {
 			w.arb.down = true
 			return w.until(200*ms, 3*s, func() { w.arb.down = false })
@@ -143,17 +163,7 @@ func (w *world) faults() []fault {
 			return n > 0
 		}},
 	}
-	all = append(all, w.compound()...)
-	if w.cfg.OldDisk {
-		all = append(all, fault{"disk restored", func() bool { return w.restore(w.any()) }})
-	}
-	if w.cfg.BothPower {
-		all = append(all, fault{"both lose power", w.bothPower})
-	}
-	if w.cfg.ArbiterLoss {
-		all = append(all, fault{"arbiter forgets", w.arb.forget})
-	}
-	return all
+	return append(all, w.compound()...)
 }
 
 // compound are faults that come together: what one delays the other overtakes. Drawn apart they meet too rarely.
@@ -203,41 +213,6 @@ func (w *world) cutFor(d int64) {
 	})
 }
 
-func (w *world) crash(h *host, power bool) bool {
-	if h.m == nil || power && !w.redundant(h) {
-		return false
-	}
-	if power && h.disk.unflushed() {
-		w.mark(markPowerUnflushed)
-	}
-	h.kill(power)
-	if power && w.chance(0.3) {
-		w.partition(true, true) // the switch is on the same feed
-	}
-	return w.until(20*ms, 3*s, h.boot)
-}
-
-// redundant tells whether what h holds beyond stable storage is safe elsewhere: the record names both nodes as they run, and
-// nothing that h has asked for can change that. Losing what is in one place only is promised to nobody.
-func (w *world) redundant(h *host) bool {
-	rec := &w.arb.rec
-	switch {
-	case w.arb.flight[h.id] > 0 || w.arb.lost || len(rec.Members) == 0:
-		return false
-	case rec.Member(h.id) == nil:
-		return true
-	case !rec.Both():
-		return !h.disk.unflushed() && !h.disk.suspect() && !h.sick
-	}
-	for _, m := range rec.Members {
-		x := w.nodes[m.Node]
-		if x.bootID() != m.Incarnation.Boot || x.disk.id != m.Store || x.disk.suspect() || x.errors != 0 || x.sick {
-			return false
-		}
-	}
-	return true
-}
-
 func (w *world) partition(ab, ba bool) bool {
 	w.net.cut[0] = w.net.cut[0] || ab
 	w.net.cut[1] = w.net.cut[1] || ba
@@ -249,99 +224,4 @@ func (w *world) partition(ab, ba bool) bool {
 			w.net.uncut(1)
 		}
 	})
-}
-
-// diskErrors: reads, writes or flushes of a node fail from now on, until somebody sees to it.
-func (w *world) diskErrors(h *host) bool {
-	if h.m == nil || !w.spareable(h) || h.errors != 0 {
-		return false
-	}
-	h.errors = []ioKind{ioWrite, ioFlush, ioRead, ioWrite | ioFlush, ioWrite | ioFlush | ioRead}[w.rnd.IntN(5)]
-	w.trace("node %v: the disk refuses %03b (read, flush, write)", h.id, h.errors)
-	return w.until(200*ms, 1500*ms, h.repair)
-}
-
-// repair is the administrator who finds a node whose disk has failed: the process is started again, on the same disk,
-// which is not trusted now if it failed to write, or on an empty one.
-func (h *host) repair() {
-	w := h.w
-	h.errors = 0
-	if h.m == nil || !h.sick || h.frozenNow() {
-		return
-	}
-	h.kill(false)
-	if h.disk.untrusted && w.chance(0.5) && w.spareable(h) {
-		h.newDisk()
-	}
-	w.after(w.between(20*ms, 300*ms), h.boot)
-}
-
-// spareable tells whether the peer has everything, so that h's disk may be taken away.
-func (w *world) spareable(h *host) bool {
-	peer := w.nodes[h.id.Peer()]
-	m := w.arb.rec.Member(peer.id)
-	return m != nil && m.Store == peer.disk.id && !peer.disk.suspect() && peer.m != nil && peer.errors == 0 && !peer.sick &&
-		m.Incarnation.Boot == peer.bootID() && w.arb.flight[h.id] == 0 && !w.arb.lost
-}
-
-func (h *host) newDisk() {
-	w := h.w
-	h.disk = w.newDisk(h.id)
-	h.harmed = w.now
-	w.mark(markReplaced)
-	w.trace("node %v gets an empty disk, %s", h.id, h.disk.id)
-}
-
-// replace is a node that dies for good and comes back with an empty disk.
-func (w *world) replace(h *host) bool {
-	if h.m == nil || !w.spareable(h) {
-		return false
-	}
-	h.kill(false)
-	h.newDisk()
-	return w.until(20*ms, 2*s, h.boot)
-}
-
-// restore brings back an old copy of a node's disk, as a snapshot of a virtual machine would. It is older by at least two
-// epochs: by one is what a crash may leave too.
-func (w *world) restore(h *host) bool {
-	if h.snapshot == nil || h.snapshot.id != h.disk.id {
-		h.snapshot = nil
-		if h.m != nil && w.redundant(h) {
-			h.snapshot = h.disk.image()
-		}
-		return false
-	}
-	if h.m == nil || w.arb.rec.Epoch < h.snapshot.epoch+2 || !w.spareable(h) {
-		return false
-	}
-	h.kill(false)
-	h.disk, h.snapshot, h.harmed = h.snapshot, nil, w.now
-	h.disk.old = true
-	w.mark(markRestored)
-	w.trace("node %v gets an old copy of its disk, of epoch %d", h.id, h.disk.epoch)
-	return w.until(20*ms, 2*s, h.boot)
-}
-
-// bothPower: nothing that was not flushed survives for certain (R8).
-func (w *world) bothPower() bool {
-	for _, m := range w.arb.rec.Members {
-		if h := w.nodes[m.Node]; h.disk.id != m.Store || h.disk.suspect() || h.errors != 0 || h.sick {
-			return false // its only copy of something may be about to go: that takes an administrator
-		}
-	}
-	if w.nodes[0].m == nil || w.nodes[1].m == nil || len(w.arb.rec.Members) == 0 {
-		return false
-	}
-	first := w.nodes[w.rnd.IntN(2)]
-	first.kill(true)
-	w.after(w.between(0, 50*ms), func() {
-		second := w.nodes[first.id.Peer()]
-		second.kill(true)
-		w.mark(markBothPower)
-		for _, h := range w.nodes {
-			w.after(w.between(20*ms, s), h.boot)
-		}
-	})
-	return true
 }

@@ -55,11 +55,14 @@ func (h *history) fresh() uint64 { h.values++; return h.values }
 
 // loss is the moment from which hosts of a LUN are told that writes may be gone.
 type loss struct {
-	lun int
-	at  int64
+	lun    int
+	at     int64
+	forced bool // of another generation: what was flushed may be gone too
 }
 
-func (h *history) lost(lun int, now int64) { h.losses = append(h.losses, loss{lun, now}) }
+func (h *history) lost(lun int, now int64, forced bool) {
+	h.losses = append(h.losses, loss{lun, now, forced})
+}
 
 // forever is when an operation returned that never did.
 const forever = int64(1) << 62

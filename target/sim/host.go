@@ -48,6 +48,10 @@ type host struct {
 	results    map[uint64]bool // forwarded commands answered, by number
 	harmed     int64           // when the disk last lost something that it had taken
 	snapshot   *disk           // an old copy of the disk
+	copied     int64           // when it was made
+	held       bool            // an administrator keeps it stopped
+	scrubbing  []int           // LUNs of the scrub under way
+	mismatches uint64          // that the present life has found
 	installed  int64           // when the metadata was last replaced by a source's
 	flushedAll int64           // when the last flush of everything for the peer began
 }
@@ -83,17 +87,18 @@ func (h *host) when(life int, f func()) {
 
 // boot starts a process.
 func (h *host) boot() {
-	if h.m != nil {
+	if h.m != nil || h.held {
 		return
 	}
 	w := h.w
 	h.life++
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
 	h.results = map[uint64]bool{}
+	h.scrubbing, h.mismatches = nil, 0
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
-	h.disk.evict(func() bool { h.harmed = w.now; return !w.cfg.FailedPagesStay || w.chance(0.5) })
+	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}
 	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc, Previous: h.disk.previous,
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
@@ -153,6 +158,7 @@ func (h *host) kill(power bool) {
 	w := h.w
 	w.trace("node %v dies (power %v)", h.id, power)
 	h.markDeath()
+	w.unflip()
 	h.addStats()
 	h.m = nil
 	h.life++

@@ -17,6 +17,10 @@ func (h *host) observe() {
 	if h.resyncing && !v.Resync.Active && v.Phase == pair.Alone {
 		w.mark(markResyncStopped)
 	}
+	if v.Phase != h.phase || v.Excluding != h.excluding {
+		w.unflip()
+	}
+	h.lookAtScrub(&v)
 	h.sick = h.sick || v.Leaving // it steps down, and serves again only in another life
 	h.phase, h.excluding, h.resyncing = v.Phase, v.Excluding, v.Resync.Active
 	if v.Record.Epoch < h.epoch && v.Phase != pair.Fenced {
@@ -91,7 +95,11 @@ func (h *host) starts(o *pair.Op) {
 // what was acknowledged.
 func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	w, old := a.w, &a.rec
+	if a.forces(next) {
+		return
+	}
 	if a.lost {
+		w.fail("R2: a node acts on a record that was lost: it writes %+v over %+v", *next, *old)
 		return
 	}
 	if !a.exists {
@@ -104,6 +112,10 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		if !next.Equal(old) {
 			w.fail("R2: epoch %d gets another content: %+v after %+v", next.Epoch, *next, *old)
 		}
+		return
+	}
+	if next.Generation != old.Generation {
+		w.fail("R2: epoch %d begins generation %d and nobody forced it", next.Epoch, next.Generation)
 		return
 	}
 	if next.Epoch != old.Epoch+1 {
@@ -126,6 +138,9 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	}
 	for _, m := range next.Members {
 		h := w.nodes[m.Node]
+		if m.Node != first.Node && (h.m == nil || h.disk.previous != m.Incarnation) {
+			continue // that life of the joiner is over: who is named is no process, and is excluded again
+		}
 		switch {
 		case h.disk.id != m.Store:
 			if !next.Both() {
@@ -135,6 +150,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		case h.failed || h.harmed >= asked || next.Both() && m != first && h.flushedAll > 0 && h.harmed >= h.flushedAll:
 			continue // it failed after it had asked, or had said that it has everything; its next life is judged
 		case h.disk.life.Lost:
+			a.gaveUp(next, h)
 			continue // hosts will be told before it serves (R8)
 		case h.disk.untrusted:
 			w.fail("R12: epoch %d names node %v, whose store is not trusted", next.Epoch, m.Node)
@@ -160,6 +176,24 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		w.mark(markExclude)
 	} else {
 		w.mark(markRenew)
+	}
+}
+
+// gaveUp judges a claim after which hosts are told of a loss: the peer, which was a member as well when the claimant last acted
+// on a record, must not have kept what is lost (R2b).
+func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
+	w, before := a.w, &a.rec
+	if acted := h.disk.acted; !before.Both() && (acted == nil || acted.Epoch < before.Epoch) && len(a.past) > 1 {
+		before = &a.past[len(a.past)-2]
+	}
+	peer := w.nodes[h.id.Peer()]
+	m := before.Member(peer.id)
+	if next.Both() || m == nil || m.Store != peer.disk.id || m.Incarnation.Boot != peer.bootID() || peer.disk.suspect() || peer.harmed >= 0 {
+		return
+	}
+	cache := func(p *page) uint64 { return p.cache }
+	if what := w.lacks(h, cache); what != "" && w.lacks(peer, cache) == "" {
+		w.fail("R2b: epoch %d names node %v, and node %v has kept what is lost: %s", next.Epoch, h.id, peer.id, what)
 	}
 }
 

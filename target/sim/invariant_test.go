@@ -25,13 +25,16 @@ func still() *world {
 
 func TestRecordIsJudged(t *testing.T) {
 	a := pair.Member{Node: pair.A, Store: "store-a-1", Incarnation: pair.Incarnation{Boot: "x", Nonce: 1}}
-	b := pair.Member{Node: pair.B, Store: "store-b-2", Incarnation: pair.Incarnation{Boot: "y", Nonce: 2}}
+	b := pair.Member{Node: pair.B, Store: "store-b-2", Incarnation: pair.Incarnation{Boot: "boot-b-0", Nonce: 2}}
 	again := a
 	again.Incarnation.Nonce = 3
 	other := a
 	other.Store = "store-a-7"
 	rec := func(epoch uint64, ms ...pair.Member) *pair.Record {
 		return &pair.Record{Epoch: epoch, Generation: 1, Members: ms}
+	}
+	forced := func(epoch uint64) *pair.Record {
+		return &pair.Record{Epoch: epoch, Generation: 2, Members: []pair.Member{again}}
 	}
 	for _, x := range []struct {
 		name    string
@@ -48,6 +51,31 @@ func TestRecordIsJudged(t *testing.T) {
 		{"who was no member", rec(2, b), rec(3, a), nil, "which no member was"},
 		{"another store", rec(2, a), rec(3, other), nil, "which no member was"},
 		{"readmit by a new process", rec(2, a), rec(3, again, b), nil, "readmits nobody"},
+		{"another generation", rec(1, a, b), forced(2), nil, "nobody forced it"},
+		{"force that is not on record", rec(1, a, b), forced(2), func(w *world) { w.admin.ever[0] = true }, "R8"},
+		{"force", rec(1, a, b), forced(2), func(w *world) {
+			w.admin.ever[0] = true
+			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+		}, ""},
+		{"force over a record that was lost", rec(3, b), forced(2), func(w *world) {
+			w.admin.ever[0], w.arb.lost = true, true
+			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+		}, ""},
+		{"a generation that both nodes were in", rec(1, a, b), forced(2), func(w *world) {
+			w.admin.ever[0] = true
+			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+			w.arb.past = []pair.Record{{Epoch: 7, Generation: 2, Members: []pair.Member{a, b}}}
+		}, "was there before"},
+		{"a record that was lost", rec(1, a, b), rec(2, a), func(w *world) { w.arb.lost = true }, "was lost"},
+		{"a loss that the peer has kept", rec(1, a, b), rec(2, again), func(w *world) {
+			w.nodes[0].disk.life.Lost = true
+			w.truth.blocks[0][1].value = 5
+			w.nodes[1].disk.luns[0][1].put(5, false)
+		}, "has kept what is lost"},
+		{"a loss that nobody has kept", rec(1, a, b), rec(2, again), func(w *world) {
+			w.nodes[0].disk.life.Lost = true
+			w.truth.blocks[0][1].value = 5
+		}, ""},
 		{"not trusted", rec(1, a, b), rec(2, a), func(w *world) { w.nodes[0].disk.untrusted = true }, "R12"},
 		{"lacks a write", rec(1, a, b), rec(2, a), func(w *world) { w.truth.blocks[0][1].value = 5 }, "acknowledged was 5"},
 		{"claims unflushed", rec(2, a), rec(3, again), func(w *world) {
@@ -95,7 +123,7 @@ func TestArbiterForgetsOnlyWhatBothSaw(t *testing.T) {
 		t.Fatal("node b has not seen epoch 2")
 	}
 	w.nodes[1].disk.epoch = 2
-	if !w.arb.forget() || w.arb.version != 5 || w.arb.exists && w.arb.rec.Epoch != 1 || !w.excused() {
+	if !w.arb.forget() || w.arb.version != 5 || w.arb.exists && w.arb.rec.Epoch != 1 || !w.arb.lost {
 		t.Fatalf("%+v", w.arb)
 	}
 }

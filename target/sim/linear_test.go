@@ -91,16 +91,33 @@ func TestPartsAroundALoss(t *testing.T) {
 		{"a lie before the loss", []rec{w(1, 1, 2), r(0, 3, 4), r(0, 110, 111)}, nil, false},
 		{"read before, gone after", []rec{w(1, 1, 2), r(1, 3, 4), r(0, 110, 111)}, nil, true},
 	} {
-		h := &history{blocks: [][][]rec{{x.recs}}, flushes: x.flushes, losses: []loss{{0, at}}}
+		h := &history{blocks: [][][]rec{{x.recs}}, flushes: x.flushes, losses: []loss{{lun: 0, at: at}}}
 		if err := h.linearizable(); (err == nil) != x.ok {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
 }
 
+// After a force the block may hold whatever was ever written there; what came after the force counts as ever.
+func TestPartsAroundAForce(t *testing.T) {
+	recs := []rec{
+		{kind: recWrite, durable: true, value: 1, call: 10, ret: 20}, {kind: recWrite, durable: true, value: 2, call: 30, ret: 40},
+		{kind: recRead, value: 2, call: 50, ret: 60}, {kind: recWrite, value: 3, call: 300, ret: 310},
+	}
+	h := &history{losses: []loss{{lun: 0, at: 100, forced: true}}}
+	parts := h.parts(0, recs)
+	if len(parts) != 2 || !slices.Equal(parts[1].start.vals, []uint64{0, 1, 2}) {
+		t.Fatalf("%+v", parts)
+	}
+	h.losses[0].forced = false
+	if parts = h.parts(0, recs); !slices.Equal(parts[1].start.vals, []uint64{2}) {
+		t.Fatalf("%+v", parts[1].start.vals)
+	}
+}
+
 // Two losses: what survived the first unflushed may go with the second, what was flushed between may not.
 func TestPartsAroundTwoLosses(t *testing.T) {
-	h := &history{losses: []loss{{0, 100}, {0, 200}}}
+	h := &history{losses: []loss{{lun: 0, at: 100}, {lun: 0, at: 200}}}
 	recs := []rec{w(1, 1, 2), r(1, 110, 111), w(2, 120, 121)}
 	parts := h.parts(0, recs)
 	if len(parts) != 3 || !slices.Equal(parts[1].start.vals, []uint64{0, 1}) || !slices.Equal(parts[2].start.vals, []uint64{0, 1, 2}) {

@@ -18,9 +18,7 @@ const (
 	markLateRefused
 	markEmptied
 	markRolledBack
-	markExcusedArbiter
 	markExcusedDisk
-	markExcusedUntrusted
 	markLinkWaited
 	markResyncStopped
 	markPaused
@@ -51,15 +49,18 @@ const (
 	markLost
 	markPublished
 	markYield
+	markForced
+	markRestoredYoung
+	markFlip
+	markScrubbed
 	marks
 )
 
 var markNames = [marks]string{
 	markExclude: "record: exclude", markReadmit: "record: readmit", markRenew: "record: renew", markNoOpRecord: "record: no-op successor",
 	markConflict: "arbiter: conflict", markLateLanded: "arbiter: late write landed", markLateRefused: "arbiter: late write refused",
-	markEmptied: "arbiter: emptied", markRolledBack: "arbiter: rolled back", markExcusedArbiter: "end: excused, arbiter",
-	markExcusedUntrusted: "end: excused, both restarted and one not trusted",
-	markExcusedDisk:      "end: excused, only copy on a failed disk", markLinkWaited: "link waits for applications",
+	markEmptied: "arbiter: emptied", markRolledBack: "arbiter: rolled back",
+	markExcusedDisk: "end: excused, both disks have failed", markLinkWaited: "link waits for applications",
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
 	markReadError: "disk: read error", markWriteError: "disk: write error", markFlushError: "disk: flush error",
@@ -69,6 +70,8 @@ var markNames = [marks]string{
 	markKillAsking: "kill while a write is on its way to the arbiter", markKillUnsent: "kill with frames unsent",
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
+	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
+	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markImpatient: "a host gives a command up",
 	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }

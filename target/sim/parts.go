@@ -14,10 +14,10 @@ type part struct {
 // parts cuts the attempts of a block at the losses. What was under way then may have happened before it; what
 // began before it can not happen after it, for both processes are gone.
 func (h *history) parts(lun int, recs []rec) (out []part) {
-	var losses []int64
+	var losses []loss
 	for _, x := range h.losses {
 		if x.lun == lun {
-			losses = append(losses, x.at)
+			losses = append(losses, x)
 		}
 	}
 	if len(losses) == 0 {
@@ -26,7 +26,8 @@ func (h *history) parts(lun int, recs []rec) (out []part) {
 	began := []uint64{0}
 	var start *state
 	from := int64(-1)
-	for _, at := range append(losses, forever) {
+	for _, x := range append(losses, loss{at: forever}) {
+		at := x.at
 		p := part{start: start}
 		for _, r := range recs {
 			if r.call <= from || r.call > at {
@@ -41,11 +42,27 @@ func (h *history) parts(lun int, recs []rec) (out []part) {
 			p.recs = append(p.recs, r)
 		}
 		out = append(out, p)
-		began = h.survivors(lun, began, p.recs, from, at)
+		if x.forced {
+			began = everWritten(recs, at)
+		} else {
+			began = h.survivors(lun, began, p.recs, from, at)
+		}
 		start = &state{began}
 		from = at
 	}
 	return out
+}
+
+// everWritten is what a block may hold on a node that takes over by force: it may have been away for long.
+func everWritten(recs []rec, at int64) []uint64 {
+	out := []uint64{0}
+	for _, r := range recs {
+		if r.kind != recRead && r.kind != recMiss && r.call <= at {
+			out = append(out, r.value)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // survivors are the values that a block may hold after a loss at the given moment: each that some write may have left

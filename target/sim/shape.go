@@ -16,6 +16,9 @@ type shape struct {
 	kinds         int     // of faults
 	region        int64   // blocks of a write-intent bit
 	ckptIdle      int64   // quiet before a checkpoint
+	pagesStay     bool    // pages whose writeback failed may stay in the cache over a restart (R12)
+	scrubs        int
+	flips         bool // blocks change behind a node's back, before a scrub
 }
 
 func (w *world) draw() shape {
@@ -25,6 +28,8 @@ func (w *world) draw() shape {
 		write: 0.3 + 0.5*r.Float64(), fua: 0.2 * r.Float64(), flush: 0.08 * r.Float64(),
 		swap: 0.25 * r.Float64(), wide: 0.3 * r.Float64(), zero: 0.1 * r.Float64(), astray: 0.1 * r.Float64(),
 		late: 0.3 * r.Float64(), mirrorMax: []int64{s, 5 * s}[r.IntN(2)], kinds: 2 + r.IntN(4), region: int64(1 + r.IntN(2)), ckptIdle: []int64{5 * ms, 30 * ms, 200 * ms}[r.IntN(3)]}
+	p.pagesStay, p.flips = w.chance(0.5), w.chance(0.3)
+	p.scrubs = r.IntN(4)
 	if w.chance(0.3) {
 		p.swap = 0.8
 	}

@@ -260,14 +260,14 @@ func (h *host) compareSum(msg *pair.Msg) {
 	link := h.linkN
 	need := false
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
-	if len(msg.Meta) == 0 { // a hole at the source
+	if len(msg.Meta) == 0 && msg.Flags&pair.FlagScrub == 0 { // a hole at the source
 		h.io(ioWrite, 50*us, 2*ms, func(torn func() bool) {
 			h.disk.write(msg.LUN, msg.Off, make([]byte, msg.Len), false, torn)
 		}, done)
 		return
 	}
 	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
-		mine, _ := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
-		need = string(sum(mine)) != string(msg.Meta)
+		mine, hole := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
+		need = string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0)
 	}, done)
 }

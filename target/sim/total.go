@@ -52,13 +52,9 @@ func (t *Total) Branches() map[string]uint64 {
 	return out
 }
 
-// Uncovered names the branches that were never taken, sorted. What is injected only on request is left out unless cfg
-// asks for it.
-func (t *Total) Uncovered(cfg Config) []string {
-	skip := map[string]bool{markNames[markExcusedUntrusted]: true, markNames[markExcusedDisk]: true,
-		markNames[markEmptied]: !cfg.ArbiterLoss, markNames[markRolledBack]: !cfg.ArbiterLoss,
-		markNames[markExcusedArbiter]: !cfg.ArbiterLoss, markNames[markBothPower]: !cfg.BothPower,
-		markNames[markRestored]: !cfg.OldDisk}
+// Uncovered names the branches that were never taken, sorted. A history that is excused is not wanted.
+func (t *Total) Uncovered() []string {
+	skip := map[string]bool{markNames[markExcusedDisk]: true}
 	out := []string{}
 	for name, n := range t.Branches() {
 		if n == 0 && !skip[name] {

@@ -162,6 +162,11 @@ func (w *world) lacks(h *host, of func(*page) uint64) (what string) {
 // copies compares the disks at the end.
 func (w *world) copies() error {
 	a, b := w.nodes[0].disk, w.nodes[1].disk
+	for _, h := range w.nodes {
+		if what := h.disk.flipped(); what != "" {
+			return fmt.Errorf("a scrub has not found what changed behind node %v's back: %s", h.id, what)
+		}
+	}
 	skip := func(int, int) bool { return false }
 	if w.excusedMark() {
 		return nil
@@ -181,5 +186,5 @@ func (w *world) copies() error {
 }
 
 func (w *world) excusedMark() bool {
-	return w.res.Marks[markExcusedArbiter]+w.res.Marks[markExcusedDisk]+w.res.Marks[markExcusedUntrusted] > 0
+	return w.res.Marks[markExcusedDisk] > 0
 }

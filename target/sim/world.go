@@ -20,18 +20,7 @@ type Config struct {
 	Blocks  int // per LUN
 	LUNs    int
 	Trace   bool
-
-	// BothPower lets both nodes lose power at once. Writes that were not flushed may go then (R8); the history is judged
-	// in two parts.
-	BothPower bool
-	// OldDisk lets an old copy of a node's disk come back, as a restored snapshot would (R6).
-	OldDisk bool
-	// FailedPagesStay leaves pages whose writeback failed in the cache over a restart of the process: they read as new and
-	// are not on stable storage (R12).
-	FailedPagesStay bool
-	// ArbiterLoss lets the arbiter lose what it has answered: rolled back to an older state, or emptied. The nodes fence
-	// themselves and wait for an administrator, so such a history claims safety, and no service afterwards (R2).
-	ArbiterLoss bool
+	With    []string // kinds of faults (FaultNames) that are injected besides those that the seed draws
 }
 
 // Result of a run.
@@ -79,6 +68,9 @@ type world struct {
 	healed   bool
 	quiet    bool // healed and well: hosts read everything once more and end
 	luns     []pair.LUNID
+	deadline int64 // liveness is claimed until then
+	admin    administrator
+	flips    int // blocks changed behind a node's back
 	ids      int // stores made
 	pool     []*pair.Op
 	stopped  bool
@@ -161,6 +153,8 @@ func (w *world) setUp() {
 		w.after(w.between(ms, 400*ms), c.next)
 	}
 	w.planFaults()
+	w.planScrubs()
+	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
 }
 
@@ -185,52 +179,44 @@ func (w *world) heal() {
 	for _, h := range w.nodes {
 		h.heal()
 	}
-	deadline := w.now + 20*s
-	w.after(100*ms, func() { w.untilWell(deadline) })
+	w.deadline = w.now + wellWithin
+	w.after(100*ms, w.untilWell)
 }
 
-// untilWell is the liveness claim: within 20 s of the last fault both nodes are in sync and every host has its answers.
-func (w *world) untilWell(deadline int64) {
+// wellWithin is the bound of the liveness claim.
+const wellWithin = 20 * s
+
+// untilWell is the liveness claim: within 20 s of the last fault, or of what an administrator had to do, both nodes are in sync,
+// a scrub of both copies finds them alike, and every host has its answers.
+func (w *world) untilWell() {
 	why := w.unwell()
 	switch {
 	case why == "" && !w.quiet:
 		w.quiet = true // hosts read each block once more, over both paths
-	case why == "" && w.idle():
+		w.scrubAll()
+	case why == "" && w.idle() && w.scrubbed():
 		w.stopped = true
 		return
 	case w.sick():
-	case w.now >= deadline && w.excused():
+	case w.now >= w.deadline && w.excused():
 		w.stopped = true
 		return
-	case w.now >= deadline:
+	case w.now >= w.deadline:
 		if why == "" {
 			why = w.waiting()
 		}
 		w.fail("20 s after the last fault: %s; record %+v", why, w.arb.rec)
 		return
 	}
-	w.after(50*ms, func() { w.untilWell(deadline) })
+	w.after(50*ms, w.untilWell)
 }
 
-// excused are histories that claim no service at their end: the arbiter lost its record, or the only copy is on a disk that
-// failed. Both need an administrator.
+// excused are histories that claim no service at their end: both disks have failed, and what was on them comes from a backup
+// or not at all.
 func (w *world) excused() bool {
-	if w.arb.lost {
-		w.mark(markExcusedArbiter)
+	if w.nodes[0].disk.suspect() && w.nodes[1].disk.suspect() {
+		w.mark(markExcusedDisk)
 		return true
-	}
-	a, b := w.nodes[0], w.nodes[1]
-	if a.phase == pair.Outside && b.phase == pair.Outside && a.disk.suspect() != b.disk.suspect() {
-		// Both have restarted, one on a store that is no source: each waits for the other. It is safe.
-		w.mark(markExcusedUntrusted)
-		return true
-	}
-	if len(w.arb.rec.Members) == 1 {
-		m := w.arb.rec.Members[0]
-		if d := w.nodes[m.Node].disk; d.suspect() || d.id != m.Store {
-			w.mark(markExcusedDisk)
-			return true
-		}
 	}
 	return false
 }

@@ -79,6 +79,21 @@ func TestTextMustOccurOnce(t *testing.T) {
 	if err != nil || string(broken) != "y two two" {
 		t.Errorf("%q %v", broken, err)
 	}
+	// A mistake that takes several changes: all of them, in one file or in two.
+	if err := os.WriteFile(filepath.Join(dir, "z.go"), []byte("four"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.mutate("1", &bug{file: "x.go", old: "one", new: "1", more: []edit{{"x.go", "1 two", "1 2"}, {"z.go", "four", "4"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"1-x.go": "1 2 two", "1-z.go": "4"} {
+		if got, err := os.ReadFile(filepath.Join(r.dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	if _, err := r.mutate("2", &bug{file: "x.go", old: "one", new: "1", more: []edit{{"z.go", "five", "5"}}}); !errors.Is(err, errText) {
+		t.Error(err)
+	}
 }
 
 // The unchanged code is played under every set of flags, on all that its bugs are played on.

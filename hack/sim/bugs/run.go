@@ -93,21 +93,31 @@ func (b *bug) bound() int {
 	return maxSeeds
 }
 
-// mutate writes the broken file and returns the overlay that puts it in place.
+// mutate writes the broken files and returns the overlay that puts them in place.
 func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
-	path := filepath.Join(r.root, "target", "pair", b.file)
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
+	broken := map[string]string{} // by path
+	for _, e := range append([]edit{{b.file, b.old, b.new}}, b.more...) {
+		path := filepath.Join(r.root, "target", "pair", e.file)
+		if _, ok := broken[path]; !ok {
+			src, err := os.ReadFile(path)
+			if err != nil {
+				return "", err
+			}
+			broken[path] = string(src)
+		}
+		if n := strings.Count(broken[path], e.old); n != 1 {
+			return "", fmt.Errorf("%s: %w, it does %d times: %q", e.file, errText, n, e.old)
+		}
+		broken[path] = strings.Replace(broken[path], e.old, e.new, 1)
 	}
-	if n := strings.Count(string(src), b.old); n != 1 {
-		return "", fmt.Errorf("%s: %w, it does %d times: %q", b.file, errText, n, b.old)
+	replace := map[string]string{}
+	for path, text := range broken {
+		replace[path] = filepath.Join(r.dir, name+"-"+filepath.Base(path))
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			return "", err
+		}
 	}
-	broken := filepath.Join(r.dir, name+"-"+b.file)
-	if err := os.WriteFile(broken, []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
-		return "", err
-	}
-	raw, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+	raw, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}

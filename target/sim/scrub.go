@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/gemel-storage/gemel/target/pair"
+)
+
+// Scrubs run under load now and then, and once more at the end. In some histories a block of the partner's disk changes by
+// itself right before: nobody is served from there, so no host may ever see it, and the scrub has to find and mend it. If
+// anything happens to the pair meanwhile the disk finds its way back (unflip): a copy that has rotted and becomes the source
+// without having been scrubbed is promised to nobody.
+
+func (w *world) planScrubs() {
+	for range w.shape.scrubs {
+		w.after(w.even(300*ms, w.shape.length), func() {
+			h := w.any()
+			if w.shape.flips {
+				w.flip(h)
+			}
+			h.scrub()
+		})
+	}
+}
+
+// scrubAll is the last look at both copies.
+func (w *world) scrubAll() {
+	for _, h := range w.nodes {
+		h.scrub()
+	}
+}
+
+// scrubbed tells that no scrub is under way.
+func (w *world) scrubbed() bool {
+	for _, h := range w.nodes {
+		if h.scrubbing != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// scrub compares the LUNs that a node owns, and repairs.
+func (h *host) scrub() {
+	w := h.w
+	h.when(h.life, func() {
+		var objs []pair.CopyObject
+		var luns []int
+		for i, o := range h.objects() {
+			if owner, _ := h.m.Owner(o.ID); owner == h.id {
+				objs, luns = append(objs, o), append(luns, i)
+			}
+		}
+		if len(objs) > 0 && h.m.Scrub(h.clock(), objs, 0, true) {
+			h.scrubbing = luns
+			w.trace("node %v scrubs LUNs %v", h.id, luns)
+		}
+	})
+}
+
+// flip changes a block of a LUN that h owns at its partner, if both are well.
+func (w *world) flip(h *host) {
+	peer := w.nodes[h.id.Peer()]
+	for _, x := range w.nodes {
+		if x.scrubbing != nil || x.m == nil || x.frozenNow() || x.phase != pair.Paired || x.excluding || x.disk.suspect() || x.sick || !x.m.Serving(x.clock()) {
+			return
+		}
+	}
+	l, b := w.rnd.IntN(w.shape.luns), w.rnd.IntN(w.shape.blocks)
+	for _, x := range w.nodes {
+		if o, _ := x.m.Owner(w.luns[l]); o != h.id {
+			return
+		}
+	}
+	peer.disk.luns[l][b].flip = 1 << w.rnd.IntN(64)
+	w.flips++
+	w.mark(markFlip)
+	w.trace("node %v: LUN %d block %d changes by itself", peer.id, l+1, b)
+}
+
+// unflip takes back what the disks changed by themselves.
+func (w *world) unflip() {
+	if w.flips == 0 {
+		return
+	}
+	for _, h := range w.nodes {
+		for _, u := range h.disk.luns {
+			for i := range u {
+				u[i].flip = 0
+			}
+		}
+	}
+}
+
+// flipped names a block that the disk has changed by itself.
+func (d *disk) flipped() string {
+	for l := range d.luns {
+		if what := d.flippedIn(l); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+func (d *disk) flippedIn(l int) string {
+	for b := range d.luns[l] {
+		if d.luns[l][b].flip != 0 {
+			return fmt.Sprintf("LUN %d block %d", l+1, b)
+		}
+	}
+	return ""
+}
+
+// lookAtScrub judges a scrub that has ended, and what it has found: two members are alike.
+func (h *host) lookAtScrub(v *pair.View) {
+	w, peer := h.w, h.w.nodes[h.id.Peer()]
+	if n := h.m.Stats.ScrubMismatches; n != h.mismatches {
+		h.mismatches = n
+		if w.flips == 0 && h.harmed < 0 && peer.harmed < 0 && peer.errors == 0 && !peer.sick { // a range that can not be read differs
+			w.fail("R5: a scrub of node %v finds that the copies differ", h.id)
+		}
+	}
+	if h.scrubbing == nil || v.Scrub.Active {
+		return
+	}
+	luns := h.scrubbing
+	h.scrubbing = nil
+	if v.Scrub.Reason != "" || v.Scrub.Skipped > 0 {
+		return
+	}
+	w.mark(markScrubbed)
+	for _, l := range luns {
+		if what := peer.disk.flippedIn(l); what != "" {
+			w.fail("scrub: node %v has compared everything, and %s at node %v is not what it was", h.id, what, peer.id)
+		}
+	}
+}
