@@ -24,7 +24,7 @@ const (
 func (m *Machine) claim(now int64) {
 	switch m.claimed {
 	case claimNone:
-		if m.applying > 0 || m.storeOps > 0 {
+		if m.applying > 0 || m.storeOps > 0 || m.installing {
 			return // what lands after the flush would not be in it; the next tick looks again
 		}
 		m.claimed = claimFlushing

@@ -231,3 +231,25 @@ func TestInstalledAnewIsCold(t *testing.T) {
 		}
 	}
 }
+
+// The link breaks while the metadata are being installed: they are here nevertheless, and with them their index.
+func TestInstalledAfterTheLinkBroke(t *testing.T) {
+	r := excluded(t)
+	r.linkUp()
+	r.sync(r.peerInfo(Alone))
+	r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
+	r.next(ActInstall)
+	link := r.m.linkN
+	r.m.LinkDown(r.now, link, false)
+	if err := r.m.Force(r.now, r.m.View(r.now).ForceEpoch); err != nil {
+		t.Fatal(err)
+	}
+	r.none(ActFlushAll) // what is here is not known yet
+	r.m.Installed(r.now, link, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, nil, scsi.OK)
+	r.notSent(MsgMetaAck)
+	if v := r.m.View(r.now); v.LogIndex != 3 {
+		t.Fatal(v.LogIndex)
+	}
+	r.pass(20 * ms)
+	r.next(ActFlushAll)
+}

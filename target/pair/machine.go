@@ -97,7 +97,9 @@ type Machine struct {
 	log    logState
 	resync resyncState
 	plan   *copyPlan
-	copies uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
+	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
+	installing bool
+	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.
 	Stats Stats
@@ -306,7 +308,7 @@ func (m *Machine) SetNexuses(n int) { m.nexuses = n }
 
 // Serving reports whether a status may be sent at this moment (R1, R3).
 func (m *Machine) Serving(now int64) bool {
-	if m.saving || m.straggle > 0 || m.leaving != "" && m.phase != Alone {
+	if m.saving || m.installing || m.straggle > 0 || m.leaving != "" && m.phase != Alone {
 		return false
 	}
 	switch m.phase {

@@ -264,37 +264,51 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 // life as a member lands on the copy (R4).
 func (m *Machine) installNow(now int64) {
 	r := &m.resync
-	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.selfAt {
+	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.selfAt || m.installing {
 		return
 	}
 	m.act(Action{Kind: ActInstall, Msg: r.install})
-	r.install = nil
+	r.install, m.installing = nil, true
 }
 
 // Installed reports ActInstall. full are the objects whose content here is not of the lineage of the source's: they were
 // missing, or are others under the same id.
 func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitInfo, full []LUNID, res scsi.Result) {
-	if link != m.linkN || !m.linked || m.phase != Outside {
-		return
-	}
+	m.installing = false
 	if res == scsi.OK {
-		m.log.index, m.log.cur = index, nil
-		m.resync.joined = true
-		m.claimed = claimNone
-		old := m.units
-		m.units = map[LUNID]*unit{}
-		m.order = nil
-		m.SetUnits(now, units)
-		for id, u := range m.units {
-			if o := old[id]; o != nil && !slices.Contains(full, id) {
-				u.intents = o.intents // the bits on disk are as they were; those of an object made anew are not
-			}
+		// Whatever has become of the link, this is what is here now.
+		m.log.index = index
+		if m.phase == Outside {
+			m.log.cur = nil
+			m.replaceUnits(now, units, full)
+		} else {
+			m.SetUnits(now, units)
 		}
-		m.reason = "being copied to"
-		full = m.sendDirty(full)
 	}
-	m.send(&Msg{Type: MsgMetaAck, Result: res, Meta: encodeIDs(full)})
+	if link == m.linkN && m.linked && m.phase == Outside {
+		if res == scsi.OK {
+			m.resync.joined = true
+			m.claimed = claimNone
+			m.reason = "being copied to"
+			full = m.sendDirty(full)
+		}
+		m.send(&Msg{Type: MsgMetaAck, Result: res, Meta: encodeIDs(full)})
+	}
+	m.pump(now)
 	m.settle(now)
+}
+
+// replaceUnits takes the units of the metadata that were installed. Nothing is at work: this node is no member.
+func (m *Machine) replaceUnits(now int64, units []UnitInfo, full []LUNID) {
+	old := m.units
+	m.units = map[LUNID]*unit{}
+	m.order = nil
+	m.SetUnits(now, units)
+	for id, u := range m.units {
+		if o := old[id]; o != nil && !slices.Contains(full, id) {
+			u.intents = o.intents // the bits on disk are as they were; those of an object made anew are not
+		}
+	}
 }
 
 // sendDirty tells the source which regions this node may have changed. An object with too scattered bits is copied whole.
