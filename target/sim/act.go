@@ -101,6 +101,9 @@ func (h *host) carryOut(x *pair.Action) {
 				h.saveLife(id, life)
 			}
 		}, func() { m.LifeSaved(h.clock(), id, ok) })
+	case pair.ActProve:
+		l := x.Alive
+		l.Ask(func() { m.Proved(h.clock(), l) })
 	case pair.ActMarkLost:
 		h.markLost(x.Units)
 	case pair.ActTakeAll:

@@ -23,6 +23,10 @@ type client struct {
 	ended bool
 	cur   *attempt
 	old   [2]int // attempts given up but still at a node: a new login waits for them
+
+	sess     [2]*session
+	cutOff   [2]bool     // its network to that node
+	underway [2][]func() // what it has sent there meanwhile
 }
 
 // kind of a logical operation.
@@ -78,8 +82,10 @@ type attempt struct {
 	op        *pair.Op // while it is at the node
 	scsi      scsi.Op
 	data      []byte
-	n         int  // its number among the tries
+	n         int // its number among the tries
+	sess      *session
 	lost      bool // the host has given it up
+	late      bool // and its bytes are still under way
 	started   bool // it was seen to take effect here
 	forwarded bool
 }
@@ -153,6 +159,14 @@ func (c *client) try() {
 	a.n = len(c.op.tries)
 	c.op.tries = append(c.op.tries, try{start: w.now, none: true})
 	life := h.life
+	a.sess = c.session(c.path)
+	if c.cutOff[c.path] { // nothing will be heard of it
+		w.after(hostPatience+w.between(ms, 300*ms), func() {
+			if c.cur == a {
+				c.giveUp()
+			}
+		})
+	}
 	if w.chance(w.shape.impatient) && !w.healed {
 		// The host's own timeout, or a session that breaks for reasons of its own.
 		w.after(w.between(200*us, 100*ms), func() {
@@ -162,7 +176,7 @@ func (c *client) try() {
 			}
 		})
 	}
-	w.after(w.between(20*us, 300*us), func() {
+	c.sends(c.path, func() {
 		// The bytes are readable at the node now; a node that is stopped reads them later.
 		arrived := h.clock()
 		h.when(life, func() { a.submit(h, arrived) })
@@ -171,7 +185,8 @@ func (c *client) try() {
 
 func (a *attempt) submit(h *host, arrived int64) {
 	c, l, w := a.c, a.l, a.c.w
-	if a.lost { // the connection is gone, and what was buffered with it
+	ghost := a.lost && a.late && c.sess[a.node] == nil // a new login would have ended what the old session still sends
+	if a.lost && !ghost {                              // the connection is gone, and what was buffered with it
 		return
 	}
 	// A process that was paused can not tell how long bytes have been waiting: it drops the connection (R11b).
@@ -211,6 +226,22 @@ func (a *attempt) submit(h *host, arrived int64) {
 	a.op = w.newOp()
 	a.op.S, a.op.LUN = o, w.luns[l.lun]
 	o.Medium = a.op
+	o.Life = &a.sess.life
+	if l.kind.writes() {
+		a.sess.wrote = w.now
+	}
+	if ghost {
+		w.mark(markGhost)
+		w.trace("  node %v: host%d %v arrives, from a session that the host has left", h.id, c.id, l)
+		life := h.life
+		w.after(w.between(20*us, 5*ms), func() { // the end of the connection comes behind it
+			h.when(life, func() {
+				if a.op != nil {
+					h.m.Abort(h.clock(), a.op)
+				}
+			})
+		})
+	}
 	a.started = !h.linkUp // else its first frame or store work shows the start
 	h.attempts[a.op] = a
 	h.m.Submit(h.clock(), a.op)
@@ -233,7 +264,9 @@ func (a *attempt) answered() {
 	w.freeOp(a.op)
 	a.op = nil
 	if a.lost {
-		c.old[a.node]--
+		if !a.late {
+			c.old[a.node]--
+		}
 		return
 	}
 	w.after(w.between(20*us, 300*us), func() {
@@ -327,7 +360,8 @@ func (c *client) giveUp() {
 		return
 	}
 	c.cur = nil
-	a.lost = true
+	a.lost, a.late = true, a.op == nil && c.cutOff[a.node]
+	c.endSession(a.node)
 	if h := c.w.nodes[a.node]; a.op != nil && h.m != nil {
 		c.old[a.node]++
 		life := h.life
@@ -345,6 +379,7 @@ func (c *client) giveUp() {
 
 func (c *client) nodeDied(n pair.Node) {
 	c.old[n] = 0
+	c.endSession(int(n))
 	if c.cur != nil && c.cur.node == int(n) {
 		c.cur.op = nil
 		c.giveUp()

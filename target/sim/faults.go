@@ -152,6 +152,7 @@ func (w *world) faults() []fault {
 			}
 			return true
 		}},
+		{"host cut off", w.cutHost},
 		{"session lost", func() bool {
 			n := 0
 			for _, c := range w.clients {

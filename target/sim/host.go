@@ -144,6 +144,7 @@ func (h *host) tick(life int) {
 		}
 		h.served = h.m.Serving(h.clock())
 		h.m.Tick(h.clock())
+		h.refresh()
 		h.drain()
 		h.observe()
 		h.tick(life)

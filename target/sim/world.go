@@ -175,6 +175,11 @@ func (w *world) heal() {
 	w.trace("HEAL")
 	w.healed = true
 	w.net.heal()
+	for _, c := range w.clients {
+		for node := range c.cutOff {
+			c.reconnect(node)
+		}
+	}
 	w.arb.heal()
 	for _, h := range w.nodes {
 		h.heal()

@@ -93,6 +93,9 @@ var bugs = []bug{
 	{rule: "R11a", name: "no path switch, and held commands go on", file: "io.go", flags: []string{"-with", "session lost,slow link,stop"},
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []edit{{"path.go", "\t\to.stray = true\n", "\t\to.stray = false\n"}}},
+	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "path.go", flags: []string{"-with", "host cut off"},
+		old: "if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {", new: "if l != nil || !o.S.Kind.Writes() {",
+		more: []edit{{"path.go", "if ask.life != nil && ask.life.At() < ask.at {", "if false {"}}},
 	{rule: "R11b", name: "start a write that is too old", file: "io.go",
 		old: "if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {", new: "if false {"},
 	{rule: "R11d", name: "a duplicate COMPARE AND WRITE is executed again", file: "forward.go",
@@ -108,7 +111,7 @@ var bugs = []bug{
 	{rule: "R13", name: "a write without space stays on one node", file: "io.go",
 		old: "\t\t\to.result = res\n\t\t\tm.repair(now, o)", new: "\t\t\to.result = res\n\t\t\tm.answer(now, o)"},
 	// The bits and what takes them back.
-	{rule: "R7", name: "apply before the bit is durable, at the owner", file: "io.go", flags: []string{"-with", "both killed,slow disk"},
+	{rule: "R7", name: "apply before the bit is durable, at the owner", file: "io.go", seeds: 8000, flags: []string{"-with", "both killed,slow disk"},
 		old: "\tif !m.hotOp(now, o) {\n\t\tm.waitHot(o)\n\t\treturn\n\t}\n", new: "\tm.hotOp(now, o)\n"},
 	{rule: "R7", name: "apply before the bit is durable, at the partner", file: "intent.go", seeds: 8000, flags: []string{"-with", "slow disk"}, hints: []uint64{4233640094746512922},
 		old: "if m.hotMsg(now, w.unit, w.msg) {", new: "if m.hotMsg(now, w.unit, w.msg); true {"},
