@@ -58,8 +58,10 @@ func (m *Machine) dispatch(now int64, o *Op) {
 	case !m.Serving(now):
 		m.unasked(o)
 		m.hold(now, o)
-	case o.stray && !m.pathKnown(o):
+	case o.stray && !m.pathKnown(o) && o.S.Life == nil:
 		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
+	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
+		m.hold(now, o)
 	case !o.remote && !o.internal() && !m.pathHere(now, o):
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):

@@ -44,7 +44,8 @@ func (m *Machine) pathHere(now int64, o *Op) bool {
 }
 
 // unasked notes a host's command that is held while nobody can be asked for its path. Its host may give it up and go on at
-// the other node, which takes the path for its own: such a command never starts.
+// the other node, which takes the path for its own: such a command starts only if the host shows, once this node serves,
+// that it is still there.
 func (m *Machine) unasked(o *Op) {
 	if !o.remote && !o.internal() && !m.pathKnown(o) {
 		o.stray = true
@@ -54,6 +55,18 @@ func (m *Machine) unasked(o *Op) {
 // pathKnown reports whether the host's path for this LUN is known to be over this nexus.
 func (m *Machine) pathKnown(o *Op) bool {
 	return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus]
+}
+
+// stays reports whether the host of a command that was held undecided has not given its session up.
+func (m *Machine) stays(now int64, o *Op) bool {
+	if o.strayAt == 0 {
+		o.strayAt = now
+	}
+	if o.S.Life.At() >= o.strayAt {
+		return true
+	}
+	m.prove(now, o.S.Life)
+	return false
 }
 
 // proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a

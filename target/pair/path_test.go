@@ -220,3 +220,31 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.stored(scsi.OK)
 	r.ended(b, scsi.OK)
 }
+
+// Held while nobody could be asked: it starts once its host has shown that it is still there, or never.
+func TestHeldCommandWantsASignOfLife(t *testing.T) {
+	for _, lives := range []bool{true, false} {
+		r := unowned(t, A)
+		r.m.LinkDown(r.now, r.m.linkN, true)
+		o := r.op(scsi.OpRead, 0, 512)
+		o.S.Life = new(scsi.Life)
+		o.S.Life.Answered(r.now) // before this node served again
+		r.submit(o)
+		r.pass(2 * lease)
+		r.none(ActProve)
+		r.won(r.cas(), "v6")
+		r.saved()
+		r.phase(Alone)
+		r.none(ActStore)
+		r.next(ActProve)
+		if lives {
+			o.S.Life.Answered(r.now)
+			r.m.Proved(r.now, o.S.Life)
+			r.stored(scsi.OK)
+			r.ended(o, scsi.OK)
+			continue
+		}
+		r.pass(4000 * ms)
+		r.ended(o, scsi.Busy)
+	}
+}

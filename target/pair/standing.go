@@ -18,7 +18,7 @@ func (m *Machine) becomeAlone(now int64) {
 	m.dropRemote(now)
 	for o := range m.eachOp() {
 		if o.stage == stHeld && !o.remote && !o.internal() && !m.pathKnown(o) {
-			m.finish(now, o, scsi.Busy) // as in dispatch: whether its host has gone on at the other node is not known here
+			m.unasked(o) // whether its host has gone on at the other node is not known here
 		}
 	}
 	m.pathForget(now)

@@ -130,7 +130,8 @@ type Op struct {
 	room    int64 // forwarded: what it takes of the window
 	seen    bool  // forwarded: a mirror frame with our tag came, applied or not yet
 	aborted bool
-	stray   bool // held undecided, without its path having been asked for
+	stray   bool  // held undecided, without its path having been asked for
+	strayAt int64 // when this node served again
 	result  scsi.Result
 	seq     uint64 // owner sequence under which it started
 
