@@ -37,7 +37,9 @@ type ckptState struct {
 	seq   uint64
 	id    uint64 // of this one: a number may have been tried before
 	sent  int64  // the partner was told
-	next  int64  // no new one before
+	// flushOnly: nothing is cleared
+	flushOnly bool
+	next      int64 // no new one before
 }
 
 type ckptStage uint8
@@ -56,17 +58,27 @@ func (m *Machine) tickCheckpoint(now int64) {
 		m.ckptDrop() // the bits stay, on both nodes or on this one
 	}
 	// A number that is not durable here yet must not be followed by a higher one at the partner: it could be two behind.
-	if c.stage != ckIdle || now < c.next || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" || len(m.lifeWaits) > 0 {
+	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" || len(m.lifeWaits) > 0 {
 		return
 	}
-	var best *unit
+	var due, fullest *unit
+	var dirty int64
 	for _, u := range m.sortedUnits() {
-		if u.owner == m.cfg.Self && u.quiesced == 0 && m.ckptDue(now, u) && (best == nil || u.intents.dirty > best.intents.dirty) {
-			best = u
+		if u.owner != m.cfg.Self || u.quiesced > 0 {
+			continue
+		}
+		if dirty += u.intents.dirty; fullest == nil || u.intents.dirty > fullest.intents.dirty {
+			fullest = u
+		}
+		if now >= c.next && m.ckptDue(now, u) && (due == nil || u.intents.dirty > due.intents.dirty) {
+			due = u
 		}
 	}
-	if best != nil {
-		m.ckptBegin(now, best)
+	switch {
+	case due != nil:
+		m.ckptBegin(now, due, false)
+	case dirty > m.cfg.CheckpointDirty:
+		m.ckptBegin(now, fullest, true)
 	}
 }
 
@@ -79,17 +91,22 @@ func (m *Machine) ckptDue(now int64, u *unit) bool {
 		n.since = now
 	}
 	c := &m.cfg
-	return now-n.wrote > int64(c.CheckpointIdle) || now-n.since > int64(c.CheckpointEvery) || n.dirty > c.CheckpointDirty ||
-		n.hot.Count() > c.CheckpointHot
+	return now-n.wrote > int64(c.CheckpointIdle) || now-n.since > int64(c.CheckpointEvery) || n.hot.Count() > c.CheckpointHot
 }
 
-func (m *Machine) ckptBegin(now int64, u *unit) {
+// ckptBegin has both nodes flush a LUN. flushOnly leaves it at that: what is not flushed is bounded, so that a node that
+// becomes alone has little to flush while its hosts wait for their first writes (R8); the bits would soon be set again.
+func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 	m.nextID++
-	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, id: m.nextID, next: now + int64(m.cfg.CheckpointIdle)}
 	n := &u.intents
-	n.lead, n.dirty, n.since, n.wrote = watch{on: true}, 0, 0, 0
+	n.dirty = 0
+	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, id: m.nextID, flushOnly: flushOnly, next: m.ckpt.next}
+	if !flushOnly {
+		m.ckpt.next = now + int64(m.cfg.CheckpointIdle)
+		n.lead, n.since, n.wrote = watch{on: true}, 0, 0
+	}
 	for o := u.ops.head; o != nil; o = o.next {
-		if o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
+		if !flushOnly && o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
 			for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
 				n.lead.recent.AddAll(s.first, s.last)
 			}
@@ -123,7 +140,7 @@ func (m *Machine) ckptFlushed(now int64, o *Op) {
 	if c.stage != ckFlush || c.unit != o.unit {
 		return
 	}
-	if o.result != scsi.OK || !m.ckptHolds() {
+	if o.result != scsi.OK || c.flushOnly || !m.ckptHolds() {
 		m.ckptDrop()
 		return
 	}

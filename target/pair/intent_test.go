@@ -278,3 +278,22 @@ func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
 		t.Fatalf("%+v %v", c, n.hot.List())
 	}
 }
+
+// What is not flushed is bounded: a busy owner flushes on both nodes, and takes no bits back.
+func TestUnflushedBytesAreBounded(t *testing.T) {
+	r := paired(t, A, func(c *Config) { c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1} })
+	n := r.cold()
+	n.hot.Add(0)
+	for range 40 {
+		n.dirty += 1 << 20
+		r.calm(50 * ms)
+	}
+	x := r.next(ActFlush)
+	r.m.StoreDone(r.now, x.Op, scsi.OK)
+	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
+	r.calm(100 * ms)
+	r.notSent(MsgClear)
+	if n.dirty > 8<<20 || n.hot.Empty() {
+		t.Fatalf("%d bytes, hot %v", n.dirty, n.hot.List())
+	}
+}

@@ -46,10 +46,11 @@ type Config struct {
 	AgeMax    time.Duration // D, default 1 s
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
-	// or so many bytes written or regions hot; never sooner than Idle after the last one.
+	// or so many regions hot; never sooner than Idle after the last one. Dirty bytes written to all its LUNs have it flush
+	// the one with most of them, on both nodes.
 	CheckpointIdle  time.Duration // default 5 s
 	CheckpointEvery time.Duration // default 30 s
-	CheckpointDirty int64         // default 64 MiB: bounds what a node that becomes alone has to flush
+	CheckpointDirty int64         // default 32 MiB: bounds what a node that becomes alone has to flush
 	CheckpointHot   int           // default 1024: bounds what a resync has to compare
 
 	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
@@ -75,7 +76,7 @@ func (c *Config) defaults() {
 	def(&c.CheckpointIdle, 5*time.Second)
 	def(&c.CheckpointEvery, 30*time.Second)
 	if c.CheckpointDirty == 0 {
-		c.CheckpointDirty = 64 << 20
+		c.CheckpointDirty = 32 << 20
 	}
 	if c.CheckpointHot == 0 {
 		c.CheckpointHot = 1024
