@@ -258,6 +258,13 @@ func (x *runner) pauses(e Episode, from, to int64, settled bool) {
 			worst = max(worst, p.length())
 		}
 	}
+	if x.cfg.Verbose {
+		for _, p := range in {
+			if p.length() > 600*time.Millisecond {
+				fmt.Fprintf(x.cfg.Out, "    %s took %.0f ms from %.3f s\n", p.what, ms(p.length()), time.Duration(p.start).Seconds())
+			}
+		}
+	}
 	longest := ms(worst)
 	if hungry > worst {
 		r.Starved = append(r.Starved, StarvedPause{e.label(), ms(hungry)})

@@ -250,7 +250,7 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	m.applying++
+	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not wait for one (R4).
 	m.act(Action{Kind: ActPeerFlush, Msg: msg})
 }
 
@@ -267,7 +267,9 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	if f := m.forwarded(msg); f != nil && res == scsi.OK {
 		f.peerOK = msg.Flags&FlagRepair == 0 // a repair takes the write back: the owner found no space for it
 	}
-	m.applyEnded(now)
+	if msg.Type != MsgFlush {
+		m.applyEnded(now)
+	}
 	if msg.Type == MsgFlushAll && res == scsi.OK {
 		if link == m.linkN && m.linked {
 			m.joinFlushed(now, msg)
