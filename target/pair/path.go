@@ -57,61 +57,6 @@ func (m *Machine) pathKnown(o *Op) bool {
 	return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus]
 }
 
-// stays reports whether the host of a command that was held undecided has not given its session up.
-func (m *Machine) stays(now int64, o *Op) bool {
-	if o.strayAt == 0 {
-		o.strayAt = now
-	}
-	if o.S.Life.At() >= o.strayAt {
-		return true
-	}
-	m.prove(now, o.S.Life)
-	return false
-}
-
-// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
-// silent target before they go on over another path; front ends ask those that write more often than that.
-const proofMax = 1_000_000_000
-
-// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
-func (m *Machine) fresh(now int64, o *Op) bool {
-	l := o.S.Life
-	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {
-		return true
-	}
-	m.prove(now, l)
-	return false
-}
-
-// prove asks for a sign of life, once at a time.
-func (m *Machine) prove(now int64, l *scsi.Life) {
-	if l == nil {
-		return
-	}
-	if at, ok := m.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
-		return
-	}
-	m.proving[l] = now
-	m.Stats.Proofs++
-	m.act(Action{Kind: ActProve, Alive: l})
-}
-
-// Proved reports ActProve: a ping that was sent after it has been answered.
-func (m *Machine) Proved(now int64, l *scsi.Life) {
-	delete(m.proving, l)
-	for _, id := range sorted(m.paths) {
-		if p := m.paths[id]; p != nil && p.ours && p.life == l {
-			m.pathDone(now, id, p)
-		}
-	}
-	for o := range m.eachOp() {
-		if o.stage == stHeld && o.S.Life == l && !o.remote && !o.internal() {
-			m.dispatch(now, o)
-		}
-	}
-	m.settle(now)
-}
-
 // pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited for.
 func (m *Machine) pathDrop(o *Op) {
 	if len(m.paths) == 0 || o.remote || o.internal() {
@@ -131,15 +76,6 @@ func (m *Machine) pathDrop(o *Op) {
 		delete(m.paths, id)
 		m.pathResume(k)
 		return
-	}
-}
-
-// tickProofs forgets those who never answered.
-func (m *Machine) tickProofs(now int64) {
-	for l, at := range m.proving {
-		if now-at > 4*int64(m.cfg.HoldMax) {
-			delete(m.proving, l)
-		}
 	}
 }
 
@@ -257,92 +193,4 @@ func (m *Machine) pathResend() {
 func (m *Machine) pathForget(now int64) {
 	clear(m.paths)
 	clear(m.pathTable)
-}
-
-// quiesce holds the commands of some units until they are released: for a transfer of ownership, a snapshot.
-type quiesce struct {
-	id       uint64
-	units    []*unit
-	deadline int64
-	quiet    bool
-}
-
-// Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
-// more, or why that can not be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
-// caller has proposed meanwhile may be in effect on the peer already (R10, R14).
-func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
-	q := &quiesce{id: id, deadline: now + limit}
-	for _, l := range luns {
-		u := m.units[l]
-		if u == nil || !m.owns(u) || !m.Serving(now) {
-			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
-			return
-		}
-		q.units = append(q.units, u)
-	}
-	for _, u := range q.units {
-		u.quiesced++
-	}
-	m.quiesces[id] = q
-	m.quietCheck(q)
-	m.settle(now)
-}
-
-func (m *Machine) quietCheck(q *quiesce) {
-	if q.quiet {
-		return
-	}
-	for _, u := range q.units {
-		if u.started > 0 {
-			return
-		}
-	}
-	q.quiet = true
-	m.act(Action{Kind: ActQuiet, ID: q.id, Result: scsi.OK})
-}
-
-// quiet is called when a unit may have become quiet.
-func (m *Machine) quiet(now int64, u *unit) {
-	if u.quiesced == 0 || u.started > 0 {
-		return
-	}
-	for _, id := range sorted(m.quiesces) {
-		q := m.quiesces[id]
-		for _, v := range q.units {
-			if v == u {
-				m.quietCheck(q)
-				break
-			}
-		}
-	}
-}
-
-// Release lets the commands of a quiesce go on, wherever the owner is now.
-func (m *Machine) Release(now int64, id uint64) {
-	q := m.quiesces[id]
-	if q == nil {
-		return
-	}
-	delete(m.quiesces, id)
-	for _, u := range q.units {
-		u.quiesced--
-	}
-	m.pump(now)
-	m.settle(now)
-}
-
-func (m *Machine) tickQuiesce(now int64) {
-	for _, id := range sorted(m.quiesces) {
-		q := m.quiesces[id]
-		if now > q.deadline && !q.quiet {
-			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Busy})
-			m.Release(now, id)
-		}
-	}
-}
-
-// Quiesced reports whether a unit's commands are held and none is at work.
-func (m *Machine) Quiesced(id LUNID) bool {
-	u := m.units[id]
-	return u != nil && u.quiesced > 0 && u.started == 0
 }

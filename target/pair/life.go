@@ -1,0 +1,69 @@
+package pair
+
+import "github.com/gemel-storage/gemel/target/scsi"
+
+// Signs of life of hosts (R11): what has arrived proves nothing of who sent it.
+
+// stays reports whether the host of a command that was held undecided has not given its session up.
+func (m *Machine) stays(now int64, o *Op) bool {
+	if o.strayAt == 0 {
+		o.strayAt = now
+	}
+	if o.S.Life.At() >= o.strayAt {
+		return true
+	}
+	m.prove(now, o.S.Life)
+	return false
+}
+
+// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
+// silent target before they go on over another path; front ends ask those that write more often than that.
+const proofMax = 1_000_000_000
+
+// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
+func (m *Machine) fresh(now int64, o *Op) bool {
+	l := o.S.Life
+	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {
+		return true
+	}
+	m.prove(now, l)
+	return false
+}
+
+// prove asks for a sign of life, once at a time.
+func (m *Machine) prove(now int64, l *scsi.Life) {
+	if l == nil {
+		return
+	}
+	if at, ok := m.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
+		return
+	}
+	m.proving[l] = now
+	m.Stats.Proofs++
+	m.act(Action{Kind: ActProve, Alive: l})
+}
+
+// Proved reports ActProve: a ping that was sent after it has been answered.
+func (m *Machine) Proved(now int64, l *scsi.Life) {
+	delete(m.proving, l)
+	for _, id := range sorted(m.paths) {
+		if p := m.paths[id]; p != nil && p.ours && p.life == l {
+			m.pathDone(now, id, p)
+		}
+	}
+	for o := range m.eachOp() {
+		if o.stage == stHeld && o.S.Life == l && !o.remote && !o.internal() {
+			m.dispatch(now, o)
+		}
+	}
+	m.settle(now)
+}
+
+// tickProofs forgets those who never answered.
+func (m *Machine) tickProofs(now int64) {
+	for l, at := range m.proving {
+		if now-at > 4*int64(m.cfg.HoldMax) {
+			delete(m.proving, l)
+		}
+	}
+}

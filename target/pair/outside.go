@@ -1,0 +1,85 @@
+package pair
+
+import "fmt"
+
+// A node that is no member looks for the way back.
+
+// outside looks for the way back: renewal of a lone member, the choice of a source, or patience.
+func (m *Machine) outside(now int64) {
+	if m.phase != Outside || m.arb.busy || m.saving || m.leaving != "" {
+		return
+	}
+	if m.force.stage == forceClaim {
+		m.claim(now)
+		return
+	}
+	me := m.rec.Member(m.cfg.Self)
+	if me == nil || me.Store != m.cfg.Store {
+		if me != nil && !m.rec.Both() {
+			m.reason = fmt.Sprintf("the record names this node as the only member, with store %s; this is store %s: put the former disk back", me.Store, m.cfg.Store)
+		}
+		return // the member must take us back, with a full copy if the store is new
+	}
+	if m.cfg.Untrusted != "" {
+		m.reason = "the store is not trusted (" + m.cfg.Untrusted + "): it needs a full copy from the peer"
+		return
+	}
+	if m.old() {
+		// A member makes an epoch durable before it acts on it; only the last step may be in doubt (R6).
+		m.reason = fmt.Sprintf("the store knows epoch %d, the record names it at epoch %d: it is an older copy of that store; put the right one back, or start with an empty state directory to be rebuilt from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
+		return
+	}
+	if !m.rec.Both() {
+		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
+		if m.neverActed() {
+			m.yield(now)
+			return
+		}
+		m.claim(now)
+		return
+	}
+	mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
+	pm := m.rec.Member(m.cfg.Self.Peer())
+	// A peer that comes with another store says nothing of the one that the record names: that one is away.
+	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
+		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
+			// The member that should take us back will never serve again, and consents to be excluded.
+			if mineKept {
+				m.claim(now)
+			} else {
+				m.reason = "this node has rebooted and the only member steps down (" + m.peer.LeaveReason + "): restart that member"
+			}
+			return
+		}
+		if m.peer.Incarnation == pm.Incarnation && m.peer.Phase == Paired {
+			return // it excludes us by consent, now that it has seen this incarnation
+		}
+		if m.peer.Phase != Outside {
+			return
+		}
+		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the other waits.
+		if why := m.olderThan(&m.peer); why != "" {
+			m.reason = why
+			return
+		}
+		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
+		peerUnfit := m.peer.Untrusted || m.peer.Old
+		if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
+			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
+			m.claim(now)
+		}
+		return
+	}
+	// The peer is away. After a reboot this node may lack writes that only the page cache had: it waits (coldStart).
+	if !mineKept {
+		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
+		return
+	}
+	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the latest T after
+	// our start (R3). And if the record is one that took us in again, whose answer the peer has not heard, it still serves
+	// alone for a part of a lease after it has asked: that is counted from when the record was seen.
+	lease, margin := int64(m.cfg.Lease), int64(m.cfg.Margin)
+	if now >= m.cfg.Start+2*lease+margin && now >= m.recAt+lease+margin {
+		m.claim(now)
+	}
+}
