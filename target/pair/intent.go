@@ -185,8 +185,33 @@ func (m *Machine) waitHot(o *Op) {
 	o.unit.intents.waits = append(o.unit.intents.waits, intentWait{op: o, id: o.id})
 }
 
+// cancelWaits drops what the peer sent under an older record and what has not begun to be applied: it is as if the frame had
+// not come, and its sender was not answered. A node that becomes alone need not wait for the bits of such writes (R4).
+func (m *Machine) cancelWaits() {
+	for _, u := range m.sortedUnits() {
+		n := &u.intents
+		waits := n.waits
+		n.waits = nil
+		for _, w := range waits {
+			if w.apply == nil || w.apply.msg.Epoch >= m.rec.Epoch {
+				n.waits = append(n.waits, w)
+				continue
+			}
+			m.Stats.Cancelled++
+			m.applying--
+			u.applies.Release(&w.apply.lock) // grants what waits behind it, which applyHot drops as well
+		}
+	}
+}
+
 // applyHot applies what the peer sent once its regions are hot.
 func (m *Machine) applyHot(now int64, w *applyWait) {
+	if w.msg.Epoch < m.rec.Epoch {
+		m.Stats.Cancelled++
+		w.unit.applies.Release(&w.lock)
+		m.applyEnded(now)
+		return
+	}
 	if m.hotMsg(now, w.unit, w.msg) {
 		m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
 		return

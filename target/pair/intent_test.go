@@ -297,3 +297,23 @@ func TestUnflushedBytesAreBounded(t *testing.T) {
 		t.Fatalf("%d bytes, hot %v", n.dirty, n.hot.List())
 	}
 }
+
+// A mirrored write that waits for its bit when its owner dies has not happened: the new lone node does not wait for it (R4).
+func TestWritesThatHaveNotBegunAreDropped(t *testing.T) {
+	r := paired(t, B)
+	r.cold()
+	for i := range uint64(2) { // the second waits for the range too
+		r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4 + i, LUN: lun1, Off: region, Len: 512, Data: make([]byte, 512)})
+	}
+	x := r.next(ActIntend)
+	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.pass(2 * lease)
+	r.won(r.cas(), "v6")
+	r.saved()
+	r.phase(Alone)
+	if !r.m.Serving(r.now) || r.m.Stats.Cancelled != 2 {
+		t.Fatalf("serving %v, %d dropped", r.m.Serving(r.now), r.m.Stats.Cancelled)
+	}
+	r.m.Intended(r.now, x.LUN, true)
+	r.none(ActApply)
+}

@@ -117,6 +117,7 @@ type Stats struct {
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
 	Lost, Forced, RolledBack, Yields       uint64
 	Proofs                                 uint64 // signs of life that were waited for
+	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
 }

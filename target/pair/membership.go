@@ -212,6 +212,7 @@ func (m *Machine) enter(now int64) {
 func (m *Machine) setPhase(now int64, p Phase, reason string) {
 	m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
 	m.phase, m.reason, m.since = p, reason, now
+	m.cancelWaits()
 	m.straggle = m.applying
 	m.act(Action{Kind: ActALUA})
 }
