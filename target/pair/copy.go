@@ -244,7 +244,7 @@ func (m *Machine) copyRange(now int64, id LUNID, off, n int64) {
 	m.resync.inflight++
 	u := m.units[id]
 	if u == nil {
-		u = &unit{id: id, owner: m.cfg.Self} // a snapshot: nobody writes it
+		u = &m.snaps
 	}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
@@ -306,7 +306,7 @@ func (m *Machine) copyEnded(now int64, o *Op) {
 	m.copyNext(now)
 }
 
-// copyStop ends the copies that wait for the joiner, those of snapshots included, which no table of units holds.
+// copyStop ends the copies that wait for the joiner.
 func (m *Machine) copyStop(now int64) {
 	for _, id := range sorted(m.ops) {
 		if o := m.ops[id]; o != nil && o.copy && !o.scrub {

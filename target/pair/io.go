@@ -8,19 +8,27 @@ import (
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
-// eachOp walks all ops; the one at hand may be removed.
+// eachOp walks all ops, those on snapshots last; the one at hand may be removed.
 func (m *Machine) eachOp() iter.Seq[*Op] {
 	return func(yield func(*Op) bool) {
 		for _, u := range m.sortedUnits() {
-			for o := u.ops.head; o != nil; {
-				next := o.next
-				if !yield(o) {
-					return
-				}
-				o = next
+			if !u.eachOp(yield) {
+				return
 			}
 		}
+		m.snaps.eachOp(yield)
 	}
+}
+
+func (u *unit) eachOp(yield func(*Op) bool) bool {
+	for o := u.ops.head; o != nil; {
+		next := o.next
+		if !yield(o) {
+			return false
+		}
+		o = next
+	}
+	return true
 }
 
 // sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
@@ -293,6 +301,9 @@ func (m *Machine) pump(now int64) {
 	if !m.Serving(now) && m.phase != Outside && m.phase != Fenced {
 		return
 	}
+	for _, u := range m.sortedUnits() {
+		m.quiet(now, u)
+	}
 	for o := range m.eachOp() {
 		switch o.stage {
 		case stHeld:
@@ -300,9 +311,6 @@ func (m *Machine) pump(now int64) {
 		case stAnswer:
 			m.answer(now, o)
 		}
-	}
-	for _, u := range m.sortedUnits() {
-		m.quiet(now, u)
 	}
 	m.logNext(now)
 	m.copyNext(now)

@@ -63,6 +63,7 @@ type Machine struct {
 
 	// Commands (io.go, mirror.go, forward.go, path.go).
 	units     map[LUNID]*unit
+	snaps     unit           // of ranges of snapshots, which nobody writes and no table names
 	order     []*unit        // sorted, nil when stale
 	ops       map[uint64]*Op // started ops that await the peer
 	nextID    uint64
@@ -80,6 +81,7 @@ type Machine struct {
 	pathTable map[pathKey]map[scsi.NexusID]bool
 	proving   map[*scsi.Life]int64 // asked for a sign of life, when
 	quiesces  map[uint64]*quiesce
+	quiesceN  uint64
 	nexuses   int // live I_T nexuses at this node
 
 	life      Life // durable with the highest number saved
@@ -126,7 +128,7 @@ type Stats struct {
 func New(cfg Config) *Machine {
 	cfg.defaults()
 	return &Machine{
-		cfg: cfg, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
+		cfg: cfg, snaps: unit{owner: cfg.Self}, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
 		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
 		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Life]int64{}, quiesces: map[uint64]*quiesce{},
 		answered: cfg.Start, life: cfg.Life, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},

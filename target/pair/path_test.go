@@ -140,6 +140,38 @@ func TestQuiesceGivesUp(t *testing.T) {
 	}
 }
 
+// A snapshot that is asked for during a transfer has its turn afterwards, and only if the LUN is still ours: the new
+// owner's writes are not held here (R14).
+func TestQuiescesTakeTurns(t *testing.T) {
+	for name, owner := range map[string]Node{"stays": A, "moves": B} {
+		r := paired(t, A)
+		r.m.Quiesce(r.now, 7, []LUNID{lun1}, 1000*ms)
+		if q := r.next(ActQuiet); q.ID != 7 || q.Result != scsi.OK {
+			t.Fatalf("%s: %+v", name, q)
+		}
+		r.m.Quiesce(r.now, 3, []LUNID{lun1}, 1000*ms)
+		held := r.submit(r.op(scsi.OpRead, 4096, 512))
+		r.none(ActQuiet)
+		r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: owner, Seq: 2}})
+		r.none(ActQuiet)
+		r.m.Release(r.now, 7)
+		if owner == B {
+			if q := r.next(ActQuiet); q.ID != 3 || q.Result != scsi.Unavailable {
+				t.Fatalf("%s: %+v", name, q)
+			}
+			r.sent(MsgForward)
+			continue
+		}
+		if q := r.next(ActQuiet); q.ID != 3 || q.Result != scsi.OK {
+			t.Fatalf("%s: %+v", name, q)
+		}
+		r.none(ActStore)
+		r.m.Release(r.now, 3)
+		r.stored(scsi.OK)
+		r.ended(held, scsi.OK)
+	}
+}
+
 func TestQuiesceOfWhatIsNotOurs(t *testing.T) {
 	for name, id := range map[string]LUNID{"no such unit": {9}, "the peer's unit": lun1} {
 		r := paired(t, B)

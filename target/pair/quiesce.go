@@ -1,12 +1,17 @@
 package pair
 
-import "github.com/gemel-storage/gemel/target/scsi"
+import (
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
 
 // Units are held still for a transfer of ownership or a snapshot.
 
 // quiesce holds the commands of some units until they are released: for a transfer of ownership, a snapshot.
 type quiesce struct {
 	id       uint64
+	turn     uint64 // order of arrival
 	units    []*unit
 	deadline int64
 	quiet    bool
@@ -14,9 +19,12 @@ type quiesce struct {
 
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
 // more, or why that can not be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
-// caller has proposed meanwhile may be in effect on the peer already (R10, R14).
+// caller has proposed meanwhile may be in effect on the peer already (R10, R14). A unit has one at a time: a snapshot
+// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next has its turn when
+// the one before is released, if the unit is still ours.
 func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
-	q := &quiesce{id: id, deadline: now + limit}
+	m.quiesceN++
+	q := &quiesce{id: id, turn: m.quiesceN, deadline: now + limit}
 	for _, l := range luns {
 		u := m.units[l]
 		if u == nil || !m.owns(u) || !m.Serving(now) {
@@ -38,12 +46,29 @@ func (m *Machine) quietCheck(q *quiesce) {
 		return
 	}
 	for _, u := range q.units {
-		if u.started > 0 {
+		if u.started > 0 || m.heldBefore(u, q) {
+			return
+		}
+	}
+	for _, u := range q.units {
+		if !m.owns(u) {
+			m.drop(q)
+			m.act(Action{Kind: ActQuiet, ID: q.id, Result: scsi.Unavailable})
 			return
 		}
 	}
 	q.quiet = true
 	m.act(Action{Kind: ActQuiet, ID: q.id, Result: scsi.OK})
+}
+
+// heldBefore reports whether a unit's turn is another one's.
+func (m *Machine) heldBefore(u *unit, q *quiesce) bool {
+	for _, p := range m.quiesces {
+		if p.turn < q.turn && slices.Contains(p.units, u) {
+			return true
+		}
+	}
+	return false
 }
 
 // quiet is called when a unit may have become quiet.
@@ -52,12 +77,8 @@ func (m *Machine) quiet(now int64, u *unit) {
 		return
 	}
 	for _, id := range sorted(m.quiesces) {
-		q := m.quiesces[id]
-		for _, v := range q.units {
-			if v == u {
-				m.quietCheck(q)
-				break
-			}
+		if q := m.quiesces[id]; slices.Contains(q.units, u) {
+			m.quietCheck(q)
 		}
 	}
 }
@@ -68,12 +89,16 @@ func (m *Machine) Release(now int64, id uint64) {
 	if q == nil {
 		return
 	}
-	delete(m.quiesces, id)
+	m.drop(q)
+	m.pump(now)
+	m.settle(now)
+}
+
+func (m *Machine) drop(q *quiesce) {
+	delete(m.quiesces, q.id)
 	for _, u := range q.units {
 		u.quiesced--
 	}
-	m.pump(now)
-	m.settle(now)
 }
 
 func (m *Machine) tickQuiesce(now int64) {

@@ -95,7 +95,7 @@ func (m *Machine) scrubNext(now int64) {
 		}
 		u := m.units[obj.ID]
 		if u == nil {
-			u = &unit{id: obj.ID, owner: m.cfg.Self} // a snapshot: nobody writes it
+			u = &m.snaps
 		}
 		m.nextID++
 		o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew

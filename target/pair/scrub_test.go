@@ -73,6 +73,33 @@ func TestScrubEndsWithThePair(t *testing.T) {
 	}
 }
 
+// A range of a snapshot that has to wait goes on as well: no table of units names it.
+func TestScrubOfASnapshotWaitsToo(t *testing.T) {
+	r := paired(t, A)
+	r.beat()
+	lease := r.m.leaseUntil
+	var b *Msg
+	for b == nil {
+		r.pass(10 * ms)
+		b = r.sentMaybe(MsgHeartbeat)
+	}
+	r.now = lease // the process was stopped: nothing is served before the peer has been heard
+	if r.m.Serving(r.now) {
+		t.Fatal("serves")
+	}
+	if !r.m.Scrub(r.now, []CopyObject{{LUNID{9}, 1 << 20, 1}}, 0, false) {
+		t.Fatal("refused")
+	}
+	r.pull()
+	r.none(ActCopyRead)
+	r.recv(&Msg{Type: MsgHeartbeatAck, ID: b.ID, Aux: b.Aux})
+	r.copyRead()
+	r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
+	if v := r.m.View(r.now).Scrub; v.Active || v.Skipped != 0 || v.Done != 1<<20 {
+		t.Fatalf("%+v", v)
+	}
+}
+
 func TestProgress(t *testing.T) {
 	for want, got := range map[string]string{
 		"25% of 4194304 bytes, 1 MiB/s, 3s to go": progress(int64(time.Second), 0, 1<<20, 4<<20),

@@ -132,11 +132,14 @@ func (h *host) carryOut(x *pair.Action) {
 func (h *host) flushAll(msg *pair.Msg) {
 	w, m, link := h.w, h.m, h.linkN
 	if msg == nil {
-		h.flushing(w.luns, func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
+		h.flushing(w.objectIDs(), func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
 		return
 	}
 	h.flushedAll = w.now
-	h.flushing(w.luns, h.forPeer(func(m *pair.Machine, res scsi.Result) {
+	h.flushing(w.objectIDs(), h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		if res == scsi.OK && !h.broken {
+			clear(h.disk.copying)
+		}
 		if res == scsi.OK && !h.broken && h.disk.suspect() {
 			h.disk.untrusted, h.disk.old = false, false // a full copy is on stable storage now (R12)
 			w.mark(markTrusted)
@@ -153,10 +156,10 @@ func (h *host) install(msg *pair.Msg) {
 		return
 	}
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
-		m.Installed(h.clock(), link, state.Index, h.units(), nil, res)
+		m.Installed(h.clock(), link, state.Index, h.units(), h.incomplete(), res)
 	})
 	h.installed, h.flushedAll = h.w.now, 0
-	h.later(ms, 20*ms, func(func() bool) { h.disk.meta = state.clone() }, func() { done(scsi.OK) })
+	h.later(ms, 20*ms, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
 }
 
 // entry is a log entry of the simulation: a change of ownership, hosts that are to be told of a loss, or one that has
@@ -167,6 +170,7 @@ type entry struct {
 	To      pair.Node `json:"to,omitempty"`
 	Lost    []int     `json:"lost,omitempty"`
 	Publish uint64    `json:"publish,omitempty"` // the host's bit
+	Snap    int       `json:"snap,omitempty"`    // slot of a snapshot of LUN, from 1
 }
 
 func (h *host) applyEntry(index uint64, raw []byte) {
@@ -184,6 +188,11 @@ func (h *host) applyEntry(index uint64, raw []byte) {
 		for _, l := range e.Lost {
 			h.disk.meta.Lost[l] = ^uint64(0)
 		}
+		return
+	case e.Snap > 0:
+		h.disk.take(e.LUN, h.w.shape.luns+e.Snap-1)
+		h.disk.meta.Snaps[e.Snap-1] = index
+		h.w.trace("node %v takes snapshot %d of LUN %d", h.id, e.Snap, e.LUN+1)
 		return
 	case e.Publish != 0:
 		h.disk.meta.Lost[e.LUN] &^= e.Publish

@@ -13,13 +13,6 @@ func (h *host) saveLife(id uint64, life pair.Life) {
 	}
 }
 
-func (h *host) objects() (objs []pair.CopyObject) {
-	for _, l := range h.w.luns {
-		objs = append(objs, pair.CopyObject{ID: l, Size: int64(h.w.shape.blocks) * blockSize, Born: 1})
-	}
-	return objs
-}
-
 // intend makes bits durable. A write that a death cuts short may have set some of them.
 func (h *host) intend(l pair.LUNID, regions []uint32) {
 	m, d := h.m, h.disk

@@ -29,6 +29,7 @@ type disk struct {
 	id        string
 	previous  pair.Incarnation
 	bits      []pair.Regions // write-intent bits, by LUN
+	copying   []bool         // snapshots whose content is not the source's yet, durable (R14)
 	life      pair.Life
 	lifeID    uint64 // of this process
 	record    *pair.Record
@@ -48,18 +49,22 @@ type unitMeta struct {
 type metaState struct {
 	Index uint64     `json:"index"`
 	Units []unitMeta `json:"units"`
-	Lost  []uint64   `json:"lost"` // by LUN: the hosts that are told until they publish it again (R8)
+	Snaps []uint64   `json:"snaps"` // by slot: the index at which the snapshot was made, 0: there is none
+	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that are told until they publish it again (R8)
 }
 
 func (m metaState) clone() metaState {
-	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Lost)}
+	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Snaps), slices.Clone(m.Lost)}
 }
 
 func newDisk(id string, luns, blocks int) *disk {
-	d := &disk{id: id, luns: make([][]page, luns), bits: make([]pair.Regions, luns)}
+	d := &disk{id: id, luns: make([][]page, luns+snapSlots), bits: make([]pair.Regions, luns)}
 	d.meta.Lost = make([]uint64, luns)
-	for i := range luns {
+	for i := range d.luns {
 		d.luns[i] = make([]page, blocks)
+	}
+	d.meta.Snaps, d.copying = make([]uint64, snapSlots), make([]bool, snapSlots)
+	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}
 	return d
@@ -68,7 +73,7 @@ func newDisk(id string, luns, blocks int) *disk {
 // image is a copy of the store as it is on stable storage.
 func (d *disk) image() *disk {
 	c := *d
-	c.meta = d.meta.clone()
+	c.meta, c.copying = d.meta.clone(), slices.Clone(d.copying)
 	c.bits = make([]pair.Regions, len(d.bits))
 	for i, b := range d.bits {
 		c.bits[i] = b.Clone()

@@ -40,14 +40,19 @@ func (w *world) scrubbed() bool {
 	return true
 }
 
-// scrub compares the LUNs that a node owns, and repairs.
+// scrub compares the LUNs that a node owns, and snapshots at the first member; and repairs.
 func (h *host) scrub() {
 	w := h.w
 	h.when(h.life, func() {
 		var objs []pair.CopyObject
 		var luns []int
-		for i, o := range h.objects() {
-			if owner, _ := h.m.Owner(o.ID); owner == h.id {
+		v := h.m.View(h.clock())
+		if v.Phase != pair.Paired {
+			return
+		}
+		for _, o := range h.objects() {
+			i := int(o.ID[0]) - 1
+			if owner, ok := h.m.Owner(o.ID); ok && owner == h.id || !ok && i >= w.shape.luns && v.Record.Chair() == h.id {
 				objs, luns = append(objs, o), append(luns, i)
 			}
 		}

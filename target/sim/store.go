@@ -260,6 +260,10 @@ func (h *host) compareSum(msg *pair.Msg) {
 	link := h.linkN
 	need := false
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
+	if !h.disk.exists(msg.LUN) { // a snapshot whose entry this node has not applied yet
+		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
+		return
+	}
 	if len(msg.Meta) == 0 && msg.Flags&pair.FlagScrub == 0 { // a hole at the source
 		h.io(ioWrite, 50*us, 2*ms, func(torn func() bool) {
 			h.disk.write(msg.LUN, msg.Off, make([]byte, msg.Len), false, torn)

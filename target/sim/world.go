@@ -153,6 +153,7 @@ func (w *world) setUp() {
 		w.after(w.between(ms, 400*ms), c.next)
 	}
 	w.planFaults()
+	w.planSnapshots()
 	w.planScrubs()
 	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
