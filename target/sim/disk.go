@@ -57,13 +57,13 @@ func (m metaState) clone() metaState {
 	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Snaps), slices.Clone(m.Lost)}
 }
 
-func newDisk(id string, luns, blocks int) *disk {
-	d := &disk{id: id, luns: make([][]page, luns+snapSlots), bits: make([]pair.Regions, luns)}
+func newDisk(id string, luns, slots, blocks int) *disk {
+	d := &disk{id: id, luns: make([][]page, luns+slots), bits: make([]pair.Regions, luns)}
 	d.meta.Lost = make([]uint64, luns)
 	for i := range d.luns {
 		d.luns[i] = make([]page, blocks)
 	}
-	d.meta.Snaps, d.copying = make([]uint64, snapSlots), make([]bool, snapSlots)
+	d.meta.Snaps, d.copying = make([]uint64, slots), make([]bool, slots)
 	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}

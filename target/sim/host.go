@@ -63,7 +63,7 @@ func newHost(w *world, id pair.Node) *host {
 
 func (w *world) newDisk(id pair.Node) *disk {
 	w.ids++
-	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, w.shape.blocks)
+	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, w.slots(), w.shape.blocks)
 }
 
 // clock is this node's CLOCK_BOOTTIME: bounded rate drift, no agreement (R3).

@@ -12,12 +12,19 @@ import (
 // snapSlots is how many there can be. A node that has lost its place may hold another one in the same slot.
 const snapSlots = 3
 
+func (w *world) slots() int {
+	if w.cfg.Snapshots {
+		return snapSlots
+	}
+	return 0
+}
+
 func (w *world) snapID(slot int) pair.LUNID { return pair.LUNID{byte(w.shape.luns + slot + 1)} }
 
 // objectIDs are LUNs and snapshots.
 func (w *world) objectIDs() []pair.LUNID {
 	ids := append([]pair.LUNID(nil), w.luns...)
-	for slot := range snapSlots {
+	for slot := range w.slots() {
 		ids = append(ids, w.snapID(slot))
 	}
 	return ids

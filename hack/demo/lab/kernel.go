@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,9 @@ func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) 
 	if err := f.Truncate(size); err != nil {
 		return "", err
 	}
-	if b, err := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
+	mkfs := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-m", "reflink=1", image)
+	mkfs.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is the demo's to handle: it ends ctx
+	if b, err := mkfs.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mkfs.xfs: %w: %s", err, b)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -22,7 +22,6 @@ const maxSeeds = 2000
 // The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
 // defence or the hosts' own retries mend before anybody can see it, and tests of target/pair carry instead: the joiner's half of the
 // bits, one number for two checkpoints, the generation of the data (bits are never taken back by one node), the path switch alone.
-// R14 is the runtime's: the machine makes no objects.
 var bugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "io.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -87,7 +86,7 @@ var bugs = []bug{
 	{rule: "R9", name: "the chair does not wait for the peer", file: "log.go",
 		old: "l.peerOK = !m.mirrors()", new: "l.peerOK = true"},
 	{rule: "R10", name: "transfer while commands are at work", file: "quiesce.go",
-		old: "\t\tif u.started > 0 {\n\t\t\treturn\n\t\t}\n\t}\n\tq.quiet = true", new: "\t\t_ = u\n\t}\n\tq.quiet = true"},
+		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if m.heldBefore(u, q) {"},
 	{rule: "R10", name: "two owners after a transfer that took long", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{18255557110396333471},
 		old: "if now > q.deadline && !q.quiet {", new: "if now > q.deadline {"},
 	{rule: "R11a", name: "no path switch, and held commands go on", file: "io.go", flags: []string{"-with", "session lost,slow link,stop"},
@@ -172,4 +171,11 @@ var bugs = []bug{
 		old: "\t\t\tm.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})\n\t\t}\n\t}\n\tm.settle(now)", new: "\t\t\tm.finish(now, o, scsi.Aborted)\n\t\t}\n\t}\n\tm.settle(now)"},
 	{rule: "R12", name: "a store that was not trusted is compared with, not written", file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
+	// Snapshots.
+	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-snapshots"}, hints: []uint64{5567117999006697264},
+		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if u.started > 0 {"},
+	{rule: "R14", name: "a snapshot that the joiner lacks is not copied whole", file: "copy.go", flags: []string{"-snapshots"},
+		old: "\tfor _, id := range full {\n", new: "\tfor _, id := range full[:0] {\n"},
+	{rule: "R14", name: "a snapshot that is made during a resync is not compared", file: "resync.go", flags: []string{"-snapshots"},
+		old: "\tcase m.planMore(objs):\n", new: "\tcase false:\n"},
 }
