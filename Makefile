@@ -27,7 +27,7 @@ build: ## the binaries, into bin/
 test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends with the count
 	@$(GO) vet ./...
 	@set -o pipefail; ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
-	  $(GO) test -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/target/sim,/sim/bugs,/e2e/chaos,/e2e/scale
+	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/target/sim,/sim/bugs,/e2e/chaos,/e2e/scale
 
 lint: ## gofmt, go vet, staticcheck
 	@hack/lint.sh

@@ -46,7 +46,7 @@ func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outc
 	for i := range bs {
 		for j := range clean {
 			if slices.Equal(clean[j].bug.flags, bs[i].flags) {
-				bs[i].skip = clean[j].failed
+				bs[i].skip = append(bs[i].skip, clean[j].failed...)
 			}
 		}
 	}
@@ -82,6 +82,7 @@ func (r *runner) controls(bs []bug) (out []bug) {
 		}
 		out[i].seeds = max(out[i].seeds, b.bound())
 		out[i].hints = append(out[i].hints, b.hints...)
+		out[i].skip = append(out[i].skip, b.skip...)
 	}
 	return out
 }
