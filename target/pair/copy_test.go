@@ -110,6 +110,35 @@ func TestFullResync(t *testing.T) {
 	}
 }
 
+// R6: a record that takes this store in again says that the source had the copy's number durable, whichever process of
+// this node reads it first. A source that lacks the number then was put back, by however little.
+func TestReadmissionSettlesTheCopy(t *testing.T) {
+	for name, nonce := range map[string]uint64{"the joiner": 1, "its next process": 9} {
+		cfg := config(A)
+		cfg.DurableEpoch, cfg.Empty, cfg.Incarnation.Nonce = 4, false, nonce
+		cfg.Life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
+		r := newRig(t, cfg)
+		r.got(record(5, B, A), "v5")
+		x := r.next(ActSaveEpoch)
+		if x.Life.Check.Settled != 9 {
+			t.Errorf("%s: %+v", name, x.Life.Check)
+		}
+		r.m.EpochSaved(r.now, 5, true)
+		r.m.peer.Store, r.m.peer.Check = "store-b", Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{5, 8}, Settled: 5}
+		if r.m.fullReason() == "" {
+			t.Errorf("%s: the source of before the copy is taken for whole", name)
+		}
+	}
+	// A record that names another store of this node says nothing of this one.
+	cfg := config(A)
+	cfg.Store, cfg.Life.Check = "store-x", Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
+	r := newRig(t, cfg)
+	r.got(record(5, B, A), "v5")
+	if x := r.next(ActSaveEpoch); x.Life.Check.Settled != 8 {
+		t.Errorf("another store: %+v", x.Life.Check)
+	}
+}
+
 // R6: the only member's store was put back to an older state; it must not be copied over the younger one.
 func TestRolledBackSourceCopiesNothing(t *testing.T) {
 	for _, c := range []Checkpoint{{Count: [2]uint64{6, 2}}, {Count: [2]uint64{4, 3}}, {Count: [2]uint64{5, 2}, Settled: 5}} {

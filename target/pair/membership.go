@@ -139,7 +139,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
 		me := r.Member(m.cfg.Self)
-		if rec.Both() && me != nil && me.Incarnation == m.cfg.Incarnation { // a source has put the copy's number on record before it asked
+		// A source has put the copy's number on record before it asked; that holds for a joiner that has restarted since as well.
+		if rec.Both() && me != nil && me.Store == m.cfg.Store {
 			m.life.Check.Settled = m.life.Check.Count[m.cfg.Self.Peer()]
 		}
 		m.life.Old = m.life.Old || m.old() // before the epoch that would hide it

@@ -111,7 +111,7 @@ var bugs = []bug{
 	{rule: "R13", name: "a write without space stays on one node", file: "io.go",
 		old: "\t\t\to.result = res\n\t\t\tm.repair(now, o)", new: "\t\t\to.result = res\n\t\t\tm.answer(now, o)"},
 	// The bits and what takes them back.
-	{rule: "R7", name: "apply before the bit is durable, at the owner", file: "io.go", seeds: 8000, flags: []string{"-with", "both killed,slow disk"}, skip: []uint64{11331370764598697924, 4923851342243869778},
+	{rule: "R7", name: "apply before the bit is durable, at the owner", file: "io.go", seeds: 8000, flags: []string{"-with", "both killed,slow disk"},
 		old: "\tif !m.hotOp(now, o) {\n\t\tm.waitHot(o)\n\t\treturn\n\t}\n", new: "\tm.hotOp(now, o)\n"},
 	{rule: "R7", name: "apply before the bit is durable, at the partner", file: "intent.go", seeds: 8000, flags: []string{"-with", "slow disk"}, hints: []uint64{4233640094746512922},
 		old: "if m.hotMsg(now, w.unit, w.msg) {", new: "if m.hotMsg(now, w.unit, w.msg); true {"},
