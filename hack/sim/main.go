@@ -43,7 +43,6 @@ func main() {
 	flag.StringVar(&try, "try", "", "seeds to play before the drawn ones, separated by commas")
 	flag.StringVar(&skip, "skip", "", "seeds not to play, separated by commas")
 	flag.StringVar(&with, "with", "", "kinds of faults that every history has, separated by commas")
-	flag.BoolVar(&o.cfg.Snapshots, "snapshots", false, "take snapshots as well")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -179,7 +179,7 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
 		n.wg.Go(func() { n.askArbiter(x) })
 	case pair.ActAppend:
-		n.wg.Go(func() { n.apply(x.Index, x.Meta) })
+		n.wg.Go(func() { n.apply(x.Index, x.Meta, x.Joining) })
 	case pair.ActProposed:
 		n.proposalEnded(x)
 	case pair.ActInstall:

@@ -146,15 +146,17 @@ func (n *Node) withdraw(luns, snaps []string) {
 	n.tables.Store(t)
 }
 
-// objectsLocked names what both nodes must hold alike. The caller holds metaMu.
-func (n *Node) objectsLocked() (objs []pair.CopyObject) {
+// objectsLocked names what both nodes must hold alike; prepared: also snapshots that are not committed yet. A resync brings
+// those too: the commit may come when it has ended, and then the joiner's must be complete. One that could not be made here
+// is not there to be copied, and will be aborted. The caller holds metaMu.
+func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 	for _, l := range n.state.SortedLUNs() {
 		if id, err := parseID(l.UUID); err == nil {
 			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size, Born: l.Born})
 		}
 	}
 	for _, s := range n.state.SortedSnapshots() {
-		if id, err := parseID(s.UUID); err == nil && s.Stage == meta.Ready {
+		if id, err := parseID(s.UUID); err == nil && (s.Stage == meta.Ready || prepared && n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size, Born: s.Born})
 		}
 	}
@@ -164,7 +166,7 @@ func (n *Node) objectsLocked() (objs []pair.CopyObject) {
 // listForResync lists them again once all that was known has been copied.
 func (n *Node) listForResync() {
 	n.metaMu.Lock()
-	objs := n.objectsLocked()
+	objs := n.objectsLocked(true)
 	n.metaMu.Unlock()
 	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
 }

@@ -15,8 +15,9 @@ import (
 
 // apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see. The machine runs
 // one at a time. A crash between the steps is harmless: this node comes back as a joiner, whose metadata is replaced
-// and whose files are compared; the lone member repeats what reconcileFiles finds missing.
-func (n *Node) apply(index uint64, raw []byte) {
+// and whose files are compared; the lone member repeats what reconcileFiles finds missing. joining: this node is being
+// copied to, so what it copies from an object of its own must be copied to in turn.
+func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if err != nil {
 		n.log.Error("a log entry can not be read", "index", index, "err", err)
@@ -25,7 +26,7 @@ func (n *Node) apply(index uint64, raw []byte) {
 	n.metaMu.Lock()
 	out, fx := n.state.Apply(index, e)
 	res := scsi.OK
-	if ferr := n.applyFiles(&fx); ferr != nil {
+	if ferr := n.applyFiles(&fx, joining); ferr != nil {
 		out, res = fileOutcome(ferr)
 	}
 	err = n.persist(&fx)
@@ -69,7 +70,12 @@ func (n *Node) unitInfos() []pair.UnitInfo {
 }
 
 // applyFiles makes what must be there before the entry is durable.
-func (n *Node) applyFiles(fx *meta.Effect) (err error) {
+func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
+	if id := copyOf(fx); joining && id != "" {
+		if err := n.addCopying([]string{id}); err != nil {
+			return err
+		}
+	}
 	switch {
 	case fx.CreatedLUN != nil:
 		l := fx.CreatedLUN
@@ -93,6 +99,17 @@ func (n *Node) applyFiles(fx *meta.Effect) (err error) {
 		return n.growFiles(fx.Resized)
 	}
 	return nil
+}
+
+// copyOf names the object that an entry makes from another one's content.
+func copyOf(fx *meta.Effect) string {
+	switch l := fx.CreatedLUN; {
+	case fx.CreatedSnapshot != nil:
+		return fx.CreatedSnapshot.UUID
+	case l != nil && (l.SourceSnapshot != "" || l.SourceLUN != ""):
+		return l.UUID
+	}
+	return ""
 }
 
 // growFiles makes room in a LUN's file and in its bits, or changes nothing that anybody sees.
@@ -247,7 +264,7 @@ func (n *Node) export() {
 	if err != nil {
 		panic(err) // plain data
 	}
-	objs := n.objectsLocked()
+	objs := n.objectsLocked(true)
 	n.metaMu.Unlock()
 	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, objs) })
 }

@@ -3,16 +3,19 @@ package node
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
 	"github.com/gemel-storage/gemel/target/store"
 )
@@ -153,6 +156,56 @@ func TestLUNMadeAnewWhileAway(t *testing.T) {
 	p.inSync()
 	if !bytes.Equal(p.bytes(1, id), make([]byte, 16*mib)) {
 		t.Fatal("the new LUN shows the old one's data")
+	}
+}
+
+// A snapshot that is prepared and whose commit is still to come is copied to a joiner like any other: the commit makes it
+// visible on both nodes, whenever it comes (R14).
+func TestSnapshotPreparedBeforeAResync(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, m := p.lun(8*mib, "a")
+	d := p.device(m)
+	p.write(d, 0, 1)
+	p.clean()
+	p.end(1)
+	p.write(d, 0, 2)
+	n := p.nodes[0]
+	snap := uuid.NewString()
+	if _, err := n.propose(p.ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: meta.Snapshot{UUID: snap, Name: "s", Source: id, Created: meta.Now()}}}); err != nil {
+		t.Fatal(err)
+	}
+	p.write(d, 0, 3)
+	p.start(1)
+	p.inSync()
+	if _, err := n.propose(p.ctx, &meta.Entry{Commit: &meta.Object{UUID: snap}}); err != nil {
+		t.Fatal(err)
+	}
+	want := append(bytes.Repeat([]byte{2}, mib), make([]byte, 7*mib)...)
+	for i := range p.nodes {
+		if !bytes.Equal(p.read(p.object(i, "snapshots", snap)), want) {
+			t.Errorf("node %v holds something else", p.nodes[i].self)
+		}
+	}
+}
+
+// What a joiner makes from an object of its own is on record as incomplete before its file is there (R14).
+func TestJoinerNamesItsCopies(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, _ := p.lun(mib, "a")
+	n := p.nodes[1]
+	member, joiner, clone := uuid.NewString(), uuid.NewString(), uuid.NewString()
+	n.metaMu.Lock()
+	err := errors.Join(
+		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: member, Source: id}}, false),
+		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: joiner, Source: id}}, true),
+		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: clone, SourceLUN: id, Size: mib}}, true),
+		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: uuid.NewString(), Size: mib}}, true))
+	n.metaMu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.loadCopying(); err != nil || !maps.Equal(got, map[string]bool{joiner: true, clone: true}) {
+		t.Fatalf("%v %v", got, err)
 	}
 }
 

@@ -168,13 +168,20 @@ func (p *testPair) device(m *targetv1.Mapping) *initiator.Device {
 }
 
 // image is the file of a LUN on one node.
-func (p *testPair) image(i int, id string) string {
-	return filepath.Join(p.cfg[i].StateDir, "volumes", "default", "luns", id+".img")
+func (p *testPair) image(i int, id string) string { return p.object(i, "luns", id) }
+
+func (p *testPair) object(i int, kind, id string) string {
+	return filepath.Join(p.cfg[i].StateDir, "volumes", "default", kind, id+".img")
 }
 
 func (p *testPair) bytes(i int, id string) []byte {
 	p.t.Helper()
-	b, err := os.ReadFile(p.image(i, id))
+	return p.read(p.image(i, id))
+}
+
+func (p *testPair) read(path string) []byte {
+	p.t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func (n *Node) scrub(ctx context.Context, q scrubRequest) (total int64, err erro
 // scrubHere begins to compare the objects that this node owns; snapshots are the chair's.
 func (n *Node) scrubHere(q scrubRequest) (int64, error) {
 	n.metaMu.Lock()
-	objs := n.objectsLocked()
+	objs := n.objectsLocked(false)
 	snaps := map[pair.LUNID]bool{}
 	for id := range n.state.Snapshots {
 		if k, err := parseID(id); err == nil {

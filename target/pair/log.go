@@ -145,7 +145,7 @@ func (m *Machine) onAppend(now int64, msg *Msg) {
 	case index == l.index+1 && !l.selfAt:
 		l.selfAt = true
 		l.cur = &Proposal{Nonce: msg.Front, ID: msg.FrontN, Entry: msg.Meta}
-		m.act(Action{Kind: ActAppend, Index: index, Meta: msg.Meta})
+		m.act(Action{Kind: ActAppend, Index: index, Meta: msg.Meta, Joining: !member})
 	default:
 		m.Stats.StaleMessages++
 	}

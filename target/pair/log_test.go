@@ -78,6 +78,21 @@ func TestChairAnswersADuplicateProposal(t *testing.T) {
 	r.notSent(MsgAppend)
 }
 
+// R14: what a joiner copies from an object of its own is named as incomplete; a member's is not.
+func TestAppendOfAJoiner(t *testing.T) {
+	for _, joining := range []bool{false, true} {
+		r := paired(t, B)
+		if joining {
+			r.m.setPhase(r.now, Outside, "")
+			r.m.resync.joined = true
+		}
+		r.recv(&Msg{Type: MsgAppend, Aux: 1, Front: 1, FrontN: 1, Meta: []byte("one")})
+		if x := r.next(ActAppend); x.Joining != joining {
+			t.Errorf("joining %v: %+v", joining, x)
+		}
+	}
+}
+
 // The chair dies after the peer applied an entry: the survivor knows its outcome and does not apply it twice.
 func TestLogSurvivesTheChair(t *testing.T) {
 	r := paired(t, B)

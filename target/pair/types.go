@@ -199,6 +199,7 @@ type Action struct {
 	Op      *Op
 	Msg     *Msg
 	Durable bool
+	Joining bool // ActAppend: what is copied here from an object of this node is incomplete until the resync has ended (R14)
 	Record  *Record
 	Version string
 	Index   uint64

@@ -66,8 +66,8 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
 		w.arb.call(h, *x)
 	case pair.ActAppend:
-		index, raw := x.Index, x.Meta
-		h.later(200*us, 10*ms, func(func() bool) { h.applyEntry(index, raw) },
+		index, raw, joining := x.Index, x.Meta, x.Joining
+		h.later(200*us, 10*ms, func(func() bool) { h.applyEntry(index, raw, joining) },
 			func() { m.Appended(h.clock(), index, scsi.OK, nil, h.units()) })
 	case pair.ActProposed:
 		if f := h.moves[x.ID]; f != nil {
@@ -94,6 +94,10 @@ func (h *host) carryOut(x *pair.Action) {
 		h.intend(x.LUN, x.Regions)
 	case pair.ActClear:
 		h.disk.bits[x.LUN[0]-1].And(x.Keep)
+		if h.atClear != nil {
+			h.atClear()
+			h.atClear = nil
+		}
 	case pair.ActSaveLife:
 		id, life, ok := x.ID, x.Life, !h.broken
 		h.later(200*us, 10*ms, func(func() bool) {
@@ -171,9 +175,10 @@ type entry struct {
 	Lost    []int     `json:"lost,omitempty"`
 	Publish uint64    `json:"publish,omitempty"` // the host's bit
 	Snap    int       `json:"snap,omitempty"`    // slot of a snapshot of LUN, from 1
+	Step    snapStep  `json:"step,omitempty"`
 }
 
-func (h *host) applyEntry(index uint64, raw []byte) {
+func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
 	var e entry
 	if err := json.Unmarshal(raw, &e); err != nil {
 		h.w.fail("log entry: %v", err)
@@ -190,9 +195,7 @@ func (h *host) applyEntry(index uint64, raw []byte) {
 		}
 		return
 	case e.Snap > 0:
-		h.disk.take(e.LUN, h.w.shape.luns+e.Snap-1)
-		h.disk.meta.Snaps[e.Snap-1] = index
-		h.w.trace("node %v takes snapshot %d of LUN %d", h.id, e.Snap, e.LUN+1)
+		h.applySnap(&e, index, joining)
 		return
 	case e.Publish != 0:
 		h.disk.meta.Lost[e.LUN] &^= e.Publish
@@ -217,21 +220,26 @@ func (h *host) propose(e entry, done func(scsi.Result)) {
 
 // transfer moves a LUN away, as the runtime does it.
 func (h *host) transfer(lun int) {
-	w, life := h.w, h.life
-	h.when(life, func() {
+	h.holding(lun, func(release func()) {
+		h.moving++
+		h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
+			h.moving--
+			h.w.trace("transfer of LUN %d to %v: %s", lun+1, h.id.Peer(), resultName(res))
+			release()
+		})
+	})
+}
+
+// holding does f while the commands of a LUN are held, if they can be.
+func (h *host) holding(lun int, f func(release func())) {
+	h.when(h.life, func() {
 		h.nextID++
 		q := h.nextID
 		h.quiets[q] = func(res scsi.Result) {
-			if res != scsi.OK {
-				return
+			if res == scsi.OK {
+				f(func() { h.m.Release(h.clock(), q) })
 			}
-			h.moving++
-			h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
-				h.moving--
-				w.trace("transfer of LUN %d to %v: %s", lun+1, h.id.Peer(), resultName(res))
-				h.m.Release(h.clock(), q)
-			})
 		}
-		h.m.Quiesce(h.clock(), q, []pair.LUNID{w.luns[lun]}, 1500*ms)
+		h.m.Quiesce(h.clock(), q, []pair.LUNID{h.w.luns[lun]}, 1500*ms)
 	})
 }

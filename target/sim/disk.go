@@ -49,7 +49,7 @@ type unitMeta struct {
 type metaState struct {
 	Index uint64     `json:"index"`
 	Units []unitMeta `json:"units"`
-	Snaps []uint64   `json:"snaps"` // by slot: the index at which the snapshot was made, 0: there is none
+	Snaps []snap     `json:"snaps"` // by slot
 	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that are told until they publish it again (R8)
 }
 
@@ -63,7 +63,7 @@ func newDisk(id string, luns, slots, blocks int) *disk {
 	for i := range d.luns {
 		d.luns[i] = make([]page, blocks)
 	}
-	d.meta.Snaps, d.copying = make([]uint64, slots), make([]bool, slots)
+	d.meta.Snaps, d.copying = make([]snap, slots), make([]bool, slots)
 	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}

@@ -183,6 +183,15 @@ func (w *world) compound() []fault {
 			})
 			return w.until(300*ms, s, func() { h.slow = 0 })
 		}},
+		{"slow disk, then power at a checkpoint", func() bool {
+			h := w.any()
+			if h.m == nil {
+				return false
+			}
+			h.slow = w.even(5*ms, 150*ms)
+			h.atClear = func() { w.after(w.even(0, 5*ms), func() { w.crash(h, true) }) }
+			return w.until(300*ms, s, func() { h.slow, h.atClear = 0, nil })
+		}},
 		{"slow disk, then cut off", func() bool {
 			h := w.any()
 			h.slow = w.even(600*ms, 1500*ms)

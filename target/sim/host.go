@@ -23,6 +23,7 @@ type host struct {
 	linkN  uint64
 
 	slow    int64  // added to every disk operation
+	atClear func() // what befalls the node when a checkpoint has taken bits back
 	full    bool   // writes of hosts find no space
 	errors  ioKind // what the disk refuses from now on
 	broken  bool   // the store has failed in this life: it refuses everything
@@ -63,7 +64,7 @@ func newHost(w *world, id pair.Node) *host {
 
 func (w *world) newDisk(id pair.Node) *disk {
 	w.ids++
-	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, w.slots(), w.shape.blocks)
+	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, snapSlots, w.shape.blocks)
 }
 
 // clock is this node's CLOCK_BOOTTIME: bounded rate drift, no agreement (R3).
@@ -209,7 +210,7 @@ func (h *host) thaw(life int) {
 }
 
 func (h *host) heal() {
-	h.frozen, h.slow, h.full, h.errors = 0, 0, false, 0
+	h.frozen, h.slow, h.full, h.errors, h.atClear = 0, 0, false, 0, nil
 	if h.m == nil {
 		h.boot()
 		return

@@ -50,6 +50,7 @@ const (
 	markPublished
 	markYield
 	markSnapshot
+	markSnapUndone
 	markProof
 	markGhost
 	markForced
@@ -76,7 +77,7 @@ var markNames = [marks]string{
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markImpatient: "a host gives a command up",
-	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
+	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }
 
 // Marks count the situations that were met.

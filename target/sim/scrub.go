@@ -52,6 +52,9 @@ func (h *host) scrub() {
 		}
 		for _, o := range h.objects() {
 			i := int(o.ID[0]) - 1
+			if h.disk.prepared(i) {
+				continue
+			}
 			if owner, ok := h.m.Owner(o.ID); ok && owner == h.id || !ok && i >= w.shape.luns && v.Record.Chair() == h.id {
 				objs, luns = append(objs, o), append(luns, i)
 			}

@@ -12,19 +12,27 @@ import (
 // snapSlots is how many there can be. A node that has lost its place may hold another one in the same slot.
 const snapSlots = 3
 
-func (w *world) slots() int {
-	if w.cfg.Snapshots {
-		return snapSlots
-	}
-	return 0
+// snap is what a slot holds: a snapshot is prepared, then committed.
+type snap struct {
+	Born  uint64 `json:"born"` // index at which it was prepared, 0: there is none
+	Ready bool   `json:"ready"`
 }
+
+// snapStep is what an entry does to a slot.
+type snapStep int
+
+const (
+	snapPrepare snapStep = iota + 1
+	snapCommit
+	snapAbort
+)
 
 func (w *world) snapID(slot int) pair.LUNID { return pair.LUNID{byte(w.shape.luns + slot + 1)} }
 
 // objectIDs are LUNs and snapshots.
 func (w *world) objectIDs() []pair.LUNID {
 	ids := append([]pair.LUNID(nil), w.luns...)
-	for slot := range w.slots() {
+	for slot := range snapSlots {
 		ids = append(ids, w.snapID(slot))
 	}
 	return ids
@@ -35,9 +43,9 @@ func (h *host) objects() (objs []pair.CopyObject) {
 	for _, l := range h.w.luns {
 		objs = append(objs, pair.CopyObject{ID: l, Size: size, Born: 1})
 	}
-	for slot, born := range h.disk.meta.Snaps {
-		if born > 0 {
-			objs = append(objs, pair.CopyObject{ID: h.w.snapID(slot), Size: size, Born: born})
+	for slot, s := range h.disk.meta.Snaps {
+		if s.Born > 0 {
+			objs = append(objs, pair.CopyObject{ID: h.w.snapID(slot), Size: size, Born: s.Born})
 		}
 	}
 	return objs
@@ -46,7 +54,30 @@ func (h *host) objects() (objs []pair.CopyObject) {
 // exists tells whether there is such an object.
 func (d *disk) exists(id pair.LUNID) bool {
 	slot := int(id[0]) - 1 - len(d.meta.Units)
-	return slot < 0 || d.meta.Snaps[slot] > 0
+	return slot < 0 || d.meta.Snaps[slot].Born > 0
+}
+
+// prepared tells whether an object is a snapshot that nobody has committed: what it holds is not promised to anybody.
+func (d *disk) prepared(object int) bool {
+	slot := object - len(d.meta.Units)
+	return slot >= 0 && !d.meta.Snaps[slot].Ready
+}
+
+// applySnap is an entry of a snapshot. A joiner takes it of a LUN that is being copied to.
+func (h *host) applySnap(e *entry, index uint64, joining bool) {
+	slot := e.Snap - 1
+	s := &h.disk.meta.Snaps[slot]
+	switch {
+	case e.Step == snapPrepare && s.Born == 0:
+		h.disk.take(e.LUN, h.w.shape.luns+slot)
+		s.Born, h.disk.copying[slot] = index, joining
+		h.w.trace("node %v prepares snapshot %d of LUN %d", h.id, e.Snap, e.LUN+1)
+	case e.Step == snapCommit && s.Born > 0:
+		s.Ready = true
+	case e.Step == snapAbort && s.Born > 0 && !s.Ready:
+		clear(h.disk.luns[h.w.shape.luns+slot])
+		*s, h.disk.copying[slot] = snap{}, false
+	}
 }
 
 // take copies a LUN as reads see it, durably.
@@ -59,12 +90,12 @@ func (d *disk) take(lun, slot int) {
 
 // replaceMeta is an installation: what is not the source's object in a slot goes, and is named as incomplete.
 func (h *host) replaceMeta(m metaState) {
-	for slot, born := range m.Snaps {
-		if h.disk.meta.Snaps[slot] == born {
+	for slot, s := range m.Snaps {
+		if h.disk.meta.Snaps[slot].Born == s.Born {
 			continue
 		}
 		clear(h.disk.luns[h.w.shape.luns+slot])
-		h.disk.copying[slot] = born > 0
+		h.disk.copying[slot] = s.Born > 0
 	}
 	h.disk.meta = m
 }
@@ -79,37 +110,59 @@ func (h *host) incomplete() (ids []pair.LUNID) {
 	return ids
 }
 
-// snapshotOf takes a snapshot of a LUN, as the runtime does it.
+// snapshotOf takes a snapshot of a LUN in two steps, as the runtime does it: what an earlier proposer has left is undone
+// first, what can not be prepared is undone, and one whose proposer dies stays as it is.
 func (h *host) snapshotOf(lun, slot int) {
-	w, life := h.w, h.life
-	h.when(life, func() {
-		h.nextID++
-		q := h.nextID
-		h.quiets[q] = func(res scsi.Result) {
-			if res != scsi.OK {
-				return
-			}
-			if h.disk.meta.Snaps[slot] > 0 {
-				h.m.Release(h.clock(), q)
-				return
-			}
+	w := h.w
+	h.holding(lun, func(release func()) {
+		step := func(s snapStep, next func(scsi.Result)) {
 			h.moving++
-			h.propose(entry{LUN: lun, Snap: slot + 1}, func(res scsi.Result) {
+			h.propose(entry{LUN: lun, Snap: slot + 1, Step: s}, func(res scsi.Result) {
 				h.moving--
-				w.trace("snapshot %d of LUN %d: %v", slot+1, lun+1, res)
-				if res == scsi.OK {
-					w.mark(markSnapshot)
-				}
-				h.m.Release(h.clock(), q)
+				w.trace("snapshot %d of LUN %d, step %d: %v", slot+1, lun+1, s, resultName(res))
+				next(res)
 			})
 		}
-		h.m.Quiesce(h.clock(), q, []pair.LUNID{w.luns[lun]}, 1500*ms)
+		prepare := func() {
+			step(snapPrepare, func(res scsi.Result) {
+				switch res {
+				case scsi.OK:
+					step(snapCommit, func(res scsi.Result) {
+						if res == scsi.OK {
+							w.mark(markSnapshot)
+						}
+						release()
+					})
+				case scsi.Unavailable:
+					release()
+				default:
+					step(snapAbort, func(scsi.Result) { release() })
+				}
+			})
+		}
+		switch s := h.disk.meta.Snaps[slot]; {
+		case s.Ready:
+			release()
+		case s.Born > 0:
+			w.mark(markSnapUndone)
+			step(snapAbort, func(res scsi.Result) {
+				if res != scsi.OK {
+					release()
+					return
+				}
+				prepare()
+			})
+		default:
+			prepare()
+		}
 	})
 }
 
+// planSnapshots asks the LUN's owner, as hosts of the interface do.
 func (w *world) planSnapshots() {
-	for range w.rnd.IntN(4) {
-		lun, slot := w.rnd.IntN(w.shape.luns), w.rnd.IntN(snapSlots)
+	for range w.rnd.IntN(6) {
+		slot := w.rnd.IntN(snapSlots)
+		lun := slot % w.shape.luns
 		w.after(w.rnd.Int64N(w.shape.length), func() {
 			for _, h := range w.nodes {
 				if h.m != nil {

@@ -54,7 +54,7 @@ func (t *Total) Branches() map[string]uint64 {
 
 // Uncovered names the branches that were never taken, sorted. A history that is excused is not wanted.
 func (t *Total) Uncovered() []string {
-	skip := map[string]bool{markNames[markExcusedDisk]: true, markNames[markSnapshot]: true}
+	skip := map[string]bool{markNames[markExcusedDisk]: true}
 	out := []string{}
 	for name, n := range t.Branches() {
 		if n == 0 && !skip[name] {

@@ -167,7 +167,7 @@ func (w *world) copies() error {
 			return fmt.Errorf("a scrub has not found what changed behind node %v's back: %s", h.id, what)
 		}
 	}
-	skip := func(int, int) bool { return false }
+	skip := func(object, _ int) bool { return a.prepared(object) && b.prepared(object) }
 	if w.excusedMark() {
 		return nil
 	}

@@ -20,10 +20,7 @@ type Config struct {
 	Blocks  int // per LUN
 	LUNs    int
 	Trace   bool
-	// Snapshots are taken as well (R14). Not in every history: the simulation does not end one whose proposer died, as the
-	// runtime's two steps do, and such a one may differ between the nodes.
-	Snapshots bool
-	With      []string // kinds of faults (FaultNames) that are injected besides those that the seed draws
+	With    []string // kinds of faults (FaultNames) that are injected besides those that the seed draws
 }
 
 // Result of a run.
@@ -156,9 +153,7 @@ func (w *world) setUp() {
 		w.after(w.between(ms, 400*ms), c.next)
 	}
 	w.planFaults()
-	if w.cfg.Snapshots {
-		w.planSnapshots()
-	}
+	w.planSnapshots()
 	w.planScrubs()
 	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
