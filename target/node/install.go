@@ -69,7 +69,9 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	return n.unitInfos(), full, nil
 }
 
-// makeFiles makes the files that the state names and the store does not hold as the same object.
+// makeFiles makes the files that the state names and the store does not hold as the same object. What the last entry here
+// made is not the same: the source may have died or been cut off before it did that entry, and has done it later, when the
+// LUN held something else, or another one in its place. There is one such entry at most (R9).
 func (n *Node) makeFiles(s *meta.State) error {
 	have, err := n.files()
 	if err != nil {
@@ -78,13 +80,13 @@ func (n *Node) makeFiles(s *meta.State) error {
 	var luns, snaps []string
 	for id, l := range s.LUNs {
 		size, ok := have[id]
-		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || size > l.Size {
+		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Born == n.state.Index || size > l.Size {
 			luns = append(luns, id)
 		}
 	}
 	for id, sn := range s.Snapshots {
 		_, ok := have[id]
-		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born {
+		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Born == n.state.Index {
 			snaps = append(snaps, id)
 		}
 	}

@@ -132,7 +132,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
-		Previous: life.Incarnation, DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
+		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
 		Region: store.RegionSize, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})

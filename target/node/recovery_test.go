@@ -188,6 +188,43 @@ func TestSnapshotPreparedBeforeAResync(t *testing.T) {
 	}
 }
 
+// What the last entry of a joiner made counts as another object: the source may have done that entry later (R14).
+func TestObjectOfTheLastEntryIsCopied(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, _ := p.lun(mib, "a")
+	snap := uuid.NewString()
+	named := func() map[string]bool {
+		n := p.nodes[1]
+		n.metaMu.Lock()
+		defer n.metaMu.Unlock()
+		if err := n.makeFiles(n.state); err != nil {
+			t.Fatal(err)
+		}
+		names, err := n.loadCopying()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	propose := func(e *meta.Entry) {
+		if _, err := p.nodes[0].propose(p.ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare := &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: meta.Snapshot{UUID: snap, Name: "s", Source: id, Created: meta.Now()}}}
+	propose(prepare)
+	propose(&meta.Entry{Commit: &meta.Object{UUID: snap}})
+	if got := named(); len(got) != 0 {
+		t.Fatalf("after its commit: %v", got)
+	}
+	snap = uuid.NewString()
+	prepare.CreateSnapshot.Snapshot.UUID, prepare.CreateSnapshot.Snapshot.Name = snap, "s2"
+	propose(prepare)
+	if got := named(); !maps.Equal(got, map[string]bool{snap: true}) {
+		t.Fatalf("%v, not %s", got, snap)
+	}
+}
+
 // What a joiner makes from an object of its own is on record as incomplete before its file is there (R14).
 func TestJoinerNamesItsCopies(t *testing.T) {
 	p := newTestPair(t).startBoth()

@@ -18,8 +18,8 @@ const (
 )
 
 // copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped goes on where it was
-// when the same process comes back, or the next one that used the same store in the same boot: its page cache is what it
-// was. A store that was put back to an older state meanwhile remembers another process before it.
+// when the same process comes back. The next process is compared with from the start: nothing tells whether its store is
+// what it was, for one that was put back to a state from the midst of this very copy differs in nothing but its content.
 type copyPlan struct {
 	store   string
 	joiner  Incarnation
@@ -44,9 +44,7 @@ func (m *Machine) regions(size int64) int { return int((size + m.cfg.Region - 1)
 func (m *Machine) planBegin() {
 	r := &m.resync
 	in := m.peer.Incarnation
-	if p := m.plan; p != nil && p.store == m.peer.Store && !m.peer.Untrusted &&
-		(in == p.joiner || in.Boot == p.joiner.Boot && m.peer.Previous == p.joiner) {
-		p.joiner = in
+	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peer.Untrusted {
 		m.Stats.Resumes++
 		m.event("resync goes on where it stopped")
 		r.view.Full, r.plan = p.full, p

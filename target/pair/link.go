@@ -58,7 +58,7 @@ func (m *Machine) sync(now int64) {
 	m.syncN++
 	m.nextSync = now + int64(m.cfg.Lease)/2
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
-		Store: m.cfg.Store, Previous: m.cfg.Previous, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check,
+		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check,
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)

@@ -92,7 +92,6 @@ type SyncInfo struct {
 	Durable     uint64      `json:"durable"`     // last epoch acted on
 	Incarnation Incarnation `json:"incarnation"` // of this process
 	Store       string      `json:"store"`       // id
-	Previous    Incarnation `json:"previous"`    // of the process that used this store before
 	Empty       bool        `json:"empty"`       // no LUN was ever made here
 	Index       uint64      `json:"index"`       // metadata log
 	Excluding   bool        `json:"excluding"`   // this node is about to exclude its peer

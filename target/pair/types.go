@@ -29,7 +29,6 @@ type Config struct {
 	Cluster, Pair string
 	Store         string      // id of this node's store
 	Incarnation   Incarnation // of this process
-	Previous      Incarnation // of the process that last used the store; zero for a new one
 	DurableEpoch  uint64      // last epoch made durable here
 	LogIndex      uint64      // of the durable metadata
 	Empty         bool        // no LUN was ever made in this store

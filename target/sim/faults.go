@@ -170,7 +170,7 @@ func (w *world) faults() []fault {
 // compound are faults that come together: what one delays the other overtakes. Drawn apart they meet too rarely.
 func (w *world) compound() []fault {
 	return []fault{
-		{"slow disk, then the peer dies", func() bool {
+		{"slow disk and the peer dies", func() bool {
 			h := w.any()
 			peer := w.nodes[h.id.Peer()]
 			if h.m == nil || peer.m == nil {
@@ -183,7 +183,7 @@ func (w *world) compound() []fault {
 			})
 			return w.until(300*ms, s, func() { h.slow = 0 })
 		}},
-		{"slow disk, then power at a checkpoint", func() bool {
+		{"slow disk and power at a checkpoint", func() bool {
 			h := w.any()
 			if h.m == nil {
 				return false
@@ -192,7 +192,7 @@ func (w *world) compound() []fault {
 			h.atClear = func() { w.after(w.even(0, 5*ms), func() { w.crash(h, true) }) }
 			return w.until(300*ms, s, func() { h.slow, h.atClear = 0, nil })
 		}},
-		{"slow disk, then cut off", func() bool {
+		{"slow disk and cut off", func() bool {
 			h := w.any()
 			h.slow = w.even(600*ms, 1500*ms)
 			w.after(w.even(5*ms, 200*ms), func() { w.cutFor(w.even(550*ms, 1200*ms)) })

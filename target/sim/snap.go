@@ -88,10 +88,11 @@ func (d *disk) take(lun, slot int) {
 	}
 }
 
-// replaceMeta is an installation: what is not the source's object in a slot goes, and is named as incomplete.
+// replaceMeta is an installation: what is not the source's object in a slot goes, and is named as incomplete. So does what
+// the last entry here made: the source may have done that entry at another time, or another one in its place.
 func (h *host) replaceMeta(m metaState) {
 	for slot, s := range m.Snaps {
-		if h.disk.meta.Snaps[slot].Born == s.Born {
+		if own := h.disk.meta.Snaps[slot].Born; own == s.Born && own != h.disk.meta.Index {
 			continue
 		}
 		clear(h.disk.luns[h.w.shape.luns+slot])

@@ -114,7 +114,7 @@ var bugs = []bug{
 		old: "\tif !m.hotOp(now, o) {\n\t\tm.waitHot(o)\n\t\treturn\n\t}\n", new: "\tm.hotOp(now, o)\n"},
 	{rule: "R6", name: "a joiner that restarts as a member does not know that its copy is settled", file: "membership.go", seeds: 8000, flags: []string{"-with", "both killed,slow disk,disk restored"},
 		old: "if rec.Both() && me != nil && me.Store == m.cfg.Store {", new: "if rec.Both() && me != nil && me.Incarnation == m.cfg.Incarnation {"},
-	{rule: "R7", name: "a write under way when a checkpoint begins is not counted", file: "checkpoint.go", flags: []string{"-with", "slow disk, then power at a checkpoint"},
+	{rule: "R7", name: "a write under way when a checkpoint begins is not counted", file: "checkpoint.go", flags: []string{"-with", "slow disk and power at a checkpoint"},
 		old: "if !flushOnly && o.began && o.S.Kind.Writes() && !o.copy {", new: "if false {"},
 	{rule: "R7", name: "apply before the bit is durable, at the partner", file: "intent.go", seeds: 8000, flags: []string{"-with", "slow disk"}, hints: []uint64{4233640094746512922},
 		old: "if m.hotMsg(now, w.unit, w.msg) {", new: "if m.hotMsg(now, w.unit, w.msg); true {"},
