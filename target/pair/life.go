@@ -48,7 +48,7 @@ func (m *Machine) Proved(now int64, l *scsi.Life) {
 	delete(m.proving, l)
 	for _, id := range sorted(m.paths) {
 		if p := m.paths[id]; p != nil && p.ours && p.life == l {
-			m.pathDone(now, id, p)
+			m.pathDone(now, p)
 		}
 	}
 	for o := range m.eachOp() {

@@ -137,11 +137,11 @@ func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
 		return
 	}
 	ask.acked = true
-	m.pathDone(now, msg.ID, ask)
+	m.pathDone(now, ask)
 }
 
 // pathDone ends a switch that both the peer and the host have agreed to.
-func (m *Machine) pathDone(now int64, id uint64, ask *pathAsk) {
+func (m *Machine) pathDone(now int64, ask *pathAsk) {
 	if !ask.acked {
 		return
 	}
@@ -149,7 +149,11 @@ func (m *Machine) pathDone(now int64, id uint64, ask *pathAsk) {
 		m.prove(now, ask.life) // what was answered had been asked before
 		return
 	}
-	delete(m.paths, id)
+	for id, p := range m.paths {
+		if p.ours && p.key == ask.key && p.nexus == ask.nexus {
+			delete(m.paths, id) // also what an earlier session of this nexus had asked: its commands need no switch any more
+		}
+	}
 	if m.pathTable[ask.key] == nil {
 		m.pathTable[ask.key] = map[scsi.NexusID]bool{}
 	}

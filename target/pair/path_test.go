@@ -217,6 +217,29 @@ func TestPathSwitchWantsASignOfLife(t *testing.T) {
 	}
 }
 
+// A session that its host has left asked for the path; the next one of that nexus gets it. Nothing of the first is waited for
+// then, and the peer can have the path.
+func TestPathOfALaterSessionOfTheNexus(t *testing.T) {
+	r := unowned(t, A)
+	left, o := r.op(scsi.OpRead, 0, 512), r.op(scsi.OpRead, 0, 512)
+	left.S.Life, o.S.Life = new(scsi.Life), new(scsi.Life)
+	r.submit(left)
+	r.sent(MsgPathSwitch)
+	r.submit(o)
+	ask := r.sent(MsgPathSwitch)
+	r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
+	o.S.Life.Answered(r.now)
+	r.m.Proved(r.now, o.S.Life)
+	for range 2 {
+		r.stored(scsi.OK)
+	}
+	r.ended(left, scsi.OK)
+	r.ended(o, scsi.OK)
+	r.recv(&Msg{Type: MsgPathSwitch, ID: 31, LUN: lun1, Meta: []byte(testHost)})
+	r.m.Drained(r.now, r.next(ActDrain).ID)
+	r.sent(MsgPathSwitchAck)
+}
+
 // Over a path that is here, too, a write wants a sign of life that is not old: its host may have left the session it came by,
 // and gone on over another one to this very node.
 func TestWriteWantsAYoungSignOfLife(t *testing.T) {
