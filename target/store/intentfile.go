@@ -78,7 +78,7 @@ func (s *Store) createIntents(o *intentOwner, full, rel string, size int64) erro
 // allocated: nothing is left that a later write would have to ask the filesystem for.
 func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
 	blocks := blocksFor(regions)
-	err := allocate(f, int64(from)*intentBlock, int64(blocks-from)*intentBlock)
+	err := allocate(f, 0, int64(from)*intentBlock, int64(blocks-from)*intentBlock)
 	if err != nil {
 		return err
 	}
@@ -95,10 +95,11 @@ func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
 	return nil
 }
 
-// allocate gives a range of a file its space. Where the filesystem knows no fallocate the writes that follow do it.
-func allocate(f *os.File, off, length int64) error {
+// allocate gives a range of a file its space; mode is that of fallocate(2). Where the filesystem knows no fallocate the
+// writes that follow do it.
+func allocate(f *os.File, mode uint32, off, length int64) error {
 	for {
-		err := unix.Fallocate(int(f.Fd()), 0, off, length)
+		err := unix.Fallocate(int(f.Fd()), mode, off, length)
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			return nil
 		}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -26,13 +25,8 @@ func reserveMeta(path string) error {
 		return err
 	}
 	want := max(metaSpace, 2*st.Size())
-	for {
-		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, want)
-		switch {
-		case err == nil || errors.Is(err, unix.EOPNOTSUPP):
-			return nil
-		case !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("reserve %d bytes for %s: %w", want, path, err)
-		}
+	if err := allocate(f, unix.FALLOC_FL_KEEP_SIZE, 0, want); err != nil {
+		return fmt.Errorf("reserve %d bytes for %s: %w", want, path, err)
 	}
+	return nil
 }
