@@ -32,8 +32,9 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 lint: ## gofmt, go vet, staticcheck
 	@hack/lint.sh
 
-generate: ## protobuf code
+generate: ## protobuf code, deep copies, CRDs
 	@hack/gen-proto.sh
+	@hack/gen-crds.sh
 
 check-generate: ## fail if committed generated code differs from what the pinned tools make
 	@hack/check-generate.sh

@@ -1,0 +1,99 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LogicalUnitSnapshotSpec is written by the CSI driver, but for placement, which the operator writes once.
+//
+// +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a snapshot stays in its cluster"
+// +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source",message="source: what a snapshot was taken of does not change"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the snapshot is taken"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it can not be taken back"
+type LogicalUnitSnapshotSpec struct {
+	// Cluster is the StorageCluster that holds it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	Cluster string `json:"cluster"`
+	// Source is the LogicalUnit that it was taken of. The snapshot outlives it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Source string `json:"source"`
+	// Name that the CSI driver was asked for.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Group is the ConsistencyGroup snapshot that it is a part of.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Group string `json:"group,omitempty"`
+	// Destroy has the snapshot destroyed. Only with it does deleting the object delete the data.
+	// +kubebuilder:default=false
+	// +optional
+	Destroy bool `json:"destroy"`
+	// Placement is where it lies: on its source's pair.
+	// +optional
+	Placement *SnapshotPlacement `json:"placement,omitempty"`
+}
+
+// SnapshotPlacement is where a snapshot lies.
+type SnapshotPlacement struct {
+	// Pair is the TargetPair.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Pair string `json:"pair"`
+	// UUID of the snapshot on the disks.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
+	UUID string `json:"uuid"`
+	// SourceUUID of the LUN on the disks.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
+	SourceUUID string `json:"sourceUUID"`
+}
+
+// LogicalUnitSnapshotStatus is what the operator has found.
+type LogicalUnitSnapshotStatus struct {
+	// ObservedGeneration of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Ready.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Size of the source when it was taken; what is restored from it is as large at least.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// TakenAt is the moment.
+	// +optional
+	TakenAt *metav1.Time `json:"takenAt,omitempty"`
+}
+
+// LogicalUnitSnapshot is a point in time of a LUN.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=lunsnap,categories=gemel
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source`
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Pair",type=string,JSONPath=`.spec.placement.pair`
+// +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.takenAt`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type LogicalUnitSnapshot struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   LogicalUnitSnapshotSpec   `json:"spec"`
+	Status LogicalUnitSnapshotStatus `json:"status,omitempty"`
+}
+
+// LogicalUnitSnapshotList is a list of them.
+//
+// +kubebuilder:object:root=true
+type LogicalUnitSnapshotList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []LogicalUnitSnapshot `json:"items"`
+}

@@ -1,0 +1,64 @@
+package v1alpha1
+
+// Conditions. Each object has Ready; the others say more of why it is not. Status True is always the good state.
+const (
+	// ConditionReady: the object does what it is for. kstatus and `kubectl wait` look at it.
+	ConditionReady = "Ready"
+	// ConditionInSync: both nodes of the pair are members and hold every acknowledged write.
+	ConditionInSync = "InSync"
+	// ConditionReachable: the control API of both nodes answers the operator.
+	ConditionReachable = "Reachable"
+	// ConditionUpToDate: every target runs the image and the settings of the spec.
+	ConditionUpToDate = "UpToDate"
+	// ConditionPublished: every host in the spec reaches the LUN, and no other one does.
+	ConditionPublished = "Published"
+)
+
+// Reasons of conditions that other code decides by.
+const (
+	ReasonReady         = "Ready"
+	ReasonProgressing   = "Progressing"
+	ReasonNoRoom        = "NoRoom"        // nothing can take it: add a pair or make the disks larger
+	ReasonInvalid       = "Invalid"       // the spec can not be done; the message names the field and the fix
+	ReasonPairDown      = "PairDown"      // no node of the pair serves
+	ReasonDegraded      = "Degraded"      // one node of the pair is missing: the data is safe on the other
+	ReasonMissing       = "Missing"       // it was made once and is not there any more
+	ReasonInUse         = "InUse"         // it holds data that somebody uses
+	ReasonTooFewNodes   = "TooFewNodes"   // nodes or failure domains for the pairs are lacking
+	ReasonNoSource      = "NoSource"      // what it is a copy of is not there
+	ReasonNotConfirmed  = "NotConfirmed"  // the storage did not confirm; it is tried again
+	ReasonNoStorage     = "NoStorage"     // no backing volume
+	ReasonRolling       = "Rolling"       // nodes are being replaced one after the other
+	ReasonNotEnrolled   = "NotEnrolled"   // the worker has not said its iSCSI name yet
+	ReasonNotSupported  = "NotSupported"  // this version can not do it
+	ReasonAcceptLoss    = "AcceptLoss"    // only an administrator can decide
+	ReasonUnschedulable = "Unschedulable" // a pod of it finds no worker
+)
+
+// Labels on what the operator makes.
+const (
+	LabelCluster = "gemel.storage/cluster" // StorageCluster
+	LabelPair    = "gemel.storage/pair"    // TargetPair
+	LabelNode    = "gemel.storage/node"    // "a" or "b"
+	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
+)
+
+// Finalizer keeps an object until what it stands for is safe: a LUN with data until spec.destroy has been carried out, a
+// pair until it holds no LUN, a cluster until it has no pair.
+const Finalizer = "gemel.storage/data"
+
+// FieldManager of what the operator applies, and of what the CSI driver does.
+const (
+	OperatorManager = "gemel-operator"
+	DriverManager   = "gemel-csi"
+)
+
+// DriverName of the CSI driver.
+const DriverName = "csi.gemel.storage"
+
+// Parameters of a StorageClass.
+const (
+	ParamCluster   = "cluster"       // StorageCluster; needed
+	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
+	ParamFSType    = "csi.storage.k8s.io/fstype"
+)

@@ -1,0 +1,143 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// StorageClusterSpec is what an administrator wants.
+//
+// +kubebuilder:validation:XValidation:rule="self.pairs >= oldSelf.pairs || self.allowScaleDown",message="pairs: fewer pairs means that LUNs lose their home; set allowScaleDown as well, and the operator removes pairs that are empty"
+type StorageClusterSpec struct {
+	// Pairs is how many pairs of target nodes serve. Each needs two workers in different failure domains.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +kubebuilder:default=1
+	Pairs int32 `json:"pairs"`
+
+	// AllowScaleDown lets pairs be made fewer. A pair that holds LUNs stays and says so.
+	// +kubebuilder:default=false
+	// +optional
+	AllowScaleDown bool `json:"allowScaleDown"`
+
+	// Image of the target nodes. Empty: the operator's own. A change is rolled out one node of a pair at a time.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Image string `json:"image,omitempty"`
+
+	// Pools of backing volumes. This version knows one; each target node has one backing volume of it.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1
+	// +listType=map
+	// +listMapKey=name
+	Pools []Pool `json:"pools"`
+
+	// NodeSelector names the workers that target nodes may run on. Empty: all that take pods.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations of target pods, beside those for workers that are not ready or not reachable, which they always have.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// FailureDomainKey is the label of workers whose values two nodes of a pair must not share.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:default="kubernetes.io/hostname"
+	// +optional
+	FailureDomainKey string `json:"failureDomainKey"`
+
+	// Lease is how long a target node may serve without hearing from its peer; a fail-over takes little longer than this.
+	// +kubebuilder:default="500ms"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('200ms') && duration(self) <= duration('30s')",message="lease: from 200ms to 30s"
+	// +optional
+	Lease metav1.Duration `json:"lease"`
+
+	// Resources of each target pod. A limit on CPU is refused: a target that is throttled misses its lease.
+	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('cpu' in self.limits)",message="resources.limits.cpu: a target node that is throttled misses its lease; leave it out"
+	// +optional
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+}
+
+// Pool is a kind of backing volume.
+type Pool struct {
+	// Name of the pool.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// StorageClassName of the claims for backing volumes. Its volumes must belong to one worker each (local volumes), hold a
+	// filesystem (XFS, for snapshots that share extents), and not be Gemel's own.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: a pool's class can not be changed; backing volumes hold data"
+	StorageClassName string `json:"storageClassName"`
+
+	// Size of each backing volume.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
+	Size resource.Quantity `json:"size"`
+}
+
+// StorageClusterStatus is what the operator has found.
+type StorageClusterStatus struct {
+	// ObservedGeneration of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Ready, UpToDate.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Pairs that there are.
+	// +optional
+	Pairs int32 `json:"pairs"`
+	// ReadyPairs serve and are in sync.
+	// +optional
+	ReadyPairs int32 `json:"readyPairs"`
+	// Capacity is the sum over pairs, each as its smaller member has it.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// Free is what LUNs can still take.
+	// +optional
+	Free *resource.Quantity `json:"free,omitempty"`
+	// LogicalUnits that the pairs hold.
+	// +optional
+	LogicalUnits int32 `json:"logicalUnits"`
+	// Image that every target node is to run.
+	// +optional
+	Image string `json:"image,omitempty"`
+}
+
+// StorageCluster is a set of pairs of target nodes with their disks.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=gsc,categories=gemel
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Pairs",type=string,JSONPath=`.status.pairs`
+// +kubebuilder:printcolumn:name="In sync",type=string,JSONPath=`.status.readyPairs`
+// +kubebuilder:printcolumn:name="LUNs",type=integer,JSONPath=`.status.logicalUnits`
+// +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.status.capacity`
+// +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$')",message="metadata.name: a cluster's name is a part of iSCSI names: up to 32 of a-z, 0-9 and -"
+type StorageCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   StorageClusterSpec   `json:"spec"`
+	Status StorageClusterStatus `json:"status,omitempty"`
+}
+
+// StorageClusterList is a list of them.
+//
+// +kubebuilder:object:root=true
+type StorageClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []StorageCluster `json:"items"`
+}
