@@ -3,7 +3,6 @@
 package node
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,7 +48,6 @@ type Config struct {
 
 	Logger *slog.Logger    `json:"-"`
 	Faults store.FaultFunc `json:"-"` // of the store; tests
-	TLS    *tls.Config     `json:"-"`
 }
 
 // Duration reads "500ms" from a configuration file.
@@ -163,7 +161,7 @@ func (c *Config) checkAddr(field, addr string, secured bool) error {
 	if err != nil || port == "" {
 		return bad(field, "%q is not host:port", addr)
 	}
-	if secured && c.TLSCert == "" && c.TLS == nil {
+	if secured && c.TLSCert == "" {
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 			return bad(field, "%q is not a loopback address: set tls-cert, tls-key and tls-ca, or use loopback", addr)
 		}

@@ -33,7 +33,7 @@ type control struct {
 // serveControl serves the control API until stop is called.
 func (n *Node) serveControl(l net.Listener) (stop func()) {
 	var opts []grpc.ServerOption
-	if n.cfg.TLS != nil {
+	if n.tls != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(n.controlTLS())))
 	}
 	opts = append(opts, grpc.MaxRecvMsgSize(4<<20))

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/certfiles"
 	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/arbiter"
 	"github.com/gemel-storage/gemel/target/iscsi"
@@ -29,6 +30,7 @@ type Node struct {
 	cfg   Config
 	self  pair.Node
 	log   *slog.Logger
+	tls   *certfiles.Files // nil: loopback only
 	store *store.Store
 	arb   arbiter.Arbiter
 
@@ -91,8 +93,9 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	start := boottime()
 	self, _ := pair.ParseNode(cfg.Node)
-	if cfg.TLSCert != "" && cfg.TLS == nil {
-		if cfg.TLS, err = loadTLS(&cfg); err != nil {
+	var certs *certfiles.Files
+	if cfg.TLSCert != "" {
+		if certs, err = loadTLS(&cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -109,7 +112,7 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
 		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{})}
 	n.tables.Store(&tables{})
 	boot, err := bootID()
@@ -182,7 +185,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer,
 		Logger: n.log, Alloc: n.buffers.get}
-	if n.cfg.TLS != nil {
+	if n.tls != nil {
 		lcfg.TLS = n.peerTLS()
 	}
 	var err error

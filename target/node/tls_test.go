@@ -2,19 +2,12 @@ package node
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,89 +18,61 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/internal/pki"
 )
 
 // authority signs the certificates of a test.
 type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	dir  string
+	*pki.Authority
+	t   *testing.T
+	dir string
+	n   int
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, p, err := pki.New("test authority", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
-		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	raw, err := x509.CreateCertificate(rand.Reader, tpl, tpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, cert: cert, key: key, dir: t.TempDir()}
-	a.write("ca.pem", "CERTIFICATE", raw)
-	return a
+	r := &authority{Authority: a, t: t, dir: t.TempDir()}
+	r.write("ca.pem", p.Cert)
+	return r
 }
 
-func (a *authority) write(name, kind string, raw []byte) string {
+func (a *authority) write(name string, b []byte) string {
 	a.t.Helper()
 	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600); err != nil {
+	if err := os.WriteFile(path, b, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
 	return path
 }
 
-// issue makes a certificate that carries a URI and returns its files.
-func (a *authority) issue(uri string, expired bool) (cert, key string) {
-	a.t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	u, err := url.Parse(uri)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	end := time.Now().Add(time.Hour)
-	if expired {
-		end = time.Now().Add(-time.Minute)
-	}
-	tpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{u}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
-	raw, err := x509.CreateCertificate(rand.Reader, tpl, a.cert, &k.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	pkcs, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	name := strings.NewReplacer("/", "_", ":", "_").Replace(uri)
-	return a.write(name+".pem", "CERTIFICATE", raw), a.write(name+".key", "PRIVATE KEY", pkcs)
-}
-
 // config is a node's configuration with a certificate.
 func (a *authority) config(node, uri string, expired bool) Config {
-	cert, key := a.issue(uri, expired)
-	return Config{Cluster: "c", Pair: "p", Node: node, TLSCert: cert, TLSKey: key, TLSCA: filepath.Join(a.dir, "ca.pem")}
+	a.t.Helper()
+	life := time.Hour
+	if expired {
+		life = -time.Minute
+	}
+	p, err := a.Issue(uri, life)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.n++
+	name := strconv.Itoa(a.n)
+	return Config{Cluster: "c", Pair: "p", Node: node, TLSCert: a.write(name+".pem", p.Cert), TLSKey: a.write(name+".key", p.Key),
+		TLSCA: filepath.Join(a.dir, "ca.pem")}
 }
 
 func (a *authority) node(name, uri string, expired bool) *Node {
 	a.t.Helper()
-	cfg := a.config(name, uri, expired)
+	n := &Node{cfg: a.config(name, uri, expired)}
 	var err error
-	if cfg.TLS, err = loadTLS(&cfg); err != nil {
+	if n.tls, err = loadTLS(&n.cfg); err != nil {
 		a.t.Fatal(err)
 	}
-	n := &Node{cfg: cfg}
 	if name == "b" {
 		n.self = 1
 	}
@@ -169,7 +134,7 @@ func TestLinkTLS(t *testing.T) {
 		}
 	}
 	bare := a.peerTLS()
-	bare.Certificates = nil
+	bare.GetClientCertificate, bare.GetCertificate = nil, nil
 	if err := handshake(t, a.peerTLS(), bare); err == nil {
 		t.Error("a peer without certificate is let in")
 	}
@@ -191,7 +156,7 @@ func TestControlTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := grpc.NewClient(p.cfg[0].ControlListen, grpc.WithTransportCredentials(credentials.NewTLS(tc)))
+		conn, err := grpc.NewClient(p.cfg[0].ControlListen, grpc.WithTransportCredentials(credentials.NewTLS(tc.Client(func(tls.ConnectionState) error { return nil }))))
 		if err != nil {
 			t.Fatal(err)
 		}
