@@ -1,6 +1,10 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/pair"
+)
 
 // fault is something that goes wrong. do returns false when it could not happen at this moment.
 type fault struct {
@@ -18,6 +22,12 @@ func (w *world) planFaults() {
 	for i, k := range kinds {
 		if slices.Contains(w.cfg.With, k.name) && i >= n {
 			kinds[i], kinds[n] = kinds[n], k
+			n++
+		}
+	}
+	for _, k := range w.onRequest() {
+		if slices.Contains(w.cfg.With, k.name) {
+			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
 	}
@@ -41,7 +51,8 @@ func (w *world) planFaults() {
 
 // FaultNames are the kinds of faults there are.
 func FaultNames() (names []string) {
-	for _, f := range (&world{}).faults() {
+	w := &world{}
+	for _, f := range append(w.faults(), w.onRequest()...) {
 		names = append(names, f.name)
 	}
 	return names
@@ -165,6 +176,41 @@ func (w *world) faults() []fault {
 		}},
 	}
 	return append(all, w.compound()...)
+}
+
+// onRequest are situations that only Config.With brings about: so special that in every swarm they would crowd others out.
+func (w *world) onRequest() []fault {
+	snapshot := func(h *host) {
+		slot := w.rnd.IntN(snapSlots)
+		h.snapshotOf(slot%w.shape.luns, slot)
+	}
+	return []fault{
+		{"snapshot during a transfer", func() bool {
+			h := w.any()
+			if h.m == nil || h.phase != pair.Paired {
+				return false
+			}
+			slot := w.rnd.IntN(snapSlots)
+			lun := slot % w.shape.luns
+			if o, _ := h.m.Owner(w.luns[lun]); o != h.id {
+				return false
+			}
+			h.transfer(lun)
+			w.after(w.even(0, 3*ms), func() { h.snapshotOf(lun, slot) })
+			return true
+		}},
+		{"snapshot while joining", func() bool {
+			for _, h := range w.nodes {
+				if h.m != nil && h.resyncing && h.phase == pair.Alone {
+					snapshot(h)
+					x := w.any()
+					w.after(w.even(ms, 20*ms), func() { w.crash(x, false) })
+					return true
+				}
+			}
+			return false
+		}},
+	}
 }
 
 // compound are faults that come together: what one delays the other overtakes. Drawn apart they meet too rarely.

@@ -174,11 +174,11 @@ var bugs = []bug{
 	{rule: "R12", name: "a store that was not trusted is compared with, not written", file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
 	// Snapshots.
-	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", hints: []uint64{5567117999006697264},
+	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
 		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if u.started > 0 {"},
 	{rule: "R14", name: "a snapshot that the joiner lacks is not copied whole", file: "copy.go",
 		old: "\tfor _, id := range full {\n", new: "\tfor _, id := range full[:0] {\n"},
-	{rule: "R14", name: "a snapshot that a joiner made is complete when the resync is interrupted", file: "log.go", seeds: 8000,
+	{rule: "R14", name: "a snapshot that a joiner made is complete when the resync is interrupted", file: "log.go", flags: []string{"-with", "snapshot while joining"},
 		old: ", Joining: !member}", new: "}"},
 	{rule: "R14", name: "a snapshot that is made during a resync is not compared", file: "resync.go",
 		old: "\tcase m.planMore(objs):\n", new: "\tcase false:\n"},

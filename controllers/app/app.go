@@ -1,0 +1,152 @@
+// Package app is the command line of gemel-operator.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/cluster"
+	"github.com/gemel-storage/gemel/controllers/pair"
+	"github.com/gemel-storage/gemel/internal/cli"
+)
+
+// Version of this build, set by the linker.
+var Version = "dev"
+
+// Options of the operator.
+type Options struct {
+	Namespace   string // of everything that it makes
+	Image       string // of target nodes, for clusters that name none
+	Kubeconfig  string // empty: in the cluster
+	Metrics     string // host:port, "0": none
+	Health      string // host:port, "0": none
+	LeaderElect bool
+}
+
+// Check names every bad value.
+func (o *Options) Check() error {
+	var errs []error
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("--namespace: is needed: where target pods, secrets and leases are made (the environment's POD_NAMESPACE is the default)"))
+	}
+	if o.Image == "" || strings.ContainsAny(o.Image, " \t\n") {
+		errs = append(errs, fmt.Errorf("--image: %q is no image: the one of target nodes is needed", o.Image))
+	}
+	return errors.Join(errs...)
+}
+
+// Command is the root command.
+func Command() *cobra.Command {
+	o := Options{}
+	var level, format string
+	cmd := &cobra.Command{
+		Use:   "gemel-operator",
+		Short: "Runs pairs of target nodes for StorageClusters, and places LogicalUnits on them",
+		Long: `gemel-operator makes what StorageCluster objects ask for: pairs of target nodes with their disks, addresses and
+certificates. It rolls new images out one node of a pair at a time, and places, maps, grows and removes LogicalUnits.
+
+Nothing that serves I/O needs it: while it is away pairs go on, fail over and come back by themselves.`,
+		Version: Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return err
+			}
+			log, err := cli.Logger(os.Stderr, level, format)
+			if err != nil {
+				return err
+			}
+			ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+			cfg, err := RestConfig(o.Kubeconfig)
+			if err != nil {
+				return err
+			}
+			return Run(cmd.Context(), cfg, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "where target pods, secrets and leases are made")
+	f.StringVar(&o.Image, "image", "", "image of target nodes, for StorageClusters that name none")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server from outside of the cluster")
+	f.StringVar(&o.Metrics, "metrics-listen", ":9261", `host:port of /metrics; "0": none`)
+	f.StringVar(&o.Health, "health-listen", ":9262", `host:port of /healthz and /readyz; "0": none`)
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the operator's lease, so that several may run")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&format, "log-format", "json", "text or json")
+	return cmd
+}
+
+// RestConfig is how the API server is reached: from a file, or from within the cluster.
+func RestConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--kubeconfig: %w", err)
+		}
+		return c, nil
+	}
+	c, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("not in a cluster (%w): name a file with --kubeconfig", err)
+	}
+	return c, nil
+}
+
+// Scheme of everything that the operator reads and writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // compiled in
+		}
+	}
+	return s
+}
+
+// Run reconciles until the context ends.
+func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
+	grace := 15 * time.Second
+	m, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: Scheme(), Metrics: server.Options{BindAddress: o.Metrics}, HealthProbeBindAddress: o.Health,
+		LeaderElection: o.LeaderElect, LeaderElectionID: "gemel-operator", LeaderElectionNamespace: o.Namespace, LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout: &grace,
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
+		// Secrets are read live, and only those that are known by name.
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+	})
+	if err != nil {
+		return err
+	}
+	dialer := &pair.Dialer{Live: m.GetAPIReader(), Namespace: o.Namespace}
+	defer func() { _ = dialer.Close() }()
+	events := m.GetEventRecorder("gemel-operator")
+	if err := errors.Join(
+		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
+		(&pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: dialer, Events: events}).SetupWithManager(m),
+		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
+	); err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}

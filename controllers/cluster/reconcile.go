@@ -1,0 +1,211 @@
+// Package cluster reconciles StorageClusters: it makes their pairs, removes those that are too many and empty, and sums up
+// how they are.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Reconciler of StorageClusters.
+type Reconciler struct {
+	client.Client
+	Image  string // for clusters that name none
+	Events events.EventRecorder
+}
+
+// PairName of a cluster's pair, by number from 0.
+func PairName(cluster string, i int) string { return cluster + "-p" + strconv.Itoa(i) }
+
+// Reconcile brings a cluster to what its spec says.
+func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+	c := &v1alpha1.StorageCluster{}
+	if err := r.Get(ctx, q.NamespacedName, c); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	pairs, err := r.pairs(ctx, c)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !c.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, errors.Join(r.finalize(ctx, c, pairs), r.writeStatus(ctx, c, pairs))
+	}
+	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
+		if err := r.Update(ctx, c); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{}, errors.Join(r.grow(ctx, c, pairs), r.shrink(ctx, c, pairs), r.writeStatus(ctx, c, pairs))
+}
+
+// pairs of a cluster, by number.
+func (r *Reconciler) pairs(ctx context.Context, c *v1alpha1.StorageCluster) ([]v1alpha1.TargetPair, error) {
+	l := &v1alpha1.TargetPairList{}
+	if err := r.List(ctx, l); err != nil {
+		return nil, err
+	}
+	mine := slices.DeleteFunc(l.Items, func(p v1alpha1.TargetPair) bool { return p.Spec.Cluster != c.Name })
+	slices.SortFunc(mine, func(x, y v1alpha1.TargetPair) int { return number(&x) - number(&y) })
+	return mine, nil
+}
+
+// number of a pair; one with another name comes last.
+func number(p *v1alpha1.TargetPair) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(p.Name, p.Spec.Cluster+"-p"))
+	if err != nil {
+		return 1 << 30
+	}
+	return n
+}
+
+// grow makes the pairs that are missing. They belong to nobody who could be collected with them: they hold data.
+func (r *Reconciler) grow(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
+	for i := range int(c.Spec.Pairs) {
+		name := PairName(c.Name, i)
+		if slices.ContainsFunc(have, func(p v1alpha1.TargetPair) bool { return p.Name == name }) {
+			continue
+		}
+		p := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: c.Name}},
+			Spec: v1alpha1.TargetPairSpec{Cluster: c.Name, Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
+		switch err := r.Create(ctx, p); {
+		case err == nil:
+			r.Events.Eventf(c, p, corev1.EventTypeNormal, v1alpha1.ReasonProgressing, "AddPair", "pair %s is being made", name)
+		case !apierrors.IsAlreadyExists(err):
+			return fmt.Errorf("pair %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// shrink asks the pairs that are too many to go. Each decides by what it holds.
+func (r *Reconciler) shrink(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
+	var errs []error
+	for i := range have {
+		p := &have[i]
+		if number(p) < int(c.Spec.Pairs) || !p.DeletionTimestamp.IsZero() || !c.Spec.AllowScaleDown {
+			continue
+		}
+		if p.Status.LogicalUnits > 0 {
+			r.Events.Eventf(c, p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "RemovePair", "pair %s holds %d LUNs and stays; delete their volumes, or set pairs back", p.Name, p.Status.LogicalUnits)
+			continue
+		}
+		errs = append(errs, client.IgnoreNotFound(r.Delete(ctx, p)))
+	}
+	return errors.Join(errs...)
+}
+
+// finalize lets a cluster go when its pairs have gone, each of which says what keeps it.
+func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
+	var errs []error
+	for i := range have {
+		if have[i].DeletionTimestamp.IsZero() && have[i].Status.LogicalUnits == 0 {
+			errs = append(errs, client.IgnoreNotFound(r.Delete(ctx, &have[i])))
+		}
+	}
+	if len(have) > 0 {
+		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "it has %d pairs; each goes when it holds no LUN: %s", len(have), busy(have))
+		return errors.Join(errs...)
+	}
+	if controllerutil.RemoveFinalizer(c, v1alpha1.Finalizer) {
+		return r.Update(ctx, c)
+	}
+	return nil
+}
+
+func busy(pairs []v1alpha1.TargetPair) string {
+	var parts []string
+	for _, p := range pairs {
+		parts = append(parts, fmt.Sprintf("%s (%d LUNs)", p.Name, p.Status.LogicalUnits))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// writeStatus sums up the pairs.
+func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair) error {
+	if !c.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) {
+		return nil
+	}
+	before := c.DeepCopy()
+	s := &c.Status
+	s.ObservedGeneration, s.Pairs, s.ReadyPairs, s.LogicalUnits = c.Generation, int32(len(pairs)), 0, 0
+	if s.Image = c.Spec.Image; s.Image == "" {
+		s.Image = r.Image
+	}
+	capacity, free := resource.NewQuantity(0, resource.BinarySI), resource.NewQuantity(0, resource.BinarySI)
+	for i := range pairs {
+		p := &pairs[i]
+		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionInSync) {
+			s.ReadyPairs++
+		}
+		s.LogicalUnits += p.Status.LogicalUnits
+		if p.Status.Capacity != nil && p.Status.Free != nil {
+			capacity.Add(*p.Status.Capacity)
+			free.Add(*p.Status.Free)
+		}
+	}
+	s.Capacity, s.Free = capacity, free
+	for _, x := range conditions(c, pairs) {
+		x.ObservedGeneration = c.Generation
+		meta.SetStatusCondition(&s.Conditions, x)
+	}
+	if equality.Semantic.DeepEqual(before.Status, c.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Status().Patch(ctx, c, client.MergeFrom(before)))
+}
+
+// conditions: a cluster is ready when every pair that it is to have serves; it may be degraded.
+func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair) []metav1.Condition {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pair serves"}
+	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node runs what the spec says"}
+	var down, degraded, stale []string
+	reason, why := v1alpha1.ReasonProgressing, v1alpha1.ReasonRolling
+	for i := range pairs {
+		p := &pairs[i]
+		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); x == nil || x.Status != metav1.ConditionTrue {
+			text := "it has not started yet"
+			if x != nil {
+				text, reason = x.Message, x.Reason
+			}
+			down = append(down, p.Name+": "+text)
+		} else if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync); x != nil && x.Status != metav1.ConditionTrue {
+			degraded = append(degraded, p.Name+": "+x.Message)
+		}
+		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionUpToDate); x == nil || x.Status != metav1.ConditionTrue || x.ObservedGeneration != p.Generation {
+			text := "not looked at yet"
+			if x != nil {
+				text, why = x.Message, x.Reason
+			}
+			stale = append(stale, p.Name+": "+text)
+		}
+	}
+	switch {
+	case len(down) > 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, strings.Join(down, "; ")
+	case len(pairs) < int(c.Spec.Pairs):
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d pairs are made", len(pairs), c.Spec.Pairs)
+	case len(degraded) > 0:
+		ready.Reason, ready.Message = v1alpha1.ReasonDegraded, "every pair serves; "+strings.Join(degraded, "; ")
+	}
+	if len(stale) > 0 {
+		upToDate.Status, upToDate.Reason, upToDate.Message = metav1.ConditionFalse, why, strings.Join(stale, "; ")
+	}
+	return []metav1.Condition{ready, upToDate}
+}

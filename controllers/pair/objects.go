@@ -1,0 +1,217 @@
+package pair
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/apply"
+)
+
+//go:embed manifests/*.yaml
+var files embed.FS
+
+var manifests = apply.Parse(files, "manifests/*.yaml")
+
+func (r *Reconciler) apply(ctx context.Context, o *metav1.OwnerReference, file string, data any) error {
+	objs, err := manifests.Render(file, data)
+	if err != nil {
+		return err
+	}
+	return apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, o, objs...)
+}
+
+// shared makes what both nodes use. The Lease is made empty and then left to the targets: it is the pair's record. One that
+// was deleted is made again, empty: targets that have acted on a record do not take an empty one for the beginning.
+func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Base(p.Name), Namespace: r.Namespace, Labels: labels(p, "")}}
+	switch err := r.Create(ctx, lease); {
+	case err == nil && p.Status.Epoch > 0:
+		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonMissing, "Lease",
+			"the pair's Lease, its record, was deleted: restore it, or name the surviving node with force; both nodes wait")
+	case err != nil && !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("lease: %w", err)
+	}
+	return r.apply(ctx, owner(p), "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")})
+}
+
+// addresses gives each node its Service, and writes down the address that it got: from then on it is pinned.
+func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) error {
+	before := p.DeepCopy()
+	for i := range p.Spec.Nodes {
+		n := &p.Spec.Nodes[i]
+		err := r.apply(ctx, owner(p), "network.yaml", map[string]any{"Name": NodeName(p.Name, n.Name), "Namespace": r.Namespace,
+			"Labels": labels(p, n.Name), "Selector": selector(p, n.Name), "Address": n.Address})
+		if err != nil {
+			return err
+		}
+		if n.Address != "" {
+			continue
+		}
+		s := &corev1.Service{}
+		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: NodeName(p.Name, n.Name)}, s); err != nil {
+			return err
+		}
+		n.Address = s.Spec.ClusterIP
+	}
+	if !slices.Equal(before.Spec.Nodes, p.Spec.Nodes) {
+		return r.Update(ctx, p)
+	}
+	return nil
+}
+
+// ErrClass: a StorageClass that can not hold backing volumes.
+var ErrClass = errors.New("storageClassName")
+
+// disks makes the claims, refuses volumes that do not belong to one worker, and has released volumes kept.
+func (r *Reconciler) disks(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+	pool := &c.Spec.Pools[0]
+	class := &storagev1.StorageClass{}
+	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
+	case apierrors.IsNotFound(err):
+		return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q is not there; make it, or name another one in the StorageCluster", pool.Name, pool.StorageClassName)
+	case err != nil:
+		return err
+	case class.Provisioner == v1alpha1.DriverName:
+		return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is Gemel's own: backing volumes need a class of local disks", pool.Name, class.Name)
+	}
+	for _, n := range p.Spec.Nodes {
+		l := labels(p, n.Name)
+		l[v1alpha1.LabelPool] = pool.Name
+		claim := &corev1.PersistentVolumeClaim{}
+		key := client.ObjectKey{Namespace: r.Namespace, Name: ClaimName(p.Name, n.Name, n.Disk)}
+		err := r.Get(ctx, key, claim)
+		if apierrors.IsNotFound(err) {
+			err = r.apply(ctx, nil, "claim.yaml", map[string]any{"Claim": key.Name, "Namespace": r.Namespace, "Labels": l,
+				"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
+		}
+		if err == nil && claim.Spec.VolumeName != "" {
+			err = r.volume(ctx, claim.Spec.VolumeName)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volume checks a backing volume and has it kept when its claim goes.
+func (r *Reconciler) volume(ctx context.Context, name string) error {
+	v := &corev1.PersistentVolume{}
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, v); err != nil {
+		return err
+	}
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return waiting(v1alpha1.ReasonInvalid, "PersistentVolume %s belongs to no worker: Gemel copies the data itself and needs local volumes, which are lost with one worker only", name)
+	}
+	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		return nil
+	}
+	patch := client.MergeFrom(v.DeepCopy())
+	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	return r.Patch(ctx, v, patch)
+}
+
+// args of gemel-target.
+func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string) []string {
+	a := []string{"--cluster=" + p.Spec.Cluster, "--pair=" + p.Name, "--node=" + node, "--state-dir=/data/gemel",
+		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
+		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
+		"--lease=" + c.Spec.Lease.Duration.String(), "--log-format=json"}
+	for _, n := range p.Spec.Nodes {
+		a = append(a, "--portal="+n.Name+"="+n.Address+":3260")
+		switch {
+		case n.Name == "a" && node == "a":
+			a = append(a, "--link-listen=0.0.0.0:3262")
+		case n.Name == "a":
+			a = append(a, "--link-peer="+n.Address+":3262")
+		}
+	}
+	return a
+}
+
+func (r *Reconciler) image(c *v1alpha1.StorageCluster) string {
+	if c.Spec.Image != "" {
+		return c.Spec.Image
+	}
+	return r.Image
+}
+
+// targets applies both StatefulSets. Their pods are not touched by that: see roll.
+func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+	for _, n := range p.Spec.Nodes {
+		args := r.args(c, p, n.Name)
+		data := map[string]any{"Name": NodeName(p.Name, n.Name), "Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, n.Name),
+			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
+			"Claim": ClaimName(p.Name, n.Name, n.Disk), "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
+			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
+			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n)}
+		if err := r.apply(ctx, owner(p), "node.yaml", data); err != nil {
+			return err
+		}
+		if n.Worker == "" {
+			if err := r.settle(ctx, p, n.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// revision tells pods that run what they should from those that do not. What leaves a pod as good as it was is not in it.
+func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n v1alpha1.PairNode) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s|%q|%d|%v", r.image(c), r.args(c, p, n.Name), n.Disk, c.Spec.Resources)
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// settle writes down the worker that the scheduler has chosen for a node and its disk.
+func (r *Reconciler) settle(ctx context.Context, p *v1alpha1.TargetPair, node string) error {
+	pod := &corev1.Pod{}
+	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: PodName(p.Name, node)}, pod)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+				return waiting(v1alpha1.ReasonTooFewNodes, "node %s finds no worker: %s", node, c.Message)
+			}
+		}
+		return nil
+	}
+	for i := range p.Spec.Nodes {
+		if n := &p.Spec.Nodes[i]; n.Name == node {
+			n.Worker = pod.Spec.NodeName
+		}
+	}
+	return r.Update(ctx, p)
+}
+
+// remove takes down what runs; claims and volumes stay.
+func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
+	for _, n := range p.Spec.Nodes {
+		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: NodeName(p.Name, n.Name)}}
+		if err := r.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: Base(p.Name)}}
+	return client.IgnoreNotFound(r.Delete(ctx, lease))
+}

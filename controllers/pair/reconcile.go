@@ -1,0 +1,150 @@
+// Package pair reconciles TargetPairs: what two target nodes need to run, their certificates and their disks, the rolling of
+// a new image, the replacement of a lost node, and the copy of their state that people look at. Nothing here is needed to
+// serve I/O: with the operator away a pair goes on, fails over and comes back by itself.
+package pair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Reconciler of TargetPairs.
+type Reconciler struct {
+	client.Client
+	Live      client.Reader // never a cache
+	Namespace string        // of everything that it makes
+	Image     string        // for clusters that name none
+	Targets   Targets
+	Events    events.EventRecorder
+	Now       func() time.Time // nil: time.Now
+}
+
+// statusEvery is how often targets are asked how they are.
+const statusEvery = 10 * time.Second
+
+// busyEvery is the same while something is on its way.
+const busyEvery = 2 * time.Second
+
+// wait is a step that is not done yet and needs no error: the next look goes on.
+type wait struct {
+	reason, message string
+}
+
+func (w *wait) Error() string { return w.message }
+
+func waiting(reason, format string, args ...any) error {
+	return &wait{reason, fmt.Sprintf(format, args...)}
+}
+
+// Reconcile brings a pair to what its spec says.
+func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+	p := &v1alpha1.TargetPair{}
+	if err := r.Get(ctx, q.NamespacedName, p); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	c := &v1alpha1.StorageCluster{}
+	if err := r.Get(ctx, client.ObjectKey{Name: p.Spec.Cluster}, c); err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, err
+	}
+	if !p.DeletionTimestamp.IsZero() && c.Name != "" {
+		gone, err := r.finalize(ctx, p)
+		if gone || err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if c.Name == "" {
+		// Its pods run on; only what was to be changed by the cluster's spec stays as it is.
+		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, p, r.look(ctx, p), waiting(v1alpha1.ReasonInvalid,
+			"StorageCluster %q is not there: the pair runs on as it is; make the StorageCluster again", p.Spec.Cluster))
+	}
+	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
+		if err := r.Update(ctx, p); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	err := r.converge(ctx, c, p)
+	view := r.look(ctx, p)
+	if err == nil {
+		err = r.roll(ctx, c, p, view)
+	}
+	serr := r.writeStatus(ctx, p, view, err)
+	var w *wait
+	if errors.As(err, &w) {
+		log.FromContext(ctx).V(1).Info("waiting", "reason", w.reason, "message", w.message)
+		return ctrl.Result{RequeueAfter: busyEvery}, serr
+	}
+	if !view.inSync() {
+		return ctrl.Result{RequeueAfter: busyEvery}, errors.Join(err, serr)
+	}
+	return ctrl.Result{RequeueAfter: statusEvery}, errors.Join(err, serr)
+}
+
+// converge makes what is missing, in the order in which one thing needs the other.
+func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+	if err := r.shared(ctx, p); err != nil {
+		return err
+	}
+	if err := r.addresses(ctx, p); err != nil {
+		return err
+	}
+	if err := r.certificates(ctx, p); err != nil {
+		return err
+	}
+	if err := r.replace(ctx, p); err != nil {
+		return err
+	}
+	if err := r.disks(ctx, c, p); err != nil {
+		return err
+	}
+	return r.targets(ctx, c, p)
+}
+
+// finalize lets a pair go when it holds nothing, and says what keeps it otherwise.
+func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone bool, err error) {
+	if !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
+		return true, nil
+	}
+	n, known := r.luns(ctx, p)
+	if !known || n > 0 {
+		msg := fmt.Sprintf("it holds %d LUNs: delete their volumes first; the data stays and is served", n)
+		if !known {
+			msg = "no node says whether it holds LUNs: bring one up, or remove the finalizer " + v1alpha1.Finalizer + " to forget the pair and keep its disks"
+		}
+		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", msg)
+		return false, nil
+	}
+	if err := r.remove(ctx, p); err != nil {
+		return false, err
+	}
+	controllerutil.RemoveFinalizer(p, v1alpha1.Finalizer)
+	return true, r.Update(ctx, p)
+}
+
+func (r *Reconciler) event(p *v1alpha1.TargetPair, kind, reason, action, note string) {
+	r.Events.Eventf(p, nil, kind, reason, action, "%s", note)
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+// owner has what a pair needs, but for its disks and secrets of the cluster, collected with it.
+func owner(p *v1alpha1.TargetPair) *metav1.OwnerReference {
+	return metav1.NewControllerRef(p, v1alpha1.GroupVersion.WithKind("TargetPair"))
+}

@@ -1,0 +1,49 @@
+package pair
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// SetupWithManager has the reconciler called for what changes: the pair, its cluster, its pods.
+func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).
+		For(&v1alpha1.TargetPair{}).
+		Owns(&appsv1.StatefulSet{}).
+		Owns(&corev1.Service{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&v1alpha1.StorageCluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Named("targetpair").
+		Complete(r)
+}
+
+func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+	if p := o.GetLabels()[v1alpha1.LabelPair]; p != "" {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: p}}}
+	}
+	return nil
+}
+
+func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	l := &v1alpha1.TargetPairList{}
+	if r.List(ctx, l) != nil {
+		return nil // the regular look comes soon
+	}
+	for _, p := range l.Items {
+		if p.Spec.Cluster == o.GetName() {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: p.Name}})
+		}
+	}
+	return out
+}

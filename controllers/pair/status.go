@@ -1,0 +1,296 @@
+package pair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// view is what was seen of a pair at one moment.
+type view struct {
+	nodes [2]nodeView
+	luns  int
+	known bool // luns
+}
+
+// nodeView is one node, as it says of itself, and its pod.
+type nodeView struct {
+	name   string
+	pod    *corev1.Pod      // nil: there is none
+	status *targetv1.Status // nil: it does not answer
+	err    error
+}
+
+func (n *nodeView) phase() string {
+	if n.status == nil {
+		return "Unknown"
+	}
+	words := strings.Split(strings.TrimPrefix(n.status.Phase.String(), "PHASE_"), "_")
+	for i, w := range words {
+		words[i] = w[:1] + strings.ToLower(w[1:])
+	}
+	return strings.Join(words, "")
+}
+
+// serves: hosts are served through this node.
+func (n *nodeView) serves() bool {
+	return n.status != nil && (n.status.Phase == targetv1.Phase_PHASE_IN_SYNC || n.status.Phase == targetv1.Phase_PHASE_ALONE || n.status.Phase == targetv1.Phase_PHASE_RESYNCING)
+}
+
+func (n *nodeView) revision() string {
+	if n.pod == nil {
+		return ""
+	}
+	return n.pod.Annotations[annotationRevision]
+}
+
+// inSync: both nodes are members and hold the same.
+func (v *view) inSync() bool {
+	for i := range v.nodes {
+		if s := v.nodes[i].status; s == nil || s.Phase != targetv1.Phase_PHASE_IN_SYNC {
+			return false
+		}
+	}
+	return true
+}
+
+// best is the node whose word on the record counts: the one that serves under the highest epoch.
+func (v *view) best() *nodeView {
+	var best *nodeView
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.status == nil || best != nil && (best.serves() && !n.serves() || best.serves() == n.serves() && best.status.Epoch >= n.status.Epoch) {
+			continue
+		}
+		best = n
+	}
+	return best
+}
+
+// look asks both nodes. Nothing of it is an error: not to answer is a finding.
+func (r *Reconciler) look(ctx context.Context, p *v1alpha1.TargetPair) *view {
+	v := &view{}
+	type answer struct {
+		i int
+		s *targetv1.Status
+		e error
+	}
+	c := make(chan answer, len(Nodes))
+	for i, name := range Nodes {
+		v.nodes[i].name = name
+		pod := &corev1.Pod{}
+		if r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: PodName(p.Name, name)}, pod) == nil {
+			v.nodes[i].pod = pod
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, callTime)
+			defer cancel()
+			t, err := r.Targets.Node(ctx, p, name)
+			if err != nil {
+				c <- answer{i, nil, err}
+				return
+			}
+			s, err := t.GetStatus(ctx, &targetv1.GetStatusRequest{})
+			c <- answer{i, s, err}
+		}()
+	}
+	for range Nodes {
+		a := <-c
+		v.nodes[a.i].status, v.nodes[a.i].err = a.s, a.e
+	}
+	if n, ok := r.luns(ctx, p); ok {
+		v.luns, v.known = n, true
+	}
+	return v
+}
+
+// luns counts the LUNs that a pair holds; known is false when neither node says.
+func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (n int, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	for _, name := range Nodes {
+		t, err := r.Targets.Node(ctx, p, name)
+		if err != nil {
+			continue
+		}
+		n = 0
+		for after := ""; ; {
+			l, err := t.ListLUNs(ctx, &targetv1.ListLUNsRequest{AfterUuid: after, Limit: 1000})
+			if err != nil {
+				break
+			}
+			n += len(l.Luns)
+			if after = l.NextAfterUuid; after == "" {
+				return n, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// writeStatus writes down what was seen and what converging ended with, if it differs from what is written.
+func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v *view, cause error) error {
+	before := p.DeepCopy()
+	s := &p.Status
+	s.ObservedGeneration = p.Generation
+	if b := v.best(); b != nil {
+		s.TargetIQN, s.Epoch, s.Members = b.status.TargetIqn, int64(b.status.Epoch), b.status.Members
+		if b.serves() {
+			s.Capacity = resource.NewQuantity(int64(b.status.CapacityBytes), resource.BinarySI)
+			s.Free = quantized(b.status.FreeBytes, s.Free)
+		}
+	}
+	if v.known {
+		s.LogicalUnits = int32(v.luns)
+	}
+	s.Nodes = s.Nodes[:0:0]
+	for i := range v.nodes {
+		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
+	}
+	for _, c := range conditions(v, cause) {
+		c.ObservedGeneration = p.Generation
+		if meta.SetStatusCondition(&s.Conditions, c) && c.Type == v1alpha1.ConditionInSync {
+			r.tell(p, &c)
+		}
+	}
+	if equality.Semantic.DeepEqual(before.Status, p.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Status().Patch(ctx, p, client.MergeFrom(before)))
+}
+
+// tell makes an event of a change that people wait for.
+func (r *Reconciler) tell(p *v1alpha1.TargetPair, c *metav1.Condition) {
+	kind := corev1.EventTypeNormal
+	if c.Status != metav1.ConditionTrue {
+		kind = corev1.EventTypeWarning
+	}
+	r.event(p, kind, c.Reason, c.Type, c.Message)
+}
+
+// quantized leaves a number of bytes as it was told before while it has changed by less than a hundredth: a status that moves
+// with each write would be written as often.
+func quantized(now uint64, told *resource.Quantity) *resource.Quantity {
+	if told != nil {
+		if d := int64(now) - told.Value(); max(d, -d) < told.Value()/100 {
+			return told
+		}
+	}
+	return resource.NewQuantity(int64(now), resource.BinarySI)
+}
+
+func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
+	s := v1alpha1.NodeStatus{Name: n.name, Phase: n.phase()}
+	if n.pod != nil {
+		s.Pod, s.Image = n.pod.Name, n.pod.Spec.Containers[0].Image
+	}
+	if n.status == nil {
+		s.Reason = unreachable(n)
+		return s
+	}
+	s.Reason, s.Owned = n.status.Reason, int32(len(n.status.OwnedLuns))
+	if x := n.status.Resync; x != nil && x.Finished == nil && x.TotalBytes > 0 && n.status.Phase == targetv1.Phase_PHASE_RESYNCING {
+		pct := int32(100 * x.DoneBytes / x.TotalBytes)
+		s.ResyncPercent = &pct
+	}
+	return s
+}
+
+// unreachable says why a node does not answer, as far as its pod shows.
+func unreachable(n *nodeView) string {
+	switch {
+	case errors.Is(n.err, ErrAddress):
+		return ErrAddress.Error()
+	case n.pod == nil:
+		return "it has no pod"
+	case n.pod.Spec.NodeName == "":
+		for _, c := range n.pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Message != "" {
+				return "its pod finds no worker: " + c.Message
+			}
+		}
+		return "its pod waits for a worker"
+	}
+	for _, c := range n.pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return fmt.Sprintf("its pod waits: %s %s", w.Reason, w.Message)
+		}
+		if t := c.State.Terminated; t != nil {
+			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
+		}
+	}
+	return "its control API does not answer"
+}
+
+// conditions of a pair.
+func conditions(v *view, cause error) []metav1.Condition {
+	cond := func(kind string, ok bool, reason, format string, args ...any) metav1.Condition {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+		if ok {
+			c.Status = metav1.ConditionTrue
+		}
+		return c
+	}
+	var out []metav1.Condition
+	serving := slices.ContainsFunc(v.nodes[:], func(n nodeView) bool { return n.serves() })
+	var w *wait
+	switch {
+	case !serving && errors.As(cause, &w):
+		out = append(out, cond(v1alpha1.ConditionReady, false, w.reason, "%s", w.message))
+	case !serving && cause != nil:
+		out = append(out, cond(v1alpha1.ConditionReady, false, v1alpha1.ReasonProgressing, "%v", cause))
+	case !serving:
+		out = append(out, cond(v1alpha1.ConditionReady, false, v1alpha1.ReasonPairDown, "no node serves: %s", reasons(v)))
+	default:
+		out = append(out, cond(v1alpha1.ConditionReady, true, v1alpha1.ReasonReady, "hosts are served"))
+	}
+	if v.inSync() {
+		out = append(out, cond(v1alpha1.ConditionInSync, true, v1alpha1.ReasonReady, "both nodes hold every acknowledged write"))
+	} else {
+		out = append(out, cond(v1alpha1.ConditionInSync, false, v1alpha1.ReasonDegraded, "%s", reasons(v)))
+	}
+	if mute := slices.IndexFunc(v.nodes[:], func(n nodeView) bool { return n.status == nil }); mute >= 0 {
+		n := &v.nodes[mute]
+		out = append(out, cond(v1alpha1.ConditionReachable, false, v1alpha1.ReasonDegraded, "node %s: %s", n.name, unreachable(n)))
+	} else {
+		out = append(out, cond(v1alpha1.ConditionReachable, true, v1alpha1.ReasonReady, "both nodes answer"))
+	}
+	switch {
+	case errors.As(cause, &w):
+		out = append(out, cond(v1alpha1.ConditionUpToDate, false, w.reason, "%s", w.message))
+	case cause != nil:
+		out = append(out, cond(v1alpha1.ConditionUpToDate, false, v1alpha1.ReasonProgressing, "%v", cause))
+	default:
+		out = append(out, cond(v1alpha1.ConditionUpToDate, true, v1alpha1.ReasonReady, "both nodes run what the spec says"))
+	}
+	return out
+}
+
+// reasons is what the nodes say is wrong.
+func reasons(v *view) string {
+	var parts []string
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		switch {
+		case n.status == nil:
+			parts = append(parts, fmt.Sprintf("node %s: %s", n.name, unreachable(n)))
+		case n.status.Reason != "":
+			parts = append(parts, fmt.Sprintf("node %s (%s): %s", n.name, n.phase(), n.status.Reason))
+		case n.status.Phase != targetv1.Phase_PHASE_IN_SYNC:
+			parts = append(parts, fmt.Sprintf("node %s is %s", n.name, n.phase()))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
