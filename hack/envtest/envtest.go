@@ -1,0 +1,85 @@
+// Package envtest gives the tests of one binary a real kube-apiserver and etcd, started once, when the first test asks:
+//
+//	func TestMain(m *testing.M) { envtest.Main(m) }
+//	func TestX(t *testing.T)    { cfg := envtest.Config(t); … }
+//
+// The binaries are those of KUBEBUILDER_ASSETS, which hack/envtest.sh prints; without it these tests are skipped.
+package envtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Assets is the variable that names the folder of the binaries.
+const Assets = "KUBEBUILDER_ASSETS"
+
+var (
+	env   *envtest.Environment
+	crds  []string
+	start = sync.OnceValues(func() (*rest.Config, error) {
+		e := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
+		// As in a cluster: who may do what is decided by RBAC. Tests wait for nothing that garbage collection would do.
+		e.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
+		cfg, err := e.Start()
+		env = e // also to stop what a failed start has left
+		return cfg, err
+	})
+)
+
+// Main runs the tests, stops what was started and exits. CRDs in crdFolders are installed at the start.
+func Main(m *testing.M, crdFolders ...string) {
+	crds = crdFolders
+	code := m.Run()
+	if env != nil {
+		if err := env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "envtest:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// Config is an administrator's access to the API server. It skips the test if there are no binaries.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	if os.Getenv(Assets) == "" {
+		t.Skip(Assets + " is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
+	}
+	cfg, err := start()
+	if err != nil {
+		t.Fatalf("envtest: %v", err)
+	}
+	return rest.CopyConfig(cfg)
+}
+
+// Namespace makes a namespace of its own for a test. It is not deleted: nothing here would finish that.
+func Namespace(t testing.TB, cfg *rest.Config) string {
+	t.Helper()
+	k, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := k.CoreV1().Namespaces().Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// As is cfg in the name of a service account: what it may do is what RBAC gives it.
+func As(cfg *rest.Config, namespace, serviceAccount string) *rest.Config {
+	c := rest.CopyConfig(cfg)
+	c.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + serviceAccount,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
+	return c
+}

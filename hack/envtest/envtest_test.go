@@ -1,0 +1,30 @@
+package envtest
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestOneForAll(t *testing.T) {
+	cfg := Config(t)
+	if again := Config(t); again.Host != cfg.Host {
+		t.Errorf("%s, then %s", cfg.Host, again.Host)
+	}
+	ns := Namespace(t, cfg)
+	if other := Namespace(t, cfg); other == ns {
+		t.Errorf("%s twice", ns)
+	}
+	k, err := kubernetes.NewForConfig(As(cfg, ns, "nobody"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = k.CoordinationV1().Leases(ns).List(context.Background(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a service account without a role may list: %v", err)
+	}
+}
