@@ -49,13 +49,13 @@ type StorageClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:default="kubernetes.io/hostname"
 	// +optional
-	FailureDomainKey string `json:"failureDomainKey"`
+	FailureDomainKey string `json:"failureDomainKey,omitempty"`
 
 	// Lease is how long a target node may serve without hearing from its peer; a fail-over takes little longer than this.
 	// +kubebuilder:default="500ms"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('200ms') && duration(self) <= duration('30s')",message="lease: from 200ms to 30s"
 	// +optional
-	Lease metav1.Duration `json:"lease"`
+	Lease *metav1.Duration `json:"lease,omitempty"`
 
 	// Resources of each target pod. A limit on CPU is refused: a target that is throttled misses its lease.
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('cpu' in self.limits)",message="resources.limits.cpu: a target node that is throttled misses its lease; leave it out"

@@ -683,7 +683,11 @@ func (in *StorageClusterSpec) DeepCopyInto(out *StorageClusterSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	out.Lease = in.Lease
+	if in.Lease != nil {
+		in, out := &in.Lease, &out.Lease
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	in.Resources.DeepCopyInto(&out.Resources)
 }
 

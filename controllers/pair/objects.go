@@ -130,7 +130,10 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	a := []string{"--cluster=" + p.Spec.Cluster, "--pair=" + p.Name, "--node=" + node, "--state-dir=/data/gemel",
 		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
 		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
-		"--lease=" + c.Spec.Lease.Duration.String(), "--log-format=json"}
+		"--log-format=json"}
+	if c.Spec.Lease != nil {
+		a = append(a, "--lease="+c.Spec.Lease.Duration.String())
+	}
 	for _, n := range p.Spec.Nodes {
 		a = append(a, "--portal="+n.Name+"="+n.Address+":3260")
 		switch {
