@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/gemel-storage/gemel/csi/attach/userspace"
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
 	"github.com/gemel-storage/gemel/internal/cli"
 )
@@ -62,16 +63,43 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
 	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node, part of a generated iSCSI name (default: the host name)")
 	f.StringVar(&c.Attach, "attach", "userspace", "node service: how LUNs are attached: userspace")
+	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
 	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: volumes that may be published to this node")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "text", "text or json")
-	cmd.AddCommand(holderCmd())
+	cmd.AddCommand(agentCmd(), holderCmd())
 	return cmd
 }
 
 // holderCmd is started by the attacher, never by people.
+// agentCmd runs what starts holders for a plugin in another pod.
+func agentCmd() *cobra.Command {
+	var a userspace.Agent
+	var level, format string
+	cmd := &cobra.Command{
+		Use: "holder-agent", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Short: "Start the processes behind userspace attachments for a node plugin in another pod",
+		Long: `holder-agent is the parent of the processes that hold userspace attachments. In a cluster it has a pod of its own, so that
+the node plugin may be restarted and replaced while volumes are in use. Ending it ends the volumes of its worker.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := cli.Logger(os.Stderr, level, format)
+			if err != nil {
+				return err
+			}
+			a.Log, a.Command = log, []string{"/proc/self/exe", holderCommand}
+			return a.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&a.Socket, "socket", "", "Unix socket to serve on, the node plugin's --holder-agent")
+	f.StringVar(&a.Dir, "dir", "", `folder of the attachments: "attach" below the node plugin's --state-dir`)
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	return cmd
+}
+
 func holderCmd() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{

@@ -31,6 +31,7 @@ type config struct {
 	TLSCert, TLSKey, TLSCA              string
 	Cluster, Pair                       string
 	StateDir, NodeIQN, NodeName, Attach string
+	HolderAgent                         string
 	IODeadline                          time.Duration
 	MaxVolumes                          int64
 	MetricsListen                       string
@@ -74,6 +75,9 @@ func (c *config) check() error {
 		}
 		if c.Attach != "userspace" {
 			bad("attach", "%q is not userspace", c.Attach)
+		}
+		if c.HolderAgent != "" && !filepath.IsAbs(c.HolderAgent) {
+			bad("holder-agent", "%q is not an absolute path", c.HolderAgent)
 		}
 		if c.IODeadline < time.Second {
 			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
@@ -146,7 +150,7 @@ func (c *config) nodeService(log *slog.Logger) (*node.Server, error) {
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
-		Deadline: c.IODeadline, Log: log})
+		Agent: c.HolderAgent, Deadline: c.IODeadline, Log: log})
 	if err != nil {
 		return nil, err
 	}

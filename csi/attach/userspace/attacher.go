@@ -23,7 +23,9 @@ type Config struct {
 	// Dir holds one folder per attachment. It must outlive this process and be the same for every one after it.
 	Dir string
 	// Command starts a holder; "--dir FOLDER" is appended. Usually this program with a subcommand.
-	Command   []string
+	Command []string
+	// Agent is the socket of an Agent that starts holders in place of Command; empty: they are children of this process.
+	Agent     string
 	Deadline  time.Duration // of I/O while no path serves; default 30 s
 	OpenLimit time.Duration // for the first path to come up at Attach; default 30 s
 	Log       *slog.Logger
@@ -31,8 +33,9 @@ type Config struct {
 
 // Attacher implements attach.Attacher.
 type Attacher struct {
-	cfg Config
-	log *slog.Logger
+	cfg     Config
+	log     *slog.Logger
+	spawner spawner
 
 	mu    sync.Mutex
 	locks map[string]*volumeLock
@@ -47,8 +50,8 @@ var _ attach.Attacher = (*Attacher)(nil)
 
 // New checks the configuration and makes the folder.
 func New(c Config) (*Attacher, error) {
-	if c.Dir == "" || !filepath.IsAbs(c.Dir) || len(c.Command) == 0 {
-		return nil, errors.New("userspace attach: Dir (absolute) and Command are needed")
+	if c.Dir == "" || !filepath.IsAbs(c.Dir) || len(c.Command) == 0 && c.Agent == "" {
+		return nil, errors.New("userspace attach: Dir (absolute) and Command or Agent are needed")
 	}
 	if c.Deadline < 0 || c.OpenLimit < 0 {
 		return nil, errors.New("userspace attach: negative deadline")
@@ -71,7 +74,11 @@ func New(c Config) (*Attacher, error) {
 		return nil, fmt.Errorf("userspace attach: %w", err)
 	}
 	c.Dir = dir
-	return &Attacher{cfg: c, log: c.Log, locks: map[string]*volumeLock{}}, nil
+	a := &Attacher{cfg: c, log: c.Log, spawner: children{c.Command}, locks: map[string]*volumeLock{}}
+	if c.Agent != "" {
+		a.spawner = agentClient{c.Agent}
+	}
+	return a, nil
 }
 
 // lock serializes the calls for one volume.

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -58,34 +56,18 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	}
 	defer func() { _ = answer.Close() }()
 
-	cmd := exec.Command(a.cfg.Command[0], append(a.cfg.Command[1:], "--dir", dir)...)
-	cmd.Args[0] = os.Args[0] // what ps shows
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = "/", log, log, []string{}
-	for _, k := range []string{"PATH", "GODEBUG", "GOGC", "GOMEMLIMIT", "GORACE"} { // nothing else: there may be secrets
-		if v, ok := os.LookupEnv(k); ok {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
-	}
-	cmd.ExtraFiles = []*os.File{tell, lock} // 3 and 4
-	// A session of its own: no signal meant for the plugin's process group reaches it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// The credentials go through a pipe: neither arguments nor environment nor a file show them.
-	in, err := cmd.StdinPipe()
-	if err == nil {
-		err = startAsFlusher(cmd)
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		return ready, errors.Join(err, tell.Close())
 	}
-	_ = tell.Close()
+	defer func() { _ = in.Close() }()
+	end, err := a.spawner.spawn(ctx, dir, holderFiles{stdin: stdin, log: log, tell: tell, lock: lock})
+	_, _ = stdin.Close(), tell.Close()
 	if err != nil {
 		return ready, fmt.Errorf("attach holder: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			return
-		}
-		_ = cmd.Process.Release() // reaped by stopHolder
-	}()
+	defer func() { end(err != nil) }()
 	c := holder.Config{Attachment: r.Attachment, Auth: r.Attachment.Auth, MutualAuth: r.Attachment.MutualAuth,
 		File: r.File, Inode: r.Inode, Deadline: a.cfg.Deadline, OpenLimit: a.cfg.OpenLimit}
 	if err = errors.Join(json.NewEncoder(in).Encode(c), in.Close()); err != nil {
@@ -104,18 +86,6 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 		return ready, err
 	}
 	return ready, nil
-}
-
-// startAsFlusher starts a process whose memory allocations never wait for block I/O (PR_SET_IO_FLUSHER, Linux 5.6):
-// the writeback of its own device may be waiting for it. The setting belongs to a thread and is inherited over fork, exec and clone, so it is made
-// on this thread around the fork. Without the right to (CAP_SYS_RESOURCE) the holder goes without.
-func startAsFlusher(cmd *exec.Cmd) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0) == nil {
-		defer func() { _ = unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0) }()
-	}
-	return cmd.Start()
 }
 
 // stopHolder waits for the holder's end: of itself first, then by SIGTERM, which it obeys while it has no mount, then by SIGKILL.

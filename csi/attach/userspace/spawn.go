@@ -1,0 +1,122 @@
+package userspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// holderFiles are what a holder is born with.
+type holderFiles struct {
+	stdin, log, tell, lock *os.File
+}
+
+// spawner starts holders: as children of this process, or of an agent that outlives it.
+type spawner interface {
+	// spawn starts a holder for a folder. end ends the wait for it: kill says that it is not wanted after all.
+	spawn(ctx context.Context, dir string, f holderFiles) (end func(kill bool), err error)
+}
+
+// children starts holders as own children.
+type children struct{ command []string }
+
+func (c children) spawn(_ context.Context, dir string, f holderFiles) (func(bool), error) {
+	cmd, err := startCommand(c.command, dir, f)
+	if err != nil {
+		return nil, err
+	}
+	return func(kill bool) {
+		if kill {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			return
+		}
+		_ = cmd.Process.Release() // reaped by stopHolder
+	}, nil
+}
+
+func startCommand(command []string, dir string, f holderFiles) (*exec.Cmd, error) {
+	cmd := exec.Command(command[0], append(command[1:], "--dir", dir)...)
+	cmd.Args[0] = os.Args[0] // what ps shows
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = "/", f.stdin, f.log, f.log, []string{}
+	for _, k := range []string{"PATH", "GODEBUG", "GOGC", "GOMEMLIMIT", "GORACE"} { // nothing else: there may be secrets
+		if v, ok := os.LookupEnv(k); ok {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+	}
+	cmd.ExtraFiles = []*os.File{f.tell, f.lock} // 3 and 4
+	// A session of its own: no signal meant for the plugin's process group reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, startAsFlusher(cmd)
+}
+
+// startAsFlusher starts a process whose memory allocations never wait for block I/O (PR_SET_IO_FLUSHER, Linux 5.6):
+// the writeback of its own device may be waiting for it. The setting belongs to a thread and is inherited over fork, exec and clone, so it is made
+// on this thread around the fork. Without the right to (CAP_SYS_RESOURCE) the holder goes without.
+func startAsFlusher(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0) == nil {
+		defer func() { _ = unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0) }()
+	}
+	return cmd.Start()
+}
+
+// agentClient has holders started by an agent (package agent's counterpart is Agent below). The files travel with the
+// request, so that a holder is the same whoever is its parent: the lock is held by it from its birth.
+type agentClient struct{ socket string }
+
+type agentRequest struct {
+	Dir string `json:"dir"`
+}
+
+type agentReply struct {
+	Error string `json:"error,omitempty"`
+}
+
+// agentTime bounds the talk with the agent.
+const agentTime = 10 * time.Second
+
+// ErrAgent: the agent can not be asked. The text says what to look at.
+var ErrAgent = errors.New("the holder agent does not answer: is its pod on this worker running?")
+
+func (a agentClient) spawn(ctx context.Context, dir string, f holderFiles) (func(bool), error) {
+	d := net.Dialer{Timeout: agentTime}
+	conn, err := d.DialContext(ctx, "unix", a.socket)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAgent, err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(agentTime))
+	raw, err := json.Marshal(agentRequest{Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	rights := unix.UnixRights(int(f.stdin.Fd()), int(f.log.Fd()), int(f.tell.Fd()), int(f.lock.Fd()))
+	if _, _, err := conn.(*net.UnixConn).WriteMsgUnix(raw, rights, nil); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAgent, err)
+	}
+	var r agentReply
+	if err := json.NewDecoder(conn).Decode(&r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAgent, err)
+	}
+	if r.Error != "" {
+		return nil, fmt.Errorf("the holder agent could not start a holder: %s", r.Error)
+	}
+	return func(kill bool) {
+		if kill {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentTime)
+			defer cancel()
+			_ = killHolder(ctx, dir)
+		}
+	}, nil
+}
