@@ -66,6 +66,8 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
 	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: volumes that may be published to this node")
+	f.StringVar(&c.Registry, "kubelet-registry", "", "node service: the kubelet's plugins_registry folder, to make the plugin known there; empty: something else does")
+	f.StringVar(&c.KubeletEndpoint, "kubelet-endpoint", "", "with --kubelet-registry: path of the socket as the kubelet sees it (default: that of --endpoint)")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "text", "text or json")
@@ -73,7 +75,6 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	return cmd
 }
 
-// holderCmd is started by the attacher, never by people.
 // agentCmd runs what starts holders for a plugin in another pod.
 func agentCmd() *cobra.Command {
 	var a userspace.Agent
@@ -100,6 +101,7 @@ the node plugin may be restarted and replaced while volumes are in use. Ending i
 	return cmd
 }
 
+// holderCmd is started by the attacher, never by people.
 func holderCmd() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/controller"
 	"github.com/gemel-storage/gemel/csi/identity"
 	"github.com/gemel-storage/gemel/csi/node"
+	"github.com/gemel-storage/gemel/csi/register"
 	"github.com/gemel-storage/gemel/csi/server"
 )
 
@@ -32,6 +34,7 @@ type config struct {
 	Cluster, Pair                       string
 	StateDir, NodeIQN, NodeName, Attach string
 	HolderAgent                         string
+	Registry, KubeletEndpoint           string
 	IODeadline                          time.Duration
 	MaxVolumes                          int64
 	MetricsListen                       string
@@ -120,8 +123,30 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	var registered sync.WaitGroup
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer registered.Wait()
+	defer cancel(nil)
+	if c.Registry != "" && c.node() {
+		path := c.KubeletEndpoint
+		if path == "" {
+			path, _ = server.ParseEndpoint(c.Endpoint) // checked
+		}
+		registered.Go(func() {
+			err := register.Run(ctx, register.Config{Folder: c.Registry, Driver: identity.DriverName, Endpoint: path, Log: log})
+			if err != nil {
+				cancel(err) // a plugin that the kubelet does not know is of no use: end, and be seen to
+			}
+		})
+	}
 	log.Info("serving", "driver", identity.DriverName, "version", Version, "endpoint", c.Endpoint, "mode", c.Mode)
-	return s.Serve(ctx)
+	if err := s.Serve(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
 }
 
 func (c *config) backend() (*direct.Backend, error) {
