@@ -5,10 +5,10 @@ cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$tmp/t"
-git ls-files -co --exclude-standard | grep -E '^(api|hack|config/crd|go\.(mod|sum))' | tar -cf - -T - | tar -xf - -C "$tmp/t"
+git ls-files -co --exclude-standard | grep -E '^(api|hack|config|charts|go\.(mod|sum))' | tar -cf - -T - | tar -xf - -C "$tmp/t"
 "$tmp/t/hack/gen-proto.sh"
 "$tmp/t/hack/gen-crds.sh"
-if ! diff -r api "$tmp/t/api" || ! diff -r config/crd "$tmp/t/config/crd"; then
+if ! diff -r api "$tmp/t/api" || ! diff -r config/crd "$tmp/t/config/crd" || ! diff -r charts "$tmp/t/charts"; then
   echo "generated code differs from its source: run 'make generate' and commit" >&2
   exit 1
 fi

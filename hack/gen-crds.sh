@@ -9,3 +9,7 @@ go_tool sigs.k8s.io/controller-tools/cmd/controller-gen v0.21.0
 "$bin/controller-gen" object paths=./api/v1alpha1
 rm -f config/crd/bases/*.yaml
 "$bin/controller-gen" crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1 output:crd:dir=config/crd/bases
+# The chart carries copies: Helm reads nothing outside of it.
+rm -f charts/gemel/files/crds/*.yaml charts/gemel/files/policies/*.yaml
+cp config/crd/bases/*.yaml charts/gemel/files/crds/
+cp config/policy/*.yaml charts/gemel/files/policies/
