@@ -1,0 +1,266 @@
+package pair
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/pki"
+)
+
+// Everything that two nodes need is there, with pinned addresses, and looking again changes nothing.
+func TestMakesWhatTargetsNeed(t *testing.T) {
+	w := newWorld(t, "makes")
+	w.down["a"], w.down["b"] = true, true
+	w.step()
+	p := w.get()
+	for _, n := range p.Spec.Nodes {
+		s := &corev1.Service{}
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(p.Name, n.Name)}, s))
+		if n.Address == "" || s.Spec.ClusterIP != n.Address || !s.Spec.PublishNotReadyAddresses {
+			t.Errorf("node %s has address %q, its service %q", n.Name, n.Address, s.Spec.ClusterIP)
+		}
+		args := strings.Join(w.set(n.Name).Spec.Template.Spec.Containers[0].Args, " ")
+		for _, want := range []string{"--arbiter=lease:" + w.r.Namespace + "/gemel-makes", "--node=" + n.Name, "--portal=a=" + p.Spec.Nodes[0].Address + ":3260", "--portal=b=" + p.Spec.Nodes[1].Address + ":3260"} {
+			if !strings.Contains(args, want) {
+				t.Errorf("node %s: %s lacks %s", n.Name, args, want)
+			}
+		}
+	}
+	for _, o := range []client.Object{&coordinationv1.Lease{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}, &policyv1.PodDisruptionBudget{}, &corev1.ServiceAccount{}} {
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: Base(p.Name)}, o))
+	}
+	if c := w.condition(v1alpha1.ConditionReady); c.Status != metav1.ConditionFalse || c.Message == "" {
+		t.Errorf("%+v", c)
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(p.Name, "a", 0)}, claim))
+	if len(claim.OwnerReferences) != 0 {
+		t.Error("a backing volume is collected with its pair")
+	}
+	// A deleted Service comes back under its address: sessions know it.
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: NodeName(p.Name, "a")}}
+	w.ok(w.c.Delete(w.ctx, s))
+	before := w.set("a").ResourceVersion
+	w.step()
+	w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(s), s))
+	if s.Spec.ClusterIP != p.Spec.Nodes[0].Address {
+		t.Errorf("the service came back as %s, not %s", s.Spec.ClusterIP, p.Spec.Nodes[0].Address)
+	}
+	if after := w.set("a").ResourceVersion; after != before {
+		t.Error("applying what is there already writes")
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	w := newWorld(t, "certs")
+	w.down["a"], w.down["b"] = true, true
+	w.step()
+	read := func(name string) *corev1.Secret {
+		s := &corev1.Secret{}
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: name}, s))
+		return s
+	}
+	node, ca := read(NodeName("certs", "a")), read(AuthoritySecret("certs"))
+	w.step()
+	if read(node.Name).ResourceVersion != node.ResourceVersion {
+		t.Error("a young certificate is made anew")
+	}
+	w.r.Now = func() time.Time { return time.Now().Add(pki.LeafLife * 7 / 10) }
+	w.step()
+	if string(read(node.Name).Data[corev1.TLSCertKey]) == string(node.Data[corev1.TLSCertKey]) {
+		t.Error("an old certificate stays")
+	}
+	if read(ca.Name).ResourceVersion != ca.ResourceVersion {
+		t.Error("the authority is made anew")
+	}
+	if string(read(node.Name).Data[keyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
+		t.Error("the certificates lack their authority")
+	}
+}
+
+func TestRefusesBackingClasses(t *testing.T) {
+	w := newWorld(t, "classes")
+	w.down["a"], w.down["b"] = true, true
+	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
+	for class, want := range map[string]string{"own": "Gemel's own", "none": "is not there"} {
+		c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "classes-" + class}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
+			Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: class, Size: resource.MustParse("10Gi")}}}}
+		w.ok(w.c.Create(w.ctx, c))
+		w.name = c.Name
+		w.ok(w.c.Create(w.ctx, &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: v1alpha1.TargetPairSpec{Cluster: c.Name,
+			Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}))
+		w.step()
+		if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, want) || !strings.Contains(x.Message, "storageClassName") {
+			t.Errorf("%s: %+v", class, x)
+		}
+	}
+}
+
+// A new image reaches the nodes one after the other: ownership is moved away first, and the next one waits for sync.
+func TestRollsOneNodeAtATime(t *testing.T) {
+	w := newWorld(t, "rolls")
+	w.run()
+	id := uuid.NewString()
+	_, err := w.pair.Client(0).CreateLUN(w.ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "x", SizeBytes: 1 << 20, PreferredNode: "a"})
+	w.ok(err)
+	w.step()
+	w.pod("a", "worker-1")
+	w.pod("b", "worker-2")
+	w.step()
+	p := w.get()
+	if p.Spec.Nodes[0].Worker != "worker-1" || p.Spec.Nodes[1].Worker != "worker-2" {
+		t.Fatalf("the workers that the scheduler chose are not written down: %+v", p.Spec.Nodes)
+	}
+	w.step()
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionInSync, v1alpha1.ConditionReachable} {
+		if c := w.condition(kind); c.Status != metav1.ConditionTrue {
+			t.Fatalf("%+v", c)
+		}
+	}
+	if s := w.get().Status; s.LogicalUnits != 1 || s.Epoch != 1 || len(s.Members) != 2 || s.Nodes[0].Owned+s.Nodes[1].Owned != 1 || s.Free == nil {
+		t.Fatalf("%+v", s)
+	}
+	// Writing down a worker changes the template, which is no reason to restart a pod.
+	if got := w.told(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
+		t.Fatalf("%q", got)
+	}
+	c := &v1alpha1.StorageCluster{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c))
+	c.Spec.Image = "gemel:2"
+	w.ok(w.c.Update(w.ctx, c))
+	var order []string
+	for len(order) < 2 {
+		w.step()
+		for _, n := range Nodes {
+			if slices.Contains(order, n) || !w.gone(n) {
+				continue
+			}
+			// While it is down nothing happens to the other one, whatever is seen of it.
+			owner, err := w.pair.Client(1-slices.Index(Nodes, n)).GetLUN(w.ctx, &targetv1.GetLUNRequest{Uuid: id})
+			w.ok(err)
+			if owner.Owner == n {
+				t.Fatalf("node %s was taken down while it owned a LUN", n)
+			}
+			order = append(order, n)
+			w.ok(w.pair.Term(slices.Index(Nodes, n)))
+			w.step()
+			w.pod(n, "")
+			w.step()
+			if len(order) == 1 && w.gone(other(n)) {
+				t.Fatalf("node %s was taken down while %s was away", other(n), n)
+			}
+			w.ok(w.pair.StartNode(slices.Index(Nodes, n)))
+			w.ok(w.pair.WaitInSync(w.ctx))
+		}
+		if w.ctx.Err() != nil {
+			t.Fatalf("restarted: %v; %+v", order, w.get().Status)
+		}
+	}
+	if order[0] != "b" {
+		t.Errorf("the owner went first: %v", order)
+	}
+	w.step()
+	if c := w.condition(v1alpha1.ConditionUpToDate); c.Status != metav1.ConditionTrue || images(w) != "gemel:2 gemel:2" {
+		t.Errorf("%+v, %s", c, images(w))
+	}
+}
+
+func other(node string) string {
+	if node == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// A lost node is made anew by one field, on another disk; its claim is kept. Not while the other one does not serve.
+func TestReplace(t *testing.T) {
+	w := newWorld(t, "replace")
+	w.run()
+	w.step()
+	w.pod("a", "worker-1")
+	w.pod("b", "worker-2")
+	w.step()
+	w.step()
+	w.ok(w.pair.Kill(1))
+	w.ok(harness.Wait(w.ctx, "node a is alone", func() (bool, string) {
+		w.step()
+		return w.get().Status.Nodes[0].Phase == "Alone", w.get().Status.Nodes[0].Phase
+	}))
+	if c := w.condition(v1alpha1.ConditionInSync); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "node b") {
+		t.Errorf("%+v", c)
+	}
+	p := w.get()
+	p.Spec.Replace = &v1alpha1.Replace{Node: "a"}
+	w.ok(w.c.Update(w.ctx, p))
+	w.step()
+	if got := w.get(); got.Spec.Nodes[0].Disk != 0 {
+		t.Fatal("the only node that has the data is replaced")
+	}
+	if c := w.condition(v1alpha1.ConditionUpToDate); c.Reason != v1alpha1.ReasonInUse {
+		t.Fatalf("%+v", c)
+	}
+	p = w.get()
+	p.Spec.Replace = &v1alpha1.Replace{Node: "b", Worker: "worker-3"}
+	w.ok(w.c.Update(w.ctx, p))
+	for range 3 {
+		w.step()
+	}
+	p = w.get()
+	if n := p.Spec.Nodes[1]; n.Disk != 1 || n.Worker != "worker-3" || p.Status.Replaced == nil {
+		t.Fatalf("%+v", p)
+	}
+	for _, disk := range []int32{0, 1} {
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(p.Name, "b", disk)}, &corev1.PersistentVolumeClaim{}))
+	}
+	if !w.gone("b") {
+		t.Fatal("the old pod stays")
+	}
+	if v := w.pod("b", "worker-3").Spec.Volumes[0].PersistentVolumeClaim.ClaimName; v != ClaimName(p.Name, "b", 1) {
+		t.Fatalf("the new pod uses %s", v)
+	}
+}
+
+// A pair that holds a LUN is not let go; an empty one is, and its disks stay.
+func TestDeletion(t *testing.T) {
+	w := newWorld(t, "deletion")
+	w.run()
+	id := uuid.NewString()
+	_, err := w.pair.Client(0).CreateLUN(w.ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "x", SizeBytes: 1 << 20})
+	w.ok(err)
+	w.step()
+	w.step()
+	w.ok(w.c.Delete(w.ctx, w.get()))
+	w.step()
+	if got := w.told(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "it holds 1 LUNs") }) {
+		t.Errorf("%q", got)
+	}
+	w.down["a"], w.down["b"] = true, true
+	w.step()
+	if len(w.get().Finalizers) == 0 {
+		t.Fatal("a pair of which nothing is known was let go")
+	}
+	w.down = map[string]bool{}
+	_, err = w.pair.Client(0).DeleteLUN(w.ctx, &targetv1.DeleteLUNRequest{Uuid: id})
+	w.ok(err)
+	w.step()
+	if err := w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, &v1alpha1.TargetPair{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("%v", err)
+	}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{}))
+}

@@ -1,0 +1,182 @@
+package pair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/hack/envtest"
+)
+
+func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
+
+// world is a real API server and a real pair of target processes. Workers are played: the test makes the pods that the
+// StatefulSet controller would make, and restarts the process that a pod stands for.
+type world struct {
+	t    *testing.T
+	ctx  context.Context
+	c    client.Client
+	r    *Reconciler
+	pair *harness.Pair
+	name string
+	rec  *events.FakeRecorder
+	down map[string]bool // nodes that do not answer
+}
+
+var errDown = errors.New("the test has cut it off")
+
+// Node implements Targets with the processes of the test, which have no certificates.
+func (w *world) Node(_ context.Context, _ *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error) {
+	if w.down[node] {
+		return nil, errDown
+	}
+	return w.pair.Client(slices.Index(Nodes, node)), nil
+}
+
+func newWorld(t *testing.T, name string) *world {
+	t.Helper()
+	cfg := envtest.Config(t)
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, c: c, name: name, down: map[string]bool{}, rec: events.NewFakeRecorder(1000)}
+	w.r = &Reconciler{Client: c, Live: c, Namespace: envtest.Namespace(t, cfg), Image: "gemel:1", Targets: w, Events: w.rec}
+	w.ok(client.IgnoreAlreadyExists(c.Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "kubernetes.io/no-provisioner"})))
+	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
+		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
+	w.ok(c.Create(ctx, &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.TargetPairSpec{Cluster: name,
+		Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}))
+	return w
+}
+
+// run starts the target processes.
+func (w *world) run() {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	bin, err := harness.Build(w.ctx, dir, "./cmd/gemel-target")
+	w.ok(err)
+	w.pair, err = harness.New(harness.Options{Dir: dir, Binary: bin})
+	w.ok(err)
+	w.t.Cleanup(func() { _ = w.pair.Close() })
+	w.ok(w.pair.Start(w.ctx))
+}
+
+func (w *world) ok(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// step is one Reconcile.
+func (w *world) step() {
+	w.t.Helper()
+	_, err := w.r.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
+	w.ok(err)
+}
+
+func (w *world) get() *v1alpha1.TargetPair {
+	w.t.Helper()
+	p := &v1alpha1.TargetPair{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, p))
+	return p
+}
+
+func (w *world) condition(kind string) metav1.Condition {
+	w.t.Helper()
+	c := meta.FindStatusCondition(w.get().Status.Conditions, kind)
+	if c == nil {
+		w.t.Fatalf("no condition %s", kind)
+	}
+	return *c
+}
+
+func (w *world) set(node string) *appsv1.StatefulSet {
+	w.t.Helper()
+	s := &appsv1.StatefulSet{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(w.name, node)}, s))
+	return s
+}
+
+// pod plays the StatefulSet controller and the scheduler: it makes a node's pod if there is none.
+func (w *world) pod(node, worker string) *corev1.Pod {
+	w.t.Helper()
+	p := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: w.r.Namespace, Name: PodName(w.name, node)}
+	if w.c.Get(w.ctx, key, p) == nil {
+		return p
+	}
+	t := w.set(node).Spec.Template
+	p = &corev1.Pod{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
+	p.Namespace, p.Name = key.Namespace, key.Name
+	p.Spec.NodeName, p.Spec.Priority, p.Spec.PriorityClassName = worker, nil, ""
+	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: t.Spec.ServiceAccountName}})))
+	w.ok(w.c.Create(w.ctx, p))
+	return p
+}
+
+// gone plays the kubelet: a pod that is being deleted goes, and its process with it.
+func (w *world) gone(node string) bool {
+	w.t.Helper()
+	p := &corev1.Pod{}
+	err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: PodName(w.name, node)}, p)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err == nil {
+		if p.DeletionTimestamp.IsZero() {
+			return false
+		}
+		zero := int64(0)
+		w.ok(client.IgnoreNotFound(w.c.Delete(w.ctx, p, &client.DeleteOptions{GracePeriodSeconds: &zero})))
+	}
+	return true
+}
+
+// told waits for nothing: it says whether an event contains a text.
+func (w *world) told() (all []string) {
+	for {
+		select {
+		case e := <-w.rec.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+func (w *world) restart(node string) {
+	w.t.Helper()
+	i := slices.Index(Nodes, node)
+	w.ok(w.pair.Term(i))
+	w.ok(w.pair.StartNode(i))
+}
+
+func images(w *world) string {
+	return fmt.Sprint(w.set("a").Spec.Template.Spec.Containers[0].Image, " ", w.set("b").Spec.Template.Spec.Containers[0].Image)
+}
