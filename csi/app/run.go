@@ -24,6 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/node"
 	"github.com/gemel-storage/gemel/csi/register"
 	"github.com/gemel-storage/gemel/csi/server"
+	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
 // config is the command line.
@@ -152,7 +153,7 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 func (c *config) backend() (*direct.Backend, error) {
 	d := direct.Config{Endpoints: c.PairEndpoints}
 	if c.TLSCert != "" {
-		t, err := direct.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
+		t, err := pairclient.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
 		if err != nil {
 			return nil, fmt.Errorf("tls: %w", err)
 		}

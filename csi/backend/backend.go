@@ -1,5 +1,6 @@
 // Package backend is what the CSI controller asks of the storage: volumes, publications and snapshots in the driver's own
-// terms. Implementations: direct (straight to a pair over its control API); Kubernetes objects come later.
+// terms. Implementations: direct (straight to a pair over its control API) and objects (LogicalUnits and LogicalUnitSnapshots, which
+// the operator carries out).
 package backend
 
 import (
@@ -25,6 +26,22 @@ var (
 // SizeStep is what volume sizes are multiples of, in bytes.
 const SizeStep = 1 << 20
 
+// Labels that go with a volume to the disks. A volume without them was not made by CSI.
+const (
+	LabelName   = "csi.gemel.storage/name"   // the CSI name
+	LabelFSType = "csi.gemel.storage/fstype" // FSTypeBlock for raw block volumes
+	LabelAccess = "csi.gemel.storage/access" // AccessSingle or AccessMulti
+
+	FSTypeBlock  = "block"
+	AccessSingle = "single" // one node at a time
+	AccessMulti  = "multi"
+
+	// What the external-provisioner says with --extra-create-metadata.
+	LabelPV        = "csi.storage.k8s.io/pv/name"
+	LabelPVC       = "csi.storage.k8s.io/pvc/name"
+	LabelNamespace = "csi.storage.k8s.io/pvc/namespace"
+)
+
 // Volume is a LUN.
 type Volume struct {
 	ID             string // stable for the life of the volume
@@ -34,6 +51,7 @@ type Volume struct {
 	SourceSnapshot string
 	Labels         map[string]string
 	Hosts          []string // IQNs that it is published to, sorted
+	Pair           string   // that holds it, a key of Health; empty where there is but one
 }
 
 // Snapshot is a point in time of a volume. It outlives its source.
@@ -53,6 +71,7 @@ type CreateVolume struct {
 	SourceVolume   string
 	SourceSnapshot string
 	PreferredNode  string // "a", "b" or empty: the pair chooses
+	Cluster        string // StorageCluster, set when the backend needs it
 	Labels         map[string]string
 }
 
@@ -85,6 +104,8 @@ type Backend interface {
 	// VolumeID and SnapshotID derive the id from the CSI name, so that a repeated create finds what the first one made.
 	VolumeID(name string) string
 	SnapshotID(name string) string
+	// NeedsCluster tells whether CreateVolume has to name a StorageCluster.
+	NeedsCluster() bool
 
 	// CreateVolume: ErrExists when the id or name exists with another size or source, ErrNotFound without the source,
 	// ErrInvalid when the source is larger, ErrExhausted.
@@ -114,8 +135,8 @@ type Backend interface {
 	// ListSnapshots of a volume, or of all with an empty source. ErrBadToken.
 	ListSnapshots(ctx context.Context, source string, p Page) (list []Snapshot, next string, err error)
 
-	// Capacity is how much can still be allocated, in bytes.
-	Capacity(ctx context.Context) (int64, error)
-	// Health never returns an error for storage that does not answer: that is its finding.
-	Health(ctx context.Context) Health
+	// Capacity is the largest volume that can be made, in bytes: of a StorageCluster, or anywhere with an empty name.
+	Capacity(ctx context.Context, cluster string) (int64, error)
+	// Health of each pair, by Volume.Pair. Storage that does not answer is a finding, not an error.
+	Health(ctx context.Context) (map[string]Health, error)
 }

@@ -26,24 +26,42 @@ func (s *Server) ControllerGetVolumeHealth(ctx context.Context, q *csi.Controlle
 	if q.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	h := s.backend.Health(ctx)
-	if h.Serving {
-		if _, err := s.backend.GetVolume(ctx, q.VolumeId); err != nil {
-			return nil, grpcError(err)
-		}
+	health, err := s.backend.Health(ctx)
+	if err != nil {
+		return nil, grpcError(err)
 	}
-	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, h)}, nil
+	// Where there is but one pair and it does not serve, it can not be asked for the volume either.
+	if h, only := health[""]; only && !h.Serving {
+		return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, h)}, nil
+	}
+	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, healthOf(v, health))}, nil
 }
 
-// ControllerListVolumeHealth lists the volumes that are not well: none, or as the pair's standing concerns them all, all.
+// healthOf a volume is that of its pair.
+func healthOf(v backend.Volume, pairs map[string]backend.Health) backend.Health {
+	h, ok := pairs[v.Pair]
+	if !ok {
+		return backend.Health{Reason: "PairUnknown", Message: "nothing is known of the pair " + v.Pair}
+	}
+	return h
+}
+
+// ControllerListVolumeHealth lists the volumes that are not well: those of pairs that are not.
 func (s *Server) ControllerListVolumeHealth(ctx context.Context, q *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	p, err := page(q.MaxEntries, q.StartingToken)
 	if err != nil {
 		return nil, err
 	}
 	r := &csi.ControllerListVolumeHealthResponse{}
-	h := s.backend.Health(ctx)
-	if h.Reason == "" {
+	health, err := s.backend.Health(ctx)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	if h, only := health[""]; only && h.Reason == "" {
 		return r, nil
 	}
 	list, next, err := s.backend.ListVolumes(ctx, p)
@@ -52,7 +70,9 @@ func (s *Server) ControllerListVolumeHealth(ctx context.Context, q *csi.Controll
 	}
 	r.NextToken = next
 	for _, v := range list {
-		r.Entries = append(r.Entries, volumeHealth(v.ID, h))
+		if h := healthOf(v, health); h.Reason != "" {
+			r.Entries = append(r.Entries, volumeHealth(v.ID, h))
+		}
 	}
 	return r, nil
 }

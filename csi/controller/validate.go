@@ -93,59 +93,60 @@ func fits(size int64, r *csi.CapacityRange) bool {
 // Parameters of a StorageClass.
 const (
 	paramPreferredNode = "preferredNode"
+	paramCluster       = "cluster"             // StorageCluster; only where the backend needs it
 	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
 	paramFSType        = reservedPrefix + "fstype"
 )
 
-var allowedParameters = []string{paramPreferredNode, reservedPrefix + "*"}
+// keptParameters are the reserved ones that say whose volume it is; they become labels.
+var keptParameters = []string{backend.LabelPV, backend.LabelPVC, backend.LabelNamespace}
 
-// Labels that go with a volume to the disks.
-const (
-	labelPrefix = "csi.gemel.storage/"
-	labelFSType = labelPrefix + "fstype" // "block" for raw block volumes
-	labelAccess = labelPrefix + "access" // accessSingle or accessMulti
-	labelName   = labelPrefix + "name"   // the CSI name
+// parameters of a StorageClass as they are used.
+type parameters struct {
+	cluster, preferredNode string
+	labels                 map[string]string
+}
 
-	accessSingle = "single"
-	accessMulti  = "multi"
-)
-
-// keptParameters are the reserved ones that say whose volume it is.
-var keptParameters = []string{reservedPrefix + "pv/name", reservedPrefix + "pvc/name", reservedPrefix + "pvc/namespace"}
-
-// parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right.
-func parseParameters(m map[string]string) (preferredNode string, labels map[string]string, err error) {
-	labels = map[string]string{}
+// parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right. clusters says that
+// the backend has StorageClusters; whether one has to be named depends on the call.
+func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
+	known := []string{paramPreferredNode, reservedPrefix + "*"}
+	if clusters {
+		known = append([]string{paramCluster}, known...)
+	}
+	p.labels = map[string]string{}
 	for k, v := range m {
 		switch {
+		case k == paramCluster && clusters:
+			p.cluster = v
 		case k == paramPreferredNode:
 			if v != "" && v != "a" && v != "b" {
-				return "", nil, invalid(`parameters: %s is %q: "a", "b" or empty are possible`, k, v)
+				return p, invalid(`parameters: %s is %q: "a", "b" or empty are possible`, k, v)
 			}
-			preferredNode = v
+			p.preferredNode = v
 		case k == paramFSType:
 			if v != "" && !slices.Contains(capability.Filesystems, v) {
-				return "", nil, invalid("parameters: %s is %q: use one of %s", k, v, strings.Join(capability.Filesystems, ", "))
+				return p, invalid("parameters: %s is %q: use one of %s", k, v, strings.Join(capability.Filesystems, ", "))
 			}
 		case slices.Contains(keptParameters, k):
-			labels[k] = v
+			p.labels[k] = v
 		case strings.HasPrefix(k, reservedPrefix):
 		default:
-			return "", nil, invalid("parameters: %q is not known: there are %s", k, strings.Join(allowedParameters, ", "))
+			return p, invalid("parameters: %q is not known: there are %s", k, strings.Join(known, ", "))
 		}
 	}
-	return preferredNode, labels, nil
+	return p, nil
 }
 
 // accessLabels is what later calls need to know about the capabilities that a volume was made for.
 func accessLabels(access []capability.Access) (fstype, mode string) {
-	fstype, mode = access[0].FSType, accessSingle
+	fstype, mode = access[0].FSType, backend.AccessSingle
 	if access[0].Block {
-		fstype = "block"
+		fstype = backend.FSTypeBlock
 	}
 	for _, a := range access {
 		if a.MultiNode() {
-			mode = accessMulti
+			mode = backend.AccessMulti
 		}
 	}
 	return fstype, mode
@@ -154,13 +155,13 @@ func accessLabels(access []capability.Access) (fstype, mode string) {
 // compatible tells whether a volume that was made with these labels serves this access. A volume without labels was not made
 // by CSI and serves any.
 func compatible(v backend.Volume, a capability.Access) error {
-	fs, multi := v.Labels[labelFSType], v.Labels[labelAccess]
+	fs, multi := v.Labels[backend.LabelFSType], v.Labels[backend.LabelAccess]
 	switch {
-	case fs != "" && (fs == "block") != a.Block:
+	case fs != "" && (fs == backend.FSTypeBlock) != a.Block:
 		return invalid("volume %s was created as %s, which does not serve this access type", v.ID, fs)
 	case fs != "" && !a.Block && fs != a.FSType:
 		return invalid("volume %s was created for %s, not for %s", v.ID, fs, a.FSType)
-	case multi == accessSingle && a.MultiNode():
+	case multi == backend.AccessSingle && a.MultiNode():
 		return invalid("volume %s was created for one node at a time, not for %s", v.ID, a.Mode)
 	}
 	return nil

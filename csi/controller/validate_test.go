@@ -50,19 +50,24 @@ func TestChooseSize(t *testing.T) {
 }
 
 func TestParameters(t *testing.T) {
-	node, labels, err := parseParameters(map[string]string{"preferredNode": "b", "csi.storage.k8s.io/fstype": "xfs",
-		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/provisioner-secret-name": "s"})
-	if err != nil || node != "b" || len(labels) != 1 || labels["csi.storage.k8s.io/pvc/name"] != "data" {
-		t.Fatal(node, labels, err)
+	p, err := parseParameters(map[string]string{"preferredNode": "b", "csi.storage.k8s.io/fstype": "xfs",
+		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/provisioner-secret-name": "s"}, false)
+	if err != nil || p.preferredNode != "b" || len(p.labels) != 1 || p.labels["csi.storage.k8s.io/pvc/name"] != "data" {
+		t.Fatal(p, err)
 	}
-	for k, v := range map[string]string{"preferedNode": "a", "preferredNode": "c", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs"} {
-		_, _, err := parseParameters(map[string]string{k: v})
+	for k, v := range map[string]string{"preferedNode": "a", "preferredNode": "c", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
+		_, err := parseParameters(map[string]string{k: v}, false)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) {
 			t.Errorf("%s=%s: %v", k, v, err)
 		}
 	}
-	if _, _, err := parseParameters(map[string]string{"x": ""}); !strings.Contains(err.Error(), "preferredNode") {
-		t.Errorf("%v does not say what is allowed", err)
+	for clusters, says := range map[bool]string{false: "there are preferredNode", true: "there are cluster, preferredNode"} {
+		if _, err := parseParameters(map[string]string{"x": ""}, clusters); !strings.Contains(err.Error(), says) {
+			t.Errorf("%v does not say what is allowed", err)
+		}
+	}
+	if p, err := parseParameters(map[string]string{"cluster": "main"}, true); err != nil || p.cluster != "main" {
+		t.Error(p, err)
 	}
 }
 
@@ -81,7 +86,7 @@ func TestCompatible(t *testing.T) {
 	shared := capability.Access{Block: true, Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}
 	made := func(a ...capability.Access) backend.Volume {
 		fs, mode := accessLabels(a)
-		return backend.Volume{ID: "v", Labels: map[string]string{labelFSType: fs, labelAccess: mode}}
+		return backend.Volume{ID: "v", Labels: map[string]string{backend.LabelFSType: fs, backend.LabelAccess: mode}}
 	}
 	for _, c := range []struct {
 		v  backend.Volume
@@ -100,7 +105,7 @@ func TestCompatible(t *testing.T) {
 }
 
 func TestSameAsAsked(t *testing.T) {
-	v := backend.Volume{Name: "n", Size: 10 << 20, SourceVolume: "s", Labels: map[string]string{labelFSType: "xfs", labelAccess: accessSingle}}
+	v := backend.Volume{Name: "n", Size: 10 << 20, SourceVolume: "s", Labels: map[string]string{backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle}}
 	want := backend.CreateVolume{SourceVolume: "s", Labels: v.Labels}
 	if err := sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 10 << 20}); err != nil {
 		t.Error(err)
@@ -112,7 +117,7 @@ func TestSameAsAsked(t *testing.T) {
 	other := want
 	other.SourceVolume = ""
 	fs := want
-	fs.Labels = map[string]string{labelFSType: "ext4", labelAccess: accessSingle}
+	fs.Labels = map[string]string{backend.LabelFSType: "ext4", backend.LabelAccess: backend.AccessSingle}
 	for name, err := range map[string]error{
 		"limit":  sameAsAsked(v, want, &csi.CapacityRange{LimitBytes: 9 << 20}),
 		"size":   sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 11 << 20}),

@@ -24,16 +24,20 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
-	preferred, labels, err := parseParameters(q.Parameters)
+	params, err := parseParameters(q.Parameters, s.backend.NeedsCluster())
 	if err != nil {
 		return nil, err
+	}
+	if s.backend.NeedsCluster() && params.cluster == "" {
+		return nil, invalid("parameters: %s is missing: name the StorageCluster that holds the volumes of this StorageClass", paramCluster)
 	}
 	if len(q.MutableParameters) > 0 {
 		return nil, invalid("mutable_parameters are not supported")
 	}
-	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, PreferredNode: preferred, Labels: labels}
+	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, PreferredNode: params.preferredNode,
+		Labels: params.labels}
 	fstype, mode := accessLabels(access)
-	labels[labelName], labels[labelFSType], labels[labelAccess] = q.Name, fstype, mode
+	want.Labels[backend.LabelName], want.Labels[backend.LabelFSType], want.Labels[backend.LabelAccess] = q.Name, fstype, mode
 	if err := setSource(&want, q.VolumeContentSource); err != nil {
 		return nil, err
 	}
@@ -93,7 +97,7 @@ func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRan
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}
-	for _, k := range []string{labelFSType, labelAccess} {
+	for _, k := range []string{backend.LabelFSType, backend.LabelAccess} {
 		if v.Labels[k] != want.Labels[k] {
 			return exists("for other capabilities (%s %q, not %q)", k, v.Labels[k], want.Labels[k])
 		}
@@ -154,7 +158,7 @@ func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.Validate
 	}
 	access, err := capability.ParseAll(q.VolumeCapabilities)
 	if err == nil {
-		_, _, err = parseParameters(q.Parameters)
+		_, err = parseParameters(q.Parameters, s.backend.NeedsCluster())
 	}
 	for _, a := range access {
 		if err == nil {
@@ -207,15 +211,17 @@ func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVo
 		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: v.Hosts}}, nil
 }
 
-// GetCapacity says how much can still be allocated with these capabilities and parameters.
+// GetCapacity says how large a volume with these capabilities and parameters can be: "The available capacity, in bytes, of the
+// storage that can be used to provision volumes."
 func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if _, err := capability.ParseAll(q.VolumeCapabilities); err != nil {
 		return nil, invalid("%v", err)
 	}
-	if _, _, err := parseParameters(q.Parameters); err != nil {
+	params, err := parseParameters(q.Parameters, s.backend.NeedsCluster())
+	if err != nil {
 		return nil, err
 	}
-	free, err := s.backend.Capacity(ctx)
+	free, err := s.backend.Capacity(ctx, params.cluster)
 	if err != nil {
 		return nil, grpcError(err)
 	}

@@ -152,7 +152,7 @@ func TestVolumesAndSnapshots(t *testing.T) {
 	}
 
 	// One node is enough, whichever was asked last; without any, the error says so in time.
-	if h := b.Health(ctx); h.Reason != "" || !h.Serving {
+	if h := b.health(ctx); h.Reason != "" || !h.Serving {
 		t.Fatalf("%+v", h)
 	}
 	ok(p.Kill(0))
@@ -161,11 +161,11 @@ func TestVolumesAndSnapshots(t *testing.T) {
 	if v.Size != 96*mib {
 		t.Fatalf("%+v", v)
 	}
-	if h := b.Health(ctx); h.Reason != "RedundancyLost" || !h.Serving {
+	if h := b.health(ctx); h.Reason != "RedundancyLost" || !h.Serving {
 		t.Fatalf("%+v", h)
 	}
 	ok(p.Kill(1))
-	if h := b.Health(ctx); h.Serving {
+	if h := b.health(ctx); h.Serving {
 		t.Fatalf("%+v", h)
 	}
 	hurry, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -176,8 +176,10 @@ func TestVolumesAndSnapshots(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("took %v", took)
 	}
-	b.cfg.Patience = 300 * time.Millisecond
-	_, err = b.GetVolume(ctx, v.ID)
+	short, err := New(Config{Endpoints: p.Control[:], Patience: 300 * time.Millisecond})
+	ok(err)
+	defer func() { _ = short.Close() }()
+	_, err = short.GetVolume(ctx, v.ID)
 	is(err, backend.ErrUnavailable)
 }
 

@@ -74,7 +74,7 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 }
 
 // Capacity implements backend.Backend.
-func (b *Backend) Capacity(ctx context.Context) (int64, error) {
+func (b *Backend) Capacity(ctx context.Context, _ string) (int64, error) {
 	s, err := call(ctx, b, "capacity", client.GetStatus, &targetv1.GetStatusRequest{})
 	if err != nil {
 		return 0, err
@@ -83,12 +83,16 @@ func (b *Backend) Capacity(ctx context.Context) (int64, error) {
 }
 
 // Health implements backend.Backend. It asks every node once: one that does not answer says nothing about the other.
-func (b *Backend) Health(ctx context.Context) backend.Health {
+func (b *Backend) Health(ctx context.Context) (map[string]backend.Health, error) {
+	return map[string]backend.Health{"": b.health(ctx)}, nil
+}
+
+func (b *Backend) health(ctx context.Context) backend.Health {
 	worst := backend.Health{Reason: "PairUnreachable", Message: "no node of the pair answers on its control address"}
-	for _, n := range b.nodes {
-		s, err := n.client.GetStatus(ctx, &targetv1.GetStatusRequest{})
+	for _, n := range b.pair.Nodes {
+		s, err := n.GetStatus(ctx, &targetv1.GetStatusRequest{})
 		if err != nil {
-			worst.Message += fmt.Sprintf("; %s: %v", n.address, err)
+			worst.Message += fmt.Sprintf("; %s: %v", n.Address, err)
 			continue
 		}
 		switch s.Phase {

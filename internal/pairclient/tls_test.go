@@ -1,4 +1,4 @@
-package direct
+package pairclient
 
 import (
 	"crypto/ecdsa"

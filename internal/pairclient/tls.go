@@ -1,4 +1,4 @@
-package direct
+package pairclient
 
 import (
 	"crypto/tls"
@@ -11,22 +11,30 @@ import (
 // ErrPeerName: the certificate is of the right authority but not of this pair.
 var ErrPeerName = errors.New("the certificate does not name a node of the pair")
 
-// LoadTLS reads PEM files. Certificates name their holder in a URI: ours must be gemel://CLUSTER/control, the nodes'
-// gemel://CLUSTER/PAIR/target/a and .../b, which is checked in place of their address.
+// LoadTLS reads PEM files for NewTLS.
 func LoadTLS(certFile, keyFile, caFile, cluster, pair string) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	var pem [3][]byte
+	for i, f := range []string{certFile, keyFile, caFile} {
+		var err error
+		if pem[i], err = os.ReadFile(f); err != nil {
+			return nil, err
+		}
+	}
+	return NewTLS(pem[0], pem[1], pem[2], cluster, pair)
+}
+
+// NewTLS is for PEM contents. Certificates name their holder in a URI: ours must be gemel://CLUSTER/control, the nodes'
+// gemel://CLUSTER/PAIR/target/a and .../b, which is checked in place of their address.
+func NewTLS(cert, key, ca []byte, cluster, pair string) (*tls.Config, error) {
+	own, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	raw, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("authority: %w", err)
-	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("authority: %s holds no PEM certificate", caFile)
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, errors.New("authority: it holds no PEM certificate")
 	}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13,
+	return &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name
 		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, roots, cluster, pair) }}, nil
 }

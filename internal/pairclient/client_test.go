@@ -1,0 +1,97 @@
+package pairclient
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// node answers GetStatus with a code, or with its name.
+type node struct {
+	targetv1.UnimplementedTargetServiceServer
+	name string
+	code codes.Code
+	hang bool
+}
+
+func (n *node) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*targetv1.Status, error) {
+	if n.hang {
+		<-ctx.Done()
+	}
+	if n.code != codes.OK {
+		return nil, status.Error(n.code, n.name+" says so")
+	}
+	return &targetv1.Status{Node: n.name}, nil
+}
+
+func serve(t *testing.T, n *node) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	targetv1.RegisterTargetServiceServer(s, n)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	return l.Addr().String()
+}
+
+func TestTheOtherNodeIsAsked(t *testing.T) {
+	ask := &targetv1.GetStatusRequest{}
+	for name, c := range map[string]struct {
+		a, b     node
+		limit    time.Duration
+		want     codes.Code
+		answered string
+	}{
+		"both":              {node{}, node{}, time.Minute, codes.OK, "a"},
+		"first can not":     {node{code: codes.Unavailable}, node{}, time.Minute, codes.OK, "b"},
+		"first refuses":     {node{code: codes.NotFound}, node{}, time.Minute, codes.NotFound, ""},
+		"none can":          {node{code: codes.Unavailable}, node{code: codes.Unavailable}, time.Minute, codes.Unavailable, ""},
+		"no time to wait":   {node{code: codes.Unavailable}, node{code: codes.Unavailable}, 50 * time.Millisecond, codes.DeadlineExceeded, ""},
+		"first does hang":   {node{hang: true}, node{}, 100 * time.Millisecond, codes.DeadlineExceeded, ""},
+		"second is refused": {node{code: codes.Unavailable}, node{code: codes.Internal}, time.Minute, codes.Internal, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.a.name, c.b.name = "a", "b"
+			p, err := New(Config{Endpoints: []string{serve(t, &c.a), serve(t, &c.b)}, Patience: 300 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.Close() }()
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			defer cancel()
+			r, err := p.GetStatus(ctx, ask)
+			if status.Code(err) != c.want || r.GetNode() != c.answered {
+				t.Fatalf("%v, %v", r, err)
+			}
+			if c.want == codes.Unavailable && !strings.Contains(err.Error(), p.Nodes[1].Address) {
+				t.Errorf("%v does not name the node", err)
+			}
+			if c.a.hang { // the next call does not wait for it again
+				if r, err := p.GetStatus(t.Context(), ask); err != nil || r.Node != "b" {
+					t.Errorf("%v, %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, c := range []Config{{}, {Endpoints: []string{"nowhere"}}, {Endpoints: []string{"192.0.2.1:1"}}, {Endpoints: []string{"127.0.0.1:1"}, Patience: -1}} {
+		if p, err := New(c); err == nil {
+			_ = p.Close()
+			t.Errorf("%+v was taken", c)
+		}
+	}
+}

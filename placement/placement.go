@@ -1,0 +1,136 @@
+// Package placement decides where a LUN goes, as pure functions of what is known of the pairs. The same input gives the same
+// answer. What is known may be old: the pair that is chosen has the last word when the LUN is made.
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Errors of Choose. Test for them with errors.Is; the text says which pair lacks what.
+var (
+	// ErrNoPair: the cluster has no pair, or not the one that the LUN has to be on.
+	ErrNoPair = errors.New("no pair")
+	// ErrNotReady: pairs that could take it do not serve now.
+	ErrNotReady = errors.New("no pair is ready")
+	// ErrNoRoom: the pairs that serve are too full.
+	ErrNoRoom = errors.New("no pair has room")
+)
+
+// MaxLUNs is how many LUNs a pair holds.
+const MaxLUNs = 16384
+
+// Pair is what is known of a TargetPair.
+type Pair struct {
+	Name, Cluster string
+	Ready         bool  // it serves and can be asked for changes
+	InSync        bool  // both nodes hold every acknowledged write
+	Capacity      int64 // bytes, of the smaller member
+	Free          int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
+	LUNs          int
+}
+
+// Request is a LUN that wants a place.
+type Request struct {
+	Cluster string
+	Size    int64 // bytes
+	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on its pair, and the pair
+	// alone can say whether there is room.
+	SourcePair string
+}
+
+// FromObject is what a TargetPair's status tells; luns is how many LogicalUnits are placed on it.
+func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
+	out := Pair{Name: p.Name, Cluster: p.Spec.Cluster, LUNs: max(luns, int(p.Status.LogicalUnits))}
+	for _, c := range p.Status.Conditions {
+		switch c.Type {
+		case v1alpha1.ConditionReady:
+			out.Ready = c.Status == "True"
+		case v1alpha1.ConditionInSync:
+			out.InSync = c.Status == "True"
+		}
+	}
+	// Being deleted, it is to lose its LUNs, not to gain some.
+	out.Ready = out.Ready && p.DeletionTimestamp.IsZero()
+	if p.Status.Capacity != nil {
+		out.Capacity = p.Status.Capacity.Value()
+	}
+	if p.Status.Free != nil {
+		out.Free = p.Status.Free.Value()
+	}
+	return out
+}
+
+// Choose picks a pair that is ready and has room: one in sync before one that is not, then the one with the most free bytes,
+// then the fewest LUNs, then by name.
+func Choose(pairs []Pair, q Request) (string, error) {
+	var fit []Pair
+	var lacks []string
+	class := ErrNoPair
+	for _, p := range slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(a.Name, b.Name) }) {
+		if p.Cluster != q.Cluster || q.SourcePair != "" && p.Name != q.SourcePair {
+			continue
+		}
+		err := refuses(p, q)
+		if err == nil {
+			fit = append(fit, p)
+			continue
+		}
+		lacks = append(lacks, p.Name+": "+err.Error())
+		// A pair that is too full stays so; one that is not ready may be the next moment.
+		if class != ErrNotReady {
+			class = ErrNoRoom
+			if errors.Is(err, ErrNotReady) {
+				class = ErrNotReady
+			}
+		}
+	}
+	switch {
+	case len(fit) > 0:
+		return slices.MinFunc(fit, better).Name, nil
+	case len(lacks) > 0:
+		return "", fmt.Errorf("%w: %s", class, strings.Join(lacks, "; "))
+	case q.SourcePair != "":
+		return "", fmt.Errorf("%w: the source is on %s, which is not in cluster %s: a copy stays on the pair and in the cluster of its source", ErrNoPair, q.SourcePair, q.Cluster)
+	}
+	return "", fmt.Errorf("%w in cluster %s: see its StorageCluster", ErrNoPair, q.Cluster)
+}
+
+// better puts the pair first that a LUN should go to.
+func better(a, b Pair) int {
+	if a.InSync != b.InSync {
+		if a.InSync {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(b.Free, a.Free), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+}
+
+// refuses says what a pair lacks.
+func refuses(p Pair, q Request) error {
+	switch {
+	case !p.Ready:
+		return fmt.Errorf("%w: it does not serve", ErrNotReady)
+	case p.LUNs >= MaxLUNs:
+		return fmt.Errorf("it holds its limit of %d LUNs", MaxLUNs)
+	case q.SourcePair == "" && p.Free < q.Size:
+		return fmt.Errorf("%d bytes are free, %d are needed", p.Free, q.Size)
+	}
+	return nil
+}
+
+// Largest is the size in bytes of the largest LUN that one pair of a cluster takes, of any cluster with an empty name.
+func Largest(pairs []Pair, cluster string) (size int64) {
+	for _, p := range pairs {
+		if (cluster == "" || p.Cluster == cluster) && p.Ready && p.LUNs < MaxLUNs {
+			size = max(size, p.Free)
+		}
+	}
+	return size
+}

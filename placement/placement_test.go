@@ -1,0 +1,141 @@
+package placement
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+const gib = 1 << 30
+
+func pair(name string, change ...func(*Pair)) Pair {
+	p := Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Capacity: 10 * gib, Free: 5 * gib}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+func free(n int64) func(*Pair)      { return func(p *Pair) { p.Free = n } }
+func luns(n int) func(*Pair)        { return func(p *Pair) { p.LUNs = n } }
+func cluster(s string) func(*Pair)  { return func(p *Pair) { p.Cluster = s } }
+func down(p *Pair)                  { p.Ready, p.InSync = false, false }
+func alone(p *Pair)                 { p.InSync = false }
+func ask(n int64) Request           { return Request{Cluster: "c", Size: n} }
+func copyOf(pair string) Request    { return Request{Cluster: "c", Size: gib, SourcePair: pair} }
+func says(parts ...string) []string { return parts }
+
+func TestChoose(t *testing.T) {
+	for name, c := range map[string]struct {
+		pairs []Pair
+		q     Request
+		want  string
+		err   error
+		says  []string
+	}{
+		"by name":           {[]Pair{pair("q"), pair("p")}, ask(gib), "p", nil, nil},
+		"most free":         {[]Pair{pair("p"), pair("q", free(6*gib))}, ask(gib), "q", nil, nil},
+		"fewest LUNs":       {[]Pair{pair("p", luns(2)), pair("q", luns(1))}, ask(gib), "q", nil, nil},
+		"in sync first":     {[]Pair{pair("p", alone, free(9*gib)), pair("q")}, ask(gib), "q", nil, nil},
+		"alone, if it must": {[]Pair{pair("p", alone), pair("q", free(gib-1))}, ask(gib), "p", nil, nil},
+		"exactly":           {[]Pair{pair("p", free(gib))}, ask(gib), "p", nil, nil},
+		"other cluster":     {[]Pair{pair("p", cluster("d"))}, ask(gib), "", ErrNoPair, says("cluster c")},
+		"no pair":           {nil, ask(gib), "", ErrNoPair, nil},
+		"down":              {[]Pair{pair("p", down)}, ask(gib), "", ErrNotReady, says("p: ")},
+		"full":              {[]Pair{pair("p", free(1)), pair("q", free(2))}, ask(gib), "", ErrNoRoom, says("p: 1 bytes", "q: 2 bytes", "1073741824")},
+		"full or down":      {[]Pair{pair("p", free(1)), pair("q", down)}, ask(gib), "", ErrNotReady, says("p: 1 bytes", "q: ")},
+		"limit of LUNs":     {[]Pair{pair("p", luns(MaxLUNs))}, ask(gib), "", ErrNoRoom, says("16384")},
+		"copy":              {[]Pair{pair("p", free(1)), pair("q")}, copyOf("p"), "p", nil, nil},
+		"copy, pair down":   {[]Pair{pair("p", down), pair("q")}, copyOf("p"), "", ErrNotReady, says("p: ")},
+		"copy, elsewhere":   {[]Pair{pair("p", cluster("d")), pair("q")}, copyOf("p"), "", ErrNoPair, says("source is on p")},
+	} {
+		got, err := Choose(c.pairs, c.q)
+		if got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		for _, s := range c.says {
+			if err == nil || !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: %v does not say %q", name, err, s)
+			}
+		}
+	}
+}
+
+func random(r *rand.Rand) (out []Pair) {
+	for i := range r.IntN(6) {
+		out = append(out, Pair{Name: string(rune('p' + i)), Cluster: string(rune('c' + r.IntN(2))), Ready: r.IntN(4) > 0, InSync: r.IntN(3) > 0,
+			Free: int64(r.IntN(5)) * gib, LUNs: r.IntN(3)})
+	}
+	return out
+}
+
+// Whatever the pairs are: a choice can take the LUN, no better one was passed over, the order in which they are given does not
+// matter, and what Largest promises is what Choose takes.
+func TestProperties(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	taken := 0
+	for range 20000 {
+		pairs, q := random(r), Request{Cluster: "c", Size: int64(1+r.IntN(5)) * gib}
+		if r.IntN(4) == 0 {
+			q.SourcePair = "q"
+		}
+		got, err := Choose(pairs, q)
+		mixed := slices.Clone(pairs)
+		r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		if again, err2 := Choose(mixed, q); again != got || (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
+			t.Fatalf("%v: %q, %v, in another order %q, %v", pairs, got, err, again, err2)
+		}
+		if (got == "") != (err != nil) {
+			t.Fatalf("%v: %q, %v", pairs, got, err)
+		}
+		if err == nil {
+			taken++
+			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got })
+			p := pairs[k]
+			if !p.Ready || p.Cluster != "c" || q.SourcePair == "" && p.Free < q.Size || q.SourcePair != "" && q.SourcePair != got {
+				t.Fatalf("%v can not take %+v", p, q)
+			}
+			for _, o := range pairs {
+				if q.SourcePair == "" && o.Ready && o.Cluster == "c" && o.Free >= q.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.Free > p.Free) {
+					t.Fatalf("%v was passed over for %v", o, p)
+				}
+			}
+		}
+		if q.SourcePair == "" {
+			if (q.Size <= Largest(pairs, "c")) != (err == nil) {
+				t.Fatalf("%v: largest %d, asked %d: %v", pairs, Largest(pairs, "c"), q.Size, err)
+			}
+			if Largest(pairs, "") != max(Largest(pairs, "c"), Largest(pairs, "d")) {
+				t.Fatal(pairs)
+			}
+		}
+	}
+	if taken < 5000 {
+		t.Errorf("only %d of the requests had a place", taken)
+	}
+}
+
+func TestFromObject(t *testing.T) {
+	q := func(s string) *resource.Quantity { v := resource.MustParse(s); return &v }
+	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}, Status: v1alpha1.TargetPairStatus{
+		Capacity: q("10Gi"), Free: q("5Gi"), LogicalUnits: 3, Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse}}}}
+	if got := FromObject(o, 1); got != pair("p", alone, luns(3)) {
+		t.Errorf("%+v", got)
+	}
+	now := metav1.Now()
+	o.DeletionTimestamp, o.Status.Conditions[1].Status = &now, metav1.ConditionTrue
+	if got := FromObject(o, 7); got.Ready || !got.InSync || got.LUNs != 7 {
+		t.Errorf("%+v", got)
+	}
+	if got := FromObject(&v1alpha1.TargetPair{}, 0); got != (Pair{}) {
+		t.Errorf("%+v", got)
+	}
+}
