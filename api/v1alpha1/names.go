@@ -33,6 +33,7 @@ const (
 	ReasonNotSupported  = "NotSupported"  // this version can not do it
 	ReasonAcceptLoss    = "AcceptLoss"    // only an administrator can decide
 	ReasonUnschedulable = "Unschedulable" // a pod of it finds no worker
+	ReasonDataKept      = "DataKept"      // the object is being deleted, its data is not: the message says what to do
 )
 
 // Labels on what the operator makes.
@@ -46,6 +47,10 @@ const (
 // Finalizer keeps an object until what it stands for is safe: a LUN with data until spec.destroy has been carried out, a
 // pair until it holds no LUN, a cluster until it has no pair.
 const Finalizer = "gemel.storage/data"
+
+// AnnotationMade is "true" on a LogicalUnit or LogicalUnitSnapshot whose data was made on the disks. From then on it is never
+// made again: if it is not there any more, an empty one in its place would hide the loss.
+const AnnotationMade = "gemel.storage/made"
 
 // FieldManager of what the operator applies, and of what the CSI driver does.
 const (

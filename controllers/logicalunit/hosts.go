@@ -1,0 +1,111 @@
+package logicalunit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// list takes the hosts from what the pair said. Whether a mapping is read-only it does not say: that is remembered in the status
+// with the generation, which differs for each mapping.
+func (p *pass) list() {
+	p.listed, p.hosts = true, nil
+	for _, m := range p.lun.GetMappings() {
+		h := mapping(m)
+		for _, old := range p.lu.Status.Hosts {
+			if old.IQN == h.IQN && old.Generation == h.Generation {
+				h.ReadOnly = old.ReadOnly
+			}
+		}
+		p.hosts = append(p.hosts, h)
+	}
+}
+
+func mapping(m *targetv1.Mapping) v1alpha1.HostMapping {
+	h := v1alpha1.HostMapping{IQN: m.HostIqn, LUN: int32(m.Lun), TargetIQN: m.TargetIqn, Generation: int64(m.Generation)}
+	for _, portal := range m.Portals {
+		h.Portals = append(h.Portals, portal.Address)
+	}
+	return h
+}
+
+// wanted is a host as the spec wants it; the pair knows names in lower case.
+func (p *pass) wanted(iqn string) (v1alpha1.HostAccess, bool) {
+	for _, h := range p.lu.Spec.Hosts {
+		if strings.ToLower(h.IQN) == iqn {
+			return h, true
+		}
+	}
+	return v1alpha1.HostAccess{}, false
+}
+
+// admit lets in the hosts of the spec and no other one. Those that are not wanted go first: a LUN that is not shared has never
+// two. One that can not be fenced does not keep others from being fenced, but nobody is let in before all are.
+func (p *pass) admit(ctx context.Context) error {
+	if err := p.fence(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range p.lu.Spec.Hosts {
+		errs = append(errs, p.mapHost(ctx, strings.ToLower(h.IQN), h.ReadOnly))
+	}
+	return errors.Join(errs...)
+}
+
+// fence unmaps what the pair has mapped and the spec does not want so. A host leaves p.hosts, and so the status, only when the pair
+// has said that no command of it is running or will be accepted.
+func (p *pass) fence(ctx context.Context) error {
+	var errs []error
+	confirmed := false
+	for _, h := range slices.Clone(p.hosts) {
+		if _, ok := p.wanted(h.IQN); ok && !p.otherMode(h) {
+			continue
+		}
+		// An old cache may lack a host that was let in by now; to unmap that one would take a device away from under its pod.
+		if !confirmed {
+			if err := p.confirm(ctx); err != nil {
+				return err
+			}
+			confirmed = true
+		}
+		if _, err := rpc(ctx, p, "fence "+h.IQN, service.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: p.lun.Uuid, HostIqn: h.IQN}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.hosts = slices.DeleteFunc(p.hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == h.IQN })
+	}
+	return errors.Join(errs...)
+}
+
+// otherMode tells that a host was let in with another readOnly than it is to have, as far as that is known.
+func (p *pass) otherMode(h v1alpha1.HostMapping) bool {
+	want, _ := p.wanted(h.IQN)
+	return p.shown(h) && want.ReadOnly != h.ReadOnly
+}
+
+// shown says that this very mapping stands in the status.
+func (p *pass) shown(h v1alpha1.HostMapping) bool {
+	return slices.ContainsFunc(p.lu.Status.Hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == h.IQN && o.Generation == h.Generation })
+}
+
+// mapHost lets a host in. One whose mapping stands in the status is in; after a crash, or a status that was lost, the pair is
+// asked again: it gives the mapping that there is.
+func (p *pass) mapHost(ctx context.Context, iqn string, readOnly bool) error {
+	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
+	if i >= 0 && p.shown(p.hosts[i]) {
+		return nil
+	}
+	m, err := rpc(ctx, p, "admit "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: readOnly,
+		Exclusive: !p.lu.Spec.Shared})
+	if err != nil {
+		return err
+	}
+	h := mapping(m)
+	h.ReadOnly = readOnly
+	p.hosts = append(slices.DeleteFunc(p.hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == iqn }), h)
+	return nil
+}

@@ -1,0 +1,133 @@
+package logicalunit
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+)
+
+type (
+	callOption = grpc.CallOption
+	service    = targetv1.TargetServiceClient
+)
+
+// find asks the pair for the LUN and its hosts.
+func (p *pass) find(ctx context.Context) error {
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	lun, err := rpc(ctx, p, "look for the LUN", service.GetLUN, &targetv1.GetLUNRequest{Uuid: p.lu.Spec.Placement.UUID})
+	if err != nil && finding.Code(err) != codes.NotFound {
+		return err
+	}
+	if err == nil {
+		p.lun = lun
+	}
+	p.list()
+	return nil
+}
+
+// make makes the LUN unless it is there, and marks the object. A crash between the two is harmless: the next look finds the LUN.
+// Once marked, it is never made again.
+func (p *pass) make(ctx context.Context) error {
+	switch {
+	case p.lun != nil && p.made():
+		return nil
+	case p.made():
+		return finding.New(v1alpha1.ReasonMissing, "pair %s has no LUN %s any more: it is not made again, because an empty one would hide the loss; "+
+			"restore it from a snapshot or a backup, or delete the claim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
+	case p.lun == nil && p.deleted():
+		return p.release(ctx) // deleted before it was made: there is nothing to keep
+	case p.lun == nil && p.lu.Spec.Destroy:
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+	case p.lun == nil:
+		if err := p.create(ctx); err != nil {
+			return err
+		}
+	}
+	return p.patch(ctx, "mark", func(lu *v1alpha1.LogicalUnit) {
+		if lu.Annotations == nil {
+			lu.Annotations = map[string]string{}
+		}
+		lu.Annotations[v1alpha1.AnnotationMade] = "true"
+	})
+}
+
+func (p *pass) create(ctx context.Context) error {
+	s, err := p.source(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.confirm(ctx); err != nil {
+		return err
+	}
+	at := p.lu.Spec.Placement
+	lun, err := rpc(ctx, p, "make the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
+		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, Labels: diskLabels(p.lu)})
+	switch finding.Code(err) {
+	case codes.OK:
+	case codes.NotFound: // of the source
+		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have what this is a copy of: %v", at.Pair, err)
+	default:
+		return err
+	}
+	p.lun = lun
+	p.list()
+	return nil
+}
+
+// expand grows the LUN to the size of the spec.
+func (p *pass) expand(ctx context.Context) error {
+	size := uint64(p.lu.Spec.Size.Value())
+	if p.lun.SizeBytes >= size {
+		return nil
+	}
+	lun, err := rpc(ctx, p, "grow the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
+	if err != nil {
+		return err
+	}
+	p.lun.SizeBytes = lun.SizeBytes
+	return nil
+}
+
+// prefer moves the LUN to its preferred node, once after each change of the spec and at best effort: it is a wish, and an
+// administrator may have moved the LUN away since.
+func (p *pass) prefer(ctx context.Context) {
+	to := p.lu.Spec.PreferredNode
+	if to == "" || p.lun.Owner == to || p.lu.Status.ObservedGeneration == p.lu.Generation {
+		return
+	}
+	_, err := rpc(ctx, p, "move the LUN", service.TransferOwnership, &targetv1.TransferOwnershipRequest{LunUuids: []string{p.lun.Uuid}, ToNode: to})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("the LUN stays where it is", "owner", p.lun.Owner, "preferredNode", to, "why", err.Error())
+		return
+	}
+	p.lun.Owner = to
+}
+
+// destroy removes the LUN with its data. The API admits no host once spec.destroy is set, so whatever is still mapped is
+// fenced first: it was taken out of the spec and the pair not told.
+func (p *pass) destroy(ctx context.Context) error {
+	if p.lu.Spec.Placement == nil {
+		return p.release(ctx)
+	}
+	if err := p.find(ctx); err != nil {
+		return err
+	}
+	if err := p.confirm(ctx); err != nil {
+		return err
+	}
+	if err := p.fence(ctx); err != nil {
+		return err
+	}
+	if _, err := rpc(ctx, p, "destroy the LUN", service.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: p.lu.Spec.Placement.UUID}); err != nil {
+		return err
+	}
+	return p.release(ctx)
+}

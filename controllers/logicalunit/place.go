@@ -1,0 +1,144 @@
+package logicalunit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/placement"
+)
+
+// source is what a LUN is a copy of, on the disks.
+type source struct {
+	pair, lun, snapshot string
+}
+
+// source finds it. It is read live: a clone is often asked for in the moment after its source was made.
+func (p *pass) source(ctx context.Context) (s source, err error) {
+	q := p.lu.Spec.Source
+	switch {
+	case q == nil:
+		return s, nil
+	case q.Snapshot != "":
+		o := &v1alpha1.LogicalUnitSnapshot{}
+		if err := p.readSource(ctx, o, "LogicalUnitSnapshot", q.Snapshot); err != nil {
+			return s, err
+		}
+		if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
+			return s, finding.Wait(v1alpha1.ReasonProgressing, "the snapshot %s is being taken", q.Snapshot)
+		}
+		return source{pair: o.Spec.Placement.Pair, snapshot: o.Spec.Placement.UUID}, nil
+	}
+	o := &v1alpha1.LogicalUnit{}
+	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
+		return s, err
+	}
+	if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
+		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", q.LogicalUnit)
+	}
+	return source{pair: o.Spec.Placement.Pair, lun: o.Spec.Placement.UUID}, nil
+}
+
+func (p *pass) readSource(ctx context.Context, o client.Object, kind, name string) error {
+	err := p.Live.Get(ctx, client.ObjectKey{Name: name}, o)
+	if apierrors.IsNotFound(err) {
+		return finding.New(v1alpha1.ReasonNoSource, "there is no %s %s to make a copy of", kind, name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return nil
+}
+
+// place writes down, once and for good, on which pair the LUN is and under which uuid, before the pair hears of it: a crash
+// right after finds the place, and asks the same pair for the same LUN. The uuid is that of the object, so that a later object of
+// the same name is another LUN, with another WWID.
+func (p *pass) place(ctx context.Context) error {
+	switch {
+	case p.lu.Spec.Placement != nil:
+		return nil
+	case p.deleted():
+		return p.release(ctx) // nothing was made: a conflict says so if this is not true any more
+	case p.lu.Spec.Destroy:
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+	}
+	s, err := p.source(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := p.candidates(ctx, s.pair)
+	if err != nil {
+		return err
+	}
+	pair, err := placement.Choose(list, placement.Request{Cluster: p.lu.Spec.Cluster, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair})
+	switch {
+	case errors.Is(err, placement.ErrNotReady):
+		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
+	case errors.Is(err, placement.ErrNoPair) && s.pair != "":
+		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: %v", err)
+	case err != nil:
+		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
+	}
+	return p.patch(ctx, "placement", func(lu *v1alpha1.LogicalUnit) {
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, UUID: string(lu.UID)}
+	})
+}
+
+// statusLimit bounds the question how full a pair is.
+const statusLimit = 3 * time.Second
+
+// candidates are the pairs of the cluster, or the source's alone, as they say themselves: the copy in TargetPair.status may be old.
+func (p *pass) candidates(ctx context.Context, only string) ([]placement.Pair, error) {
+	var pairs v1alpha1.TargetPairList
+	var units v1alpha1.LogicalUnitList
+	if err := p.List(ctx, &pairs); err != nil {
+		return nil, fmt.Errorf("TargetPairs: %w", err)
+	}
+	if err := p.List(ctx, &units, client.UnsafeDisableDeepCopy); err != nil { // only counted
+		return nil, fmt.Errorf("LogicalUnits: %w", err)
+	}
+	count := map[string]int{}
+	for i := range units.Items {
+		if at := units.Items[i].Spec.Placement; at != nil {
+			count[at.Pair]++
+		}
+	}
+	var out []placement.Pair
+	for i := range pairs.Items {
+		if o := &pairs.Items[i]; o.Spec.Cluster == p.lu.Spec.Cluster && (only == "" || o.Name == only) {
+			out = append(out, placement.FromObject(o, count[o.Name]))
+		}
+	}
+	var all sync.WaitGroup
+	for i := range out {
+		all.Go(func() { p.ask(ctx, &out[i]) })
+	}
+	all.Wait()
+	return out, nil
+}
+
+// ask puts a pair's own word in place of what its object says.
+func (p *pass) ask(ctx context.Context, c *placement.Pair) {
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
+	defer cancel()
+	pair, err := p.Pairs.Client(ctx, c.Name)
+	if err != nil {
+		c.Ready = false
+		return
+	}
+	s, err := pair.Serving(ctx)
+	if err != nil {
+		c.Ready = false
+		return
+	}
+	c.Ready, c.InSync = true, s.Phase == targetv1.Phase_PHASE_IN_SYNC
+	c.Capacity, c.Free = int64(s.CapacityBytes), int64(s.FreeBytes)
+}

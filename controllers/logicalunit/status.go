@@ -1,0 +1,142 @@
+package logicalunit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+)
+
+// DataKept is what an object that is being deleted without spec.destroy says.
+const DataKept = "the data is kept: to destroy it, set spec.destroy (CSI DeleteVolume does); to forget the object but keep the data, remove the finalizer " + v1alpha1.Finalizer
+
+// tell writes what was found, and says when to look again.
+func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, error) {
+	r, rok := finding.Of(ready)
+	h, hok := finding.Of(published)
+	// What is no finding is the API server's: there is nothing to say, and no way.
+	switch {
+	case ready != nil && !rok:
+		return ctrl.Result{}, ready
+	case published != nil && !hok:
+		return ignoreStale(published)
+	}
+	next := p.lu.DeepCopy()
+	p.fill(ctx, &next.Status)
+	changed := p.conditions(&next.Status, r, h)
+	wait, err := p.write(ctx, next)
+	if err != nil {
+		return ignoreStale(err)
+	}
+	if changed {
+		p.event(next)
+	}
+	switch {
+	case r != nil && r.Again:
+		return ctrl.Result{}, ready
+	case h != nil && h.Again:
+		return ctrl.Result{}, published
+	}
+	return ctrl.Result{RequeueAfter: min(wait, p.again())}, nil
+}
+
+func ignoreStale(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+// fill writes the fields. What could not be asked stays as it was; in particular observedGeneration stays behind until the pair has
+// said who is mapped, because by it status.hosts is believed.
+func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
+	if p.listed {
+		s.ObservedGeneration = p.lu.Generation
+		slices.SortFunc(p.hosts, func(a, b v1alpha1.HostMapping) int { return strings.Compare(a.IQN, b.IQN) })
+		s.Hosts = p.hosts
+	}
+	if p.lun == nil {
+		return
+	}
+	s.Size = resource.NewQuantity(int64(p.lun.SizeBytes), resource.BinarySI)
+	s.WWID, s.Owner = p.lun.Wwid, p.lun.Owner
+	s.Allocated = resource.NewQuantity(int64(p.lun.AllocatedBytes), resource.BinarySI)
+	var pair v1alpha1.TargetPair
+	if err := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair); err == nil {
+		s.InSync = meta.IsStatusConditionTrue(pair.Status.Conditions, v1alpha1.ConditionInSync)
+	}
+}
+
+// conditions sets them, and tells whether one has changed.
+func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *finding.Finding) bool {
+	reason, message := v1alpha1.ReasonReady, "the LUN is there"
+	if p.deleted() {
+		reason, message = v1alpha1.ReasonDataKept, DataKept
+		if ready != nil {
+			ready = &finding.Finding{Reason: ready.Reason, Message: ready.Message + "; " + DataKept}
+		}
+	}
+	a := finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.lu.Generation, ready, reason, message)
+	b := finding.Set(&s.Conditions, v1alpha1.ConditionPublished, p.lu.Generation, published, v1alpha1.ReasonReady,
+		fmt.Sprintf("the %d hosts of the spec reach it, and no other one", len(p.lu.Spec.Hosts)))
+	return a || b
+}
+
+// lazy takes the fields out that alone are not worth a write at once.
+func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
+	c := s.DeepCopy()
+	c.Owner, c.InSync, c.Allocated = "", false, nil
+	return c
+}
+
+// write updates the status if it has changed, for lazy fields alone only now and then; wait is when it may be written then.
+func (p *pass) write(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
+	wait = p.again()
+	if equality.Semantic.DeepEqual(p.lu.Status, next.Status) {
+		return wait, nil
+	}
+	pause := p.Lazy
+	if pause == 0 {
+		pause = 30 * time.Second
+	}
+	if left := pause - time.Since(p.lastTold(p.lu.UID)); left > 0 && equality.Semantic.DeepEqual(lazy(&p.lu.Status), lazy(&next.Status)) {
+		return left, nil
+	}
+	if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
+		return 0, fmt.Errorf("status of LogicalUnit %s: %w", p.lu.Name, err)
+	}
+	p.Reconciler.told.Store(p.lu.UID, time.Now())
+	return wait, nil
+}
+
+// event says what the conditions say now, in the order in which people look at them.
+func (p *pass) event(lu *v1alpha1.LogicalUnit) {
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPublished} {
+		c := meta.FindStatusCondition(lu.Status.Conditions, kind)
+		old := meta.FindStatusCondition(p.lu.Status.Conditions, kind)
+		if old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+		level := corev1.EventTypeNormal
+		if c.Status != "True" || c.Reason == v1alpha1.ReasonDataKept {
+			level = corev1.EventTypeWarning
+		}
+		// Waiting for the first time is not worth an event.
+		if c.Reason != v1alpha1.ReasonProgressing && (kind == v1alpha1.ConditionReady || c.Status != "True") {
+			p.Recorder.Eventf(lu, nil, level, c.Reason, "Reconcile", "%s", c.Message)
+		}
+	}
+}

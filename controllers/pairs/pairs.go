@@ -1,0 +1,135 @@
+// Package pairs reaches the pairs that TargetPairs stand for.
+package pairs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/pairclient"
+)
+
+// ErrUnknown: there is no such TargetPair, or it does not say yet how it is reached.
+var ErrUnknown = errors.New("pair can not be reached")
+
+// Pair is the control API of one, over both its nodes.
+type Pair interface {
+	targetv1.TargetServiceClient
+	// Serving is the status of a node that serves; the error says why none does.
+	Serving(ctx context.Context) (*targetv1.Status, error)
+}
+
+// Pairs finds a pair by the name of its TargetPair.
+type Pairs interface {
+	// Client never waits for the pair. ErrUnknown.
+	Client(ctx context.Context, pair string) (Pair, error)
+}
+
+// ControlPort of every target node.
+const ControlPort = 3261
+
+// patience is how long a call is tried at a pair of which no node takes it: a fail-over is over by then, and what
+// reconciles tries again.
+const patience = 3 * time.Second
+
+// SecretName of the certificate by which the control plane is known to a cluster's targets: tls.crt, tls.key and ca.crt, in the
+// operator's namespace. Its URI is gemel://CLUSTER/control, those of nodes are gemel://CLUSTER/PAIR/target/a and .../b.
+func SecretName(cluster string) string { return "gemel-" + cluster + "-control" }
+
+// Directory implements Pairs from TargetPairs and Secrets. A pair's connections are kept until its addresses or the certificate
+// change.
+type Directory struct {
+	Reader    client.Reader // of TargetPairs and Secrets; cached is enough, since addresses never change
+	Namespace string        // of the Secrets
+	Port      int           // default ControlPort
+	Plain     bool          // without certificates: loopback only
+
+	mu    sync.Mutex
+	known map[string]entry
+}
+
+type entry struct {
+	made string // from what
+	pair *pairclient.Client
+}
+
+// Client implements Pairs.
+func (d *Directory) Client(ctx context.Context, name string) (Pair, error) {
+	var o v1alpha1.TargetPair
+	if err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, &o); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: there is no TargetPair %s", ErrUnknown, name)
+		}
+		return nil, fmt.Errorf("TargetPair %s: %w", name, err)
+	}
+	port := d.Port
+	if port == 0 {
+		port = ControlPort
+	}
+	c := pairclient.Config{Patience: patience}
+	for _, n := range o.Spec.Nodes {
+		if n.Address != "" {
+			c.Endpoints = append(c.Endpoints, net.JoinHostPort(n.Address, strconv.Itoa(port)))
+		}
+	}
+	if len(c.Endpoints) == 0 {
+		return nil, fmt.Errorf("%w: TargetPair %s has no addresses yet", ErrUnknown, name)
+	}
+	made := fmt.Sprint(o.UID, c.Endpoints)
+	var s corev1.Secret
+	if !d.Plain {
+		key := client.ObjectKey{Namespace: d.Namespace, Name: SecretName(o.Spec.Cluster)}
+		if err := d.Reader.Get(ctx, key, &s); apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: the Secret %s is not there yet", ErrUnknown, key)
+		} else if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", key, err)
+		}
+		made += s.ResourceVersion
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old, ok := d.known[name]
+	if ok && old.made == made {
+		return old.pair, nil
+	}
+	if !d.Plain {
+		var err error
+		if c.TLS, err = pairclient.NewTLS(s.Data["tls.crt"], s.Data["tls.key"], s.Data["ca.crt"], o.Spec.Cluster, name); err != nil {
+			return nil, fmt.Errorf("secret %s: %w", s.Name, err)
+		}
+	}
+	p, err := pairclient.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		time.AfterFunc(time.Minute, func() { _ = old.pair.Close() }) // calls under way may end
+	}
+	if d.known == nil {
+		d.known = map[string]entry{}
+	}
+	d.known[name] = entry{made, p}
+	return p, nil
+}
+
+// Close ends all connections.
+func (d *Directory) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, e := range d.known {
+		errs = append(errs, e.pair.Close())
+	}
+	d.known = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,89 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+)
+
+// DataKept is what an object that is being deleted without spec.destroy says.
+const DataKept = "the snapshot is kept: to destroy it, set spec.destroy (CSI DeleteSnapshot does); to forget the object but keep the snapshot, remove the finalizer " + v1alpha1.Finalizer
+
+// tell writes what was found, and says when to look again.
+func (p *pass) tell(ctx context.Context, err error) (ctrl.Result, error) {
+	f, ok := finding.Of(err)
+	if err != nil && !ok { // the API server's: there is nothing to say, and no way
+		return ignoreStale(err)
+	}
+	next := p.o.DeepCopy()
+	s := &next.Status
+	if p.snap != nil {
+		taken := metav1.NewTime(p.snap.Created.AsTime())
+		s.Size, s.TakenAt = resource.NewQuantity(int64(p.snap.SizeBytes), resource.BinarySI), &taken
+	}
+	changed := p.condition(s, f)
+	s.ObservedGeneration = p.o.Generation
+	if !equality.Semantic.DeepEqual(same(p.o.Status), same(*s)) {
+		if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
+			return ignoreStale(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
+		}
+		if changed {
+			p.event(next)
+		}
+	}
+	if f != nil && f.Again {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: p.again()}, nil
+}
+
+// same takes the moment as the API server keeps it, in whole seconds, for comparing.
+func same(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStatus {
+	if s.TakenAt != nil {
+		t := metav1.NewTime(s.TakenAt.Truncate(time.Second))
+		s.TakenAt = &t
+	}
+	return s
+}
+
+func ignoreStale(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil // what it was decided by has changed: look again
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Finding) bool {
+	reason, message := v1alpha1.ReasonReady, "the snapshot is there"
+	if p.deleted() {
+		reason, message = v1alpha1.ReasonDataKept, DataKept
+		if f != nil {
+			f = &finding.Finding{Reason: f.Reason, Message: f.Message + "; " + DataKept}
+		}
+	}
+	return finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.o.Generation, f, reason, message)
+}
+
+func (p *pass) event(o *v1alpha1.LogicalUnitSnapshot) {
+	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	level := corev1.EventTypeNormal
+	if c.Status != "True" || c.Reason == v1alpha1.ReasonDataKept {
+		level = corev1.EventTypeWarning
+	}
+	if c.Reason != v1alpha1.ReasonProgressing {
+		p.Recorder.Eventf(o, nil, level, c.Reason, "Reconcile", "%s", c.Message)
+	}
+}

@@ -1,0 +1,140 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+type service = targetv1.TargetServiceClient
+
+// Labels that only the operator keeps on the disks with a snapshot, so that its object can be made again from them.
+const (
+	LabelObject = "gemel.storage/logical-unit-snapshot" // the object's name, which is the CSI snapshot handle
+	LabelSource = "gemel.storage/source-logical-unit"
+	LabelGroup  = "gemel.storage/group"
+)
+
+// place writes down, once and for good, which LUN of which pair the snapshot is of, before the pair hears of it. From then on the
+// source's object is not needed any more. The uuid is that of the object.
+func (p *pass) place(ctx context.Context) error {
+	switch {
+	case p.o.Spec.Placement != nil:
+		return nil
+	case p.deleted():
+		return p.release(ctx) // nothing was taken: a conflict says so if this is not true any more
+	case p.o.Spec.Destroy:
+		return notTaken()
+	}
+	var lu v1alpha1.LogicalUnit
+	err := p.Live.Get(ctx, client.ObjectKey{Name: p.o.Spec.Source}, &lu)
+	switch {
+	case apierrors.IsNotFound(err):
+		return finding.New(v1alpha1.ReasonNoSource, "there is no LogicalUnit %s to take a snapshot of", p.o.Spec.Source)
+	case err != nil:
+		return fmt.Errorf("LogicalUnit %s: %w", p.o.Spec.Source, err)
+	case lu.Spec.Cluster != p.o.Spec.Cluster:
+		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster is %s: the source is in cluster %s", p.o.Spec.Cluster, lu.Spec.Cluster)
+	case lu.Spec.Placement == nil || lu.Annotations[v1alpha1.AnnotationMade] != "true":
+		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", p.o.Spec.Source)
+	}
+	return p.patch(ctx, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
+		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
+	})
+}
+
+func notTaken() error {
+	return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no snapshot is taken: delete the object")
+}
+
+// connect opens the pair that the snapshot is placed on.
+func (p *pass) connect(ctx context.Context) (err error) {
+	p.pair, err = p.Pairs.Client(ctx, p.o.Spec.Placement.Pair)
+	return finding.Client(p.o.Spec.Placement.Pair, err)
+}
+
+// find asks the pair for the snapshot.
+func (p *pass) find(ctx context.Context) error {
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	r, err := rpc(ctx, p, "look for the snapshot", service.ListSnapshots, &targetv1.ListSnapshotsRequest{Uuid: p.o.Spec.Placement.UUID})
+	if err != nil {
+		return err
+	}
+	if len(r.Snapshots) > 0 {
+		p.snap = r.Snapshots[0]
+	}
+	return nil
+}
+
+// take takes the snapshot unless it is there, and marks the object. Once marked, it is never taken again.
+func (p *pass) take(ctx context.Context) error {
+	at := p.o.Spec.Placement
+	switch {
+	case p.snap != nil && p.made():
+		return nil
+	case p.made():
+		return finding.New(v1alpha1.ReasonMissing, "pair %s has no snapshot %s any more: it is not taken again, because that would be another point in time; "+
+			"delete the VolumeSnapshot", at.Pair, at.UUID)
+	case p.snap == nil && p.deleted():
+		return p.release(ctx) // deleted before it was taken: there is nothing to keep
+	case p.snap == nil && p.o.Spec.Destroy:
+		return notTaken()
+	case p.snap == nil:
+		if err := p.confirm(ctx); err != nil {
+			return err
+		}
+		snap, err := rpc(ctx, p, "take the snapshot", service.CreateSnapshot, &targetv1.CreateSnapshotRequest{Uuid: at.UUID, Name: p.o.Name,
+			SourceLunUuid: at.SourceUUID, Labels: diskLabels(p.o)})
+		if finding.Code(err) == codes.NotFound {
+			return finding.New(v1alpha1.ReasonNoSource, "pair %s has no LUN %s to take a snapshot of", at.Pair, at.SourceUUID)
+		}
+		if err != nil {
+			return err
+		}
+		p.snap = snap
+	}
+	return p.patch(ctx, "mark", func(o *v1alpha1.LogicalUnitSnapshot) {
+		if o.Annotations == nil {
+			o.Annotations = map[string]string{}
+		}
+		o.Annotations[v1alpha1.AnnotationMade] = "true"
+	})
+}
+
+func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
+	m := map[string]string{LabelObject: o.Name, v1alpha1.LabelCluster: o.Spec.Cluster, LabelSource: o.Spec.Source}
+	if o.Spec.Name != "" {
+		m[backend.LabelName] = o.Spec.Name
+	}
+	if o.Spec.Group != "" {
+		m[LabelGroup] = o.Spec.Group
+	}
+	return m
+}
+
+// destroy removes the snapshot; what was restored from it stays.
+func (p *pass) destroy(ctx context.Context) error {
+	if p.o.Spec.Placement == nil {
+		return p.release(ctx)
+	}
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	if err := p.confirm(ctx); err != nil {
+		return err
+	}
+	if _, err := rpc(ctx, p, "destroy the snapshot", service.DeleteSnapshot, &targetv1.DeleteSnapshotRequest{Uuid: p.o.Spec.Placement.UUID}); err != nil {
+		return err
+	}
+	return p.release(ctx)
+}
