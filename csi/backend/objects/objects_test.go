@@ -1,0 +1,156 @@
+package objects
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// Ids are for ever: a change here would lose every volume whose creation is repeated.
+func TestIDs(t *testing.T) {
+	b := New(nil)
+	if got := b.VolumeID("pvc-1"); got != "lun-2ffc2e62712cf16f7f7a8fd11c1e52a3" {
+		t.Error(got)
+	}
+	seen := map[string]bool{}
+	for _, id := range []string{b.VolumeID("pvc-1"), b.VolumeID("pvc-2"), b.SnapshotID("pvc-1"), b.VolumeID("späte Größe\n")} {
+		if seen[id] || !validName.MatchString(id) {
+			t.Error(id)
+		}
+		seen[id] = true
+	}
+}
+
+// What goes into an object comes out of it.
+func TestVolumeOfUnit(t *testing.T) {
+	for _, q := range []backend.CreateVolume{
+		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", PreferredNode: "b", SourceVolume: "lun-0", Labels: map[string]string{
+			backend.LabelName: "pvc-1", backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle, backend.LabelPV: "pvc-1", backend.LabelPVC: "data", backend.LabelNamespace: "ns"}},
+		{ID: "lun-2", Name: "pvc-2", Size: 1 << 20, Cluster: "main", SourceSnapshot: "snap-1", Labels: map[string]string{
+			backend.LabelName: "pvc-2", backend.LabelFSType: backend.FSTypeBlock, backend.LabelAccess: backend.AccessMulti, backend.LabelPV: "pvc-2"}},
+	} {
+		lu := unitOf(q)
+		lu.Status.Size = &lu.Spec.Size
+		v := volume(lu)
+		if v.ID != q.ID || v.Name != q.Name || v.Size != q.Size || v.SourceVolume != q.SourceVolume || v.SourceSnapshot != q.SourceSnapshot || !equal(v.Labels, q.Labels) {
+			t.Errorf("%+v became %+v", q, v)
+		}
+		if err := sameSpec(lu, unitOf(q)); err != nil {
+			t.Error(err)
+		}
+		for _, change := range []func(*backend.CreateVolume){
+			func(q *backend.CreateVolume) { q.Size *= 2 }, func(q *backend.CreateVolume) { q.Name += "x" }, func(q *backend.CreateVolume) { q.Cluster = "other" },
+			func(q *backend.CreateVolume) { q.SourceVolume, q.SourceSnapshot = "", "" },
+			func(q *backend.CreateVolume) { q.Labels = map[string]string{backend.LabelFSType: "ext4"} },
+		} {
+			other := q
+			change(&other)
+			if err := sameSpec(lu, unitOf(other)); !errors.Is(err, backend.ErrExists) {
+				t.Errorf("%+v passes for %+v: %v", q, other, err)
+			}
+		}
+	}
+	// Made by hand: no labels, so that any access is served.
+	if v := volume(&v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}); len(v.Labels) != 0 || v.Name != "mine" {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestAddHost(t *testing.T) {
+	const a, b = "iqn.2026-11.x:a", "iqn.2026-11.x:b"
+	for name, c := range map[string]struct {
+		spec, status []string
+		shared       bool
+		exclusive    bool
+		readOnly     bool
+		err          error
+		hosts        int
+	}{
+		"first":                 {nil, nil, false, true, false, nil, 1},
+		"again":                 {[]string{a}, []string{a}, false, true, false, nil, 1},
+		"upper case":            {[]string{"iqn.2026-11.x:A"}, nil, false, true, false, nil, 1},
+		"again, read-only":      {[]string{a}, nil, false, true, true, backend.ErrExists, 1},
+		"another":               {[]string{b}, nil, false, true, false, backend.ErrInUse, 1},
+		"another, being fenced": {nil, []string{b}, false, true, false, backend.ErrInUse, 0},
+		"another, not shared":   {[]string{b}, nil, false, false, false, backend.ErrInUse, 1},
+		"another, shared":       {[]string{b}, []string{b}, true, false, false, nil, 2},
+		"shared, exclusive":     {[]string{b}, nil, true, true, false, backend.ErrInUse, 1},
+		"itself, being fenced":  {nil, []string{a}, false, true, false, nil, 1},
+	} {
+		lu := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Shared: c.shared}}
+		for _, h := range c.spec {
+			lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: h})
+		}
+		for _, h := range c.status {
+			lu.Status.Hosts = append(lu.Status.Hosts, v1alpha1.HostMapping{IQN: h})
+		}
+		err := addHost(lu, backend.Publish{HostIQN: a, Exclusive: c.exclusive, ReadOnly: c.readOnly})
+		if !errors.Is(err, c.err) || len(lu.Spec.Hosts) != c.hosts {
+			t.Errorf("%s: %v, %v", name, lu.Spec.Hosts, err)
+		}
+	}
+	if err := addHost(&v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Destroy: true}}, backend.Publish{HostIQN: a}); !errors.Is(err, backend.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	c := func(reason string, status metav1.ConditionStatus, generation int64) []metav1.Condition {
+		return []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "why", ObservedGeneration: generation}}
+	}
+	for reason, want := range map[string]error{v1alpha1.ReasonNoRoom: backend.ErrExhausted, v1alpha1.ReasonInvalid: backend.ErrInvalid,
+		v1alpha1.ReasonNoSource: backend.ErrNotFound, v1alpha1.ReasonPairDown: nil, v1alpha1.ReasonNotConfirmed: nil, v1alpha1.ReasonProgressing: nil} {
+		if err := verdict("x", failed(c(reason, "False", 2), "Ready", 2)); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+	if failed(c("NoRoom", "False", 1), "Ready", 2) != nil || failed(c("Ready", "True", 2), "Ready", 2) != nil || failed(nil, "Ready", 0) != nil {
+		t.Error("what is old, or good, was taken for a failure")
+	}
+}
+
+func TestPages(t *testing.T) {
+	all := func() []string { return []string{"c", "a", "b"} }
+	name := func(s *string) string { return *s }
+	var got []string
+	for p := (backend.Page{Limit: 1}); ; {
+		list, next, err := page(all(), name, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, list...)
+		if p.After = next; next == "" {
+			break
+		}
+	}
+	if !equal(got, []string{"a", "b", "c"}) {
+		t.Error(got)
+	}
+	if list, _, err := page(all(), name, backend.Page{After: "aa"}); err != nil || len(list) != 2 {
+		t.Error("a token whose object is gone: ", list, err)
+	}
+	if _, _, err := page(all(), name, backend.Page{After: "No such"}); !errors.Is(err, backend.ErrBadToken) {
+		t.Error(err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	p := func(ready, sync metav1.ConditionStatus) *v1alpha1.TargetPair {
+		return &v1alpha1.TargetPair{Status: v1alpha1.TargetPairStatus{Free: resource.NewQuantity(1, resource.BinarySI), Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionReady, Status: ready}, {Type: v1alpha1.ConditionInSync, Status: sync}}}}
+	}
+	for _, c := range []struct {
+		p       *v1alpha1.TargetPair
+		serving bool
+		reason  string
+	}{{p("True", "True"), true, ""}, {p("True", "False"), true, "RedundancyLost"}, {p("False", "False"), false, "PairNotServing"}, {&v1alpha1.TargetPair{}, false, "PairUnknown"}} {
+		if h := health(c.p); h.Serving != c.serving || h.Reason != c.reason {
+			t.Errorf("%+v", h)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// Publish implements backend.Backend: the host is written into the spec, and the status says how it reaches the LUN. Of two
+// controllers that publish to two hosts one loses: each writes only if nobody else has since it looked.
+//
+// The status is believed when it speaks of this spec: before that, a mapping in it may be one that an unpublish has ended.
+func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attachment, error) {
+	what := fmt.Sprintf("publish volume %s to %s", q.VolumeID, q.HostIQN)
+	if q.Auth != nil || q.MutualAuth != nil {
+		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: CHAP is not supported with Kubernetes objects yet: take the publish secret out of the StorageClass", what, backend.ErrInvalid)
+	}
+	if _, err := b.ready(ctx, q.VolumeID); err != nil {
+		return attach.Attachment{}, err
+	}
+	lu, err := b.change(ctx, q.VolumeID, func(lu *v1alpha1.LogicalUnit) error { return addHost(lu, q) })
+	if err != nil {
+		return attach.Attachment{}, err
+	}
+	generation := lu.Generation
+	var found *v1alpha1.HostMapping
+	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
+		if !slices.ContainsFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == q.HostIQN }) {
+			return true, fmt.Errorf("%s: %w: it was unpublished meanwhile", what, backend.ErrUnavailable)
+		}
+		if now.Status.ObservedGeneration >= generation {
+			if i := slices.IndexFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == q.HostIQN }); i >= 0 && now.Status.WWID != "" {
+				found = now.Status.Hosts[i].DeepCopy()
+				return true, nil
+			}
+		}
+		return false, verdict(what, failed(now.Status.Conditions, v1alpha1.ConditionPublished, generation))
+	})
+	if errors.Is(err, errGone) {
+		return attach.Attachment{}, notFound("volume", q.VolumeID)
+	}
+	if err != nil {
+		return attach.Attachment{}, err
+	}
+	return attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
+		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly}, nil
+}
+
+// addHost puts the host into the spec.
+func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
+	if lu.Spec.Destroy {
+		return fmt.Errorf("%w: volume %q is being deleted", backend.ErrNotFound, lu.Name)
+	}
+	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
+	// node and does not have MULTI_NODE volume capability." A host that is being fenced counts until it is.
+	for h := range hosts(lu) {
+		if h != q.HostIQN && (q.Exclusive || !lu.Spec.Shared) {
+			return fmt.Errorf("%w: volume %s is published to %s", backend.ErrInUse, lu.Name, h)
+		}
+	}
+	for _, h := range lu.Spec.Hosts {
+		if strings.ToLower(h.IQN) != q.HostIQN {
+			continue
+		}
+		if h.ReadOnly != q.ReadOnly {
+			return fmt.Errorf("%w: volume %s is published to %s with readOnly %v", backend.ErrExists, lu.Name, h.IQN, h.ReadOnly)
+		}
+		return nil
+	}
+	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: q.HostIQN, ReadOnly: q.ReadOnly})
+	return nil
+}
+
+// Unpublish implements backend.Backend. The host leaves the spec, and is fenced when a status that speaks of such a spec does not
+// have it: also one that was never in the spec, or is not in the status because that was lost.
+func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
+	ours := func(iqn string) bool { return hostIQN == "" || strings.ToLower(iqn) == hostIQN }
+	lu, err := b.change(ctx, id, func(lu *v1alpha1.LogicalUnit) error {
+		lu.Spec.Hosts = slices.DeleteFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return ours(h.IQN) })
+		return nil
+	})
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if lu.Spec.Placement == nil {
+		return nil // no LUN, no host: it is placed before it is made
+	}
+	generation := lu.Generation
+	_, err = b.waitUnit(ctx, fmt.Sprintf("unpublish volume %s from %q", id, hostIQN), lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
+		fenced := now.Status.ObservedGeneration >= generation && !slices.ContainsFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return ours(h.IQN) })
+		// Published again by somebody else after our write: it may have been fenced in between, and nobody can tell any more.
+		again := slices.ContainsFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return ours(h.IQN) })
+		if again && !fenced {
+			return true, fmt.Errorf("unpublish volume %s from %q: %w: it was published meanwhile", id, hostIQN, backend.ErrUnavailable)
+		}
+		return fenced, nil
+	})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}

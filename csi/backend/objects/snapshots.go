@@ -1,0 +1,178 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+func snapshot(s *v1alpha1.LogicalUnitSnapshot) backend.Snapshot {
+	return backend.Snapshot{ID: s.Name, Name: s.Spec.Name, SourceVolume: s.Spec.Source, Size: s.Status.Size.Value(), Created: s.Status.TakenAt.Time}
+}
+
+func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
+	if !validName.MatchString(id) {
+		return nil, notFound("snapshot", id)
+	}
+	var s v1alpha1.LogicalUnitSnapshot
+	if err := b.c.Get(ctx, client.ObjectKey{Name: id}, &s); err != nil {
+		return nil, apiError("snapshot", id, err)
+	}
+	return &s, nil
+}
+
+// takenSnapshot reads one that is taken and not being destroyed.
+func (b *Backend) takenSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
+	s, err := b.readSnapshot(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Spec.Destroy:
+		return nil, fmt.Errorf("%w: snapshot %q is being deleted", backend.ErrNotFound, id)
+	case s.Annotations[v1alpha1.AnnotationMade] != "true":
+		return nil, fmt.Errorf("%w: snapshot %q is not taken yet", backend.ErrNotFound, id)
+	case s.Status.Size == nil || s.Status.TakenAt == nil:
+		return nil, fmt.Errorf("%w: nothing is known of the snapshot %q yet: ask again", backend.ErrUnavailable, id)
+	}
+	return s, nil
+}
+
+// GetSnapshot implements backend.Backend.
+func (b *Backend) GetSnapshot(ctx context.Context, id string) (backend.Snapshot, error) {
+	s, err := b.takenSnapshot(ctx, id)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	return snapshot(s), nil
+}
+
+// CreateSnapshot implements backend.Backend. As with volumes, what can not be carried out is taken back.
+func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (backend.Snapshot, error) {
+	for {
+		s, err := b.ensureSnapshot(ctx, id, name, source)
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		var seen *v1alpha1.LogicalUnitSnapshot
+		err = waitSnapshot(ctx, b, "create snapshot "+id, s, func(now *v1alpha1.LogicalUnitSnapshot) (bool, error) {
+			seen = now
+			taken := now.Annotations[v1alpha1.AnnotationMade] == "true" && now.Status.Size != nil && now.Status.TakenAt != nil
+			return taken, verdict("create snapshot "+id, failed(now.Status.Conditions, v1alpha1.ConditionReady, now.Generation))
+		})
+		switch {
+		case errors.Is(err, errGone):
+			continue // an earlier one was being deleted
+		case errors.Is(err, backend.ErrTimeout):
+			return backend.Snapshot{}, err
+		case err != nil:
+			b.takeBackSnapshot(context.WithoutCancel(ctx), seen)
+			return backend.Snapshot{}, err
+		}
+		return snapshot(seen), nil
+	}
+}
+
+// waitSnapshot is wait for a LogicalUnitSnapshot.
+func waitSnapshot(ctx context.Context, b *Backend, what string, s *v1alpha1.LogicalUnitSnapshot, done func(*v1alpha1.LogicalUnitSnapshot) (bool, error)) error {
+	return wait(ctx, b, what, s, func() *v1alpha1.LogicalUnitSnapshot { return &v1alpha1.LogicalUnitSnapshot{} }, &v1alpha1.LogicalUnitSnapshotList{}, done)
+}
+
+// ensureSnapshot makes the object, or finds the one that an earlier call made. The source is needed only to make it.
+func (b *Backend) ensureSnapshot(ctx context.Context, id, name, source string) (*v1alpha1.LogicalUnitSnapshot, error) {
+	for {
+		old, err := b.readSnapshot(ctx, id)
+		switch {
+		case err == nil && old.Spec.Destroy:
+			if err := b.snapshotGone(ctx, old); err != nil {
+				return nil, err
+			}
+			continue
+		case err == nil && (old.Spec.Source != source || old.Spec.Name != name):
+			return nil, fmt.Errorf("%w: snapshot %q is of volume %s", backend.ErrExists, name, old.Spec.Source)
+		case err == nil:
+			return old, nil
+		case !errors.Is(err, backend.ErrNotFound):
+			return nil, err
+		}
+		lu, err := b.ready(ctx, source)
+		if err != nil {
+			return nil, err
+		}
+		s := &v1alpha1.LogicalUnitSnapshot{ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{v1alpha1.LabelCluster: lu.Spec.Cluster}},
+			Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: lu.Spec.Cluster, Source: source, Name: name}}
+		err = b.c.Create(ctx, s, client.FieldOwner(v1alpha1.DriverManager))
+		switch {
+		case err == nil:
+			return s, nil
+		case !apierrors.IsAlreadyExists(err):
+			return nil, apiError("snapshot", id, err)
+		}
+	}
+}
+
+// destroySnapshot sets spec.destroy, unless somebody else has written in between.
+func (b *Backend) destroySnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
+	if s.Spec.Destroy {
+		return nil
+	}
+	next := s.DeepCopy()
+	next.Spec.Destroy = true
+	if err := b.c.Patch(ctx, next, client.MergeFromWithOptions(s, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.DriverManager)); err != nil {
+		return err
+	}
+	*s = *next
+	return nil
+}
+
+// takeBackSnapshot removes an object whose snapshot was never taken; if that fails, the repeated call finds it.
+func (b *Backend) takeBackSnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) {
+	ctx, cancel := context.WithTimeout(ctx, takeBackLimit)
+	defer cancel()
+	if s.Annotations[v1alpha1.AnnotationMade] != "true" && b.destroySnapshot(ctx, s) == nil {
+		_ = b.c.Delete(ctx, s, client.Preconditions{UID: &s.UID})
+	}
+}
+
+// snapshotGone waits until an object with spec.destroy is gone, and with it the data.
+func (b *Backend) snapshotGone(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
+	if s.DeletionTimestamp.IsZero() {
+		if err := client.IgnoreNotFound(b.c.Delete(ctx, s, client.Preconditions{UID: &s.UID})); err != nil && !apierrors.IsConflict(err) {
+			return apiError("snapshot", s.Name, err)
+		}
+	}
+	err := waitSnapshot(ctx, b, "delete snapshot "+s.Name, s, func(*v1alpha1.LogicalUnitSnapshot) (bool, error) { return false, nil })
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// DeleteSnapshot implements backend.Backend.
+func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
+	for {
+		s, err := b.readSnapshot(ctx, id)
+		if errors.Is(err, backend.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = b.destroySnapshot(ctx, s)
+		if err == nil {
+			return b.snapshotGone(ctx, s)
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return apiError("snapshot", id, err)
+		}
+		if err := sleep(ctx, conflictPause); err != nil {
+			return fmt.Errorf("snapshot %s: %w: %w", id, backend.ErrTimeout, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+const (
+	// watchLimit is how long a watch is trusted that says nothing; then the object is read again.
+	watchLimit = 10 * time.Second
+	// watchPause is before a watch that ended is opened anew.
+	watchPause = 200 * time.Millisecond
+)
+
+// wait returns when done does, with its error. done sees the object as it is now and after each change; the object has to be
+// the one of uid, otherwise the error is errGone. When the context ends, the error is ErrTimeout with the last condition.
+func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, empty func() O, list client.ObjectList, done func(O) (bool, error)) error {
+	uid, key := o.GetUID(), client.ObjectKeyFromObject(o)
+	seen := o
+	look := func(now client.Object) (bool, error) {
+		if now.GetUID() != uid {
+			return true, errGone
+		}
+		seen = now.(O)
+		return done(seen)
+	}
+	ended := func(err error) error {
+		return fmt.Errorf("%s: %w: %w; last seen: %s", what, backend.ErrTimeout, err, lastSeen(seen))
+	}
+	for {
+		o := empty() // decoding into one that is not empty keeps what is not there any more
+		err := b.c.Get(ctx, key, o)
+		switch {
+		case ctx.Err() != nil:
+			return ended(ctx.Err())
+		case apierrors.IsNotFound(err):
+			return errGone
+		case err == nil:
+			if ok, err := look(o); ok || err != nil {
+				return err
+			}
+			if ok, err := follow(ctx, b, o, list, look); ok || err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, watchPause); err != nil {
+			return ended(err)
+		}
+	}
+}
+
+// follow watches the object from the version that was read. It returns false when the watch has ended.
+func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.ObjectList, look func(client.Object) (bool, error)) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchLimit)
+	defer cancel()
+	w, err := b.c.Watch(ctx, list, client.MatchingFields{"metadata.name": o.GetName()},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: o.GetResourceVersion()}})
+	if err != nil {
+		return false, nil // looked at again, and again
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			now, ok := e.Object.(client.Object)
+			switch {
+			case !open || e.Type == watch.Error || !ok:
+				return false, nil
+			case e.Type == watch.Deleted:
+				return true, errGone
+			case e.Type == watch.Bookmark:
+				continue
+			}
+			if done, err := look(now); done || err != nil {
+				return true, err
+			}
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// lastSeen is what the object said last, for people.
+func lastSeen(o client.Object) string {
+	var list []metav1.Condition
+	switch o := o.(type) {
+	case *v1alpha1.LogicalUnit:
+		list = o.Status.Conditions
+	case *v1alpha1.LogicalUnitSnapshot:
+		list = o.Status.Conditions
+	}
+	said := ""
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPublished} {
+		if c := meta.FindStatusCondition(list, kind); c != nil && c.Status != metav1.ConditionTrue && c.Message != said {
+			said = c.Message
+		}
+	}
+	if said == "" {
+		return "nothing wrong; is the operator running?"
+	}
+	return said
+}
+
+// waitUnit is wait for a LogicalUnit; the object that done took is returned.
+func (b *Backend) waitUnit(ctx context.Context, what string, lu *v1alpha1.LogicalUnit, done func(*v1alpha1.LogicalUnit) (bool, error)) (*v1alpha1.LogicalUnit, error) {
+	var seen *v1alpha1.LogicalUnit
+	err := wait(ctx, b, what, lu, func() *v1alpha1.LogicalUnit { return &v1alpha1.LogicalUnit{} }, &v1alpha1.LogicalUnitList{}, func(now *v1alpha1.LogicalUnit) (bool, error) {
+		seen = now
+		return done(now)
+	})
+	return seen, err
+}
