@@ -1,0 +1,75 @@
+package hostobject
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/hack/envtest"
+)
+
+func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
+
+func TestHost(t *testing.T) {
+	cfg := envtest.Config(t)
+	s := scheme.Scheme
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	w := Worker{Node: "worker-1", IQN: "iqn.2026-11.storage.gemel:node.worker-1", MachineID: "m", AttachMode: "Userspace", Version: "v1",
+		Ready: func() error { return nil }, Attached: func() (int, error) { return 2, nil }}
+	if err := Write(ctx, c, w); err == nil {
+		t.Fatal("written for a node that is not there")
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"topology.kubernetes.io/zone": "z", "x": "y"}}}
+	if err := c.Create(ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	get := func() *v1alpha1.Host {
+		t.Helper()
+		var h v1alpha1.Host
+		if err := c.Get(ctx, client.ObjectKey{Name: "worker-1"}, &h); err != nil {
+			t.Fatal(err)
+		}
+		return &h
+	}
+	write := func() *v1alpha1.Host {
+		t.Helper()
+		if err := Write(ctx, c, w); err != nil {
+			t.Fatal(err)
+		}
+		return get()
+	}
+	h := write()
+	if h.Spec.IQN != w.IQN || h.Spec.MachineID != "m" || h.Spec.AttachMode != "Userspace" || len(h.Spec.Topology) != 1 || h.Status.Attached != 2 ||
+		h.Status.Version != "v1" || !meta.IsStatusConditionTrue(h.Status.Conditions, "Ready") || len(h.OwnerReferences) != 1 {
+		t.Fatalf("%+v", h)
+	}
+	if again := write(); again.ResourceVersion != h.ResourceVersion {
+		t.Error("written although nothing has changed")
+	}
+	// Another iSCSI name, the operator's part of the status beside ours, and a machine that can not attach.
+	meta.SetStatusCondition(&h.Status.Conditions, metav1.Condition{Type: "Connected", Status: "True", Reason: "Ready"})
+	if err := c.Status().Update(ctx, h, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
+		t.Fatal(err)
+	}
+	w.IQN += "-2"
+	w.Ready = func() error { return errors.New("the node service lacks /dev/fuse") }
+	h = write()
+	ready := meta.FindStatusCondition(h.Status.Conditions, "Ready")
+	if h.Spec.IQN != w.IQN || ready.Status != "False" || ready.Message != "the node service lacks /dev/fuse" || h.Status.ObservedGeneration != h.Generation ||
+		!meta.IsStatusConditionTrue(h.Status.Conditions, "Connected") {
+		t.Fatalf("%+v", h.Status)
+	}
+}
