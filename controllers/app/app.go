@@ -24,7 +24,10 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/cluster"
+	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
+	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/snapshot"
 	"github.com/gemel-storage/gemel/internal/cli"
 )
 
@@ -140,10 +143,13 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	}
 	dialer := &pair.Dialer{Live: m.GetAPIReader(), Namespace: o.Namespace}
 	defer func() { _ = dialer.Close() }()
-	events := m.GetEventRecorder("gemel-operator")
+	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
+	defer func() { _ = directory.Close() }()
+	events := m.GetEventRecorder(v1alpha1.OperatorManager)
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		(&pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: dialer, Events: events}).SetupWithManager(m),
+		logicalunit.SetupWithManager(m, directory), snapshot.SetupWithManager(m, directory),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pairs"
 )
 
 // Names of what belongs to a pair, all in the operator's namespace.
@@ -30,7 +31,7 @@ func ClaimName(pair, node string, disk int32) string {
 func AuthoritySecret(cluster string) string { return fmt.Sprintf("gemel-%s-ca", cluster) }
 
 // ControlSecret holds the certificate of who may call the targets' control API.
-func ControlSecret(cluster string) string { return fmt.Sprintf("gemel-%s-control", cluster) }
+func ControlSecret(cluster string) string { return pairs.SecretName(cluster) }
 
 // labels of everything that belongs to a pair, or to one node of it.
 func labels(p *v1alpha1.TargetPair, node string) map[string]string {

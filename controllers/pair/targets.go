@@ -2,10 +2,10 @@ package pair
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,11 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"crypto/x509"
-
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/internal/pki"
+	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
 // Targets are the control APIs of the nodes of pairs, each by itself.
@@ -29,9 +28,6 @@ type Targets interface {
 
 // callTime bounds a call to one node.
 const callTime = 3 * time.Second
-
-// controlPort of a node's Service.
-const controlPort = "3261"
 
 // Dialer implements Targets with the certificate that the operator keeps for a cluster.
 type Dialer struct {
@@ -74,11 +70,11 @@ func (d *Dialer) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) 
 		_ = c.conn.Close()
 		delete(d.conns, key)
 	}
-	creds, err := clientTLS(s, pki.TargetURI(p.Spec.Cluster, p.Name, node))
+	creds, err := pairclient.NewTLS(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], s.Data[keyCA], p.Spec.Cluster, p.Name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("secret %s: %w", s.Name, err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(address, controlPort), grpc.WithTransportCredentials(credentials.NewTLS(creds)))
+	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(address, strconv.Itoa(pairs.ControlPort)), grpc.WithTransportCredentials(credentials.NewTLS(creds)))
 	if err != nil {
 		return nil, err
 	}
@@ -98,16 +94,4 @@ func (d *Dialer) Close() (err error) {
 	}
 	d.conns = nil
 	return err
-}
-
-func clientTLS(s *corev1.Secret, uri string) (*tls.Config, error) {
-	cert, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return nil, fmt.Errorf("Secret %s: %w", s.Name, err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(s.Data[keyCA]) {
-		return nil, fmt.Errorf("Secret %s: %s holds no PEM certificate", s.Name, keyCA)
-	}
-	return pki.ClientConfig(cert, roots, uri), nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -14,7 +13,6 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
-	"slices"
 	"time"
 )
 
@@ -151,32 +149,4 @@ func parse(certPEM []byte) (*x509.Certificate, error) {
 		return nil, fmt.Errorf("%w: %w", ErrPEM, err)
 	}
 	return c, nil
-}
-
-// ErrName: a certificate of the right authority, but not for this.
-var ErrName = errors.New("the certificate does not name who is expected")
-
-// ClientConfig is for calling the holder of one of some URIs, which is checked in place of its address.
-func ClientConfig(own tls.Certificate, roots *x509.CertPool, uris ...string) *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13,
-		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if len(s.PeerCertificates) == 0 {
-				return fmt.Errorf("%w: there is none", ErrName)
-			}
-			inter := x509.NewCertPool()
-			for _, c := range s.PeerCertificates[1:] {
-				inter.AddCert(c)
-			}
-			leaf := s.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: inter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-				return err
-			}
-			for _, u := range leaf.URIs {
-				if slices.Contains(uris, u.String()) {
-					return nil
-				}
-			}
-			return fmt.Errorf("%w: it lacks the URI %v", ErrName, uris)
-		}}
 }
