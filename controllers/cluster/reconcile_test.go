@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/hack/flakyapi"
+)
+
+func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
+
+type world struct {
+	t    *testing.T
+	ctx  context.Context
+	c    client.Client
+	r    *Reconciler
+	rec  *events.FakeRecorder
+	name string
+}
+
+func newWorld(t *testing.T, name string, pairs int32) *world {
+	t.Helper()
+	cfg := envtest.Config(t)
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, c: c, name: name, rec: events.NewFakeRecorder(1000)}
+	w.r = &Reconciler{Client: c, Image: "gemel:1", Events: w.rec}
+	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: pairs,
+		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
+	return w
+}
+
+func (w *world) ok(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) reconcile() error {
+	_, err := w.r.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
+	return err
+}
+
+func (w *world) step() {
+	w.t.Helper()
+	w.ok(w.reconcile())
+}
+
+func (w *world) get() *v1alpha1.StorageCluster {
+	w.t.Helper()
+	c := &v1alpha1.StorageCluster{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c))
+	return c
+}
+
+// pair plays the pair's own reconciler: it holds luns LUNs and is in sync or not.
+func (w *world) pair(i int, luns int32, inSync bool) {
+	w.t.Helper()
+	p := &v1alpha1.TargetPair{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: PairName(w.name, i)}, p))
+	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
+		w.ok(w.c.Update(w.ctx, p))
+	}
+	q := resource.MustParse("10Gi")
+	p.Status.LogicalUnits, p.Status.Capacity, p.Status.Free = luns, &q, &q
+	for kind, ok := range map[string]bool{v1alpha1.ConditionReady: true, v1alpha1.ConditionInSync: inSync, v1alpha1.ConditionUpToDate: true} {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, ObservedGeneration: p.Generation}
+		if !ok {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonDegraded, "node b is away"
+		}
+		meta.SetStatusCondition(&p.Status.Conditions, c)
+	}
+	w.ok(w.c.Status().Update(w.ctx, p))
+}
+
+// there lists the pairs; those that are being deleted with a mark.
+func (w *world) there() (out []string) {
+	w.t.Helper()
+	l := &v1alpha1.TargetPairList{}
+	w.ok(w.c.List(w.ctx, l))
+	for _, p := range l.Items {
+		if p.Spec.Cluster != w.name {
+			continue
+		}
+		name := strings.TrimPrefix(p.Name, w.name+"-")
+		if !p.DeletionTimestamp.IsZero() {
+			name += "!"
+		}
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) told(text string) bool {
+	for {
+		select {
+		case e := <-w.rec.Events:
+			if strings.Contains(e, text) {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
+
+func TestMakesPairsAndSumsThemUp(t *testing.T) {
+	w := newWorld(t, "sums", 2)
+	w.step()
+	if got := w.there(); !slices.Equal(got, []string{"p0", "p1"}) {
+		t.Fatalf("%v", got)
+	}
+	if c := meta.FindStatusCondition(w.get().Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionFalse {
+		t.Fatalf("%+v", c)
+	}
+	w.pair(0, 3, true)
+	w.pair(1, 4, false)
+	w.step()
+	s := w.get().Status
+	if s.Pairs != 2 || s.ReadyPairs != 1 || s.LogicalUnits != 7 || s.Capacity.String() != "20Gi" || s.Image != "gemel:1" {
+		t.Fatalf("%+v", s)
+	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonDegraded || !strings.Contains(c.Message, "node b is away") {
+		t.Fatalf("%+v", c)
+	}
+	before := w.get().ResourceVersion
+	w.step()
+	if w.get().ResourceVersion != before {
+		t.Error("nothing has changed, and the status is written")
+	}
+}
+
+func TestScaling(t *testing.T) {
+	w := newWorld(t, "scales", 2)
+	w.step()
+	w.pair(0, 0, true)
+	w.pair(1, 1, true)
+	c := w.get()
+	c.Spec.Pairs = 3
+	w.ok(w.c.Update(w.ctx, c))
+	w.step()
+	if got := w.there(); len(got) != 3 {
+		t.Fatalf("%v", got)
+	}
+	w.pair(2, 0, true)
+	c = w.get()
+	c.Spec.Pairs, c.Spec.AllowScaleDown = 1, true
+	w.ok(w.c.Update(w.ctx, c))
+	w.step()
+	if got := w.there(); !slices.Equal(got, []string{"p0", "p1", "p2!"}) || !w.told("holds 1 LUNs and stays") {
+		t.Fatalf("%v", got)
+	}
+}
+
+func TestDeletionWaitsForPairs(t *testing.T) {
+	w := newWorld(t, "goes", 2)
+	w.step()
+	w.pair(0, 0, true)
+	w.pair(1, 1, true)
+	w.ok(w.c.Delete(w.ctx, w.get()))
+	w.step()
+	if got := w.there(); !slices.Equal(got, []string{"p0!", "p1"}) || !w.told("it has 2 pairs") {
+		t.Fatalf("%v", got)
+	}
+	for i := range 2 {
+		w.pair(i, 0, true)
+		w.step()
+		p := &v1alpha1.TargetPair{}
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: PairName(w.name, i)}, p))
+		p.Finalizers = nil
+		w.ok(w.c.Update(w.ctx, p))
+	}
+	w.step()
+	if err := w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, &v1alpha1.StorageCluster{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("%v", err)
+	}
+}
+
+// The operator dies after any of its calls, and another one goes on.
+func TestCrashAfterEveryCall(t *testing.T) {
+	w := newWorld(t, "crashes", 2)
+	cfg := envtest.Config(t)
+	p, err := flakyapi.New(cfg)
+	w.ok(err)
+	t.Cleanup(p.Close)
+	c, err := client.New(p.Config(), client.Options{Scheme: w.c.Scheme()})
+	w.ok(err)
+	w.r.Client = c
+	crashes := 0
+	for n, landed := 1, false; n < 40; n, landed = n+1, !landed {
+		p.CrashAt(1+n%3, landed, nil)
+		err := w.reconcile()
+		if p.Crashed() {
+			crashes++
+		}
+		p.Reset()
+		if err == nil && n > 8 {
+			break
+		}
+	}
+	if crashes < 3 {
+		t.Fatalf("only %d crashes", crashes)
+	}
+	w.step()
+	if got := w.there(); !slices.Equal(got, []string{"p0", "p1"}) || w.get().Status.Pairs != 2 {
+		t.Fatalf("%v %+v", got, w.get().Status)
+	}
+}
