@@ -30,7 +30,8 @@ func Command() *cobra.Command {
 		Short: "CSI plugin csi.gemel.storage",
 		Long: `gemel-csi gives out the LUNs of a Gemel pair as CSI volumes: mounted (xfs, ext4) or raw.
 
-The controller service talks to the control API of both nodes of the pair. The node service attaches a LUN by a process
+The controller service writes LogicalUnits, which the operator carries out on the pairs of a StorageCluster (--backend objects:
+within a cluster, or with --kubeconfig), or talks itself to the control API of both nodes of one pair (--backend direct). The node service attaches a LUN by a process
 of its own (iSCSI initiator, FUSE file, loop device) that goes on when the plugin is restarted. The node service needs
 root, /dev/fuse, /dev/loop-control, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
 
@@ -53,6 +54,9 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f := cmd.Flags()
 	f.StringVar(&c.Endpoint, "endpoint", "", "Unix socket to serve CSI on: unix:///path")
 	f.StringVar(&c.Mode, "mode", "all", "which services: controller, node or all")
+	f.StringVar(&c.Backend, "backend", "", "controller service: objects (Kubernetes) or direct (one pair); default: direct with --pair-endpoint, objects without")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "file that says how to reach the API server; default: the pod's service account")
+	f.BoolVar(&c.NodeObject, "node-object", false, "node service: write the Host object of the Kubernetes node --node-name")
 	f.StringArrayVar(&c.PairEndpoints, "pair-endpoint", nil, "host:port of the control API of a node of the pair (repeatable; name both)")
 	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate for the control API; without certificates only loopback works")
 	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of that certificate")
@@ -61,7 +65,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.Pair, "pair", "", "with TLS: the pair that the nodes' certificates must name")
 	f.StringVar(&c.StateDir, "state-dir", "", "node service: folder for its records; must survive restarts")
 	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
-	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node, part of a generated iSCSI name (default: the host name)")
+	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node (in Kubernetes: the node's), part of a generated iSCSI name (default: the host name)")
 	f.StringVar(&c.Attach, "attach", "userspace", "node service: how LUNs are attached: userspace")
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")

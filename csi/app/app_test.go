@@ -6,6 +6,7 @@ import (
 )
 
 func TestBadFlagsAreNamed(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -16,6 +17,12 @@ func TestBadFlagsAreNamed(t *testing.T) {
 			[]string{"--state-dir", "--node-iqn", "--attach", "--io-deadline", "--max-volumes"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "127.0.0.1:1", "--tls-cert", "x"}, []string{"--tls-cert"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "192.0.2.1:1"}, []string{"loopback"}},
+		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "crd"}, []string{"--backend"}},
+		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "direct"}, []string{"--pair-endpoint"}},
+		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "objects", "--pair-endpoint", "127.0.0.1:1"}, []string{"--pair-endpoint"}},
+		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "objects"}, []string{"--kubeconfig"}},
+		{[]string{"--endpoint", "/s", "--mode", "controller", "--kubeconfig", "/no/such/file"}, []string{"/no/such/file"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--node-object"}, []string{"--node-name", "--kubeconfig"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level"}},
 		{[]string{"--log-format", "xml"}, []string{"log-format"}},
 		{[]string{"attach-holder"}, []string{"attach-holder"}},

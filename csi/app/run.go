@@ -18,18 +18,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gemel-storage/gemel/csi/attach/userspace"
-	"github.com/gemel-storage/gemel/csi/backend/direct"
 	"github.com/gemel-storage/gemel/csi/controller"
+	"github.com/gemel-storage/gemel/csi/hostobject"
 	"github.com/gemel-storage/gemel/csi/identity"
 	"github.com/gemel-storage/gemel/csi/node"
 	"github.com/gemel-storage/gemel/csi/register"
 	"github.com/gemel-storage/gemel/csi/server"
-	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
 // config is the command line.
 type config struct {
 	Endpoint, Mode                      string
+	Backend                             string // objects, direct or empty: as it fits
+	Kubeconfig                          string
+	NodeObject                          bool
 	PairEndpoints                       []string
 	TLSCert, TLSKey, TLSCA              string
 	Cluster, Pair                       string
@@ -56,9 +58,7 @@ func (c *config) check() error {
 	if c.Mode != "controller" && c.Mode != "node" && c.Mode != "all" {
 		bad("mode", "%q is not controller, node or all", c.Mode)
 	}
-	if c.controller() && len(c.PairEndpoints) == 0 {
-		bad("pair-endpoint", "is needed by the controller service: the control address of each node of the pair")
-	}
+	c.checkBackend(bad)
 	set := 0
 	for _, s := range []string{c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair} {
 		if s != "" {
@@ -100,17 +100,24 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 	ready := &identity.Server{Version: Version, Controller: c.controller()}
 	services := server.Services{Identity: ready}
 	if c.controller() {
-		b, err := c.backend()
+		b, stop, err := c.backend(log)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = b.Close() }()
+		defer stop()
 		services.Controller = controller.New(b, log)
 	}
 	if c.node() {
-		n, err := c.nodeService(log)
+		n, worker, err := c.nodeService(log)
 		if err != nil {
 			return err
+		}
+		if c.NodeObject {
+			stop, err := c.tellCluster(ctx, worker, log)
+			if err != nil {
+				return err
+			}
+			defer stop()
 		}
 		services.Node = n
 		ready.Ready = func(context.Context) error { return needed() }
@@ -150,38 +157,31 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func (c *config) backend() (*direct.Backend, error) {
-	d := direct.Config{Endpoints: c.PairEndpoints}
-	if c.TLSCert != "" {
-		t, err := pairclient.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
-		if err != nil {
-			return nil, fmt.Errorf("tls: %w", err)
-		}
-		d.TLS = t
-	}
-	return direct.New(d)
-}
-
-func (c *config) nodeService(log *slog.Logger) (*node.Server, error) {
-	iqn := c.NodeIQN
+func (c *config) nodeService(log *slog.Logger) (*node.Server, hostobject.Worker, error) {
+	iqn, machine := c.NodeIQN, node.MachineID()
 	if iqn == "" {
 		name := c.NodeName
 		if name == "" {
 			name, _ = os.Hostname() // an empty one is replaced
 		}
 		var err error
-		if iqn, err = node.InitiatorName(c.StateDir, name, node.MachineID(), log); err != nil {
-			return nil, err
+		if iqn, err = node.InitiatorName(c.StateDir, name, machine, log); err != nil {
+			return nil, hostobject.Worker{}, err
 		}
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
 		Agent: c.HolderAgent, Deadline: c.IODeadline, Log: log})
 	if err != nil {
-		return nil, err
+		return nil, hostobject.Worker{}, err
 	}
 	log.Info("node", "iqn", iqn)
-	return node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: c.MaxVolumes, Log: log})
+	n, err := node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: c.MaxVolumes, Log: log})
+	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: "Userspace", Version: Version, Ready: needed,
+		Attached: func() (int, error) {
+			ids, err := a.Attached()
+			return len(ids), err
+		}}, err
 }
 
 // needed tells what the node service lacks on this machine.
