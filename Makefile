@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -66,6 +66,12 @@ fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZ
 
 model: ## docs/tla checked with TLC, and every rule removed once and missed; CASES=large for the larger bounds
 	@hack/model.sh
+
+kind-up: ## a kind cluster (control plane, three workers) built from source; KIND_IMAGE=… pulls one instead
+	@hack/kind/up.sh
+
+kind-down: ## the cluster, its filesystems and its Docker daemon; what was built stays in the cache
+	@hack/kind/down.sh
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out

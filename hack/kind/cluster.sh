@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# The kind cluster itself; lab.sh sources it.
+KUBECONFIG=$LAB/kubeconfig
+export KUBECONFIG
+kind=$LAB/bin/kind
+kubectl=$LAB/bin/kubectl
+
+# node_config ROLE NAME [ZONE]
+node_config() {
+  cat <<EOF
+- role: $1
+  extraMounts:
+  - {hostPath: $BACKING/$2, containerPath: /var/lib/gemel-backing}
+EOF
+  [ -z "${3:-}" ] || printf '  labels: {topology.kubernetes.io/zone: %s}\n' "$3"
+}
+
+cluster_config() {
+  cat <<EOF
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+networking: {apiServerAddress: 127.0.0.1}
+kubeadmConfigPatches:
+- |
+  kind: KubeletConfiguration
+  failCgroupV1: false # the machine may have only the old cgroups
+  syncFrequency: 10s # growth on the node waits for a pod's next sync, by default up to 90 s
+  nodeStatusUpdateFrequency: 4s
+nodes:
+EOF
+  node_config control-plane "${NODES[0]}"
+  node_config worker "${NODES[1]}" zone-a
+  node_config worker "${NODES[2]}" zone-b
+  node_config worker "${NODES[3]}" zone-c
+}
+
+# cluster_runs HASH: all nodes run, and they were made from these inputs.
+cluster_runs() {
+  local running
+  running=$(docker ps -q --filter "label=io.x-k8s.kind.cluster=$CLUSTER" | wc -l)
+  [ "$running" = "${#NODES[@]}" ] && [ -s "$KUBECONFIG" ] && unchanged cluster "$1"
+}
+
+create_cluster() {
+  cluster_config >"$LAB/cluster.yaml"
+  "$kind" create cluster --name "$CLUSTER" --image "$1" --config "$LAB/cluster.yaml" --kubeconfig "$KUBECONFIG" --retain -q
+}
+
+delete_cluster() {
+  rm -f "$LAB/stamps/cluster"
+  if [ -n "$(docker ps -aq --filter "label=io.x-k8s.kind.cluster=$CLUSTER")" ]; then
+    "$kind" delete cluster --name "$CLUSTER" --kubeconfig "$KUBECONFIG" -q
+  fi
+  rm -f "$KUBECONFIG"
+}
+
+# prepare_foreign_nodes does for kind's official node image what the lab's own does at boot. It is lost when such a node restarts.
+prepare_foreign_nodes() {
+  local node
+  for node in "${NODES[@]}"; do docker exec -i "$node" sh <"$KIND_DIR/node/loop-nodes"; done
+}
+
+wait_ready() {
+  "$kubectl" wait --for=condition=Ready node --all --timeout=180s
+  "$kubectl" -n kube-system rollout status deployment/coredns --timeout=180s
+  "$kubectl" -n kube-system wait --for=condition=Ready pod --all --timeout=180s
+}
+
+# install_snapshots: the CRDs and the one controller that all drivers share, as the snapshotter's modules have them. A chart must not
+# bring them, so the lab does.
+install_snapshots() {
+  local crds controller
+  cd "$KIND_DIR/csi" || return
+  crds=$(go mod download -json github.com/kubernetes-csi/external-snapshotter/client/v8 | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/config/crd
+  controller=$(go mod download -json github.com/kubernetes-csi/external-snapshotter/v8 |
+    sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/deploy/kubernetes/snapshot-controller
+  # server-side: the CRDs are too large for an annotation of what was applied
+  "$kubectl" apply --server-side -f "$crds/snapshot.storage.k8s.io_volumesnapshotclasses.yaml" \
+    -f "$crds/snapshot.storage.k8s.io_volumesnapshotcontents.yaml" -f "$crds/snapshot.storage.k8s.io_volumesnapshots.yaml"
+  "$kubectl" apply -f "$controller/rbac-snapshot-controller.yaml"
+  sed -e "s#image: .*#image: $(image_of snapshot-controller)#" -e 's/imagePullPolicy: .*/imagePullPolicy: IfNotPresent/' \
+    -e 's/replicas: .*/replicas: 1/' -e 's/minReadySeconds: .*/minReadySeconds: 1/' -e 's/leader-election=true/leader-election=false/' \
+    "$controller/setup-snapshot-controller.yaml" | "$kubectl" apply -f -
+  "$kubectl" -n kube-system rollout status deployment/snapshot-controller --timeout=120s
+}
