@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/localtarget/... ./api/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -72,6 +72,10 @@ kind-up: ## a kind cluster (control plane, three workers) built from source; KIN
 
 kind-down: ## the cluster, its filesystems and its Docker daemon; what was built stays in the cache
 	@hack/kind/down.sh
+
+e2e: ## on the cluster of kind-up: LABELS=smoke for the short part; out/e2e.json
+	@hack/kind/gemel-image.sh
+	@GEMEL_E2E=1 hack/kind/run.sh $(GO) test -count=1 -timeout 60m -v ./e2e/kind -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out

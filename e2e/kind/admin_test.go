@@ -1,0 +1,44 @@
+package kind
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("an administrator", func() {
+	It("can not delete what holds data by mistake", Label("smoke"), func(ctx context.Context) {
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "64Mi", "Block", "")
+		Eventually(func() string { return field(ctx, "pvc", "data", ns, "{.status.phase}") }).WithContext(ctx).Should(Equal("Bound"))
+		lun := lunOf(ctx, ns, "data")
+		_, err := run(ctx, "", "kubectl", "delete", "logicalunit", lun, "--wait=false")
+		Expect(err).To(MatchError(ContainSubstring("it holds data")))
+		Eventually(func() string { return field(ctx, "targetpair", pair, "", "{.status.logicalUnits}") }).WithContext(ctx).ShouldNot(Or(Equal("0"), BeEmpty()))
+		Eventually(func() string { return field(ctx, "storagecluster", cluster, "", "{.status.logicalUnits}") }).WithContext(ctx).ShouldNot(Or(Equal("0"), BeEmpty()))
+		for _, o := range []string{"targetpair/" + pair, "storagecluster/" + cluster} {
+			_, err := run(ctx, "", "kubectl", "delete", o, "--wait=false")
+			Expect(err).To(MatchError(ContainSubstring("LUNs: delete their volumes first")), o)
+		}
+	}, NodeTimeout(4*time.Minute))
+
+	It("sees at a glance how it is", func(ctx context.Context) {
+		out := kubectl(ctx, "get", "storagecluster,targetpair,host")
+		Expect(out).To(ContainSubstring("IN SYNC"))
+		Expect(out).To(ContainSubstring("Userspace"))
+		for _, kind := range []string{"storagecluster.spec.pools", "targetpair.spec.replace", "logicalunit.spec.hosts"} {
+			Expect(kubectl(ctx, "explain", kind)).To(ContainSubstring("DESCRIPTION"))
+		}
+	}, NodeTimeout(time.Minute))
+
+	It("is told what is wrong with a claim that can not be placed", func(ctx context.Context) {
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "huge", "5Ti", "Block", "")
+		Eventually(func() string {
+			return kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}")
+		}).WithContext(ctx).Should(ContainSubstring(pair))
+		Expect(field(ctx, "pvc", "huge", ns, "{.status.phase}")).To(Equal("Pending"))
+	}, NodeTimeout(4*time.Minute))
+})

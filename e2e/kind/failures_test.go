@@ -1,0 +1,109 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// targetPod of a node of the pair.
+func targetPod(node string) string { return "gemel-" + pair + "-" + node + "-0" }
+
+// under runs something while a pod writes, and judges the pod's I/O.
+func under(ctx context.Context, ns string, seconds int, avoid string, do func(owner string)) (pauseMS float64) {
+	GinkgoHelper()
+	worker := ""
+	for _, w := range workers(ctx) {
+		if w != avoid {
+			worker = w
+		}
+	}
+	load(ctx, ns, "load", "data", worker, seconds)
+	owner := ownerOf(ctx, ns, "data")
+	do(owner)
+	return finish(ctx, ns, "load", 1000)
+}
+
+var _ = Describe("a pod that writes", func() {
+	var ns string
+	BeforeEach(func(ctx context.Context) {
+		inSync(ctx)
+		ns = newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+	}, NodeTimeout(6*time.Minute))
+	AfterEach(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
+
+	It("sees a short pause when its owner is killed", Label("smoke"), func(ctx context.Context) {
+		pause := under(ctx, ns, 20, "", func(owner string) {
+			worker := field(ctx, "pod", targetPod(owner), namespace, "{.spec.nodeName}")
+			_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", "gemel-target --cluster="+cluster+" --pair="+pair+" --node="+owner)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		results.OwnerLoss = max(results.OwnerLoss, pause)
+		GinkgoWriter.Printf("owner killed: longest operation %.0f ms\n", pause)
+	}, NodeTimeout(8*time.Minute))
+
+	It("sees a short pause when its owner's pod is deleted", func(ctx context.Context) {
+		pause := under(ctx, ns, 25, "", func(owner string) {
+			kubectl(ctx, "delete", "pod", "-n", namespace, targetPod(owner), "--wait=false")
+		})
+		results.Transfer = max(results.Transfer, pause)
+		GinkgoWriter.Printf("owner's pod deleted: longest operation %.0f ms\n", pause)
+	}, NodeTimeout(8*time.Minute))
+
+	for _, how := range []struct{ name, stop, start string }{{"paused", "pause", "unpause"}, {"stopped", "stop", "start"}} {
+		It("goes on when the worker of its owner is "+how.name, func(ctx context.Context) {
+			var worker string
+			// The pod must not be on the worker that goes: which that is, is known when the volume is.
+			load(ctx, ns, "probe", "data", "", 1)
+			finish(ctx, ns, "probe", 1)
+			worker = field(ctx, "pod", targetPod(ownerOf(ctx, ns, "data")), namespace, "{.spec.nodeName}")
+			deletePod(ctx, ns, "probe")
+			pause := under(ctx, ns, 40, worker, func(string) {
+				args := []string{how.stop}
+				if how.stop == "stop" {
+					args = append(args, "-t", "1")
+				}
+				_, err := run(ctx, "", "docker", append(args, worker)...)
+				Expect(err).NotTo(HaveOccurred())
+				DeferCleanup(func(ctx context.Context) {
+					_, _ = run(ctx, "", "docker", how.start, worker) // done already if all went well
+				}, NodeTimeout(time.Minute))
+				Eventually(func() string { return condition(ctx, "targetpair", pair, "", "InSync") }).WithContext(ctx).Should(Equal("False"))
+				_, err = run(ctx, "", "docker", how.start, worker)
+				Expect(err).NotTo(HaveOccurred())
+			})
+			results.OwnerLoss = max(results.OwnerLoss, pause)
+			GinkgoWriter.Printf("owner's worker %s: longest operation %.0f ms\n", how.name, pause)
+		}, NodeTimeout(10*time.Minute))
+	}
+
+	It("does not notice the operator, the driver and the node plugin being killed", func(ctx context.Context) {
+		under(ctx, ns, 20, "", func(string) {
+			for _, c := range []string{"operator", "csi-controller", "csi-node"} {
+				kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--grace-period=0", "--force")
+			}
+			// And what is asked for meanwhile comes to be.
+			claim(ctx, ns, "meanwhile", "320Mi", "Filesystem", "")
+			pod(ctx, ns, "meanwhile", "meanwhile", "", "sleep infinity", false)
+			running(ctx, ns, "meanwhile")
+		})
+	}, NodeTimeout(8*time.Minute))
+
+	It("does not notice an upgrade", func(ctx context.Context) {
+		under(ctx, ns, 60, "", func(string) {
+			before := field(ctx, "storagecluster", cluster, "", "{.spec.lease}")
+			lease := "600ms"
+			if before == lease {
+				lease = "500ms"
+			}
+			// Any change of what targets run is rolled out the same way; the lease can be changed without a second image.
+			kubectl(ctx, "patch", "storagecluster", cluster, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"lease":"%s"}}`, lease))
+			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).Should(Equal("False"))
+			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
+		})
+	}, NodeTimeout(10*time.Minute))
+})

@@ -1,0 +1,46 @@
+// Package kind proves on a kind cluster what an app team and an administrator see. `make kind-up` makes the cluster, `make e2e`
+// runs this against it.
+package kind
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	. "github.com/onsi/gomega"
+)
+
+func TestKind(t *testing.T) {
+	if os.Getenv("GEMEL_E2E") == "" {
+		t.Skip("GEMEL_E2E is not set: this needs the kind cluster of `make kind-up`; `make e2e` sets it")
+	}
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
+	SetDefaultEventuallyPollingInterval(250 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "kind")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) { install(ctx) }, NodeTimeout(8*time.Minute))
+
+var _ = AfterEach(func(ctx context.Context) {
+	if CurrentSpecReport().Failed() {
+		diagnose(ctx, CurrentSpecReport().LeafNodeText)
+	}
+}, NodeTimeout(2*time.Minute))
+
+var _ = ReportAfterSuite("out/e2e.json", func(r Report) {
+	for _, s := range r.SpecReports {
+		if s.LeafNodeType == types.NodeTypeIt || s.Failed() {
+			results.count(s.State.String())
+		}
+	}
+	if err := results.write(filepath.Join(root, "out", "e2e.json")); err != nil {
+		fmt.Fprintln(os.Stderr, "out/e2e.json:", err)
+	}
+})
