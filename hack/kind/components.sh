@@ -17,4 +17,4 @@ build_hyperkube() {
   for component in "${components[@]}"; do ln -sf hyperkube "$LAB/bin/$component"; done
 }
 
-step hyperkube "$LAB/bin/hyperkube" "$KIND_DIR/hyperkube" "$KIND_DIR/components.sh" "$(go env GOVERSION)" -- build_hyperkube
+step hyperkube "$LAB/bin/hyperkube" "$KIND_DIR/hyperkube" "$(go env GOVERSION)" -- build_hyperkube

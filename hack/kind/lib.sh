@@ -25,15 +25,15 @@ hash_of() {
 # unchanged NAME HASH: has this step run to its end with these inputs?
 unchanged() { [ "$(cat "$LAB/stamps/$1" 2>/dev/null)" = "$2" ]; }
 
-# step NAME OUTPUT INPUT... -- COMMAND...: runs COMMAND unless OUTPUT exists and the inputs are those it was made from. Its output goes
-# to a log whose end is shown if it fails. The lock lets two callers share one cache: the second waits and then has nothing to do.
-# Call it as a plain command: under `if` or `||` bash would ignore errors within COMMAND.
+# step NAME OUTPUT INPUT... -- COMMAND...: runs COMMAND unless OUTPUT exists and the inputs are those it was made from; COMMAND itself,
+# a function's text included, is one of them. Its output goes to a log whose end is shown if it fails. The lock lets two callers share
+# one cache: the second waits and then has nothing to do. Call it as a plain command: under `if` or `||` bash would ignore errors in it.
 step() {
   local name=$1 output=$2 inputs=() hash status log
   shift 2
   while [ "$1" != -- ]; do inputs+=("$1"); shift; done
   shift
-  hash=$(hash_of "${inputs[@]}")
+  hash=$(hash_of "${inputs[@]}" "command: $*" "$(declare -f "$1" || true)")
   log=$LAB/logs/$name.log
   if [ -e "$output" ] && unchanged "$name" "$hash"; then return 0; fi
   exec 8>"$LAB/stamps/.$name.lock"
