@@ -70,7 +70,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
 	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
 		m.hold(now, o)
-	case !o.remote && !o.internal() && !m.pathHere(now, o):
+	case !o.remote && !o.internal() && !m.pathHere(o):
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		m.hold(now, o)

@@ -3,9 +3,11 @@ package pair
 import "github.com/gemel-storage/gemel/target/scsi"
 
 // The path switch of R11a: a host's first command for a LUN over another nexus than its last one starts only after the node
-// of the old path has drained that host's sessions and has started or killed what it found, and after the host has shown
-// that it has not given the new nexus up: an answer to a ping that was sent after the command had come. Without the second a
-// command that was on its way for long, over a session that its host has left, would take the path back.
+// of the old path has drained that host's sessions and has started or killed what it found, and after the host has shown,
+// later than that, that it has not given the new nexus up: an answer to a ping that was sent after the old path had been let
+// go. Without the second a command that was on its way for long, over a session that its host has left, would take the path
+// back. An answer from before proves too little: the host may have left since, and its retry may have started over the
+// old path while that was still its own.
 
 // pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not exclude each other, for a
 // host may use several to one node.
@@ -21,12 +23,11 @@ type pathAsk struct {
 	peer  uint64 // the peer's number, when it asked
 	nexus scsi.NexusID
 	life  *scsi.Life
-	at    int64 // when it was asked
-	acked bool  // the peer has let go
+	at    int64 // when the peer had let go; 0: not yet
 }
 
 // pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
-func (m *Machine) pathHere(now int64, o *Op) bool {
+func (m *Machine) pathHere(o *Op) bool {
 	if m.phase == Alone || m.pathKnown(o) {
 		return true // alone the other node is no member
 	}
@@ -37,9 +38,8 @@ func (m *Machine) pathHere(now int64, o *Op) bool {
 		}
 	}
 	m.nextID++
-	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life, at: now}
+	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life}
 	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
-	m.prove(now, o.S.Life)
 	return false
 }
 
@@ -136,17 +136,17 @@ func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	ask.acked = true
+	ask.at = max(now, 1)
 	m.pathDone(now, ask)
 }
 
 // pathDone ends a switch that both the peer and the host have agreed to.
 func (m *Machine) pathDone(now int64, ask *pathAsk) {
-	if !ask.acked {
+	if ask.at == 0 {
 		return
 	}
 	if ask.life != nil && ask.life.At() < ask.at {
-		m.prove(now, ask.life) // what was answered had been asked before
+		m.prove(now, ask.life)
 		return
 	}
 	for id, p := range m.paths {
@@ -186,6 +186,7 @@ func (m *Machine) pathResend() {
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]
 		if p.ours {
+			p.at = 0
 			m.send(&Msg{Type: MsgPathSwitch, ID: id, LUN: p.key.lun, Meta: []byte(p.key.host)})
 		} else {
 			delete(m.paths, id)
