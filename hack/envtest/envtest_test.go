@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -19,6 +20,13 @@ func TestOneForAll(t *testing.T) {
 	ns := Namespace(t, cfg)
 	if other := Namespace(t, cfg); other == ns {
 		t.Errorf("%s twice", ns)
+	}
+	file, err := clientcmd.BuildConfigFromFlags("", Kubeconfig(t, cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kubernetes.NewForConfigOrDie(file).CoreV1().Namespaces().Get(context.Background(), ns, metav1.GetOptions{}); err != nil {
+		t.Errorf("with the file: %v", err)
 	}
 	k, err := kubernetes.NewForConfig(As(cfg, ns, "nobody"))
 	if err != nil {

@@ -38,7 +38,7 @@ type Proxy struct {
 	upstream *url.URL
 	rt       http.RoundTripper
 	token    string
-	cfg      *rest.Config
+	of, cfg  *rest.Config // of the API server, and of this proxy
 
 	mu      sync.Mutex
 	rules   []*ruleState
@@ -59,7 +59,13 @@ type crash struct {
 }
 
 // New starts a proxy for the server of cfg, with the credentials of cfg.
-func New(cfg *rest.Config) (*Proxy, error) {
+func New(cfg *rest.Config) (*Proxy, error) { return start(cfg, rand.Text()) }
+
+// Beside starts one more proxy of the same server, with rules of its own, which takes the same token and shows the same
+// certificate: as the address of another API server of the cluster, to a client that knows several.
+func (p *Proxy) Beside() (*Proxy, error) { return start(p.of, p.token) }
+
+func start(cfg *rest.Config, token string) (*Proxy, error) {
 	u, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, err
@@ -68,7 +74,7 @@ func New(cfg *rest.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{upstream: u, rt: rt, token: rand.Text(), counts: map[string]int{}}
+	p := &Proxy{upstream: u, rt: rt, of: cfg, token: token, counts: map[string]int{}}
 	p.under, p.cut = context.WithCancel(context.Background())
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // connections are broken on purpose

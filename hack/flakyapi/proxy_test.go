@@ -97,6 +97,19 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
+func TestBeside(t *testing.T) {
+	u, p, c := setup(t)
+	other, err := p.Beside()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	p.Add(Rule{Fault: Fault{Answer: 503}})
+	if code, _, err := do(t, c, other, "GET", leases); code != 200 || err != nil || len(u.did()) != 1 {
+		t.Errorf("%d %v", code, err)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault Fault
