@@ -1,5 +1,5 @@
-// Package arbiter is where a pair's record lives (R2): an interface with compare-and-swap, and the implementations
-// that need no cluster. Reads are linearizable, never from a cache.
+// Package arbiter is where a pair's record lives (R2): an interface with compare-and-swap, and the implementation
+// that needs no cluster; package lease is the one on Kubernetes. Reads are linearizable, never from a cache.
 package arbiter
 
 import (

@@ -96,6 +96,29 @@ func TestSuccessorKeepsTheObject(t *testing.T) {
 	}
 }
 
+// A later version's record has more in it; a successor of the same content, by this version, keeps it.
+func TestSuccessorKeepsTheText(t *testing.T) {
+	ctx := context.Background()
+	e := newEtcd()
+	c := newClient(t, config(newServer(t, e)))
+	if _, err := c.CompareAndSwap(ctx, "", record(1)); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(c.last.annotations[AnnotationRecord], `"boot":"boot"`, `"boot":"boot","later":1`, 1)
+	e.annotate(AnnotationRecord, text)
+	rec, v, err := c.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err = c.CompareAndSwap(ctx, v, rec); err != nil || c.last.annotations[AnnotationRecord] != text {
+		t.Errorf("%s %v", c.last.annotations[AnnotationRecord], err)
+	}
+	rec.Epoch++
+	if _, err = c.CompareAndSwap(ctx, v, rec); err != nil || strings.Contains(c.last.annotations[AnnotationRecord], "later") {
+		t.Errorf("%s %v", c.last.annotations[AnnotationRecord], err)
+	}
+}
+
 func TestTokensAreBounded(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()
