@@ -23,7 +23,10 @@ type Config struct {
 	Node    string `json:"node"` // "a" or "b"
 
 	StateDir string `json:"state-dir"`
-	Arbiter  string `json:"arbiter"` // "file:PATH"
+	Arbiter  string `json:"arbiter"` // "lease:NAMESPACE/NAME" or "file:PATH"
+
+	Kubeconfig       string   `json:"kubeconfig"`        // lease: how to reach the API server; empty: as a pod does
+	ArbiterEndpoints []string `json:"arbiter-endpoints"` // lease: URLs of API servers beside that one
 
 	ISCSIListen   []string `json:"iscsi-listen"`   // host:port
 	Portals       []string `json:"portals"`        // advertised, "a=host:port" and "b=host:port", any number
@@ -93,9 +96,7 @@ func (c *Config) Validate() error {
 	if c.StateDir == "" {
 		add(bad("state-dir", "is needed: the folder for this node's data"))
 	}
-	if path, ok := strings.CutPrefix(c.Arbiter, "file:"); !ok || path == "" {
-		add(bad("arbiter", `%q must be "file:PATH", a file that both nodes reach`, c.Arbiter))
-	}
+	errs = append(errs, c.validateArbiter()...)
 	if len(c.ISCSIListen) == 0 {
 		add(bad("iscsi-listen", "at least one host:port is needed"))
 	}

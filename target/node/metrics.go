@@ -147,6 +147,9 @@ func (n *Node) ready() error {
 func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collector{n}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if c, ok := n.arb.(prometheus.Collector); ok {
+		reg.MustRegister(c)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	probe := func(path string, f func() error) {

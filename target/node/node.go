@@ -99,7 +99,7 @@ func New(cfg Config) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	arb, err := arbiter.NewFile(strings.TrimPrefix(cfg.Arbiter, "file:"))
+	arb, err := openArbiter(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
 	}
@@ -224,6 +224,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
 	n.wg.Go(n.watchStore)
 	n.wg.Go(n.probeLoop)
+	if r, ok := n.arb.(runner); ok {
+		n.wg.Go(func() { r.Run(n.ctx) })
+	}
 	if every := time.Duration(n.cfg.ScrubInterval); every > 0 {
 		n.wg.Go(func() { n.scrubLoop(every) })
 	}
