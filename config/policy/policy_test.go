@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,8 +17,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/gemel-storage/gemel/hack/envtest"
 	"github.com/gemel-storage/gemel/target/arbiter/lease"
@@ -66,13 +63,10 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err1 := r.edit("probe", func(l *coordinationv1.Lease) { delete(l.Labels, lease.LabelPair) })
+		err1 := r.edit("probe", func(l *coordinationv1.Lease) { delete(l.Labels, lease.LabelPair) }, "All")
 		err2 := r.as("nobody").CoordinationV1().Leases(r.ns).Delete(context.Background(), "probe", metav1.DeleteOptions{DryRun: []string{"All"}})
 		if err1 != nil && err2 != nil && strings.Contains(err2.Error(), "targetpairs") {
 			return r
-		}
-		if err1 == nil {
-			_ = r.edit("probe", func(l *coordinationv1.Lease) { l.Labels = map[string]string{lease.LabelPair: "p0"} })
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err1, err2)
@@ -114,14 +108,14 @@ func (r *rig) client(name string) *lease.Client {
 }
 
 // edit changes the Lease as an administrator would.
-func (r *rig) edit(name string, f func(l *coordinationv1.Lease)) error {
+func (r *rig) edit(name string, f func(l *coordinationv1.Lease), dryRun ...string) error {
 	r.t.Helper()
 	l, err := r.k.CoordinationV1().Leases(r.ns).Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	f(l)
-	_, err = r.k.CoordinationV1().Leases(r.ns).Update(context.Background(), l, metav1.UpdateOptions{})
+	_, err = r.k.CoordinationV1().Leases(r.ns).Update(context.Background(), l, metav1.UpdateOptions{DryRun: dryRun})
 	return err
 }
 
@@ -152,30 +146,30 @@ func TestTransitions(t *testing.T) {
 	ctx := context.Background()
 	for name, x := range map[string]struct {
 		from, to pair.Record
-		ok       bool
+		refusal  string // "": it passes
 	}{
-		"no-op successor":              {record(5), record(5), true},
-		"exclude b":                    {record(5), record(6, a), true},
-		"exclude a":                    {record(5), record(6, b), true},
-		"renew":                        {record(5, a), record(6, a2), true},
-		"yield":                        {record(5, a), record(6, b), true},
-		"readmit b":                    {record(5, a), record(6, a, b2), true},
-		"readmit a":                    {record(5, b), record(6, b, a2), true},
-		"force":                        {record(5, a), generation(2, record(6, b)), true},
-		"force over a rolled back one": {record(5), generation(3, record(40, b)), true},
-		"large numbers":                {record(1 << 63), record(1<<63+1, a), true},
+		"no-op successor":              {record(5), record(5), ""},
+		"exclude b":                    {record(5), record(6, a), ""},
+		"exclude a":                    {record(5), record(6, b), ""},
+		"renew":                        {record(5, a), record(6, a2), ""},
+		"yield":                        {record(5, a), record(6, b), ""},
+		"readmit b":                    {record(5, a), record(6, a, b2), ""},
+		"readmit a":                    {record(5, b), record(6, b, a2), ""},
+		"force":                        {record(5, a), generation(2, record(6, b)), ""},
+		"force over a rolled back one": {record(5), generation(3, record(40, b)), ""},
+		"large numbers":                {record(1 << 63), record(1<<63+1, a), ""},
 
-		"same epoch, other members":     {record(5), record(5, a), false},
-		"same epoch, other incarnation": {record(5, a), record(5, a2), false},
-		"same epoch, higher generation": {record(5), generation(2, record(5)), false},
-		"epoch falls":                   {record(5), record(4, a), false},
-		"epoch jumps":                   {record(5), record(7, a), false},
-		"generation falls":              {generation(2, record(5)), record(6, a), false},
-		"generation rises, epoch falls": {record(5), generation(2, record(4, a)), false},
-		"forced with two members":       {record(5, a), generation(2, record(6)), false},
-		"both stay, new incarnation":    {record(5), record(6, a2, b), false},
-		"both stay, another chair":      {record(5), record(6, b, a), false},
-		"readmitted by the one outside": {record(5, a), record(6, b, a), false},
+		"same epoch, other members":     {record(5), record(5, a), "one content"},
+		"same epoch, other incarnation": {record(5, a), record(5, a2), "one content"},
+		"same epoch, higher generation": {record(5), generation(2, record(5)), "one content"},
+		"epoch falls":                   {record(5), record(4, a), "never fall"},
+		"epoch jumps":                   {record(5), record(7, a), "one at a time"},
+		"generation falls":              {generation(2, record(5)), record(6, a), "never fall"},
+		"generation rises, epoch falls": {record(5), generation(2, record(4, a)), "never fall"},
+		"forced with two members":       {record(5, a), generation(2, record(6)), "begins with one member"},
+		"both stay, new incarnation":    {record(5), record(6, a2, b), "only a lone member"},
+		"both stay, another chair":      {record(5), record(6, b, a), "only a lone member"},
+		"readmitted by the one outside": {record(5, a), record(6, b, a), "only a lone member"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -188,12 +182,12 @@ func TestTransitions(t *testing.T) {
 			}
 			_, err = c.CompareAndSwap(ctx, v, x.to)
 			switch {
-			case x.ok && err != nil:
+			case x.refusal == "" && err != nil:
 				t.Error(err)
-			case !x.ok && !errors.Is(err, lease.ErrDenied):
-				t.Errorf("not refused: %v", err)
+			case x.refusal != "" && (!errors.Is(err, lease.ErrDenied) || !strings.Contains(err.Error(), x.refusal)):
+				t.Errorf("%v, want %q", err, x.refusal)
 			}
-			if rec, _, err := c.Get(ctx); err != nil || rec.Equal(&x.to) != (x.ok || x.from.Equal(&x.to)) {
+			if rec, _, err := c.Get(ctx); err != nil || rec.Equal(&x.to) != (x.refusal == "") {
 				t.Errorf("%+v %v", rec, err)
 			}
 		})
@@ -216,31 +210,40 @@ func TestEdits(t *testing.T) {
 	set := func(k, v string) func(*coordinationv1.Lease) {
 		return func(l *coordinationv1.Lease) { l.Annotations[k] = v }
 	}
-	bad := map[string]func(*coordinationv1.Lease){
-		"record taken away":  func(l *coordinationv1.Lease) { delete(l.Annotations, lease.AnnotationRecord) },
-		"all taken away":     func(l *coordinationv1.Lease) { l.Annotations = nil },
-		"epoch taken away":   func(l *coordinationv1.Lease) { delete(l.Annotations, lease.AnnotationEpoch) },
-		"epoch alone":        set(lease.AnnotationEpoch, "6"),
-		"epoch is no number": set(lease.AnnotationEpoch, "x"),
-		"generation alone":   set(lease.AnnotationGeneration, "2"),
-		"members alone":      set(lease.AnnotationMembers, "a"),
-		"no members":         set(lease.AnnotationMembers, ""),
-		"record alone": func(l *coordinationv1.Lease) {
-			l.Annotations[lease.AnnotationRecord] = strings.Replace(l.Annotations[lease.AnnotationRecord], `"epoch":5`, `"epoch":6`, 1)
-		},
-		"another incarnation": func(l *coordinationv1.Lease) {
-			l.Annotations[lease.AnnotationRecord] = strings.Replace(l.Annotations[lease.AnnotationRecord], `"nonce":1`, `"nonce":9`, 1)
-		},
-		"another cluster": func(l *coordinationv1.Lease) {
-			l.Annotations[lease.AnnotationRecord] = strings.Replace(l.Annotations[lease.AnnotationRecord], `"cluster":"c"`, `"cluster":"d"`, 1)
-		},
-		"holder":                func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil },
-		"label taken away":      func(l *coordinationv1.Lease) { l.Labels = nil },
-		"label of another pair": func(l *coordinationv1.Lease) { l.Labels[lease.LabelPair] = "p1" },
+	replace := func(old, by string) func(*coordinationv1.Lease) {
+		return func(l *coordinationv1.Lease) {
+			l.Annotations[lease.AnnotationRecord] = strings.Replace(l.Annotations[lease.AnnotationRecord], old, by, 1)
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(bad)) {
-		if err := r.edit("e", bad[name]); err == nil || !apierrors.IsInvalid(err) {
-			t.Errorf("%s: %v", name, err)
+	drop := func(k string) func(*coordinationv1.Lease) {
+		return func(l *coordinationv1.Lease) { delete(l.Annotations, k) }
+	}
+	for _, x := range []struct {
+		what    string
+		change  func(*coordinationv1.Lease)
+		refusal string
+	}{
+		{"record taken away", drop(lease.AnnotationRecord), "can not be taken away"},
+		{"all taken away", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{} }, "can not be taken away"},
+		{"epoch taken away", drop(lease.AnnotationEpoch), "must be numbers"},
+		{"epoch alone", set(lease.AnnotationEpoch, "6"), "do not agree"},
+		{"epoch is no number", set(lease.AnnotationEpoch, "x"), "must be numbers"},
+		{"epoch with a zero in front", set(lease.AnnotationEpoch, "05"), "must be numbers"},
+		{"generation alone", set(lease.AnnotationGeneration, "2"), "do not agree"},
+		{"members alone", set(lease.AnnotationMembers, "a"), "do not agree"},
+		{"members in another order", set(lease.AnnotationMembers, "b,a"), "do not agree"},
+		{"no members", set(lease.AnnotationMembers, ""), "one of a, b"},
+		{"record alone", replace(`"epoch":5`, `"epoch":6`), "do not agree"},
+		{"cut off", replace(`"nonce":1}}]}`, `"nonce":1`), "do not agree"},
+		{"another incarnation", replace(`"nonce":1`, `"nonce":9`), "one content"},
+		{"another cluster", replace(`"cluster":"c"`, `"cluster":"d"`), "stays with its cluster"},
+		{"another pair", replace(`"pair":"p0"`, `"pair":"p1"`), "do not agree"},
+		{"no holder", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }, "holderIdentity"},
+		{"label taken away", func(l *coordinationv1.Lease) { l.Labels = nil }, "the label"},
+		{"label of another pair", func(l *coordinationv1.Lease) { l.Labels[lease.LabelPair] = "p1" }, "the label"},
+	} {
+		if err := r.edit("e", x.change); err == nil || !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), x.refusal) {
+			t.Errorf("%s: %v, want %q", x.what, err, x.refusal)
 		}
 	}
 	if err := r.edit("e", func(l *coordinationv1.Lease) {
@@ -251,18 +254,27 @@ func TestEdits(t *testing.T) {
 	if err := r.edit("e", func(l *coordinationv1.Lease) { l.Finalizers = nil }); err != nil {
 		t.Error(err)
 	}
+	// A record without the label, of a time before the policy, gets it.
+	r.create("old", "p0")
+	if err := r.edit("old", func(l *coordinationv1.Lease) { l.Labels = nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client("old").CompareAndSwap(context.Background(), "", record(5)); err != nil {
+		t.Fatal(err)
+	}
+	for name, ok := range map[string]bool{"p1": false, "p0": true} { // in either order
+		if err := r.edit("old", func(l *coordinationv1.Lease) { l.Labels = map[string]string{lease.LabelPair: name} }); (err == nil) != ok {
+			t.Errorf("label %s: %v", name, err)
+		}
+	}
 	// A Lease of anybody else is none of this.
 	r.create("free", "p0")
 	if err := r.edit("free", func(l *coordinationv1.Lease) { l.Labels = nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.edit("free", set0(lease.AnnotationEpoch, "x")); err != nil {
+	if err := r.edit("free", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{lease.AnnotationEpoch: "x"} }); err != nil {
 		t.Error(err)
 	}
-}
-
-func set0(k, v string) func(*coordinationv1.Lease) {
-	return func(l *coordinationv1.Lease) { l.Annotations = map[string]string{k: v} }
 }
 
 func TestDeletion(t *testing.T) {
