@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/config/rbac"
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
@@ -45,7 +46,21 @@ func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("lease: %w", err)
 	}
-	return r.apply(ctx, owner(p), "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")})
+	if err := r.apply(ctx, owner(p), "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")}); err != nil {
+		return err
+	}
+	role, binding := rbac.Target(r.Namespace, Base(p.Name), Base(p.Name))
+	for _, o := range []client.Object{role, binding} {
+		u, err := apply.Typed(o, r.Scheme())
+		if err == nil {
+			u.SetLabels(labels(p, ""))
+			err = apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, owner(p), u)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addresses gives each node its Service, and writes down the address that it got: from then on it is pinned.

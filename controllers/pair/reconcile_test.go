@@ -42,7 +42,8 @@ func TestMakesWhatTargetsNeed(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []client.Object{&coordinationv1.Lease{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}, &policyv1.PodDisruptionBudget{}, &corev1.ServiceAccount{}} {
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: "gemel-target-" + Base(p.Name)}, &rbacv1.RoleBinding{}))
+	for _, o := range []client.Object{&coordinationv1.Lease{}, &policyv1.PodDisruptionBudget{}, &corev1.ServiceAccount{}} {
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: Base(p.Name)}, o))
 	}
 	if c := w.condition(v1alpha1.ConditionReady); c.Status != metav1.ConditionFalse || c.Message == "" {
