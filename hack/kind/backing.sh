@@ -29,8 +29,21 @@ check_reflink() {
 backing_down() {
   local node
   for node in "${NODES[@]}"; do
-    if mountpoint -q "$BACKING/$node"; then umount "$BACKING/$node"; fi
+    if mountpoint -q "$BACKING/$node"; then
+      detach_loops_on "$BACKING/$node"
+      umount "$BACKING/$node"
+    fi
     rm -f "$BACKING/$node.xfs"
   done
   [ ! -d "$BACKING" ] || rmdir "$BACKING"/* "$BACKING"
+}
+
+# detach_loops_on: a pod that was killed may have left loop devices on files of this filesystem. They outlive its node and keep the
+# filesystem busy. They are known by its device number, since a path in a pod means nothing here.
+detach_loops_on() {
+  local filesystem device on
+  filesystem=$(mountpoint -d "$1")
+  losetup -n -O NAME,BACK-MAJ:MIN | while read -r device on; do
+    if [ "$on" = "$filesystem" ]; then losetup -d "$device"; fi
+  done
 }

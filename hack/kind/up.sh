@@ -33,15 +33,16 @@ pull_all() {
     timed "pull-$name" docker pull -q "$(official_image "$name")"
     docker tag "$(official_image "$name")" "$(image_of "$name")"
   done
-  docker image inspect "$(image_of tools)" >/dev/null 2>&1 || timed tools build_tools_image
+  docker image inspect "$(image_of tools)" >/dev/null 2>&1 || timed tools build_tools_image >/dev/null
 }
 
 # load_all: the node image that is built here has them already.
 load_all() {
-  local name
-  docker cp "${NODES[0]}:/usr/bin/kubectl" "$kubectl"
+  local name images=()
+  [ -x "$kubectl" ] || docker cp -L "${NODES[0]}:/usr/bin/kubectl" "$kubectl"
   prepare_foreign_nodes
-  for name in "${SIDECARS[@]}" tools; do kind_load "$(image_of "$name")"; done
+  for name in "${SIDECARS[@]}" tools; do images+=("$(image_of "$name")"); done
+  kind_load "${images[@]}"
 }
 
 say "kind-up: what the cluster is made of"
@@ -53,6 +54,7 @@ hash=$(hash_of "$(docker image inspect -f '{{.Id}}' "$image")" "$(cluster_config
 if ! cluster_runs "$hash"; then
   if [ -e "$LAB/stamps/cluster" ]; then echo "   the cluster is not what it would be made as now: making it anew" >&2; fi
   delete_cluster
+  backing_down # a new cluster starts with empty filesystems
   timed backing backing_up
   timed cluster create_cluster "$image"
   echo "$hash" >"$LAB/stamps/cluster"
