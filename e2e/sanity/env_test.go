@@ -142,7 +142,11 @@ func start(t *testing.T, limit time.Duration, args ...string) *env {
 	if err := e.pair.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	e.plugin, err = plugin.New(plugin.Options{Dir: dir, Binary: csiBinary, PairEndpoints: e.pair.Control[:], Args: args})
+	o := plugin.Options{Dir: dir, Binary: csiBinary, PairEndpoints: e.pair.Control[:], Args: args}
+	if os.Getenv(backendVariable) == "objects" {
+		o.PairEndpoints, o.Args = nil, append(e.operate(), args...)
+	}
+	e.plugin, err = plugin.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

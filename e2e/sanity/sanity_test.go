@@ -12,6 +12,8 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
+
+	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
 // accessVariable selects the access type of the volumes for a run of the suite in a process of its own.
@@ -37,6 +39,9 @@ func TestCSISanity(t *testing.T) {
 	c.TestVolumeAccessType = "mount"
 	if a := os.Getenv(accessVariable); a != "" {
 		c.TestVolumeAccessType = a
+	}
+	if os.Getenv(backendVariable) == "objects" {
+		c.TestVolumeParameters = map[string]string{"cluster": operator.Cluster}
 	}
 	sc := sanity.GinkgoTest(&c)
 	defer sc.Finalize()
@@ -67,13 +72,19 @@ func TestCSISanityBlock(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it binds loop devices")
 	}
+	again(t, accessVariable+"=block", `block: \d+ specs passed`)
+}
+
+// again runs the suite in a process of its own.
+func again(t *testing.T, env, want string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCSISanity$", "-test.v", "-test.timeout=8m")
-	cmd.Env = append(os.Environ(), accessVariable+"=block")
+	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !regexp.MustCompile(`block: \d+ specs passed`).Match(out) {
-		t.Fatalf("the suite did not run with raw volumes:\n%s", out)
+	if !regexp.MustCompile(want).Match(out) {
+		t.Fatalf("the suite did not run with %s:\n%s", env, out)
 	}
 }

@@ -14,16 +14,20 @@ import (
 	"github.com/gemel-storage/gemel/placement"
 )
 
-// page cuts a list at a token, which is the name that the page before ended with: it stays good when that object is deleted.
+// tokenPrefix tells a token from other text; what follows is the name that the page ended with.
+const tokenPrefix = "after/"
+
+// page cuts a list at a token, which has the name that the page before ended with: it stays good when that object is deleted.
 // Kubernetes' own tokens do not: they expire, and show what was when the first page was read.
 func page[T any](all []T, name func(*T) string, p backend.Page) (out []T, next string, err error) {
-	if p.After != "" && !validName.MatchString(p.After) {
+	after, ours := strings.CutPrefix(p.After, tokenPrefix)
+	if p.After != "" && (!ours || !validName.MatchString(after)) {
 		return nil, "", fmt.Errorf("%w %q", backend.ErrBadToken, p.After)
 	}
 	slices.SortFunc(all, func(a, b T) int { return strings.Compare(name(&a), name(&b)) })
-	all = slices.DeleteFunc(all, func(t T) bool { return name(&t) <= p.After })
+	all = slices.DeleteFunc(all, func(t T) bool { return name(&t) <= after })
 	if p.Limit > 0 && len(all) > p.Limit {
-		return all[:p.Limit], name(&all[p.Limit-1]), nil
+		return all[:p.Limit], tokenPrefix + name(&all[p.Limit-1]), nil
 	}
 	return all, "", nil
 }

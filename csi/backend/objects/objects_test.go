@@ -131,11 +131,13 @@ func TestPages(t *testing.T) {
 	if !equal(got, []string{"a", "b", "c"}) {
 		t.Error(got)
 	}
-	if list, _, err := page(all(), name, backend.Page{After: "aa"}); err != nil || len(list) != 2 {
+	if list, _, err := page(all(), name, backend.Page{After: "after/aa"}); err != nil || len(list) != 2 {
 		t.Error("a token whose object is gone: ", list, err)
 	}
-	if _, _, err := page(all(), name, backend.Page{After: "No such"}); !errors.Is(err, backend.ErrBadToken) {
-		t.Error(err)
+	for _, token := range []string{"aa", "after/", "after/No such"} {
+		if _, _, err := page(all(), name, backend.Page{After: token}); !errors.Is(err, backend.ErrBadToken) {
+			t.Error(token, err)
+		}
 	}
 }
 

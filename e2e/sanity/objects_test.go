@@ -1,0 +1,59 @@
+package sanity
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/operator"
+)
+
+// backendVariable selects the driver's backend: "objects", or empty for direct.
+const backendVariable = "GEMEL_SANITY_BACKEND"
+
+// TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and the operator in this process.
+func TestCSISanityObjects(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts filesystems")
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
+	}
+	again(t, backendVariable+"=objects", `mount: \d+ specs passed`)
+}
+
+// operate runs an API server and the operator for the pair, and returns the plugin's flags.
+func (e *env) operate() []string {
+	e.t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	api := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join(harness.Root(), "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	cfg, err := api.Start()
+	e.t.Cleanup(func() {
+		if err := api.Stop(); err != nil {
+			e.t.Errorf("stop of the API server: %v", err)
+		}
+	})
+	e.ok(err)
+	c, err := operator.Client(cfg)
+	e.ok(err)
+	e.ok(operator.AddPair(e.ctx, c, e.pair))
+	o, err := operator.Start(e.ctx, cfg, e.pair, nil)
+	e.ok(err)
+	e.t.Cleanup(func() {
+		if err := o.Stop(); err != nil {
+			e.t.Errorf("stop of the operator: %v", err)
+		}
+	})
+	user, err := api.AddUser(envtest.User{Name: "driver", Groups: []string{"system:masters"}}, nil)
+	e.ok(err)
+	file, err := user.KubeConfig()
+	e.ok(err)
+	path := filepath.Join(e.dir, "kubeconfig")
+	e.ok(os.WriteFile(path, file, 0o600))
+	return []string{"--backend", "objects", "--kubeconfig", path}
+}
