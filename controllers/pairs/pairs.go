@@ -38,6 +38,10 @@ type Pairs interface {
 // ControlPort of every target node.
 const ControlPort = 3261
 
+// rest is how long a pair of which no node took a call is left alone, so that its LUNs do not keep all workers from those of
+// other pairs.
+const rest = 2 * time.Second
+
 // patience is how long a call is tried at a pair of which no node takes it: a fail-over is over by then, and what
 // reconciles tries again.
 const patience = 3 * time.Second
@@ -76,7 +80,7 @@ func (d *Directory) Client(ctx context.Context, name string) (Pair, error) {
 	if port == 0 {
 		port = ControlPort
 	}
-	c := pairclient.Config{Patience: patience}
+	c := pairclient.Config{Patience: patience, Rest: rest}
 	for _, n := range o.Spec.Nodes {
 		if n.Address != "" {
 			c.Endpoints = append(c.Endpoints, net.JoinHostPort(n.Address, strconv.Itoa(port)))

@@ -23,6 +23,8 @@ type step struct {
 	name string
 	do   func(ctx context.Context, b *objects.Backend) error
 	then func() error
+	// alone: then looks at all that the pair holds.
+	alone bool
 }
 
 // life is the steps of a volume; each may be asked for again. Every crash gets a volume of its own.
@@ -63,10 +65,10 @@ func (r *rig) life(name string) []step {
 		}
 	}
 	return []step{
-		{"create", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, q); return err }, count(1, 0)},
-		{"attach", publish(hostA), hosts(hostA)},
-		{"detach", func(ctx context.Context, b *objects.Backend) error { return b.Unpublish(ctx, id, hostA) }, hosts()},
-		{"move", publish(hostB), hosts(hostB)},
+		{"create", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, q); return err }, count(1, 0), true},
+		{"attach", publish(hostA), hosts(hostA), false},
+		{"detach", func(ctx context.Context, b *objects.Backend) error { return b.Unpublish(ctx, id, hostA) }, hosts(), false},
+		{"move", publish(hostB), hosts(hostB), false},
 		{"expand", func(ctx context.Context, b *objects.Backend) error {
 			_, err := b.ExpandVolume(ctx, id, 96*mib)
 			return err
@@ -75,16 +77,16 @@ func (r *rig) life(name string) []step {
 				return fmt.Errorf("%d bytes", n)
 			}
 			return nil
-		}},
+		}, false},
 		{"snapshot", func(ctx context.Context, b *objects.Backend) error {
 			_, err := b.CreateSnapshot(ctx, snap, name, id)
 			return err
-		}, count(1, 1)},
-		{"restore", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, clone); return err }, count(2, 1)},
-		{"detach all", func(ctx context.Context, b *objects.Backend) error { return b.Unpublish(ctx, id, "") }, hosts()},
-		{"delete", func(ctx context.Context, b *objects.Backend) error { return b.DeleteVolume(ctx, id) }, count(1, 1)},
-		{"delete snapshot", func(ctx context.Context, b *objects.Backend) error { return b.DeleteSnapshot(ctx, snap) }, count(1, 0)},
-		{"delete restored", func(ctx context.Context, b *objects.Backend) error { return b.DeleteVolume(ctx, clone.ID) }, count(0, 0)},
+		}, count(1, 1), true},
+		{"restore", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, clone); return err }, count(2, 1), true},
+		{"detach all", func(ctx context.Context, b *objects.Backend) error { return b.Unpublish(ctx, id, "") }, hosts(), false},
+		{"delete", func(ctx context.Context, b *objects.Backend) error { return b.DeleteVolume(ctx, id) }, count(1, 1), true},
+		{"delete snapshot", func(ctx context.Context, b *objects.Backend) error { return b.DeleteSnapshot(ctx, snap) }, count(1, 0), true},
+		{"delete restored", func(ctx context.Context, b *objects.Backend) error { return b.DeleteVolume(ctx, clone.ID) }, count(0, 0), true},
 	}
 }
 

@@ -29,6 +29,9 @@ type Config struct {
 	Endpoints []string      // host:port of the control API of each node, 1 to 8
 	TLS       *tls.Config   // nil: without, for loopback only
 	Patience  time.Duration // how long a call is tried while no node takes it; default 20 s
+	// Rest is how long, after a call that no node took, others fail at once: many callers are not to wait one by one for a pair
+	// that is away. Default 0: each tries.
+	Rest time.Duration
 }
 
 // Client is the pair's control API. Errors are gRPC statuses: Unavailable when no node took the call within the patience,
@@ -37,8 +40,10 @@ type Client struct {
 	targetv1.TargetServiceClient
 	Nodes []Node // each by itself, in the order of Config.Endpoints
 
-	patience time.Duration
-	good     atomic.Int32 // the node that answered last
+	patience, rest time.Duration
+	good           atomic.Int32 // the node that answered last
+	resting        atomic.Int64 // until then, in nanoseconds since start
+	start          time.Time
 }
 
 // Node is one node of the pair.
@@ -69,7 +74,7 @@ func New(c Config) (*Client, error) {
 	if c.TLS != nil {
 		creds = credentials.NewTLS(c.TLS)
 	}
-	p := &Client{patience: c.Patience}
+	p := &Client{patience: c.Patience, rest: c.Rest, start: time.Now()}
 	p.TargetServiceClient = targetv1.NewTargetServiceClient((*failover)(p))
 	for _, e := range c.Endpoints {
 		host, _, err := net.SplitHostPort(e)
@@ -119,6 +124,9 @@ var _ grpc.ClientConnInterface = (*failover)(nil)
 
 // Invoke asks one node and, while the answer is that it can not now, the others.
 func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...grpc.CallOption) error {
+	if left := time.Duration(p.resting.Load()) - time.Since(p.start); left > 0 {
+		return status.Errorf(codes.Unavailable, "no node answered a moment ago; asked again in %v", left.Round(time.Millisecond))
+	}
 	first := int(p.good.Load())
 	for start := time.Now(); ; {
 		var err error
@@ -140,6 +148,7 @@ func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...
 			}
 		}
 		if time.Since(start) > p.patience {
+			p.resting.Store(int64(time.Since(p.start) + p.rest))
 			return err
 		}
 		select {

@@ -87,6 +87,30 @@ func TestTheOtherNodeIsAsked(t *testing.T) {
 	}
 }
 
+// After a call that no node took, the next ones fail at once for a moment; then the pair is asked again.
+func TestRest(t *testing.T) {
+	n := &node{name: "a", code: codes.Unavailable}
+	p, err := New(Config{Endpoints: []string{serve(t, n)}, Patience: 100 * time.Millisecond, Rest: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	ask := &targetv1.GetStatusRequest{}
+	_, first := p.GetStatus(t.Context(), ask)
+	began := time.Now()
+	_, second := p.GetStatus(t.Context(), ask)
+	if status.Code(first) != codes.Unavailable || status.Code(second) != codes.Unavailable || !strings.Contains(second.Error(), "a moment ago") || time.Since(began) > 90*time.Millisecond {
+		t.Fatal(first, second, time.Since(began))
+	}
+	for time.Since(began) < 10*time.Second {
+		if _, err := p.GetStatus(t.Context(), ask); err != nil && !strings.Contains(err.Error(), "a moment ago") {
+			return // it was asked
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("never asked again")
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []Config{{}, {Endpoints: []string{"nowhere"}}, {Endpoints: []string{"192.0.2.1:1"}}, {Endpoints: []string{"127.0.0.1:1"}, Patience: -1}} {
 		if p, err := New(c); err == nil {
