@@ -1,0 +1,327 @@
+package logicalunit
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pairs"
+)
+
+// stub is a pair of which one call can be made to fail, to see what the reconciler says of it; what a pair does is tested with a real
+// one (e2e/objects).
+type stub struct {
+	pairs.Pair
+	lun   *targetv1.LUN
+	fail  map[string]codes.Code // by call, or call and host
+	calls []string
+	next  uint64 // generation
+}
+
+func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
+
+func (s *stub) did(call string) error {
+	s.calls = append(s.calls, call)
+	if c, ok := s.fail[call]; ok {
+		return status.Error(c, "the stub says so")
+	}
+	return nil
+}
+
+func (s *stub) Serving(context.Context) (*targetv1.Status, error) {
+	return &targetv1.Status{Phase: targetv1.Phase_PHASE_IN_SYNC, FreeBytes: 1 << 30}, s.did("status")
+}
+
+func (s *stub) GetLUN(context.Context, *targetv1.GetLUNRequest, ...grpc.CallOption) (*targetv1.LUN, error) {
+	if s.lun == nil {
+		return nil, status.Error(codes.NotFound, "none")
+	}
+	return s.lun, s.did("get")
+}
+
+func (s *stub) CreateLUN(_ context.Context, q *targetv1.CreateLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	if err := s.did("create"); err != nil {
+		return nil, err
+	}
+	s.lun = &targetv1.LUN{Uuid: q.Uuid, Name: q.Name, SizeBytes: q.SizeBytes, Owner: "a", Wwid: "6", Labels: q.Labels}
+	return s.lun, nil
+}
+
+func (s *stub) ExpandLUN(_ context.Context, q *targetv1.ExpandLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	if err := s.did("expand"); err != nil {
+		return nil, err
+	}
+	s.lun.SizeBytes = q.SizeBytes
+	return s.lun, nil
+}
+
+func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.CallOption) (*targetv1.Mapping, error) {
+	if err := s.did("map " + q.HostIqn); err != nil {
+		return nil, err
+	}
+	for _, m := range s.lun.Mappings {
+		if m.HostIqn == q.HostIqn {
+			return m, nil
+		}
+	}
+	s.next++
+	m := &targetv1.Mapping{HostIqn: q.HostIqn, Lun: 1, Generation: s.next}
+	s.lun.Mappings = append(s.lun.Mappings, m)
+	return m, nil
+}
+
+func (s *stub) UnmapHost(_ context.Context, q *targetv1.UnmapHostRequest, _ ...grpc.CallOption) (*targetv1.UnmapHostResponse, error) {
+	if err := s.did("unmap " + q.HostIqn); err != nil {
+		return nil, err
+	}
+	var left []*targetv1.Mapping
+	for _, m := range s.lun.Mappings {
+		if m.HostIqn != q.HostIqn {
+			left = append(left, m)
+		}
+	}
+	s.lun.Mappings = left
+	return &targetv1.UnmapHostResponse{}, nil
+}
+
+type fixture struct {
+	*testing.T
+	*stub
+	c      client.Client
+	r      *Reconciler
+	writes int // of the status
+}
+
+func setup(t *testing.T, change func(*v1alpha1.LogicalUnit)) *fixture {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, stub: &stub{fail: map[string]codes.Code{}}}
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1", UID: "01234567-89ab-cdef-0123-456789abcdef", Generation: 1},
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: "c", Size: resource.MustParse("8Mi")}}
+	if change != nil {
+		change(lu)
+	}
+	f.c = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(lu).WithObjects(lu,
+		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}}).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			f.writes++
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		}}).Build()
+	f.r = &Reconciler{Client: f.c, Live: f.c, Pairs: f, Recorder: events.NewFakeRecorder(100)}
+	return f
+}
+
+// look reconciles once and reads what is then.
+func (f *fixture) look() (*v1alpha1.LogicalUnit, ctrl.Result, error) {
+	f.Helper()
+	key := client.ObjectKey{Name: "lun-1"}
+	f.calls = nil
+	res, err := f.r.Reconcile(f.Context(), ctrl.Request{NamespacedName: key})
+	var lu v1alpha1.LogicalUnit
+	if err := f.c.Get(f.Context(), key, &lu); err != nil {
+		f.Fatal(err)
+	}
+	return &lu, res, err
+}
+
+func (f *fixture) spec(change func(*v1alpha1.LogicalUnit)) {
+	f.Helper()
+	var lu v1alpha1.LogicalUnit
+	if err := f.c.Get(f.Context(), client.ObjectKey{Name: "lun-1"}, &lu); err != nil {
+		f.Fatal(err)
+	}
+	change(&lu)
+	lu.Generation++ // the API server's work
+	if err := f.c.Update(f.Context(), &lu); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func condition(lu *v1alpha1.LogicalUnit, kind string) string {
+	c := meta.FindStatusCondition(lu.Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+func hosts(names ...string) func(*v1alpha1.LogicalUnit) {
+	return func(lu *v1alpha1.LogicalUnit) {
+		lu.Spec.Hosts = nil
+		for _, n := range names {
+			lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: n})
+		}
+	}
+}
+
+func TestMadeOnce(t *testing.T) {
+	f := setup(t, nil)
+	lu, res, err := f.look()
+	if err != nil || condition(lu, "Ready") != "True Ready" || condition(lu, "Published") != "True Ready" || lu.Spec.Placement.Pair != "p" ||
+		lu.Spec.Placement.UUID != string(lu.UID) || lu.Annotations[v1alpha1.AnnotationMade] != "true" || res.RequeueAfter == 0 {
+		t.Fatalf("%+v, %v, %v", lu, res, err)
+	}
+	f.lun = nil
+	if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "False Missing" || len(f.calls) != 0 {
+		t.Fatalf("%+v, %v, %v", lu.Status, f.calls, err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		call  string
+		code  codes.Code
+		ready string
+		again bool
+	}{
+		"pair says nothing": {"status", codes.Unavailable, "False PairDown", true},
+		"no room":           {"create", codes.ResourceExhausted, "False NoRoom", false},
+		"name is taken":     {"create", codes.AlreadyExists, "False Invalid", false},
+		"not confirmed":     {"create", codes.DeadlineExceeded, "False NotConfirmed", true},
+		"pair is down":      {"create", codes.Unavailable, "False PairDown", true},
+		"source is gone":    {"create", codes.NotFound, "False NoSource", false},
+	} {
+		f := setup(t, nil)
+		f.fail[c.call] = c.code
+		lu, _, err := f.look()
+		if condition(lu, "Ready") != c.ready || (err != nil) != c.again || lu.Annotations[v1alpha1.AnnotationMade] != "" {
+			t.Errorf("%s: %+v, %v", name, lu.Status, err)
+		}
+		delete(f.fail, c.call)
+		if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "True Ready" {
+			t.Errorf("%s, mended: %+v, %v", name, lu.Status, err)
+		}
+	}
+}
+
+// A LUN that can not grow is still published; a host that can not be fenced stays in the status and keeps others out.
+func TestOneDoesNotHinderTheOther(t *testing.T) {
+	f := setup(t, hosts("iqn.2026-11.x:a"))
+	f.look()
+	f.fail["expand"] = codes.ResourceExhausted
+	f.spec(func(lu *v1alpha1.LogicalUnit) {
+		lu.Spec.Size, lu.Spec.Shared = resource.MustParse("16Mi"), true
+		hosts("iqn.2026-11.x:a", "iqn.2026-11.x:b")(lu)
+	})
+	lu, _, _ := f.look()
+	if condition(lu, "Ready") != "False NoRoom" || condition(lu, "Published") != "True Ready" || len(lu.Status.Hosts) != 2 || lu.Status.ObservedGeneration != lu.Generation {
+		t.Fatalf("%+v", lu.Status)
+	}
+	f.fail["unmap iqn.2026-11.x:a"] = codes.DeadlineExceeded
+	f.spec(hosts("iqn.2026-11.x:c"))
+	lu, _, err := f.look()
+	if err == nil || condition(lu, "Published") != "False NotConfirmed" || len(lu.Status.Hosts) != 1 || lu.Status.Hosts[0].IQN != "iqn.2026-11.x:a" {
+		t.Fatalf("%+v, %v", lu.Status, err)
+	}
+	if s := strings.Join(f.calls, ","); strings.Contains(s, "map iqn.2026-11.x:c") {
+		t.Error("let in before the others were out: ", s)
+	}
+	delete(f.fail, "unmap iqn.2026-11.x:a")
+	if lu, _, _ := f.look(); len(lu.Status.Hosts) != 1 || lu.Status.Hosts[0].IQN != "iqn.2026-11.x:c" {
+		t.Fatalf("%+v", lu.Status)
+	}
+}
+
+// Another readOnly is another mapping; without a status it is asked for again, not torn down.
+func TestReadOnly(t *testing.T) {
+	f := setup(t, hosts("iqn.2026-11.x:a"))
+	before, _, _ := f.look()
+	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Hosts[0].ReadOnly = true })
+	after, _, _ := f.look()
+	if !after.Status.Hosts[0].ReadOnly || after.Status.Hosts[0].Generation == before.Status.Hosts[0].Generation {
+		t.Fatalf("%+v", after.Status)
+	}
+	if lu, _, _ := f.look(); !lu.Status.Hosts[0].ReadOnly || strings.Contains(strings.Join(f.calls, ","), "map") {
+		t.Errorf("%+v, %v", lu.Status, f.calls)
+	}
+	after.Status.Hosts = nil
+	if err := f.c.Status().Update(f.Context(), after); err != nil {
+		t.Fatal(err)
+	}
+	if lu, _, _ := f.look(); len(lu.Status.Hosts) != 1 || strings.Contains(strings.Join(f.calls, ","), "unmap") {
+		t.Errorf("%+v, %v", lu.Status, f.calls)
+	}
+}
+
+// Fields that people only look at are written now and then, all others at once.
+func TestLazyStatus(t *testing.T) {
+	f := setup(t, nil)
+	f.look()
+	if f.writes != 1 {
+		t.Fatalf("%d writes", f.writes)
+	}
+	f.lun.Owner, f.lun.AllocatedBytes = "b", 4096
+	lu, res, _ := f.look()
+	if f.writes != 1 || lu.Status.Owner != "a" || res.RequeueAfter > 30*time.Second {
+		t.Fatalf("%d writes, %+v, %v", f.writes, lu.Status, res)
+	}
+	f.spec(hosts("iqn.2026-11.x:a"))
+	if lu, _, _ := f.look(); f.writes != 2 || lu.Status.Owner != "b" || lu.Status.Allocated.Value() != 4096 {
+		t.Fatalf("%d writes, %+v", f.writes, lu.Status)
+	}
+	f.r.Lazy = time.Nanosecond
+	f.lun.Owner = "a"
+	if lu, _, _ := f.look(); f.writes != 3 || lu.Status.Owner != "a" {
+		t.Fatalf("%d writes, %+v", f.writes, lu.Status)
+	}
+	f.look()
+	if f.writes != 3 {
+		t.Error("written although nothing has changed")
+	}
+}
+
+// A cache that is behind decides nothing that can not be taken back.
+func TestOldCache(t *testing.T) {
+	f := setup(t, hosts("iqn.2026-11.x:a"))
+	old, _, _ := f.look()
+	old.Spec.Hosts = nil // as it was before the host was let in
+	stale := interceptor.NewClient(f.c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if lu, ok := o.(*v1alpha1.LogicalUnit); ok {
+			old.DeepCopyInto(lu)
+			lu.Generation--
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	f.r.Client = stale
+	lu, res, err := f.look()
+	if err != nil || res.RequeueAfter == 0 || len(lu.Status.Hosts) != 1 || strings.Contains(strings.Join(f.calls, ","), "unmap") {
+		t.Fatalf("%+v, %v, %v, %v", lu.Status, res, f.calls, err)
+	}
+}
+
+func TestDiskLabels(t *testing.T) {
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1"}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "c", Shared: true,
+		Source: &v1alpha1.Source{Snapshot: "snap-1"}, Volume: &v1alpha1.VolumeInfo{Name: "pvc-1", PVC: "data", Namespace: "team"}}}
+	want := map[string]string{"gemel.storage/logical-unit": "lun-1", "gemel.storage/cluster": "c", "gemel.storage/source-snapshot": "snap-1",
+		"csi.gemel.storage/access": "multi", "csi.gemel.storage/fstype": "block", "csi.gemel.storage/name": "pvc-1",
+		"csi.storage.k8s.io/pv/name": "pvc-1", "csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/pvc/namespace": "team"}
+	got := diskLabels(lu)
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s is %q, not %q", k, got[k], v)
+		}
+	}
+	if len(got) != len(want) {
+		t.Error(got)
+	}
+}
