@@ -28,6 +28,7 @@ const Assets = "KUBEBUILDER_ASSETS"
 
 var (
 	env   *envtest.Environment
+	watch *reaper
 	crds  []string
 	start = sync.OnceValues(func() (*rest.Config, error) {
 		e := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
@@ -35,6 +36,9 @@ var (
 		e.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
 		cfg, err := e.Start()
 		env = e // also to stop what a failed start has left
+		if err == nil {
+			watch, err = newReaper(filepath.Clean(os.Getenv(Assets)))
+		}
 		return cfg, err
 	})
 )
@@ -44,7 +48,9 @@ func Main(m *testing.M, crdFolders ...string) {
 	crds = crdFolders
 	code := m.Run()
 	if env != nil {
-		if err := env.Stop(); err != nil {
+		err := env.Stop()
+		watch.stop()
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "envtest:", err)
 			code = max(code, 1)
 		}

@@ -2,7 +2,13 @@ package envtest
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +17,37 @@ import (
 )
 
 func TestMain(m *testing.M) { Main(m) }
+
+// A test binary that dies takes its servers with it.
+func TestReaper(t *testing.T) {
+	if os.Getenv("ENVTEST_DIE") != "" {
+		cfg := Config(t)
+		pids, err := children(os.Getenv(Assets))
+		fmt.Println("PIDS", strings.Join(pids, " "), cfg.Host, err)
+		panic("as a test would")
+	}
+	Config(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReaper$")
+	cmd.Env = append(os.Environ(), "ENVTEST_DIE=1", "TMPDIR="+t.TempDir())
+	out, err := cmd.Output()
+	_, line, ok := strings.Cut(string(out), "PIDS ")
+	if err == nil || !ok {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pids := strings.Fields(line)[:2]
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		alive := slices.DeleteFunc(slices.Clone(pids), func(pid string) bool {
+			b, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			return err != nil || len(b) == 0 // a zombie has none
+		})
+		if len(alive) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v run on", alive)
+		}
+	}
+}
 
 func TestOneForAll(t *testing.T) {
 	cfg := Config(t)
