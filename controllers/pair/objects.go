@@ -36,14 +36,20 @@ func (r *Reconciler) apply(ctx context.Context, o *metav1.OwnerReference, file s
 }
 
 // shared makes what both nodes use. The Lease is made empty and then left to the targets: it is the pair's record. One that
-// was deleted is made again, empty: targets that have acted on a record do not take an empty one for the beginning.
+// is gone after the pair was founded is not made again: an empty one would fence both nodes at their next look, while they
+// merely wait for a missing one.
 func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Base(p.Name), Namespace: r.Namespace, Labels: labels(p, "")}}
-	switch err := r.Create(ctx, lease); {
-	case err == nil && p.Status.Epoch > 0:
-		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonMissing, "Lease",
-			"the pair's Lease, its record, was deleted: restore it, or name the surviving node with force; both nodes wait")
-	case err != nil && !apierrors.IsAlreadyExists(err):
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(lease), &coordinationv1.Lease{})
+	switch {
+	case apierrors.IsNotFound(err) && p.Status.Epoch > 0:
+		return waiting(v1alpha1.ReasonMissing, "Lease %s/%s, the pair's record, is gone: hosts are served as before, but no node can take over. "+
+			"Restore it; if that is not possible, make it empty with the label %s=%s and name the surviving node with force",
+			lease.Namespace, lease.Name, v1alpha1.LabelPair, p.Name)
+	case apierrors.IsNotFound(err):
+		err = client.IgnoreAlreadyExists(r.Create(ctx, lease))
+	}
+	if err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
 	if err := r.apply(ctx, owner(p), "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")}); err != nil {

@@ -237,6 +237,28 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// The record of a founded pair is not replaced by an empty one: that would fence both nodes.
+func TestLostLeaseIsNotMadeAnew(t *testing.T) {
+	w := newWorld(t, "lost-lease")
+	w.run()
+	w.step()
+	w.pod("a", "worker-1")
+	w.pod("b", "worker-2")
+	w.step()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: Base(w.name)}}
+	w.ok(w.c.Delete(w.ctx, lease))
+	w.step()
+	if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(lease), lease); !apierrors.IsNotFound(err) {
+		t.Fatalf("%v", err)
+	}
+	if c := w.condition(v1alpha1.ConditionUpToDate); c.Reason != v1alpha1.ReasonMissing || !strings.Contains(c.Message, "Lease") {
+		t.Fatalf("%+v", c)
+	}
+	if c := w.condition(v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue {
+		t.Fatalf("%+v", c)
+	}
+}
+
 // A pair that holds a LUN is not let go; an empty one is, and its disks stay.
 func TestDeletion(t *testing.T) {
 	w := newWorld(t, "deletion")
