@@ -81,7 +81,7 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 	}
 	var flags [2][]string
 	n := &harness.Network{Link: linkIP[0] + ":3262"}
-	if flags, n.Credentials, err = certificates(r.lab.Path("pki")); err != nil {
+	if flags, n.Credentials, err = harness.PKI(r.lab.Path("pki")); err != nil {
 		return r, err
 	}
 	for i, name := range harness.Names {

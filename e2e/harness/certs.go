@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"crypto/tls"
@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/certfiles"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
@@ -18,9 +17,10 @@ import (
 // certLife is longer than any run.
 const certLife = 7 * 24 * time.Hour
 
-// certificates makes what a pair and its control client need: flags for each node, credentials for the client. The link
-// between the nodes and the control API use mutual TLS, as between two machines.
-func certificates(dir string) (flags [2][]string, creds credentials.TransportCredentials, err error) {
+// PKI makes, below dir, what a pair and its control client need: flags for each node, credentials for the client. The link
+// between the nodes and the control API use mutual TLS, as between two machines. The client's files are control.pem, control.key and
+// ca.pem.
+func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return flags, nil, err
 	}
@@ -39,13 +39,13 @@ func certificates(dir string) (flags [2][]string, creds credentials.TransportCre
 		}
 		return errors.Join(os.WriteFile(file(name+".pem"), p.Cert, 0o600), os.WriteFile(file(name+".key"), p.Key, 0o600))
 	}
-	for i, n := range harness.Names {
-		if err := issue(n, pki.TargetURI(harness.Cluster, harness.PairName, n)); err != nil {
+	for i, n := range Names {
+		if err := issue(n, pki.TargetURI(Cluster, PairName, n)); err != nil {
 			return flags, nil, err
 		}
 		flags[i] = []string{"--tls-cert", file(n + ".pem"), "--tls-key", file(n + ".key"), "--tls-ca", file("ca.pem")}
 	}
-	if err := issue("control", pki.ControlURI(harness.Cluster)); err != nil {
+	if err := issue("control", pki.ControlURI(Cluster)); err != nil {
 		return flags, nil, err
 	}
 	f, err := certfiles.Load(file("control.pem"), file("control.key"), file("ca.pem"))
