@@ -27,6 +27,10 @@ func (p *pass) find(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
+		// A placement that was copied from another object must not get at the data of that one.
+		if of := lun.Labels[LabelObject]; of != "" && of != p.lu.Name {
+			return finding.New(v1alpha1.ReasonInvalid, "spec.placement.uuid: the LUN %s belongs to the LogicalUnit %s", lun.Uuid, of)
+		}
 		p.lun = lun
 	}
 	p.list()

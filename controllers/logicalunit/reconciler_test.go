@@ -289,6 +289,27 @@ func TestLazyStatus(t *testing.T) {
 	}
 }
 
+// The LUN of another object is neither let out nor destroyed.
+func TestForeignLUN(t *testing.T) {
+	f := setup(t, func(lu *v1alpha1.LogicalUnit) {
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: "fedcba98-89ab-cdef-0123-456789abcdef"}
+		lu.Finalizers = []string{v1alpha1.Finalizer}
+		hosts("iqn.2026-11.x:a")(lu)
+	})
+	f.lun = &targetv1.LUN{Uuid: "fedcba98-89ab-cdef-0123-456789abcdef", SizeBytes: 8 << 20, Labels: map[string]string{LabelObject: "lun-2"}}
+	lu, _, _ := f.look()
+	if condition(lu, "Ready") != "False Invalid" || condition(lu, "Published") != "False Invalid" || len(f.calls) != 1 {
+		t.Fatalf("%+v, %v", lu.Status, f.calls)
+	}
+	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Hosts, lu.Spec.Destroy = nil, true })
+	if err := f.c.Delete(f.Context(), lu); err != nil {
+		t.Fatal(err)
+	}
+	if lu, _, _ := f.look(); condition(lu, "Ready") != "False Invalid" || len(f.calls) != 1 {
+		t.Fatalf("%+v, %v", lu.Status, f.calls)
+	}
+}
+
 // A cache that is behind decides nothing that can not be taken back.
 func TestOldCache(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))

@@ -53,7 +53,7 @@ func SecretName(cluster string) string { return "gemel-" + cluster + "-control" 
 // Directory implements Pairs from TargetPairs and Secrets. A pair's connections are kept until its addresses or the certificate
 // change.
 type Directory struct {
-	Reader    client.Reader // of TargetPairs and Secrets; cached is enough, since addresses never change
+	Reader    client.Reader // of TargetPairs and Secrets; cached is enough, since addresses never change. Let it cache Secrets of Namespace only
 	Namespace string        // of the Secrets
 	Port      int           // default ControlPort
 	Plain     bool          // without certificates: loopback only

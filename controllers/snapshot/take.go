@@ -70,9 +70,14 @@ func (p *pass) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Snapshots) > 0 {
-		p.snap = r.Snapshots[0]
+	if len(r.Snapshots) == 0 {
+		return nil
 	}
+	// A placement that was copied from another object must not get at the data of that one.
+	if of := r.Snapshots[0].Labels[LabelObject]; of != "" && of != p.o.Name {
+		return finding.New(v1alpha1.ReasonInvalid, "spec.placement.uuid: the snapshot %s belongs to the LogicalUnitSnapshot %s", p.o.Spec.Placement.UUID, of)
+	}
+	p.snap = r.Snapshots[0]
 	return nil
 }
 
@@ -127,7 +132,7 @@ func (p *pass) destroy(ctx context.Context) error {
 	if p.o.Spec.Placement == nil {
 		return p.release(ctx)
 	}
-	if err := p.connect(ctx); err != nil {
+	if err := p.find(ctx); err != nil {
 		return err
 	}
 	if err := p.confirm(ctx); err != nil {

@@ -14,7 +14,10 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
 // A volume through its whole life.
@@ -250,6 +253,38 @@ func TestLostStatus(t *testing.T) {
 	r.until(v.ID, "the stranger is out and the LUN at its preferred node", func(lu *v1alpha1.LogicalUnit) bool {
 		return len(r.mapped(v.ID)) == 0 && lu.Status.Owner == "b"
 	})
+}
+
+// A mapping that the operator ended, and died before it could say so, is not given out again.
+func TestOldMapping(t *testing.T) {
+	r := start(t, time.Minute)
+	o, err := operator.Start(r.ctx, r.cfg, r.pair, nil)
+	r.ok(err)
+	v := r.create("v")
+	old, err := r.b.Publish(r.ctx, backend.Publish{VolumeID: v.ID, HostIQN: hostA, Exclusive: true})
+	r.ok(err)
+	r.ok(o.Stop())
+	short, cancel := context.WithTimeout(r.ctx, 300*time.Millisecond)
+	defer cancel()
+	if err := r.b.Unpublish(short, v.ID, hostA); !errors.Is(err, backend.ErrTimeout) {
+		t.Fatal(err)
+	}
+	_, err = r.pair.Client(0).UnmapHost(r.ctx, &targetv1.UnmapHostRequest{LunUuid: r.unit(v.ID).Spec.Placement.UUID, HostIqn: hostA})
+	r.ok(err)
+	var now attach.Attachment
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		now, err = r.b.Publish(r.ctx, backend.Publish{VolumeID: v.ID, HostIQN: hostA, Exclusive: true})
+		done <- err
+	}()
+	r.ok(harness.Wait(r.ctx, "the wish is written", func() (bool, string) { return len(r.unit(v.ID).Spec.Hosts) == 1, "" }))
+	r.operate()
+	r.ok(<-done)
+	m := r.lun(v.ID).Mappings
+	if len(m) != 1 || m[0].Generation != now.Generation || now.Generation == old.Generation {
+		t.Fatalf("told %+v, mapped as %v", now, m)
+	}
 }
 
 // Of two controllers that publish to two hosts one wins, every time.
