@@ -34,9 +34,11 @@ EOF
   node_config worker "${NODES[3]}" zone-c
 }
 
-# cluster_runs HASH: all nodes run, and they were made from these inputs.
+# cluster_runs HASH: all nodes run, they were made from these inputs, and on the filesystems that are mounted (after a reboot of the
+# machine Docker may start nodes again, on empty folders).
 cluster_runs() {
-  local running
+  local running node
+  for node in "${NODES[@]}"; do mountpoint -q "$BACKING/$node" || return 1; done
   running=$(docker ps -q --filter "label=io.x-k8s.kind.cluster=$CLUSTER" | wc -l)
   [ "$running" = "${#NODES[@]}" ] && [ -s "$KUBECONFIG" ] && unchanged cluster "$1"
 }

@@ -46,7 +46,8 @@ ensure_docker() {
 start_docker() {
   local waited
   mkdir -p "$DOCKER_DIR"
-  iptables -S FORWARD 2>/dev/null | grep -m1 '^-P' >"$DOCKER_DIR/forward" || true # dockerd sets it to DROP
+  # dockerd sets it to DROP; a daemon that was killed has left the first answer here
+  [ -e "$DOCKER_DIR/forward" ] || iptables -S FORWARD 2>/dev/null | grep -m1 '^-P' >"$DOCKER_DIR/forward" || true
   if ! ip link show "$DOCKER_BRIDGE" >/dev/null 2>&1; then
     # With "bridge": "none" a daemon would remove docker0, which is another's.
     ip link add "$DOCKER_BRIDGE" type bridge
@@ -89,4 +90,5 @@ stop_docker() {
   policy=$(cat "$DOCKER_DIR/forward" 2>/dev/null || true)
   # shellcheck disable=SC2086 # "-P FORWARD ACCEPT" is three words
   [ -z "$policy" ] || iptables $policy
+  rm -f "$DOCKER_DIR/forward"
 }
