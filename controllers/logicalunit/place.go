@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -58,7 +59,7 @@ func (p *pass) readSource(ctx context.Context, o client.Object, kind, name strin
 	return nil
 }
 
-// place writes down, once and for good, on which pair the LUN is and under which uuid, before the pair hears of it: a crash
+// place writes down, once and for good and together with the finalizer, on which pair the LUN is and under which uuid, before the pair hears of it: a crash
 // right after finds the place, and asks the same pair for the same LUN. The uuid is that of the object, so that a later object of
 // the same name is another LUN, with another WWID.
 func (p *pass) place(ctx context.Context) error {
@@ -88,6 +89,7 @@ func (p *pass) place(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
 	}
 	return p.patch(ctx, "placement", func(lu *v1alpha1.LogicalUnit) {
+		controllerutil.AddFinalizer(lu, v1alpha1.Finalizer)
 		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, UUID: string(lu.UID)}
 	})
 }

@@ -77,9 +77,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return p.tell(ctx, ready, published)
 }
 
-// bring makes the LUN what the spec says. Its order makes every crash harmless: the finalizer stands before anything is on
-// a disk, the placement before the pair is asked, so that every later look finds the same LUN; creation is idempotent until it is
-// marked, and never repeated afterwards. The errors are those of the LUN and those of its hosts.
+// bring makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
+// asked, so that every later look finds the same LUN; creation is idempotent until it is marked, and never repeated
+// afterwards. The errors are those of the LUN and those of its hosts.
 func (p *pass) bring(ctx context.Context) (ready, published error) {
 	if err := p.hold(ctx); err != nil {
 		return err, err
@@ -106,9 +106,9 @@ func (p *pass) bring(ctx context.Context) (ready, published error) {
 func (p *pass) deleted() bool { return !p.lu.DeletionTimestamp.IsZero() }
 func (p *pass) made() bool    { return p.lu.Annotations[v1alpha1.AnnotationMade] == "true" }
 
-// hold puts the finalizer on.
+// hold puts the finalizer on an object that has a place: one that was made anew from a backup, say. Others get both in one write.
 func (p *pass) hold(ctx context.Context) error {
-	if p.deleted() || controllerutil.ContainsFinalizer(p.lu, v1alpha1.Finalizer) {
+	if p.lu.Spec.Placement == nil || p.deleted() || controllerutil.ContainsFinalizer(p.lu, v1alpha1.Finalizer) {
 		return nil
 	}
 	return p.patch(ctx, "finalizer", func(lu *v1alpha1.LogicalUnit) { controllerutil.AddFinalizer(lu, v1alpha1.Finalizer) })

@@ -66,9 +66,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return p.tell(ctx, err)
 }
 
-// bring takes the snapshot if it was not taken yet. The finalizer stands before anything is on a disk, the placement before the
-// pair is asked, so that every later look finds the same snapshot; a crash before the mark is harmless, because the pair takes a
-// snapshot of one uuid once.
+// bring takes the snapshot if it was not taken yet. Finalizer and placement stand before the pair is asked, so that every later
+// look finds the same snapshot; a crash before the mark is harmless, because the pair takes a snapshot of one uuid once.
 func (p *pass) bring(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err
@@ -88,9 +87,9 @@ func (p *pass) bring(ctx context.Context) error {
 func (p *pass) deleted() bool { return !p.o.DeletionTimestamp.IsZero() }
 func (p *pass) made() bool    { return p.o.Annotations[v1alpha1.AnnotationMade] == "true" }
 
-// hold puts the finalizer on.
+// hold puts the finalizer on an object that has a place: one that was made anew from a backup, say. Others get both in one write.
 func (p *pass) hold(ctx context.Context) error {
-	if p.deleted() || controllerutil.ContainsFinalizer(p.o, v1alpha1.Finalizer) {
+	if p.o.Spec.Placement == nil || p.deleted() || controllerutil.ContainsFinalizer(p.o, v1alpha1.Finalizer) {
 		return nil
 	}
 	return p.patch(ctx, "finalizer", func(o *v1alpha1.LogicalUnitSnapshot) { controllerutil.AddFinalizer(o, v1alpha1.Finalizer) })

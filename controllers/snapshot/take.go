@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -47,6 +48,7 @@ func (p *pass) place(ctx context.Context) error {
 		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", p.o.Spec.Source)
 	}
 	return p.patch(ctx, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
+		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
 		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
 	})
 }
