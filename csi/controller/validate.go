@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
 )
@@ -92,10 +93,10 @@ func fits(size int64, r *csi.CapacityRange) bool {
 
 // Parameters of a StorageClass.
 const (
-	paramPreferredNode = "preferredNode"
-	paramCluster       = "cluster"             // StorageCluster; only where the backend needs it
+	paramPreferredNode = v1alpha1.ParamPreferred
+	paramCluster       = v1alpha1.ParamCluster // only where the backend needs it
 	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
-	paramFSType        = reservedPrefix + "fstype"
+	paramFSType        = v1alpha1.ParamFSType
 )
 
 // keptParameters are the reserved ones that say whose volume it is; they become labels.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/plugin"
@@ -87,7 +88,8 @@ type env struct {
 	dir    string
 	pair   *harness.Pair
 	plugin *plugin.Plugin
-	ids    []string // of the volumes that were made
+	ids    []string      // of the volumes that were made
+	api    client.Client // with the objects backend
 }
 
 // start brings pair and plugin up, and checks at the end that nothing is left.
@@ -153,6 +155,9 @@ func start(t *testing.T, limit time.Duration, args ...string) *env {
 	t.Cleanup(e.cleanup)
 	if err := e.plugin.Start(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if e.api != nil {
+		e.enrolled()
 	}
 	return e
 }

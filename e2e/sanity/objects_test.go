@@ -1,20 +1,29 @@
 package sanity
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
 // backendVariable selects the driver's backend: "objects", or empty for direct.
 const backendVariable = "GEMEL_SANITY_BACKEND"
+
+// nodeName of the Kubernetes node that the plugin believes to be on.
+const nodeName = "sanity"
 
 // TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and the operator in this process.
 func TestCSISanityObjects(t *testing.T) {
@@ -49,11 +58,23 @@ func (e *env) operate() []string {
 			e.t.Errorf("stop of the operator: %v", err)
 		}
 	})
+	e.ok(c.Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+	e.api = c
 	user, err := api.AddUser(envtest.User{Name: "driver", Groups: []string{"system:masters"}}, nil)
 	e.ok(err)
 	file, err := user.KubeConfig()
 	e.ok(err)
 	path := filepath.Join(e.dir, "kubeconfig")
 	e.ok(os.WriteFile(path, file, 0o600))
-	return []string{"--backend", "objects", "--kubeconfig", path}
+	return []string{"--backend", "objects", "--kubeconfig", path, "--node-object", "--node-name", nodeName}
+}
+
+// enrolled waits until the node plugin has written its Host object.
+func (e *env) enrolled() {
+	e.t.Helper()
+	e.ok(harness.Wait(e.ctx, "the Host object is there", func() (bool, string) {
+		var h v1alpha1.Host
+		err := e.api.Get(e.ctx, client.ObjectKey{Name: nodeName}, &h)
+		return err == nil && h.Spec.IQN != "" && meta.IsStatusConditionTrue(h.Status.Conditions, v1alpha1.ConditionReady), fmt.Sprint(h, err)
+	}))
 }
