@@ -73,6 +73,9 @@ func Listen(endpoint string, s Services, reg prometheus.Registerer, log *slog.Lo
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil { // the kubelet makes no folder for a plugin
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)

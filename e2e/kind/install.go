@@ -78,6 +78,11 @@ func install(ctx context.Context) {
 	for value, name := range map[string]string{"provisioner": "csi-provisioner", "attacher": "csi-attacher", "resizer": "csi-resizer", "snapshotter": "csi-snapshotter"} {
 		args = append(args, "--set", "sidecars."+value+"=gemel.test/"+name+":dev")
 	}
+	// What a run that was killed left half done stands in the way of every later one.
+	if out, err := run(ctx, "", "helm", "status", "gemel", "-n", namespace); err == nil && strings.Contains(out, "STATUS: pending") {
+		_, err := run(ctx, "", "helm", "uninstall", "gemel", "-n", namespace, "--wait")
+		Expect(err).NotTo(HaveOccurred())
+	}
 	_, err := run(ctx, "", "helm", args...)
 	Expect(err).NotTo(HaveOccurred())
 	_, err = run(ctx, "", "kubectl", "apply", "-f", "config/samples/storagecluster.yaml")
