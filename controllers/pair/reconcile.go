@@ -117,9 +117,9 @@ func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone
 	if !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
 		return true, nil
 	}
-	n, known := r.luns(ctx, p)
-	if !known || n > 0 {
-		msg := fmt.Sprintf("it holds %d LUNs: delete their volumes first; the data stays and is served", n)
+	luns, known := r.luns(ctx, p)
+	if !known || len(luns) > 0 {
+		msg := fmt.Sprintf("it holds %d LUNs: delete their volumes first; the data stays and is served", len(luns))
 		if !known {
 			msg = "no node says whether it holds LUNs: bring one up, or remove the finalizer " + v1alpha1.Finalizer + " to forget the pair and keep its disks"
 		}

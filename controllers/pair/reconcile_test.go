@@ -134,6 +134,16 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 			t.Fatalf("%+v", c)
 		}
 	}
+	if s := w.get().Status; !slices.Equal(s.Orphans, []string{id}) {
+		t.Fatalf("a LUN without an object is not named: %v", s.Orphans)
+	}
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "rolls"}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "rolls", Size: resource.MustParse("1Mi"),
+		Placement: &v1alpha1.Placement{Pair: w.name, UUID: id}}}
+	w.ok(w.c.Create(w.ctx, lu))
+	w.step()
+	if s := w.get().Status; len(s.Orphans) != 0 {
+		t.Fatalf("%v", s.Orphans)
+	}
 	if s := w.get().Status; s.LogicalUnits != 1 || s.Epoch != 1 || len(s.Members) != 2 || s.Nodes[0].Owned+s.Nodes[1].Owned != 1 || s.Free == nil {
 		t.Fatalf("%+v", s)
 	}

@@ -20,9 +20,10 @@ import (
 
 // view is what was seen of a pair at one moment.
 type view struct {
-	nodes [2]nodeView
-	luns  int
-	known bool // luns
+	nodes   [2]nodeView
+	luns    []string // uuids
+	known   bool     // luns
+	orphans []string // of them, those that no LogicalUnit stands for
 }
 
 // nodeView is one node, as it says of itself, and its pod.
@@ -110,14 +111,38 @@ func (r *Reconciler) look(ctx context.Context, p *v1alpha1.TargetPair) *view {
 		a := <-c
 		v.nodes[a.i].status, v.nodes[a.i].err = a.s, a.e
 	}
-	if n, ok := r.luns(ctx, p); ok {
-		v.luns, v.known = n, true
+	if v.luns, v.known = r.luns(ctx, p); v.known {
+		v.orphans = r.orphans(ctx, p, v.luns)
 	}
 	return v
 }
 
-// luns counts the LUNs that a pair holds; known is false when neither node says.
-func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (n int, known bool) {
+// orphans are LUNs that no LogicalUnit stands for. An object has its placement before its LUN is made, so what is missing in the
+// cache is looked for once more, live.
+func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns []string) []string {
+	for _, reader := range []client.Reader{r.Client, r.Live} {
+		l := &v1alpha1.LogicalUnitList{}
+		if err := reader.List(ctx, l); err != nil {
+			return p.Status.Orphans // not known now
+		}
+		placed := map[string]bool{}
+		for i := range l.Items {
+			if at := l.Items[i].Spec.Placement; at != nil && at.Pair == p.Name {
+				placed[at.UUID] = true
+			}
+		}
+		if luns = slices.DeleteFunc(slices.Clone(luns), func(id string) bool { return placed[id] }); len(luns) == 0 {
+			return nil
+		}
+	}
+	return luns[:min(len(luns), maxOrphans)]
+}
+
+// maxOrphans that a status names.
+const maxOrphans = 100
+
+// luns are the uuids of the LUNs that a pair holds; known is false when neither node says.
+func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (ids []string, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	for _, name := range Nodes {
@@ -125,19 +150,21 @@ func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (n int, k
 		if err != nil {
 			continue
 		}
-		n = 0
+		ids = nil
 		for after := ""; ; {
 			l, err := t.ListLUNs(ctx, &targetv1.ListLUNsRequest{AfterUuid: after, Limit: 1000})
 			if err != nil {
 				break
 			}
-			n += len(l.Luns)
+			for _, x := range l.Luns {
+				ids = append(ids, x.Uuid)
+			}
 			if after = l.NextAfterUuid; after == "" {
-				return n, true
+				return ids, true
 			}
 		}
 	}
-	return 0, false
+	return nil, false
 }
 
 // writeStatus writes down what was seen and what converging ended with, if it differs from what is written.
@@ -153,7 +180,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v 
 		}
 	}
 	if v.known {
-		s.LogicalUnits = int32(v.luns)
+		s.LogicalUnits, s.Orphans = int32(len(v.luns)), v.orphans
 	}
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
