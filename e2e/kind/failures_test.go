@@ -33,8 +33,9 @@ var _ = Describe("a pod that writes", func() {
 		inSync(ctx)
 		ns = newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		// Runs after the cleanups of the spec, which bring workers back.
+		DeferCleanup(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
 	}, NodeTimeout(6*time.Minute))
-	AfterEach(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
 
 	It("sees a short pause when its owner is killed", Label("smoke"), func(ctx context.Context) {
 		pause := under(ctx, ns, 20, "", func(owner string) {

@@ -7,6 +7,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
+{{- define "gemel.apart" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels: {app.kubernetes.io/name: gemel, app.kubernetes.io/component: {{ . }}}
+{{- end }}
 {{- define "gemel.nonroot" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

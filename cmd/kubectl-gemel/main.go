@@ -1,0 +1,21 @@
+// Command kubectl-gemel is the kubectl plugin of Gemel: how it is, and why a claim does not work.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/gemel-storage/gemel/internal/kubectlgemel"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := kubectlgemel.Command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl-gemel:", err)
+		os.Exit(1)
+	}
+}

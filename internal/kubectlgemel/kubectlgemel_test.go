@@ -1,0 +1,105 @@
+package kubectlgemel
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+func is(kind string, ok bool, message string) []metav1.Condition {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Because", Message: message}
+	if ok {
+		c.Status = metav1.ConditionTrue
+	}
+	return []metav1.Condition{c}
+}
+
+// world is a claim with everything below it as it should be.
+func world() map[string]client.Object {
+	pv := "pv-1"
+	return map[string]client.Object{
+		"claim": &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+		"volume": &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.DriverName, VolumeHandle: "lun-1"}}}},
+		"lun": &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1"}, Spec: v1alpha1.LogicalUnitSpec{Placement: &v1alpha1.Placement{Pair: "main-p0"}},
+			Status: v1alpha1.LogicalUnitStatus{Owner: "a", Conditions: append(is(v1alpha1.ConditionReady, true, ""), is(v1alpha1.ConditionPublished, true, "")...)}},
+		"pair": &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "main-p0"}, Spec: v1alpha1.TargetPairSpec{Cluster: "main"}, Status: v1alpha1.TargetPairStatus{
+			Conditions: is(v1alpha1.ConditionReady, true, ""), Nodes: []v1alpha1.NodeStatus{{Name: "a", Phase: "Alone"}, {Name: "b", Phase: "Unknown", Reason: "its pod waits"}}}},
+		"attachment": &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "worker-1",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}, Status: storagev1.VolumeAttachmentStatus{Attached: true}},
+		"host":    &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}, Status: v1alpha1.HostStatus{Conditions: is(v1alpha1.ConditionReady, true, "")}},
+		"cluster": &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Status: v1alpha1.StorageClusterStatus{Pairs: 1, Conditions: is(v1alpha1.ConditionReady, false, "it is too cold")}},
+	}
+}
+
+func clientOf(w map[string]client.Object) client.Client {
+	b := fake.NewClientBuilder().WithScheme(scheme())
+	for _, o := range w {
+		b = b.WithObjects(o)
+	}
+	return b.Build()
+}
+
+// The first broken link is named, with what to do, and nothing after it.
+func TestWhy(t *testing.T) {
+	for want, spoil := range map[string]func(map[string]client.Object){
+		"every link is whole":                    func(map[string]client.Object) {},
+		"BROKEN  claim data               there": func(w map[string]client.Object) { delete(w, "claim") },
+		"BROKEN  claim data               Pending": func(w map[string]client.Object) {
+			w["claim"].(*corev1.PersistentVolumeClaim).Status.Phase = corev1.ClaimPending
+		},
+		"it is not Gemel's":   func(w map[string]client.Object) { w["volume"].(*corev1.PersistentVolume).Spec.CSI.Driver = "other" },
+		"BROKEN  LogicalUnit": func(w map[string]client.Object) { delete(w, "lun") },
+		"BROKEN  LUN lun-1                Because no room": func(w map[string]client.Object) {
+			w["lun"].(*v1alpha1.LogicalUnit).Status.Conditions = is(v1alpha1.ConditionReady, false, "no room")
+		},
+		"BROKEN  pair main-p0             Because both away": func(w map[string]client.Object) {
+			w["pair"].(*v1alpha1.TargetPair).Status.Conditions = is(v1alpha1.ConditionReady, false, "both away")
+		},
+		"BROKEN  worker worker-1          not attached": func(w map[string]client.Object) {
+			w["attachment"].(*storagev1.VolumeAttachment).Status.Attached = false
+		},
+		"BROKEN  host worker-1            no node plugin": func(w map[string]client.Object) { delete(w, "host") },
+	} {
+		w := world()
+		spoil(w)
+		var out bytes.Buffer
+		err := Why(t.Context(), clientOf(w), "app", "data", &out)
+		if !strings.Contains(out.String(), want) || strings.Count(out.String(), "BROKEN") > 1 {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+		if broken := strings.Contains(out.String(), "BROKEN"); broken != errors.Is(err, ErrBroken) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	var out bytes.Buffer
+	if err := Why(t.Context(), clientOf(world()), "app", "data", &out); err != nil || !strings.Contains(out.String(), "node b") || !strings.Contains(out.String(), "its pod waits") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	var out bytes.Buffer
+	if err := Status(t.Context(), clientOf(world()), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cluster main: 1 pairs", "not Ready (Because): it is too cold", "pair main-p0", "node b on no worker yet: Unknown, owns 0: its pod waits", "worker worker-1"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+	out.Reset()
+	if err := Status(t.Context(), clientOf(nil), &out); err != nil || !strings.Contains(out.String(), "there is no StorageCluster") {
+		t.Errorf("%v %s", err, &out)
+	}
+}

@@ -1,0 +1,76 @@
+package kubectlgemel
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Status prints clusters, their pairs and the workers, and below each what is not as it should be.
+func Status(ctx context.Context, c client.Client, w io.Writer) error {
+	clusters, pairs, hosts := &v1alpha1.StorageClusterList{}, &v1alpha1.TargetPairList{}, &v1alpha1.HostList{}
+	for _, l := range []client.ObjectList{clusters, pairs, hosts} {
+		if err := c.List(ctx, l); err != nil {
+			return err
+		}
+	}
+	if len(clusters.Items) == 0 {
+		fmt.Fprintln(w, "there is no StorageCluster: apply one (config/samples/storagecluster.yaml)")
+	}
+	for _, x := range clusters.Items {
+		fmt.Fprintf(w, "cluster %s: %d pairs, %d in sync, %d LUNs, %v free of %v\n", x.Name, x.Status.Pairs, x.Status.ReadyPairs, x.Status.LogicalUnits, x.Status.Free, x.Status.Capacity)
+		wrong(w, "  ", x.Status.Conditions)
+		for _, p := range pairs.Items {
+			if p.Spec.Cluster != x.Name {
+				continue
+			}
+			fmt.Fprintf(w, "  pair %s: epoch %d, members %v, %d LUNs\n", p.Name, p.Status.Epoch, p.Status.Members, p.Status.LogicalUnits)
+			wrong(w, "    ", p.Status.Conditions)
+			for _, n := range p.Status.Nodes {
+				fmt.Fprintf(w, "    node %s on %s: %s, owns %d", n.Name, worker(&p, n.Name), n.Phase, n.Owned)
+				if n.ResyncPercent != nil {
+					fmt.Fprintf(w, ", resync %d%%", *n.ResyncPercent)
+				}
+				if n.Reason != "" {
+					fmt.Fprintf(w, ": %s", n.Reason)
+				}
+				fmt.Fprintln(w)
+			}
+			if n := len(p.Status.Orphans); n > 0 {
+				fmt.Fprintf(w, "    %d LUNs that no LogicalUnit stands for; nothing removes them\n", n)
+			}
+		}
+	}
+	for _, h := range hosts.Items {
+		fmt.Fprintf(w, "worker %s: %s\n", h.Name, h.Spec.AttachMode)
+		wrong(w, "  ", h.Status.Conditions)
+	}
+	return nil
+}
+
+func worker(p *v1alpha1.TargetPair, node string) string {
+	for _, n := range p.Spec.Nodes {
+		if n.Name == node && n.Worker != "" {
+			return n.Worker
+		}
+	}
+	return "no worker yet"
+}
+
+// wrong prints conditions that are not true.
+func wrong(w io.Writer, indent string, conditions []metav1.Condition) {
+	if len(conditions) == 0 {
+		fmt.Fprintf(w, "%snobody has looked at it yet: is the operator running?\n", indent)
+	}
+	for _, c := range conditions {
+		if !meta.IsStatusConditionTrue(conditions, c.Type) {
+			fmt.Fprintf(w, "%snot %s (%s): %s\n", indent, c.Type, c.Reason, c.Message)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package kubectlgemel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// ErrBroken: a link of the chain is broken; what was printed says which and what to do.
+var ErrBroken = errors.New("a link is broken")
+
+// chain prints links until one is broken.
+type chain struct {
+	w      io.Writer
+	broken bool
+}
+
+func (c *chain) link(ok bool, what, text, remedy string) bool {
+	mark := "ok    "
+	if !ok {
+		mark, c.broken = "BROKEN", true
+	}
+	fmt.Fprintf(c.w, "%s  %-24s %s\n", mark, what, text)
+	if !ok && remedy != "" {
+		fmt.Fprintf(c.w, "        what to do: %s\n", remedy)
+	}
+	return ok
+}
+
+// Why follows a claim: PVC, volume, LUN, pair, both nodes, attachment, worker. The first broken link ends it.
+func Why(ctx context.Context, c client.Client, namespace, name string, w io.Writer) error {
+	ch := &chain{w: w}
+	if err := walk(ctx, c, ch, namespace, name); err != nil {
+		return err
+	}
+	if ch.broken {
+		return ErrBroken
+	}
+	fmt.Fprintln(w, "every link is whole")
+	return nil
+}
+
+func walk(ctx context.Context, c client.Client, ch *chain, namespace, name string) error {
+	pvc := &corev1.PersistentVolumeClaim{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc); err != nil {
+		if apierrors.IsNotFound(err) {
+			ch.link(false, "claim "+name, "there is none in namespace "+namespace, "look at the name, or give the namespace with -n")
+			return nil
+		}
+		return err
+	}
+	if !ch.link(pvc.Status.Phase == corev1.ClaimBound, "claim "+name, string(pvc.Status.Phase), "its events say why; the last one: "+lastEvent(ctx, c, pvc)) {
+		return nil
+	}
+	pv := &corev1.PersistentVolume{}
+	if err := c.Get(ctx, client.ObjectKey{Name: pvc.Spec.VolumeName}, pv); err != nil {
+		return err
+	}
+	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v1alpha1.DriverName {
+		ch.link(false, "volume "+pv.Name, "it is not Gemel's", "")
+		return nil
+	}
+	ch.link(true, "volume "+pv.Name, "handle "+pv.Spec.CSI.VolumeHandle, "")
+	lu := &v1alpha1.LogicalUnit{}
+	if err := c.Get(ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, lu); err != nil {
+		if apierrors.IsNotFound(err) {
+			ch.link(false, "LogicalUnit", "there is none of this name", "the object was removed by force; the data is an orphan of its pair (targetpair.status.orphans)")
+			return nil
+		}
+		return err
+	}
+	if !condition(ch, "LUN "+short(lu.Name), lu.Status.Conditions, v1alpha1.ConditionReady) {
+		return nil
+	}
+	p := &v1alpha1.TargetPair{}
+	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
+		return err
+	}
+	if !condition(ch, "pair "+p.Name, p.Status.Conditions, v1alpha1.ConditionReady) {
+		return nil
+	}
+	for _, n := range p.Status.Nodes {
+		role := "partner"
+		if n.Name == lu.Status.Owner {
+			role = "owner"
+		}
+		// One node that is away is no broken link: the data is served by the other one.
+		text := fmt.Sprintf("%s, %s", role, n.Phase)
+		if n.Reason != "" {
+			text += ": " + n.Reason
+		}
+		ch.link(true, "node "+n.Name, text, "")
+	}
+	if !condition(ch, "hosts", lu.Status.Conditions, v1alpha1.ConditionPublished) {
+		return nil
+	}
+	return attachments(ctx, c, ch, pv.Name)
+}
+
+// attachments of a volume: what the attach-detach controller wants, and the workers.
+func attachments(ctx context.Context, c client.Client, ch *chain, volume string) error {
+	list := &storagev1.VolumeAttachmentList{}
+	if err := c.List(ctx, list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		a := &list.Items[i]
+		if a.Spec.Source.PersistentVolumeName == nil || *a.Spec.Source.PersistentVolumeName != volume {
+			continue
+		}
+		text := "attached"
+		if e := a.Status.AttachError; e != nil {
+			text = e.Message
+		} else if !a.Status.Attached {
+			text = "not attached yet"
+		}
+		if !ch.link(a.Status.Attached, "worker "+a.Spec.NodeName, text, "it is tried again by itself; the driver's controller has the reason in its log") {
+			return nil
+		}
+		h := &v1alpha1.Host{}
+		if err := c.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, h); err != nil {
+			if !apierrors.IsNotFound(err) {
+				return err
+			}
+			ch.link(false, "host "+a.Spec.NodeName, "no node plugin has run there", "look at the pod of the DaemonSet gemel-csi-node on that worker")
+			return nil
+		}
+		if !condition(ch, "host "+h.Name, h.Status.Conditions, v1alpha1.ConditionReady) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// condition is a link that an object's condition decides.
+func condition(ch *chain, what string, conditions []metav1.Condition, kind string) bool {
+	x := meta.FindStatusCondition(conditions, kind)
+	if x == nil {
+		return ch.link(false, what, "nobody has looked at it yet", "is the operator running? kubectl get pods -A -l app.kubernetes.io/component=operator")
+	}
+	return ch.link(x.Status == metav1.ConditionTrue, what, strings.TrimSpace(x.Reason+" "+x.Message), "the message says it")
+}
+
+func lastEvent(ctx context.Context, c client.Client, pvc *corev1.PersistentVolumeClaim) string {
+	l := &corev1.EventList{}
+	if c.List(ctx, l, client.InNamespace(pvc.Namespace)) != nil {
+		return "(not readable)"
+	}
+	var last *corev1.Event
+	for i := range l.Items {
+		e := &l.Items[i]
+		if e.InvolvedObject.UID == pvc.UID && (last == nil || e.LastTimestamp.After(last.LastTimestamp.Time)) {
+			last = e
+		}
+	}
+	if last == nil {
+		return "(none)"
+	}
+	return last.Message
+}
+
+// short leaves of a hash what tells it from others.
+func short(name string) string { return name[:min(len(name), 16)] }
