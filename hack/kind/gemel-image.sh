@@ -12,11 +12,7 @@ build_binaries() {
 }
 
 build_image() {
-  docker_build "$(image_of gemel)" "$LAB/gemel" -f - <<EOF
-FROM $(image_of gemel-base)
-ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-COPY * /usr/local/bin/
-EOF
+  docker_build "$(image_of gemel)" "$LAB/gemel" --target local --build-arg "BASE=$(image_of gemel-base)" -f - <"$KIND_DIR/../../Dockerfile"
 }
 
 "$KIND_DIR/trees.sh" gemel
