@@ -262,8 +262,8 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	case res == scsi.Unavailable: // deleted meanwhile
 		m.finish(now, o, scsi.OK)
 	case res != scsi.OK:
-		m.finish(now, o, res)
 		m.resyncStop(now, "a range could not be read here")
+		m.finish(now, o, res)
 	case r.plan.blind && !o.Hole:
 		m.ops[o.id] = o
 		m.copySend(o)
@@ -295,9 +295,13 @@ func (m *Machine) copySend(o *Op) {
 func (m *Machine) copyEnded(now int64, o *Op) {
 	if r := &m.resync; o.gen == m.copies && r.inflight > 0 {
 		r.inflight--
-		if o.result == scsi.OK {
+		switch o.result {
+		case scsi.OK:
 			r.view.Done += uint64(o.S.Len)
 			m.rangeCopied(o)
+		case scsi.Unavailable: // the LUN is gone
+		default:
+			m.resyncStop(now, "a range could not be copied") // its region is still to do
 		}
 	}
 	m.act(Action{Kind: ActCopyFree, Op: o})

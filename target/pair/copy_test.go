@@ -206,6 +206,25 @@ func TestResyncGoesOnWithUnansweredWrites(t *testing.T) {
 	}
 }
 
+// A range whose LUN is held for long, for a snapshot that is a full copy, is copied when the hold has ended: until then the
+// joiner is not whole.
+func TestResyncWaitsForAHold(t *testing.T) {
+	r, in := source(t)
+	r.m.Quiesce(r.now, 5, []LUNID{lun1}, 60_000*ms)
+	if x := r.next(ActQuiet); x.Result != scsi.OK {
+		t.Fatalf("%+v", x)
+	}
+	r.join(in)
+	r.none(ActCopyRead)
+	r.pass(8000 * ms)
+	r.notSent(MsgFlushAll)
+	r.none(ActCopyRead)
+	r.m.Release(r.now, 5)
+	if got := r.copies(64); !slices.Equal(got, []int64{1, 2}) {
+		t.Fatalf("%v", got)
+	}
+}
+
 // While hosts are at work one range is under way, else some.
 func TestResyncYieldsToHosts(t *testing.T) {
 	r, in := source(t)

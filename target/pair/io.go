@@ -323,7 +323,7 @@ func (m *Machine) tickOps(now int64) {
 		age := now - o.since
 		switch o.stage {
 		case stHeld:
-			if age > int64(m.cfg.HoldMax) {
+			if age > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
 				m.finish(now, o, scsi.Busy)
 			}
 		case stMirror, stRepair, stCopy:
