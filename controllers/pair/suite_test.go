@@ -170,13 +170,6 @@ func (w *world) told() (all []string) {
 	}
 }
 
-func (w *world) restart(node string) {
-	w.t.Helper()
-	i := slices.Index(Nodes, node)
-	w.ok(w.pair.Term(i))
-	w.ok(w.pair.StartNode(i))
-}
-
 func images(w *world) string {
 	return fmt.Sprint(w.set("a").Spec.Template.Spec.Containers[0].Image, " ", w.set("b").Spec.Template.Spec.Containers[0].Image)
 }
