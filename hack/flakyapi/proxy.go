@@ -243,7 +243,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t := time.AfterFunc(f.CutAfter, cancel)
 		defer t.Stop()
 	}
-	relay(w, res)
+	relay(ctx, w, res)
 }
 
 // end carries a crash out.
@@ -294,8 +294,8 @@ func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (*htt
 	return p.rt.RoundTrip(req)
 }
 
-// relay passes an answer on as it comes; one that breaks off upstream breaks off here.
-func relay(w http.ResponseWriter, res *http.Response) {
+// relay passes an answer on as it comes; one that breaks off upstream, or that is cut here, breaks off.
+func relay(ctx context.Context, w http.ResponseWriter, res *http.Response) {
 	for k, v := range res.Header {
 		if k != "Connection" && k != "Transfer-Encoding" {
 			w.Header()[k] = v
@@ -312,6 +312,9 @@ func relay(w http.ResponseWriter, res *http.Response) {
 		}
 		_ = fl.Flush()
 		if err == io.EOF {
+			if ctx.Err() != nil { // upstream has ended it because it was cut: to the client it is cut, not whole
+				panic(http.ErrAbortHandler)
+			}
 			return
 		}
 		if err != nil {
