@@ -206,6 +206,29 @@ func TestResyncGoesOnWithUnansweredWrites(t *testing.T) {
 	}
 }
 
+// R10: a transfer that began while both were members may give a LUN away while its new owner is being copied to. Nobody but
+// the source may own one when the pair is whole again.
+func TestNoReadmissionWithALUNGivenAway(t *testing.T) {
+	r, in := source(t)
+	r.join(in)
+	r.copies(64)
+	r.next(ActResyncList)
+	r.m.ResyncObjects(r.now, []CopyObject{{lun1, 64 * region, 1}})
+	f := r.sent(MsgFlushAll)
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 9, Size: 64 * region}})
+	r.recv(&Msg{Type: MsgFlushAllAck, ID: f.ID, Aux: int64(r.m.log.index)})
+	r.none(ActSaveLife)
+	if v := r.m.View(r.now).Resync; v.Active {
+		t.Fatalf("%+v", v)
+	}
+	r.pass(2 * lease)
+	r.m.linked = false
+	r.linkUp()
+	r.sync(in)
+	r.pass(lease)
+	r.next(ActTakeAll)
+}
+
 // A range whose LUN is held for long, for a snapshot that is a full copy, is copied when the hold has ended: until then the
 // joiner is not whole.
 func TestResyncWaitsForAHold(t *testing.T) {

@@ -21,9 +21,11 @@ func (m *Machine) stays(now int64, o *Op) bool {
 const proofMax = 1_000_000_000
 
 // fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
+// A node that is alone asks nobody for a path, so a sign of before it was alone is no sign: the host may have left for the
+// other node since, and have gone on there while that was a member.
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
-	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {
+	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
 		return true
 	}
 	m.prove(now, l)

@@ -220,6 +220,28 @@ func TestPathSwitchWantsASignOfLife(t *testing.T) {
 	}
 }
 
+// A node that has become alone has no path switch to protect it from what a host sent before it left for the other node: a
+// write wants a sign of life of after that moment, however young another one is.
+func TestLoneNodeWantsASignOfLifeSince(t *testing.T) {
+	r := paired(t, A)
+	life := new(scsi.Life)
+	life.Answered(r.now)
+	r.aloneByCrash()
+	r.m.SelfFlushed(r.now, true)
+	o := r.op(scsi.OpWrite, 0, 512)
+	o.S.Life = life
+	life.Answered(r.m.since - 1)
+	r.submit(o)
+	r.none(ActStore)
+	if x := r.next(ActProve); x.Alive != life {
+		t.Fatalf("%+v", x)
+	}
+	life.Answered(r.now)
+	r.m.Proved(r.now, life)
+	r.stored(scsi.OK)
+	r.ended(o, scsi.OK)
+}
+
 // A session that its host has left asked for the path; the next one of that nexus gets it. Nothing of the first is waited for
 // then, and the peer can have the path.
 func TestPathOfALaterSessionOfTheNexus(t *testing.T) {

@@ -17,6 +17,11 @@ func (m *Machine) ownsAll() bool {
 // copied: the joiner has everything, durably. Before the arbiter is asked this node has it on record that the joiner's
 // store is the counterpart now; what it writes from here on has a bit.
 func (m *Machine) copied(now int64) {
+	if !m.ownsAll() { // R10
+		// A transfer that began while both were members has given a LUN away since: the log is barred now, so the check holds.
+		m.resyncStop(now, "a LUN has been given to the joiner, which is no member yet")
+		return
+	}
 	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.life.Check.Count, Settled: m.life.Check.Count[m.cfg.Self.Peer()]}
 	check.Count[m.cfg.Self]++
 	m.resync.stage = rsRecord

@@ -93,7 +93,7 @@ var bugs = []bug{
 		old: "case !o.remote && !o.internal() && !m.pathHere(o):", new: "case false:",
 		more: []edit{{"path.go", "\t\to.stray = true\n", "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "life.go", flags: []string{"-with", "host cut off"},
-		old: "if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax {", new: "if l != nil || !o.S.Kind.Writes() {",
+		old: "if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {", new: "if l != nil || !o.S.Kind.Writes() {",
 		more: []edit{{"path.go", "if ask.life != nil && ask.life.At() < ask.at {", "if false {"}}},
 	{rule: "R11b", name: "start a write that is too old", file: "io.go",
 		old: "if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {", new: "if false {"},
