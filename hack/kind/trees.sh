@@ -17,29 +17,30 @@ tools=("${gemel[@]}" busybox-static fio bash procps iproute2 curl)
 unused='usr/sbin/xfs_scrub* usr/lib/*/libicu* usr/bin/python3* usr/lib/python3* usr/lib/*/libpython3* usr/bin/perl* usr/share/perl*
   usr/lib/*/perl* usr/lib/*/libperl* usr/bin/apt* usr/lib/apt usr/lib/*/libapt* usr/bin/dpkg* var/lib/dpkg usr/share/zoneinfo'
 
-# sources: the machine's own where they are of the suite that is wanted (they may name a mirror), else Debian's.
+# sources: the machine's own where they are of the suite that is wanted (they may name a mirror), else none: mmdebstrap then uses
+# Debian's.
 sources() {
   local file=/etc/apt/sources.list.d/debian.sources
   [ -e "$file" ] || file=/etc/apt/sources.list
   if ! grep -qE "^(Suites:|deb ).*\b$SUITE\b" "$file" 2>/dev/null; then
     need_file /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
-    file=$LAB/trees/sources.list
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $SUITE main" >"$file"
+    return 0
   fi
   echo "$file"
 }
 
 # make_tree NAME VARIANT CLEANUP PACKAGE...: CLEANUP runs on the machine in the tree's root.
 make_tree() {
-  local name=$1 variant=$2 cleanup=$3 list file=$LAB/trees/$1.tar
+  local name=$1 variant=$2 cleanup=$3 list from=() file=$LAB/trees/$1.tar
   shift 3
   need mmdebstrap mmdebstrap
+  mapfile -t from < <(sources)
   list=$(IFS=,; echo "$*")
   mmdebstrap --mode=root "--variant=$variant" --format=tar --aptopt='Apt::Install-Recommends "false"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/lib/*/gconv/*' \
     "--include=$list" --customize-hook="cd \"\$1\" && rm -rf var/cache/apt/* var/lib/apt/lists/* ${cleanup//$'\n'/ }" \
-    "$SUITE" "$file.new" "$(sources)"
+    "$SUITE" "$file.new" "${from[@]}"
   mv "$file.new" "$file"
 }
 
