@@ -5,11 +5,12 @@ package certfiles
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/pki"
 )
 
 // Files are the PEM files of one holder.
@@ -90,21 +91,10 @@ func (f *Files) Link(verify func(tls.ConnectionState) error) *tls.Config {
 	return c
 }
 
-// ErrNoCertificate: the other side has shown none.
-var ErrNoCertificate = errors.New("the other side has no certificate")
-
 func (f *Files) check(verify func(tls.ConnectionState) error) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
-		if len(s.PeerCertificates) == 0 {
-			return ErrNoCertificate
-		}
 		_, roots := f.Current()
-		inter := x509.NewCertPool()
-		for _, c := range s.PeerCertificates[1:] {
-			inter.AddCert(c)
-		}
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: inter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		if err != nil {
+		if err := pki.VerifyChain(s, roots); err != nil {
 			return err
 		}
 		return verify(s)

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-)
 
-// ErrPeerName: the certificate is of the right authority but not of this pair.
-var ErrPeerName = errors.New("the certificate does not name a node of the pair")
+	"github.com/gemel-storage/gemel/internal/pki"
+)
 
 // LoadTLS reads PEM files for NewTLS.
 func LoadTLS(certFile, keyFile, caFile, cluster, pair string) (*tls.Config, error) {
@@ -40,23 +39,8 @@ func NewTLS(cert, key, ca []byte, cluster, pair string) (*tls.Config, error) {
 }
 
 func verify(s tls.ConnectionState, roots *x509.CertPool, cluster, pair string) error {
-	if len(s.PeerCertificates) == 0 {
-		return fmt.Errorf("%w: there is none", ErrPeerName)
-	}
-	inter := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		inter.AddCert(c)
-	}
-	leaf := s.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: inter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+	if err := pki.VerifyChain(s, roots); err != nil {
 		return err
 	}
-	for _, u := range leaf.URIs {
-		for _, node := range []string{"a", "b"} {
-			if u.String() == "gemel://"+cluster+"/"+pair+"/target/"+node {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("%w: it lacks the URI gemel://%s/%s/target/NODE", ErrPeerName, cluster, pair)
+	return pki.RequireURI(pki.TargetURI(cluster, pair, "a"), pki.TargetURI(cluster, pair, "b"))(s)
 }

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/pki"
 )
 
 func cert(t *testing.T, uri string, parent *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
@@ -53,7 +55,7 @@ func TestVerifyWantsANodeOfThePair(t *testing.T) {
 		"gemel://c/q/target/a": false, "gemel://d/p/target/a": false, "gemel://c/control": false, "": false} {
 		leaf, _ := cert(t, uri, ca, key)
 		err := verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, roots, "c", "p")
-		if (err == nil) != ok || !ok && !errors.Is(err, ErrPeerName) {
+		if (err == nil) != ok || !ok && !errors.Is(err, pki.ErrPeerName) {
 			t.Errorf("%q: %v", uri, err)
 		}
 	}
@@ -61,7 +63,7 @@ func TestVerifyWantsANodeOfThePair(t *testing.T) {
 	if err := verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{stranger}}, roots, "c", "p"); err == nil {
 		t.Error("a certificate of another authority was taken")
 	}
-	if err := verify(tls.ConnectionState{}, roots, "c", "p"); !errors.Is(err, ErrPeerName) {
+	if err := verify(tls.ConnectionState{}, roots, "c", "p"); !errors.Is(err, pki.ErrPeerName) {
 		t.Errorf("no certificate: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -13,6 +14,8 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -119,6 +122,34 @@ func (a *Authority) Due(certPEM []byte, uri string, now time.Time) bool {
 
 // NotAfter is when the authority itself ends.
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
+
+// ErrPeerName: a certificate of the right authority, but not for this.
+var ErrPeerName = errors.New("the certificate does not name who is expected")
+
+// VerifyChain checks the other side's chain against the authorities, as TLS itself does, but not its host name.
+func VerifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return fmt.Errorf("%w: there is none", ErrPeerName)
+	}
+	inter := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		inter.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: inter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
+// RequireURI checks, after VerifyChain, that the other side is one of those that the URIs name.
+func RequireURI(uris ...string) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		for _, u := range s.PeerCertificates[0].URIs {
+			if slices.Contains(uris, u.String()) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: it lacks the URI %s", ErrPeerName, strings.Join(uris, " or "))
+	}
+}
 
 func sign(t, parent *x509.Certificate, pub *ecdsa.PublicKey, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))

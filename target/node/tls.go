@@ -2,7 +2,6 @@ package node
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 
 	"github.com/gemel-storage/gemel/internal/certfiles"
@@ -20,26 +19,12 @@ func loadTLS(c *Config) (*certfiles.Files, error) {
 	return f, nil
 }
 
-// ErrPeerName: a certificate of the right authority, but not for this.
-var ErrPeerName = errors.New("the certificate does not name who is expected")
-
-func requireURI(want string) func(tls.ConnectionState) error {
-	return func(s tls.ConnectionState) error {
-		for _, u := range s.PeerCertificates[0].URIs {
-			if u.String() == want {
-				return nil
-			}
-		}
-		return fmt.Errorf("%w: it lacks the URI %s", ErrPeerName, want)
-	}
-}
-
 // peerTLS is for the link, whichever side dials: the other one must be the other node of this pair.
 func (n *Node) peerTLS() *tls.Config {
-	return n.tls.Link(requireURI(pki.TargetURI(n.cfg.Cluster, n.cfg.Pair, n.self.Peer().String())))
+	return n.tls.Link(pki.RequireURI(pki.TargetURI(n.cfg.Cluster, n.cfg.Pair, n.self.Peer().String())))
 }
 
 // controlTLS is for the control API.
 func (n *Node) controlTLS() *tls.Config {
-	return n.tls.Server(requireURI(pki.ControlURI(n.cfg.Cluster)))
+	return n.tls.Server(pki.RequireURI(pki.ControlURI(n.cfg.Cluster)))
 }
