@@ -29,6 +29,10 @@ type Config struct {
 // watchEvery is how often the socket is looked for: whoever empties the folder would make the driver unknown for good.
 const watchEvery = 5 * time.Second
 
+// stopWithin bounds how long an answer under way may take when the socket goes: the kubelet, whose refusal ends the plugin, gets
+// its answer first.
+const stopWithin = time.Second
+
 // ErrRegistration: the kubelet refused the plugin. Its text is in the log.
 var ErrRegistration = errors.New("the kubelet refused the registration")
 
@@ -86,7 +90,9 @@ func (s *server) serve(ctx context.Context, sock string) (again bool, err error)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
 	defer func() {
-		g.Stop()
+		bound := time.AfterFunc(stopWithin, g.Stop)
+		defer bound.Stop()
+		g.GracefulStop()
 		<-done
 	}()
 	t := time.NewTicker(watchEvery)
