@@ -10,14 +10,14 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// list takes the hosts from what the pair said. Whether a mapping is read-only it does not say: that is remembered in the status
-// with the generation, which differs for each mapping.
+// list takes the hosts from what the pair said. Whether a mapping is read-only a target of an earlier release does not say: that
+// is remembered in the status with the generation, which differs for each mapping.
 func (p *pass) list() {
 	p.listed, p.hosts = true, nil
 	for _, m := range p.lun.GetMappings() {
 		h := mapping(m)
 		for _, old := range p.lu.Status.Hosts {
-			if old.IQN == h.IQN && old.Generation == h.Generation {
+			if m.ReadOnly == nil && old.IQN == h.IQN && old.Generation == h.Generation {
 				h.ReadOnly = old.ReadOnly
 			}
 		}
@@ -26,7 +26,7 @@ func (p *pass) list() {
 }
 
 func mapping(m *targetv1.Mapping) v1alpha1.HostMapping {
-	h := v1alpha1.HostMapping{IQN: m.HostIqn, LUN: int32(m.Lun), TargetIQN: m.TargetIqn, Generation: int64(m.Generation)}
+	h := v1alpha1.HostMapping{IQN: m.HostIqn, LUN: int32(m.Lun), TargetIQN: m.TargetIqn, Generation: int64(m.Generation), ReadOnly: m.GetReadOnly()}
 	for _, portal := range m.Portals {
 		h.Portals = append(h.Portals, portal.Address)
 	}

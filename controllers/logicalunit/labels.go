@@ -1,6 +1,14 @@
 package logicalunit
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
@@ -41,4 +49,35 @@ func put(m map[string]string, k, v string) {
 	if v != "" {
 		m[k] = v
 	}
+}
+
+// ErrForeign: a LUN or snapshot on the disks that no operator made, so that nothing says which object it was.
+var ErrForeign = errors.New("no object was made for it")
+
+// FromDisk is the object of a LUN as the disks describe it, hosts included: with one less the operator would fence a worker that is
+// using it. ErrForeign.
+func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
+	name, cluster := l.Labels[LabelObject], l.Labels[LabelCluster]
+	if name == "" || cluster == "" {
+		return nil, fmt.Errorf("LUN %s (%s) of %s: %w", l.Uuid, l.Name, pair, ErrForeign)
+	}
+	lu := &v1alpha1.LogicalUnit{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnit"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
+			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
+			PreferredNode: l.PreferredNode, Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
+			Placement: &v1alpha1.Placement{Pair: pair, UUID: l.Uuid},
+			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
+				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}
+	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
+		lu.Spec.Volume.FSType = ""
+	}
+	if s := (v1alpha1.Source{LogicalUnit: l.Labels[LabelLUN], Snapshot: l.Labels[LabelSnap]}); s != (v1alpha1.Source{}) {
+		lu.Spec.Source = &s
+	}
+	for _, m := range l.Mappings {
+		lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: m.HostIqn, ReadOnly: m.GetReadOnly()})
+	}
+	return lu, nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -27,12 +26,12 @@ var files embed.FS
 
 var manifests = apply.Parse(files, "manifests/*.yaml")
 
-func (r *Reconciler) apply(ctx context.Context, o *metav1.OwnerReference, file string, data any) error {
+func (r *Reconciler) apply(ctx context.Context, file string, data any) error {
 	objs, err := manifests.Render(file, data)
 	if err != nil {
 		return err
 	}
-	return apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, o, objs...)
+	return apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, objs...)
 }
 
 // shared makes what both nodes use. The Lease is made empty and then left to the targets: it is the pair's record. One that
@@ -52,7 +51,7 @@ func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	if err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
-	if err := r.apply(ctx, owner(p), "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")}); err != nil {
+	if err := r.apply(ctx, "pair.yaml", map[string]any{"Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, ""), "Selector": selector(p, "")}); err != nil {
 		return err
 	}
 	role, binding := rbac.Target(r.Namespace, Base(p.Name), Base(p.Name))
@@ -60,7 +59,7 @@ func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 		u, err := apply.Typed(o, r.Scheme())
 		if err == nil {
 			u.SetLabels(labels(p, ""))
-			err = apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, owner(p), u)
+			err = apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, u)
 		}
 		if err != nil {
 			return err
@@ -74,7 +73,7 @@ func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) erro
 	before := p.DeepCopy()
 	for i := range p.Spec.Nodes {
 		n := &p.Spec.Nodes[i]
-		err := r.apply(ctx, owner(p), "network.yaml", map[string]any{"Name": NodeName(p.Name, n.Name), "Namespace": r.Namespace,
+		err := r.apply(ctx, "network.yaml", map[string]any{"Name": NodeName(p.Name, n.Name), "Namespace": r.Namespace,
 			"Labels": labels(p, n.Name), "Selector": selector(p, n.Name), "Address": n.Address})
 		if err != nil {
 			return err
@@ -116,7 +115,7 @@ func (r *Reconciler) disks(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		key := client.ObjectKey{Namespace: r.Namespace, Name: ClaimName(p.Name, n.Name, n.Disk)}
 		err := r.Get(ctx, key, claim)
 		if apierrors.IsNotFound(err) {
-			err = r.apply(ctx, nil, "claim.yaml", map[string]any{"Claim": key.Name, "Namespace": r.Namespace, "Labels": l,
+			err = r.apply(ctx, "claim.yaml", map[string]any{"Claim": key.Name, "Namespace": r.Namespace, "Labels": l,
 				"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
 		}
 		if err == nil && claim.Spec.VolumeName != "" {
@@ -183,7 +182,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			"Claim": ClaimName(p.Name, n.Name, n.Disk), "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
 			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n)}
-		if err := r.apply(ctx, owner(p), "node.yaml", data); err != nil {
+		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}
 		if n.Worker == "" {
@@ -226,16 +225,4 @@ func (r *Reconciler) settle(ctx context.Context, p *v1alpha1.TargetPair, node st
 		}
 	}
 	return r.Update(ctx, p)
-}
-
-// remove takes down what runs; claims and volumes stay.
-func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
-	for _, n := range p.Spec.Nodes {
-		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: NodeName(p.Name, n.Name)}}
-		if err := r.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: Base(p.Name)}}
-	return client.IgnoreNotFound(r.Delete(ctx, lease))
 }

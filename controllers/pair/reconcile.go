@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if err := r.Get(ctx, client.ObjectKey{Name: p.Spec.Cluster}, c); err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, err
 	}
-	if !p.DeletionTimestamp.IsZero() && c.Name != "" {
+	if !p.DeletionTimestamp.IsZero() {
 		gone, err := r.finalize(ctx, p)
 		if gone || err != nil {
 			return ctrl.Result{}, err
@@ -76,6 +75,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		}
 	}
 	err := r.converge(ctx, c, p)
+	if errors.Is(err, errGone) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	view := r.look(ctx, p)
 	if err == nil {
 		err = r.roll(ctx, c, p, view)
@@ -94,6 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 
 // converge makes what is missing, in the order in which one thing needs the other.
 func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+	if err := r.confirm(ctx, p); err != nil {
+		return err
+	}
 	if err := r.shared(ctx, p); err != nil {
 		return err
 	}
@@ -142,9 +147,4 @@ func (r *Reconciler) now() time.Time {
 		return r.Now()
 	}
 	return time.Now()
-}
-
-// owner has what a pair needs, but for its disks and secrets of the cluster, collected with it.
-func owner(p *v1alpha1.TargetPair) *metav1.OwnerReference {
-	return metav1.NewControllerRef(p, v1alpha1.GroupVersion.WithKind("TargetPair"))
 }

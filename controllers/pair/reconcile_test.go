@@ -51,8 +51,11 @@ func TestMakesWhatTargetsNeed(t *testing.T) {
 	}
 	claim := &corev1.PersistentVolumeClaim{}
 	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(p.Name, "a", 0)}, claim))
-	if len(claim.OwnerReferences) != 0 {
-		t.Error("a backing volume is collected with its pair")
+	for _, o := range append(w.parts(), claim) {
+		w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(o), o))
+		if len(o.GetOwnerReferences()) != 0 {
+			t.Errorf("%T %s is collected with its TargetPair: one that is deleted by force would take the targets down", o, o.GetName())
+		}
 	}
 	// A deleted Service comes back under its address: sessions know it.
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: NodeName(p.Name, "a")}}
@@ -296,4 +299,9 @@ func TestDeletion(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{}))
+	for _, o := range w.parts() {
+		if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s stays: %v", o, o.GetName(), err)
+		}
+	}
 }

@@ -61,7 +61,7 @@ func (r *Reconciler) authority(ctx context.Context, cluster string) (*pki.Author
 	return a, s.Data[corev1.TLSCertKey], nil
 }
 
-// issue keeps a certificate in a secret; owned by a pair, or by nobody.
+// issue keeps a certificate in a secret; of a node of a pair, or of the operator itself.
 func (r *Reconciler) issue(ctx context.Context, a *pki.Authority, root []byte, name, uri string, p *v1alpha1.TargetPair) error {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: name}
@@ -82,7 +82,7 @@ func (r *Reconciler) issue(ctx context.Context, a *pki.Authority, root []byte, n
 	}
 	fresh := secret(key, cluster, pair, root)
 	if p != nil {
-		fresh.OwnerReferences = []metav1.OwnerReference{*owner(p)}
+		fresh.Labels[v1alpha1.LabelPair] = p.Name
 	}
 	if apierrors.IsNotFound(err) {
 		err = r.Create(ctx, fresh)

@@ -19,16 +19,17 @@ import (
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.TargetPair{}).
-		Owns(&appsv1.StatefulSet{}).
-		Owns(&corev1.Service{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
 		Watches(&v1alpha1.StorageCluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Named("targetpair").
 		Complete(r)
 }
 
-func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+// ofPair finds the pair of what is made for it by its label.
+func ofPair(_ context.Context, o client.Object) []reconcile.Request {
 	if p := o.GetLabels()[v1alpha1.LabelPair]; p != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: p}}}
 	}

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +25,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/config/rbac"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/envtest"
 )
@@ -172,4 +176,26 @@ func (w *world) told() (all []string) {
 
 func images(w *world) string {
 	return fmt.Sprint(w.set("a").Spec.Template.Spec.Containers[0].Image, " ", w.set("b").Spec.Template.Spec.Containers[0].Image)
+}
+
+// parts is everything that is made for a pair, but for its claims.
+func (w *world) parts() []client.Object {
+	base := Base(w.name)
+	role, binding := rbac.Target(w.r.Namespace, base, base)
+	out := []client.Object{role, binding}
+	add := func(name string, o client.Object) {
+		o.SetNamespace(w.r.Namespace)
+		o.SetName(name)
+		out = append(out, o)
+	}
+	add(base, &coordinationv1.Lease{})
+	add(base, &policyv1.PodDisruptionBudget{})
+	add(base, &networkingv1.NetworkPolicy{})
+	add(base, &corev1.ServiceAccount{})
+	for _, n := range Nodes {
+		add(NodeName(w.name, n), &appsv1.StatefulSet{})
+		add(NodeName(w.name, n), &corev1.Service{})
+		add(NodeName(w.name, n), &corev1.Secret{})
+	}
+	return out
 }

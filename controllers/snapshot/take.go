@@ -12,17 +12,9 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/csi/backend"
 )
 
 type service = targetv1.TargetServiceClient
-
-// Labels that only the operator keeps on the disks with a snapshot, so that its object can be made again from them.
-const (
-	LabelObject = "gemel.storage/logical-unit-snapshot" // the object's name, which is the CSI snapshot handle
-	LabelSource = "gemel.storage/source-logical-unit"
-	LabelGroup  = "gemel.storage/group"
-)
 
 // place writes down, once and for good, which LUN of which pair the snapshot is of, before the pair hears of it. From then on the
 // source's object is not needed any more. The uuid is that of the object.
@@ -116,17 +108,6 @@ func (p *pass) take(ctx context.Context) error {
 		}
 		o.Annotations[v1alpha1.AnnotationMade] = "true"
 	})
-}
-
-func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
-	m := map[string]string{LabelObject: o.Name, v1alpha1.LabelCluster: o.Spec.Cluster, LabelSource: o.Spec.Source}
-	if o.Spec.Name != "" {
-		m[backend.LabelName] = o.Spec.Name
-	}
-	if o.Spec.Group != "" {
-		m[LabelGroup] = o.Spec.Group
-	}
-	return m
 }
 
 // destroy removes the snapshot; what was restored from it stays.

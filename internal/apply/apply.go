@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"text/template"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -53,14 +52,10 @@ func (s *Set) Render(name string, data any) ([]*unstructured.Unstructured, error
 	}
 }
 
-// Objects applies objects for a field manager, taking the fields over from whoever has them. With an owner they are
-// collected when it goes; nil for what holds data.
-func Objects(ctx context.Context, c client.Client, manager string, owner *metav1.OwnerReference, objs ...*unstructured.Unstructured) error {
+// Objects applies objects for a field manager, taking the fields over from whoever has them.
+func Objects(ctx context.Context, c client.Client, manager string, objs ...*unstructured.Unstructured) error {
 	var errs []error
 	for _, u := range objs {
-		if owner != nil {
-			u.SetOwnerReferences([]metav1.OwnerReference{*owner})
-		}
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(manager), client.ForceOwnership); err != nil {
 			errs = append(errs, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err))
 		}

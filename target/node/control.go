@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -253,7 +254,7 @@ func (c *control) toProto(l *meta.LUN) *targetv1.LUN {
 }
 
 func (c *control) mapping(l *meta.LUN, host string, m meta.Map) *targetv1.Mapping {
-	return &targetv1.Mapping{HostIqn: host, Lun: uint32(m.LUN), TargetIqn: c.n.cfg.TargetIQN(), Portals: c.n.protoPortals(),
+	return &targetv1.Mapping{HostIqn: host, Lun: uint32(m.LUN), ReadOnly: proto.Bool(m.ReadOnly), TargetIqn: c.n.cfg.TargetIQN(), Portals: c.n.protoPortals(),
 		Wwid: scsi.WWIDString(l.UUID), Generation: m.Generation}
 }
 

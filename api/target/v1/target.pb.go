@@ -391,7 +391,8 @@ type Mapping struct {
 	TargetIqn     string                 `protobuf:"bytes,3,opt,name=target_iqn,json=targetIqn,proto3" json:"target_iqn,omitempty"`
 	Portals       []*Portal              `protobuf:"bytes,4,rep,name=portals,proto3" json:"portals,omitempty"` // both nodes, stable
 	Wwid          string                 `protobuf:"bytes,5,opt,name=wwid,proto3" json:"wwid,omitempty"`
-	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"` // differs for every publish
+	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`                   // differs for every publish
+	ReadOnly      *bool                  `protobuf:"varint,7,opt,name=read_only,json=readOnly,proto3,oneof" json:"read_only,omitempty"` // unset by targets that do not say yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +467,13 @@ func (x *Mapping) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *Mapping) GetReadOnly() bool {
+	if x != nil && x.ReadOnly != nil {
+		return *x.ReadOnly
+	}
+	return false
 }
 
 type Portal struct {
@@ -2346,7 +2354,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0fsource_lun_uuid\x18\f \x01(\tR\rsourceLunUuid\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
 	"\aMapping\x12\x19\n" +
 	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\x12\x10\n" +
 	"\x03lun\x18\x02 \x01(\rR\x03lun\x12\x1d\n" +
@@ -2356,7 +2364,10 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x04wwid\x18\x05 \x01(\tR\x04wwid\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
-	"generation\"S\n" +
+	"generation\x12 \n" +
+	"\tread_only\x18\a \x01(\bH\x00R\breadOnly\x88\x01\x01B\f\n" +
+	"\n" +
+	"_read_only\"S\n" +
 	"\x06Portal\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1b\n" +
@@ -2659,6 +2670,7 @@ func file_api_target_v1_target_proto_init() {
 	if File_api_target_v1_target_proto != nil {
 		return
 	}
+	file_api_target_v1_target_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,0 +1,219 @@
+package pair
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Rebuilt is what StorageClusters and TargetPairs were, as far as what was made for them tells.
+type Rebuilt struct {
+	Clusters []v1alpha1.StorageCluster
+	Pairs    []v1alpha1.TargetPair
+	Notes    []string // what could not be told, for people
+}
+
+// traces are what is left of one pair in the namespace.
+type traces struct {
+	cluster  string
+	claims   map[string]*corev1.PersistentVolumeClaim // by node, that of its newest disk
+	disks    map[string]int32
+	sets     map[string]*appsv1.StatefulSet
+	services map[string]*corev1.Service
+}
+
+// Rebuild reads the backing volumes' claims, and the Services and StatefulSets if they are still there, and gives the objects
+// that they were made for: with the same addresses, disks and workers, and with settings that restart no target. A pair without
+// claims is not found: it has no data.
+func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, error) {
+	found, err := gather(ctx, c, namespace)
+	if err != nil {
+		return nil, err
+	}
+	out := &Rebuilt{}
+	clusters := map[string]*v1alpha1.StorageCluster{}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		t := found[name]
+		p := v1alpha1.TargetPair{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TargetPair"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: t.cluster}}, Spec: v1alpha1.TargetPairSpec{Cluster: t.cluster}}
+		for _, node := range Nodes {
+			n := v1alpha1.PairNode{Name: node, Disk: t.disks[node], Address: t.address(node), Worker: boundTo(t.sets[node])}
+			if n.Address == "" {
+				out.Notes = append(out.Notes, fmt.Sprintf("pair %s: the address of node %s is not known any more: it gets a new one, and hosts reach it after their next attach", name, node))
+			}
+			p.Spec.Nodes = append(p.Spec.Nodes, n)
+		}
+		out.Pairs = append(out.Pairs, p)
+		x := clusters[t.cluster]
+		if x == nil {
+			x = t.storageCluster()
+			clusters[t.cluster] = x
+			if len(t.sets) == 0 {
+				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows image, lease and where it may run: it gets the defaults. To have others, apply your own StorageCluster first", t.cluster))
+			}
+		}
+		x.Spec.Pairs = max(x.Spec.Pairs, index(name, t.cluster)+1)
+	}
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		out.Clusters = append(out.Clusters, *clusters[name])
+	}
+	return out, operatorImage(ctx, c, namespace, out.Clusters)
+}
+
+// gather sorts what is there by pair.
+func gather(ctx context.Context, c client.Reader, namespace string) (map[string]*traces, error) {
+	var claims corev1.PersistentVolumeClaimList
+	var sets appsv1.StatefulSetList
+	var services corev1.ServiceList
+	for _, l := range []client.ObjectList{&claims, &sets, &services} {
+		if err := c.List(ctx, l, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelPair, v1alpha1.LabelNode, v1alpha1.LabelCluster}); err != nil {
+			return nil, err
+		}
+	}
+	found := map[string]*traces{}
+	for i := range claims.Items {
+		o := &claims.Items[i]
+		pair, node := o.Labels[v1alpha1.LabelPair], o.Labels[v1alpha1.LabelNode]
+		if found[pair] == nil {
+			found[pair] = &traces{cluster: o.Labels[v1alpha1.LabelCluster], claims: map[string]*corev1.PersistentVolumeClaim{},
+				disks: map[string]int32{}, sets: map[string]*appsv1.StatefulSet{}, services: map[string]*corev1.Service{}}
+		}
+		t := found[pair]
+		disk, err := strconv.ParseInt(strings.TrimPrefix(o.Name, NodeName(pair, node)+"-d"), 10, 32)
+		if err != nil {
+			continue // none of ours
+		}
+		if t.claims[node] == nil || int32(disk) > t.disks[node] {
+			t.claims[node], t.disks[node] = o, int32(disk)
+		}
+	}
+	for i := range sets.Items {
+		if t := found[sets.Items[i].Labels[v1alpha1.LabelPair]]; t != nil {
+			t.sets[sets.Items[i].Labels[v1alpha1.LabelNode]] = &sets.Items[i]
+		}
+	}
+	for i := range services.Items {
+		if t := found[services.Items[i].Labels[v1alpha1.LabelPair]]; t != nil {
+			t.services[services.Items[i].Labels[v1alpha1.LabelNode]] = &services.Items[i]
+		}
+	}
+	return found, nil
+}
+
+// address of a node: its Service's, or what the targets were started with.
+func (t *traces) address(node string) string {
+	if s := t.services[node]; s != nil {
+		return s.Spec.ClusterIP
+	}
+	for _, s := range t.sets {
+		for _, a := range container(s).Args {
+			if v, ok := strings.CutPrefix(a, "--portal="+node+"="); ok {
+				return strings.TrimSuffix(v, ":3260")
+			}
+		}
+	}
+	return ""
+}
+
+func container(s *appsv1.StatefulSet) *corev1.Container {
+	for i := range s.Spec.Template.Spec.Containers {
+		if c := &s.Spec.Template.Spec.Containers[i]; c.Name == "target" {
+			return c
+		}
+	}
+	return &corev1.Container{}
+}
+
+// boundTo is the worker that a node was bound to; empty when that is not known: its disk says it then.
+func boundTo(s *appsv1.StatefulSet) string {
+	if s == nil || s.Spec.Template.Spec.Affinity == nil || s.Spec.Template.Spec.Affinity.NodeAffinity == nil {
+		return ""
+	}
+	required := s.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, f := range term.MatchFields {
+			if f.Key == metav1.ObjectNameField && len(f.Values) == 1 {
+				return f.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// index of a pair in its cluster, 0 for a name that tells none.
+func index(pair, cluster string) int32 {
+	n, err := strconv.ParseInt(strings.TrimPrefix(pair, cluster+"-p"), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// storageCluster from one of its pairs.
+func (t *traces) storageCluster() *v1alpha1.StorageCluster {
+	x := &v1alpha1.StorageCluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageCluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: t.cluster}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1}}
+	for _, node := range Nodes {
+		if c := t.claims[node]; c != nil && c.Spec.StorageClassName != nil && len(x.Spec.Pools) == 0 {
+			x.Spec.Pools = []v1alpha1.Pool{{Name: c.Labels[v1alpha1.LabelPool], StorageClassName: *c.Spec.StorageClassName,
+				Size: c.Spec.Resources.Requests[corev1.ResourceStorage]}}
+		}
+	}
+	for _, node := range Nodes {
+		s := t.sets[node]
+		if s == nil {
+			continue
+		}
+		spec, target := &s.Spec.Template.Spec, container(s)
+		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, target.Resources, spec.NodeSelector
+		for _, a := range target.Args {
+			if v, ok := strings.CutPrefix(a, "--lease="); ok {
+				if d, err := time.ParseDuration(v); err == nil {
+					x.Spec.Lease = &metav1.Duration{Duration: d}
+				}
+			}
+		}
+		for _, o := range spec.Tolerations {
+			if o.Key != corev1.TaintNodeNotReady && o.Key != corev1.TaintNodeUnreachable {
+				x.Spec.Tolerations = append(x.Spec.Tolerations, o)
+			}
+		}
+		if a := spec.Affinity; a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			x.Spec.FailureDomainKey = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey
+		}
+		break
+	}
+	return x
+}
+
+// operatorImage leaves the image to the operator where targets run the operator's own: they are to follow it as before.
+func operatorImage(ctx context.Context, c client.Reader, namespace string, clusters []v1alpha1.StorageCluster) error {
+	var l appsv1.DeploymentList
+	if err := c.List(ctx, &l, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "operator"}); err != nil {
+		return err
+	}
+	for _, d := range l.Items {
+		for _, k := range d.Spec.Template.Spec.Containers {
+			for i := range clusters {
+				if clusters[i].Spec.Image == k.Image {
+					clusters[i].Spec.Image = ""
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package pair
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// What was made for a pair is enough to make its objects again, so much so that no target would be restarted.
+func TestRebuild(t *testing.T) {
+	w := newWorld(t, "again")
+	w.down["a"], w.down["b"] = true, true
+	c := &v1alpha1.StorageCluster{}
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: "again"}, c))
+	c.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
+	c.Spec.FailureDomainKey, c.Spec.Image = "rack", "gemel:2"
+	w.ok(w.c.Update(w.ctx, c))
+	w.step()
+	w.pod("a", "w1")
+	w.pod("b", "w2")
+	w.step()
+	w.step()
+	p, was := w.get(), w.set("a").Spec.Template.Annotations
+
+	r, err := Rebuild(w.ctx, w.c, w.r.Namespace)
+	w.ok(err)
+	if len(r.Clusters) != 1 || len(r.Pairs) != 1 || len(r.Notes) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if !equality.Semantic.DeepEqual(r.Clusters[0].Spec, c.Spec) {
+		t.Errorf("cluster %+v, was %+v", r.Clusters[0].Spec, c.Spec)
+	}
+	if got := r.Pairs[0]; got.Name != p.Name || !equality.Semantic.DeepEqual(got.Spec.Nodes, p.Spec.Nodes) || got.Spec.Cluster != p.Spec.Cluster {
+		t.Errorf("pair %+v, was %+v", got.Spec, p.Spec)
+	}
+
+	// Deleted by force, and made again: the targets stay as they are.
+	for _, o := range []client.Object{p, c} {
+		o.SetFinalizers(nil)
+		w.ok(w.c.Update(w.ctx, o))
+		w.ok(client.IgnoreNotFound(w.c.Delete(w.ctx, o)))
+	}
+	w.step()
+	before := w.set("a")
+	w.ok(w.c.Create(w.ctx, &r.Clusters[0]))
+	w.ok(w.c.Create(w.ctx, &r.Pairs[0]))
+	w.step()
+	if s := w.set("a"); s.UID != before.UID || s.Generation != before.Generation || s.Spec.Template.Annotations["gemel.storage/revision"] != was["gemel.storage/revision"] {
+		t.Errorf("the target would be restarted: %v, was %v", s.Spec.Template, before.Spec.Template)
+	}
+
+	// Of which only the claims are left.
+	for _, o := range w.parts() {
+		w.ok(w.c.Delete(w.ctx, o))
+	}
+	r, err = Rebuild(w.ctx, w.c, w.r.Namespace)
+	w.ok(err)
+	if len(r.Pairs) != 1 || len(r.Clusters[0].Spec.Pools) != 1 || r.Clusters[0].Spec.Pools[0].StorageClassName != "disks" || len(r.Notes) != 3 {
+		t.Errorf("%+v", r)
+	}
+	if r, err := Rebuild(w.ctx, w.c, metav1.NamespaceDefault); err != nil || len(r.Pairs) != 0 {
+		t.Errorf("%+v %v", r, err)
+	}
+}

@@ -1,0 +1,47 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// Labels that only the operator keeps on the disks with a snapshot, so that its object can be made again from them.
+const (
+	LabelObject = "gemel.storage/logical-unit-snapshot" // the object's name, which is the CSI snapshot handle
+	LabelSource = "gemel.storage/source-logical-unit"
+	LabelGroup  = "gemel.storage/group"
+)
+
+func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
+	m := map[string]string{LabelObject: o.Name, v1alpha1.LabelCluster: o.Spec.Cluster, LabelSource: o.Spec.Source}
+	if o.Spec.Name != "" {
+		m[backend.LabelName] = o.Spec.Name
+	}
+	if o.Spec.Group != "" {
+		m[LabelGroup] = o.Spec.Group
+	}
+	return m
+}
+
+// ErrForeign: a snapshot on the disks that no operator took, so that nothing says which object it was.
+var ErrForeign = errors.New("no object was made for it")
+
+// FromDisk is the object of a snapshot as the disks describe it. ErrForeign.
+func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot, error) {
+	name, cluster, source := s.Labels[LabelObject], s.Labels[v1alpha1.LabelCluster], s.Labels[LabelSource]
+	if name == "" || cluster == "" || source == "" {
+		return nil, fmt.Errorf("snapshot %s (%s) of %s: %w", s.Uuid, s.Name, pair, ErrForeign)
+	}
+	return &v1alpha1.LogicalUnitSnapshot{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnitSnapshot"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
+			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
+		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: cluster, Source: source, Name: s.Labels[backend.LabelName], Group: s.Labels[LabelGroup],
+			Placement: &v1alpha1.SnapshotPlacement{Pair: pair, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}, nil
+}
