@@ -19,15 +19,17 @@ const (
 	LabelCluster = v1alpha1.LabelCluster
 	LabelLUN     = "gemel.storage/source-logical-unit"
 	LabelSnap    = "gemel.storage/source-snapshot"
+	LabelPrefer  = "gemel.storage/preferred-node" // that was asked for; a LUN of which nothing was asked has a node that the pair chose
 )
 
-// diskLabels is what the disks keep of an object, so that it can be made again from them: with the LUN's uuid, name, size, hosts
-// and preferred node they are all of its spec.
+// diskLabels is what the disks keep of an object, so that it can be made again from them: with the LUN's uuid, name, size and hosts
+// they are all of its spec.
 func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	m := map[string]string{LabelObject: lu.Name, LabelCluster: lu.Spec.Cluster, backend.LabelAccess: backend.AccessSingle}
 	if lu.Spec.Shared {
 		m[backend.LabelAccess] = backend.AccessMulti
 	}
+	put(m, LabelPrefer, lu.Spec.PreferredNode)
 	if s := lu.Spec.Source; s != nil {
 		put(m, LabelLUN, s.LogicalUnit)
 		put(m, LabelSnap, s.Snapshot)
@@ -66,7 +68,7 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
-			PreferredNode: l.PreferredNode, Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
+			PreferredNode: l.Labels[LabelPrefer], Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
 			Placement: &v1alpha1.Placement{Pair: pair, UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
 				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}

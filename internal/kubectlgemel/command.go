@@ -106,7 +106,7 @@ func (f *flags) control() (Control, client.Client, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,11 +135,12 @@ func (f *flags) client() (client.Client, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	return c, ns, err
 }
 
-func scheme() *runtime.Scheme {
+// Scheme knows every kind that the plugin reads or makes.
+func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {

@@ -43,7 +43,7 @@ func world() map[string]client.Object {
 }
 
 func clientOf(w map[string]client.Object) client.Client {
-	b := fake.NewClientBuilder().WithScheme(scheme())
+	b := fake.NewClientBuilder().WithScheme(Scheme())
 	for _, o := range w {
 		b = b.WithObjects(o)
 	}

@@ -48,7 +48,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	defer done()
 	s, err := c.GetStatus(ctx, &targetv1.GetStatusRequest{})
 	if err != nil {
-		return fmt.Errorf("%w: node %s: %w", ErrPromote, node, err)
+		return fmt.Errorf("%w: node %s can not be reached: %w", ErrPromote, node, err)
 	}
 	m.tell(node, s)
 	if pairclient.Serves(s.Phase) {

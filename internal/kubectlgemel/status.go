@@ -43,7 +43,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 				fmt.Fprintln(w)
 			}
 			if n := len(p.Status.Orphans); n > 0 {
-				fmt.Fprintf(w, "    %d LUNs that no LogicalUnit stands for; nothing removes them\n", n)
+				fmt.Fprintf(w, "    %d LUNs that no LogicalUnit stands for; nothing removes them, kubectl gemel import makes the objects\n", n)
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
@@ -86,7 +88,7 @@ func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
 		return nil
 	})
 	if errors.Is(err, backend.ErrNotFound) {
-		return nil
+		return b.unneeded(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -105,7 +107,25 @@ func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
 		return fenced, nil
 	})
 	if errors.Is(err, errGone) {
-		return nil
+		return b.unneeded(ctx, id)
 	}
 	return err
+}
+
+// unneeded is an error when a volume without object is one that somebody has. An object goes in good order only when no host reaches
+// its LUN. One that was deleted by force leaves the LUN with its hosts, and nobody can fence them until it is back: "unpublished"
+// would let a second host write beside the first. The PersistentVolume tells the two apart: it outlives DeleteVolume only for a
+// moment, and is being released then.
+func (b *Backend) unneeded(ctx context.Context, id string) error {
+	var pvs corev1.PersistentVolumeList
+	if err := b.c.List(ctx, &pvs); err != nil {
+		return apiError("PersistentVolumes of volume", id, err)
+	}
+	for _, pv := range pvs.Items {
+		if c := pv.Spec.CSI; c != nil && c.Driver == v1alpha1.DriverName && c.VolumeHandle == id && pv.Status.Phase == corev1.VolumeBound {
+			return fmt.Errorf("%w: PersistentVolume %s has no LogicalUnit %s any more, so that its host can not be fenced: make it again with `kubectl gemel import --apply`",
+				backend.ErrUnavailable, pv.Name, id)
+		}
+	}
+	return nil
 }
