@@ -39,9 +39,7 @@ var _ = Describe("a pod that writes", func() {
 
 	It("sees a short pause when its owner is killed", Label("smoke"), func(ctx context.Context) {
 		pause := under(ctx, ns, 20, "", func(owner string) {
-			worker := field(ctx, "pod", targetPod(owner), namespace, "{.spec.nodeName}")
-			_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", "gemel-target --cluster="+cluster+" --pair="+pair+" --node="+owner)
-			Expect(err).NotTo(HaveOccurred())
+			killTarget(ctx, targetWorker(ctx, owner), owner)
 		})
 		results.OwnerLoss = max(results.OwnerLoss, pause)
 		GinkgoWriter.Printf("owner killed: longest operation %.0f ms\n", pause)
@@ -61,7 +59,7 @@ var _ = Describe("a pod that writes", func() {
 			// The pod must not be on the worker that goes: which that is, is known when the volume is.
 			load(ctx, ns, "probe", "data", "", 1)
 			finish(ctx, ns, "probe", 1)
-			worker = field(ctx, "pod", targetPod(ownerOf(ctx, ns, "data")), namespace, "{.spec.nodeName}")
+			worker = targetWorker(ctx, ownerOf(ctx, ns, "data"))
 			deletePod(ctx, ns, "probe")
 			pause := under(ctx, ns, 40, worker, func(string) {
 				args := []string{how.stop}

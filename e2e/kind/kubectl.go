@@ -89,7 +89,7 @@ func diagnose(ctx context.Context, spec string) {
 		return
 	}
 	keep := func(name string, args ...string) {
-		out, err := run(ctx, "", "kubectl", args...)
+		out, err := run(ctx, "", "kubectl", append(args, "--request-timeout=5s")...)
 		if err != nil {
 			out += "\n" + err.Error()
 		}

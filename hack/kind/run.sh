@@ -5,5 +5,5 @@ set -euo pipefail
 . "$(dirname "$0")/lab.sh"
 use_docker || { echo "no cluster: make kind-up first" >&2; exit 1; }
 [ -s "$KUBECONFIG" ] || { echo "no cluster: make kind-up first" >&2; exit 1; }
-export KUBECONFIG PATH="$LAB/bin:$PATH"
+export KUBECONFIG PATH="$LAB/bin:$LAB/gemel:$PATH" # with kubectl-gemel
 exec "$@"

@@ -1,0 +1,94 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("a pod that writes while the control plane is away", func() {
+	var ns string
+	BeforeEach(func(ctx context.Context) {
+		inSync(ctx)
+		ns = newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		DeferCleanup(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
+	}, NodeTimeout(6*time.Minute))
+
+	It("does not notice that the API server is down", func(ctx context.Context) {
+		pause := under(ctx, ns, 40, "", func(string) {
+			stopControlPlane(ctx, "kube-apiserver")
+			time.Sleep(10 * time.Second) // what is looked at is this time
+			startControlPlane(ctx, "kube-apiserver")
+		})
+		results.Transfer = max(results.Transfer, pause)
+		GinkgoWriter.Printf("API server away: longest operation %.0f ms\n", pause)
+	}, NodeTimeout(8*time.Minute))
+
+	It("waits and goes on when its owner dies while the API server is down", func(ctx context.Context) {
+		pause := under(ctx, ns, 75, "", func(owner string) {
+			worker := targetWorker(ctx, owner)
+			stopControlPlane(ctx, "kube-apiserver")
+			killTarget(ctx, worker, owner)
+			time.Sleep(5 * time.Second) // no node may serve alone in this time
+			startControlPlane(ctx, "kube-apiserver")
+		})
+		GinkgoWriter.Printf("owner killed while the API server is away: longest operation %.0f ms\n", pause)
+	}, NodeTimeout(8*time.Minute))
+})
+
+var _ = Describe("an etcd that is put back to an older state", Serial, func() {
+	It("loses nothing: the nodes stop rather than guess, and an administrator names one", func(ctx context.Context) {
+		inSync(ctx)
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		pod(ctx, ns, "app", "data", bystander(ctx), "sleep infinity", false)
+		running(ctx, ns, "app")
+		inPod(ctx, ns, "app", "echo first > /data/first && sync")
+		epoch := field(ctx, "targetpair", pair, "", "{.status.epoch}")
+		a, b := targetWorker(ctx, "a"), targetWorker(ctx, "b")
+
+		By("copying etcd, then having the pair exclude a node and take it back")
+		stopControlPlane(ctx, "kube-apiserver", "etcd")
+		on(ctx, controlPlane, "rm -rf /root/etcd-old && cp -a /var/lib/etcd /root/etcd-old")
+		startControlPlane(ctx, "etcd", "kube-apiserver")
+		killTarget(ctx, b, "b")
+		Eventually(func() string { return field(ctx, "targetpair", pair, "", "{.status.epoch}") }).WithContext(ctx).ShouldNot(Or(Equal(epoch), ContainSubstring("error")))
+		inSync(ctx)
+		inPod(ctx, ns, "app", "echo second > /data/second && sync")
+
+		By("putting the copy back")
+		stopControlPlane(ctx, "kube-apiserver", "etcd")
+		on(ctx, controlPlane, "rm -rf /var/lib/etcd && mv /root/etcd-old /var/lib/etcd")
+		startControlPlane(ctx, "etcd", "kube-apiserver")
+		restartWatchers(ctx)
+		Eventually(func() string { return phase(ctx, ns, "app") }).WithContext(ctx).Should(Equal("Running"))
+		Eventually(func() error {
+			_, err := run(ctx, "", "kubectl", "exec", "-n", ns, "app", "--", "bash", "-c", "echo third > /data/third && sync")
+			return err
+		}).WithContext(ctx).Should(Succeed(), "while both nodes live nothing changes")
+
+		By("killing a node: the other one finds a record that is older than what it has seen")
+		killTarget(ctx, b, "b")
+		Eventually(func() string { return field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].phase}`) }).WithContext(ctx).Should(Equal("Fenced"))
+		Expect(field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].reason}`)).To(ContainSubstring("older"))
+		Expect(targetWorker(ctx, "a")).To(Equal(a))
+		_, err := run(ctx, "", "kubectl", "gemel", "pair", "promote", pair, "a")
+		Expect(err).To(MatchError(ContainSubstring("--accept-loss")))
+		out, err := run(ctx, "", "kubectl", "gemel", "pair", "promote", pair, "a", "--accept-loss")
+		Expect(err).NotTo(HaveOccurred())
+		GinkgoWriter.Println(out)
+		inSync(ctx)
+
+		By("attaching the volume again")
+		kubectl(ctx, "delete", "pod", "-n", ns, "app", "--wait=true", "--timeout=180s")
+		pod(ctx, ns, "again", "data", "", "sleep infinity", false)
+		running(ctx, ns, "again")
+		for _, f := range []string{"first", "second", "third"} {
+			Expect(inPod(ctx, ns, "again", "cat /data/"+f)).To(Equal(f), fmt.Sprintf("%s was acknowledged", f))
+		}
+	}, NodeTimeout(14*time.Minute))
+})

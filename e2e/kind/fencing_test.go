@@ -1,0 +1,60 @@
+package kind
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("a worker that is cut off from the cluster, but not from the storage", func() {
+	It("writes no more once its pod has been given to another worker, also when it is back", func(ctx context.Context) {
+		inSync(ctx)
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "raw", "64Mi", "Block", "")
+		away := bystander(ctx)
+		// It never gives up, whatever it is answered.
+		pod(ctx, ns, "old", "raw", away, "echo started; while :; do printf old | dd of=/dev/data bs=4096 conv=sync,notrunc oflag=direct 2>/dev/null; done", true)
+		running(ctx, ns, "old")
+		Eventually(func() string { return inPod(ctx, ns, "old", "head -c 3 /dev/data") }).WithContext(ctx).Should(Equal("old"))
+		lun := lunOf(ctx, ns, "raw")
+
+		By("cutting it off")
+		api := field(ctx, "node", controlPlane, "", `{.status.addresses[?(@.type=="InternalIP")].address}`)
+		on(ctx, away, "iptables -I OUTPUT -d "+api+" -j DROP && iptables -I INPUT -s "+api+" -j DROP && iptables -I FORWARD -s "+api+" -j DROP && iptables -I FORWARD -d "+api+" -j DROP")
+		heal := func(ctx context.Context) {
+			_, _ = run(ctx, "", "docker", "exec", away, "sh", "-c", "for c in OUTPUT:-d INPUT:-s FORWARD:-s FORWARD:-d; do iptables -D ${c%:*} ${c#*:} "+api+" -j DROP; done")
+			_, _ = run(ctx, "", "kubectl", "taint", "node", away, "node.kubernetes.io/out-of-service-") // gone already if all went well
+		}
+		DeferCleanup(heal, NodeTimeout(time.Minute))
+		ready := func() string {
+			return field(ctx, "node", away, "", `{.status.conditions[?(@.type=="Ready")].status}`)
+		}
+		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("Unknown"))
+
+		By("saying that it is out of service")
+		kubectl(ctx, "taint", "node", away, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+		Eventually(func() string { return phase(ctx, ns, "old") }).WithContext(ctx).Should(BeEmpty())
+		here := targetWorker(ctx, "a")
+		pod(ctx, ns, "new", "raw", here, "sleep infinity", true)
+		running(ctx, ns, "new")
+		inPod(ctx, ns, "new", "printf new | dd of=/dev/data bs=4096 conv=sync,notrunc oflag=direct 2>/dev/null")
+		Expect(on(ctx, away, "pgrep -f 'printf ol[d]' || true")).NotTo(BeEmpty(), "the old pod has to be writing all the time")
+		content := func() string {
+			return inPod(ctx, ns, "new", "dd if=/dev/data bs=4096 count=1 iflag=direct status=none | head -c 3")
+		}
+		Consistently(content).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("new"))
+
+		By("healing it")
+		heal(ctx)
+		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
+		Eventually(func() string { return strings.TrimSpace(leftovers(ctx, away, lun)) }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(BeEmpty())
+		Expect(content()).To(Equal("new"))
+		deletePod(ctx, ns, "new")
+		pod(ctx, ns, "back", "raw", away, "sleep infinity", true)
+		running(ctx, ns, "back")
+		Expect(inPod(ctx, ns, "back", "dd if=/dev/data bs=4096 count=1 iflag=direct status=none | head -c 3")).To(Equal("new"))
+	}, NodeTimeout(14*time.Minute))
+})

@@ -1,0 +1,109 @@
+package kind
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// controlPlane is the node with API server and etcd.
+const controlPlane = "gemel-control-plane"
+
+// on runs a command on a kind node, which has to succeed.
+func on(ctx context.Context, node, command string) string {
+	GinkgoHelper()
+	out, err := run(ctx, "", "docker", "exec", node, "sh", "-c", command)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}
+
+// targetWorker is where a node of the pair runs.
+func targetWorker(ctx context.Context, node string) string {
+	GinkgoHelper()
+	w := field(ctx, "pod", targetPod(node), namespace, "{.spec.nodeName}")
+	Expect(w).NotTo(BeEmpty())
+	return w
+}
+
+// bystander is a worker without a target.
+func bystander(ctx context.Context) string {
+	GinkgoHelper()
+	a, b := targetWorker(ctx, "a"), targetWorker(ctx, "b")
+	for _, w := range workers(ctx) {
+		if w != a && w != b {
+			return w
+		}
+	}
+	Fail("every worker has a target")
+	return ""
+}
+
+// killTarget kills the process of a target node; its pod stays and starts it again.
+func killTarget(ctx context.Context, worker, node string) {
+	GinkgoHelper()
+	// Not by a shell, whose own command line would match.
+	_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", "gemel-target --cluster="+cluster+" --pair="+pair+" --node="+node)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// stopControlPlane takes static pods away, whose processes are then gone; the kubelet starts them again when startControlPlane puts
+// them back.
+func stopControlPlane(ctx context.Context, components ...string) {
+	GinkgoHelper()
+	for _, c := range components {
+		on(ctx, controlPlane, fmt.Sprintf("mkdir -p /root/stopped && mv /etc/kubernetes/manifests/%s.yaml /root/stopped/", c))
+		DeferCleanup(func(ctx context.Context) { startControlPlane(ctx, c) }, NodeTimeout(3*time.Minute))
+	}
+	for _, c := range components {
+		on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", c[:min(15, len(c))]))
+		Eventually(func() string { return on(ctx, controlPlane, "pgrep -x "+c[:min(15, len(c))]+" || true") }).WithContext(ctx).Should(BeEmpty())
+	}
+}
+
+func startControlPlane(ctx context.Context, components ...string) {
+	GinkgoHelper()
+	for _, c := range components {
+		on(ctx, controlPlane, fmt.Sprintf("if [ -e /root/stopped/%[1]s.yaml ]; then mv /root/stopped/%[1]s.yaml /etc/kubernetes/manifests/; fi", c))
+	}
+	Eventually(func() error {
+		_, err := run(ctx, "", "kubectl", "get", "--raw=/readyz", "--request-timeout=5s")
+		return err
+	}).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Succeed())
+}
+
+// restartWatchers deletes the pods that watch the API server, so that none goes on with what it knew before.
+func restartWatchers(ctx context.Context) {
+	GinkgoHelper()
+	for _, c := range []string{"kube-controller-manager", "kube-scheduler"} {
+		on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", c[:min(15, len(c))]))
+	}
+	for _, c := range []string{"operator", "csi-controller", "csi-node"} {
+		kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--grace-period=0", "--force")
+	}
+}
+
+// orphans are LUNs on the disks that no object stands for.
+func orphans(ctx context.Context) string {
+	return field(ctx, "targetpair", pair, "", "{.status.orphans}")
+}
+
+// leftovers are what a volume leaves on a worker when it has been detached: nothing. The kubelet names folders of volumes with
+// filesystems by a hash of the handle, ours are named by the handle itself.
+func leftovers(ctx context.Context, worker, lun string) string {
+	GinkgoHelper()
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(lun)))
+	return on(ctx, worker, fmt.Sprintf("grep -e %[1]s -e %[2]s /proc/mounts; losetup -a | grep %[1]s; pgrep -af %[1]s | grep -v 'sh -c'; ls /var/lib/gemel/attach /var/lib/gemel/staged | grep %[1]s; true", lun, hash))
+}
+
+// clean waits until every worker is rid of a volume.
+func clean(ctx context.Context, lun string) {
+	GinkgoHelper()
+	for _, w := range workers(ctx) {
+		Eventually(func() string { return strings.TrimSpace(leftovers(ctx, w, lun)) }).WithContext(ctx).Should(BeEmpty(), "on "+w)
+	}
+}

@@ -1,0 +1,74 @@
+package kind
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("an uninstallation", Serial, func() {
+	It("leaves what it says that it keeps, nothing else, and an installation goes on with it", func(ctx context.Context) {
+		inSync(ctx)
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		pod(ctx, ns, "writer", "data", "", "echo kept > /data/file && sync && sleep infinity", false)
+		running(ctx, ns, "writer")
+		Eventually(func() string { return inPod(ctx, ns, "writer", "cat /data/file 2>/dev/null || true") }).WithContext(ctx).Should(Equal("kept"))
+		lun := lunOf(ctx, ns, "data")
+		deletePod(ctx, ns, "writer")
+		clean(ctx, lun)
+		targets := field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")
+
+		DeferCleanup(func(ctx context.Context) { install(ctx) }, NodeTimeout(8*time.Minute)) // also if something below fails
+		_, err := run(ctx, "", "helm", "uninstall", "gemel", "-n", namespace, "--wait", "--timeout", "3m")
+		Expect(err).NotTo(HaveOccurred())
+
+		By("what is kept")
+		for _, o := range []string{"storagecluster/" + cluster, "targetpair/" + pair, "logicalunit/" + lun, "crd/logicalunits.gemel.storage", "crd/hosts.gemel.storage"} {
+			Expect(kubectl(ctx, "get", o, "-o", "name")).NotTo(BeEmpty())
+		}
+		kept := kubectl(ctx, "get", "statefulset,service,secret,lease,pvc,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget", "-n", namespace,
+			"-o", `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.labels.gemel\.storage/pair}{.metadata.labels.gemel\.storage/cluster}{"\n"}{end}`)
+		for line := range strings.Lines(kept) {
+			f := strings.Fields(line)
+			switch {
+			case len(f) == 2: // of a pair or a cluster
+			case f[0] == "ServiceAccount/default", strings.HasPrefix(f[0], "Secret/gemel-main-"): // Kubernetes' own, and the cluster's certificates
+			default:
+				// Leases of leader elections are nobody's; they are as harmless as they are small.
+				Expect(f[0]).To(HavePrefix("Lease/"), "it is not said to be kept")
+			}
+		}
+		Expect(field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")).To(Equal(targets), "targets run on")
+
+		By("what is not")
+		for _, kind := range []string{"deployment", "daemonset"} {
+			Expect(kubectl(ctx, "get", kind, "-n", namespace, "-o", "name")).To(BeEmpty())
+		}
+		for _, kind := range []string{"clusterrole", "clusterrolebinding", "csidriver", "storageclass", "validatingadmissionpolicy", "validatingadmissionpolicybinding", "flowschema"} {
+			for _, name := range strings.Fields(kubectl(ctx, "get", kind, "-o", "jsonpath={.items[*].metadata.name}")) {
+				if name == "gemel-backing" { // made by this test, for backing volumes
+					continue
+				}
+				Expect(name).NotTo(ContainSubstring("gemel"), kind)
+			}
+		}
+		for _, w := range workers(ctx) {
+			// Sockets and mounts go with the pods; the folder of the worker's own iSCSI name stays, so that it is the same host again.
+			Eventually(func() string {
+				return on(ctx, w, "ls /var/lib/kubelet/plugins_registry | grep gemel; grep csi.gemel.storage /proc/mounts; losetup -a | grep lun-; find /var/lib/kubelet/plugins/csi.gemel.storage -type s 2>/dev/null; true")
+			}).WithContext(ctx).Should(BeEmpty(), "on "+w)
+		}
+
+		By("installing again")
+		install(ctx)
+		Eventually(func() string { return condition(ctx, "logicalunit", lun, "", "Ready") }).WithContext(ctx).Should(Equal("True"))
+		pod(ctx, ns, "reader", "data", "", "sleep infinity", false)
+		running(ctx, ns, "reader")
+		Expect(inPod(ctx, ns, "reader", "cat /data/file")).To(Equal("kept"))
+		Expect(field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")).To(Equal(targets), "targets run on")
+	}, NodeTimeout(14*time.Minute))
+})
