@@ -18,14 +18,3 @@ func Target(namespace, lease, serviceAccount string) (*rbacv1.Role, *rbacv1.Role
 			RoleRef:  rbacv1.RoleRef{APIGroup: group, Kind: "Role", Name: meta.Name},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: serviceAccount}}}
 }
-
-// Servers lets the service accounts of a namespace read the addresses of the API servers, so that a target does not
-// depend on the one that the service address leads to. It is an extra: without it targets say so once and use that one.
-func Servers(namespace string) (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "gemel-servers-" + namespace}
-	return &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"}, Verbs: []string{"get"},
-		}}}, &rbacv1.RoleBinding{ObjectMeta: meta,
-			RoleRef:  rbacv1.RoleRef{APIGroup: group, Kind: "Role", Name: meta.Name},
-			Subjects: []rbacv1.Subject{{APIGroup: group, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:" + namespace}}}
-}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,17 +34,13 @@ func TestTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range []func() (*rbacv1.Role, *rbacv1.RoleBinding){
-		func() (*rbacv1.Role, *rbacv1.RoleBinding) { return Target(ns, "pair-p0", "target") },
-		func() (*rbacv1.Role, *rbacv1.RoleBinding) { return Servers(ns) },
-	} {
-		role, binding := f()
-		_, err1 := admin.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
-		_, err2 := admin.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
+	role, binding := Target(ns, "pair-p0", "target")
+	_, err1 := admin.RbacV1().Roles(ns).Create(ctx, role, metav1.CreateOptions{})
+	_, err2 := admin.RbacV1().RoleBindings(ns).Create(ctx, binding, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
 	}
+	envtest.Install(t, cfg, ns, "servers.yaml")
 	as := envtest.As(cfg, ns, "target")
 	open := func(name string) *lease.Client {
 		c, err := lease.New(as, lease.Options{Namespace: ns, Name: name, Cluster: "c", Pair: "p0", Timeout: 10 * time.Second,

@@ -49,7 +49,9 @@ func newWorld(t *testing.T, name string, pairs int32) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, c: c, name: name, rec: events.NewFakeRecorder(1000)}
-	w.r = &Reconciler{Client: c, Image: "gemel:1", Events: w.rec}
+	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: s})
+	w.ok(err)
+	w.r = &Reconciler{Client: own, Image: "gemel:1", Events: w.rec}
 	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: pairs,
 		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
 	return w

@@ -69,7 +69,10 @@ func newWorld(t *testing.T, name string) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, c: c, name: name, down: map[string]bool{}, rec: events.NewFakeRecorder(1000)}
-	w.r = &Reconciler{Client: c, Live: c, Namespace: envtest.Namespace(t, cfg), Image: "gemel:1", Targets: w, Events: w.rec}
+	ns := envtest.Namespace(t, cfg)
+	own, err := client.New(envtest.Operator(t, cfg, ns, "../../config/rbac"), client.Options{Scheme: s})
+	w.ok(err)
+	w.r = &Reconciler{Client: own, Live: own, Namespace: ns, Image: "gemel:1", Targets: w, Events: w.rec}
 	w.ok(client.IgnoreAlreadyExists(c.Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "kubernetes.io/no-provisioner"})))
 	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
 		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))

@@ -108,10 +108,10 @@ func (r *rig) clean() {
 	}
 }
 
-// operate runs the operator for the rest of the test.
+// operate runs the operator for the rest of the test, with the rights that it has in a cluster.
 func (r *rig) operate() {
 	r.Helper()
-	o, err := operator.Start(r.ctx, r.cfg, r.pair, nil)
+	o, err := operator.Start(r.ctx, envtest.Operator(r.T, r.cfg, envtest.Namespace(r.T, r.cfg), "../../config/rbac"), r.pair, nil)
 	r.ok(err)
 	r.Cleanup(func() {
 		if err := o.Stop(); err != nil {

@@ -1,0 +1,270 @@
+package charts
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"helm.sh/helm/v3/pkg/chartutil"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Whatever is chosen, each manifest is one that the API server takes.
+func TestRenders(t *testing.T) {
+	for name, set := range map[string]map[string]any{
+		"least":         {},
+		"storage class": {"storageClass.create": true, "storageClass.default": true, "storageClass.fsType": "ext4"},
+		"no snapshots":  {"sidecars.snapshots": false, "storageClass.create": true},
+		"registrar":     {"node.registrar.image": "example.org/registrar:v1"},
+		"no CRDs":       {"crds.install": false, "policies.install": false},
+		"other places":  {"node.kubeletDir": "/data/kubelet", "node.stateDir": "/data/gemel", "node.tolerations": []any{}},
+		"one of each":   {"operator.replicas": 1, "controller.replicas": 1},
+		"names with care": {"image.repository": "example.org:5000/x/gemel", "image.tag": "1.2.3", "storageClass.create": true,
+			"storageClass.name": "on", "storageClass.cluster": "123"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := map[string]bool{}
+			for _, o := range mustRender(t, userspace(set)) {
+				id := o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetNamespace() + "/" + o.GetName()
+				if seen[id] {
+					t.Errorf("%s comes twice", id)
+				}
+				seen[id] = true
+			}
+		})
+	}
+}
+
+// How workers reach LUNs has to be chosen; what is wrong is named.
+func TestValues(t *testing.T) {
+	for _, x := range []struct {
+		set  map[string]any
+		says []string
+	}{
+		{map[string]any{}, []string{"node.attach"}},
+		{userspace(map[string]any{"node.attach": "kernel"}), []string{"/node/attach", "userspace"}},
+		{userspace(map[string]any{"nodes.attach": "userspace"}), []string{"nodes"}},
+		{userspace(map[string]any{"node.registrar.img": "x"}), []string{"/node/registrar", "img"}},
+		{userspace(map[string]any{"node.kubeletDir": "var/lib"}), []string{"/node/kubeletDir"}},
+		{userspace(map[string]any{"node.maxVolumes": "many"}), []string{"/node/maxVolumes", "integer"}},
+		{userspace(map[string]any{"node.ioDeadline": "soon"}), []string{"/node/ioDeadline"}},
+		{userspace(map[string]any{"operator.replicas": -1}), []string{"/operator/replicas"}},
+		{userspace(map[string]any{"controller.logLevel": "loud"}), []string{"/controller/logLevel"}},
+		{userspace(map[string]any{"image.repository": ""}), []string{"/image/repository"}},
+		{userspace(map[string]any{"image.pullPolicy": "Sometimes"}), []string{"/image/pullPolicy"}},
+		{userspace(map[string]any{"sidecars.provisioner": ""}), []string{"/sidecars/provisioner"}},
+		{userspace(map[string]any{"sidecars.livenessprobe": "x"}), []string{"/sidecars", "livenessprobe"}},
+		{userspace(map[string]any{"storageClass.fsType": "btrfs"}), []string{"/storageClass/fsType"}},
+		{userspace(map[string]any{"storageClass.name": ""}), []string{"/storageClass/name"}},
+		{userspace(map[string]any{"storageClass.cluster": "Main"}), []string{"/storageClass/cluster"}},
+		{userspace(map[string]any{"crds.keep": true}), []string{"/crds", "keep"}},
+		{userspace(map[string]any{"policies.install": "yes"}), []string{"/policies/install"}},
+	} {
+		_, err := render(t, x.set)
+		if err == nil {
+			t.Errorf("%v is taken", x.set)
+			continue
+		}
+		for _, s := range x.says {
+			if !strings.Contains(err.Error(), s) && !strings.Contains(err.Error(), strings.ReplaceAll(strings.TrimPrefix(s, "/"), "/", ".")) {
+				t.Errorf("%v: %v does not name %s", x.set, err, s)
+			}
+		}
+	}
+}
+
+// Every value has a rule in the schema, and every rule a value: a default that is not said can not be found.
+func TestSchemaKnowsEveryValue(t *testing.T) {
+	c := load(t)
+	schema, err := chartutil.ReadValues(c.Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(path string, rule, value map[string]any)
+	walk = func(path string, rule, value map[string]any) {
+		props, _ := rule["properties"].(map[string]any)
+		if props == nil {
+			return
+		}
+		for k, v := range value {
+			r, ok := props[k].(map[string]any)
+			if !ok {
+				t.Errorf("%s%s has no rule", path, k)
+			} else if m, ok := v.(map[string]any); ok {
+				walk(path+k+".", r, m)
+			}
+		}
+		for k := range props {
+			if _, ok := value[k]; !ok && path+k != "global" {
+				t.Errorf("%s%s has no default", path, k)
+			}
+		}
+	}
+	walk("", schema, c.Values)
+}
+
+// The CRDs are those of config/, kept when the release goes, and can be left out.
+func TestCRDs(t *testing.T) {
+	crds := all[*apiextensionsv1.CustomResourceDefinition](mustRender(t, userspace(nil)))
+	if len(crds) != 6 {
+		t.Errorf("%d CRDs", len(crds))
+	}
+	for _, c := range crds {
+		if c.Annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s goes with the release, and all objects with it", c.Name)
+		}
+	}
+	if n := len(all[*apiextensionsv1.CustomResourceDefinition](mustRender(t, userspace(map[string]any{"crds.install": false})))); n != 0 {
+		t.Errorf("%d CRDs", n)
+	}
+}
+
+// What does not serve volumes runs as nobody, with nothing; there are two of each, of which one works and a drain leaves one.
+func TestOperatorAndController(t *testing.T) {
+	objs := mustRender(t, userspace(nil))
+	for _, name := range []string{"gemel-operator", "gemel-csi-controller"} {
+		d := one[*appsv1.Deployment](t, objs, name)
+		spec := &d.Spec.Template.Spec
+		if *d.Spec.Replicas < 2 || spec.PriorityClassName == "" || spec.Affinity == nil || spec.HostNetwork || spec.HostPID {
+			t.Errorf("%s: %+v", name, d.Spec)
+		}
+		for _, c := range spec.Containers {
+			s := c.SecurityContext
+			if s == nil || !*s.RunAsNonRoot || *s.RunAsUser == 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+				!reflect.DeepEqual(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 || s.SeccompProfile == nil {
+				t.Errorf("%s/%s may do more than it needs: %+v", name, c.Name, s)
+			}
+		}
+		for _, v := range spec.Volumes {
+			if v.EmptyDir == nil {
+				t.Errorf("%s: volume %s", name, v.Name)
+			}
+		}
+		b := one[*policyv1.PodDisruptionBudget](t, objs, name)
+		if !reflect.DeepEqual(b.Spec.Selector, d.Spec.Selector) || b.Spec.MaxUnavailable.IntValue() != 1 {
+			t.Errorf("%+v", b.Spec)
+		}
+		for k, v := range d.Spec.Selector.MatchLabels {
+			if d.Spec.Template.Labels[k] != v {
+				t.Errorf("%s: the selector misses its pods: %s", name, k)
+			}
+		}
+	}
+	operator := one[*appsv1.Deployment](t, objs, "gemel-operator").Spec.Template.Spec
+	if !slices.Contains(container(t, &operator, "operator").Args, "--leader-elect") {
+		t.Error("two operators would work at once")
+	}
+	controller := one[*appsv1.Deployment](t, objs, "gemel-csi-controller").Spec.Template.Spec
+	for name, image := range map[string]string{"provisioner": "csi-provisioner", "attacher": "csi-attacher", "resizer": "csi-resizer", "snapshotter": "csi-snapshotter"} {
+		c := container(t, &controller, name)
+		if !slices.Contains(c.Args, "--leader-election") {
+			t.Errorf("two of %s would work at once", name)
+		}
+		if !strings.HasPrefix(c.Image, "registry.k8s.io/sig-storage/"+image+":v") {
+			t.Errorf("%s is not the official image: %s", name, c.Image)
+		}
+	}
+	without := one[*appsv1.Deployment](t, mustRender(t, userspace(map[string]any{"sidecars.snapshots": false})), "gemel-csi-controller").Spec.Template.Spec
+	if hasContainer(&without, "snapshotter") {
+		t.Error("the snapshotter runs without its CRDs")
+	}
+}
+
+// The plugin registers itself, or the registrar does; never both.
+func TestRegistrar(t *testing.T) {
+	const flag = "--kubelet-registry=/var/lib/kubelet/plugins_registry"
+	node := one[*appsv1.DaemonSet](t, mustRender(t, userspace(nil)), "gemel-csi-node").Spec.Template.Spec
+	if !slices.Contains(container(t, &node, "driver").Args, flag) || hasContainer(&node, "registrar") {
+		t.Errorf("%+v", node.Containers)
+	}
+	node = one[*appsv1.DaemonSet](t, mustRender(t, userspace(map[string]any{"node.registrar.image": "example.org/registrar:v1"})), "gemel-csi-node").Spec.Template.Spec
+	driver, registrar := container(t, &node, "driver"), container(t, &node, "registrar")
+	if slices.Contains(driver.Args, flag) || registrar.Image != "example.org/registrar:v1" {
+		t.Errorf("%+v %+v", driver, registrar)
+	}
+	const socket = "/var/lib/kubelet/plugins/csi.gemel.storage/csi.sock"
+	for _, arg := range []string{"--csi-address=" + socket, "--kubelet-registration-path=" + socket} {
+		if !slices.Contains(registrar.Args, arg) {
+			t.Errorf("%v lacks %s", registrar.Args, arg)
+		}
+	}
+	if !slices.Contains(driver.Args, "--endpoint=unix://"+socket) {
+		t.Errorf("the driver listens elsewhere: %v", driver.Args)
+	}
+	for _, c := range node.Containers {
+		for _, m := range c.VolumeMounts {
+			if !slices.ContainsFunc(node.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
+				t.Errorf("%s mounts %s, which is no volume", c.Name, m.Name)
+			}
+		}
+	}
+}
+
+// Replacing the pod of holders ends volumes: nothing but a hand does it.
+func TestHolderIsReplacedByHand(t *testing.T) {
+	h := one[*appsv1.DaemonSet](t, mustRender(t, userspace(nil)), "gemel-holder")
+	if h.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
+		t.Errorf("%+v", h.Spec.UpdateStrategy)
+	}
+	if p := h.Spec.Template.Spec; p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken {
+		t.Error("it has a token that it does not use")
+	}
+}
+
+func TestStorageClass(t *testing.T) {
+	objs := mustRender(t, userspace(map[string]any{"storageClass.create": true, "storageClass.default": true, "storageClass.cluster": "prod"}))
+	c := one[*storagev1.StorageClass](t, objs, "gemel")
+	if c.Provisioner != v1alpha1.DriverName || c.Parameters[v1alpha1.ParamCluster] != "prod" || !*c.AllowVolumeExpansion ||
+		c.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
+		t.Errorf("%+v", c)
+	}
+	if s := one[*snapshotv1.VolumeSnapshotClass](t, objs, "gemel"); s.Driver != v1alpha1.DriverName {
+		t.Errorf("%+v", s)
+	}
+	objs = mustRender(t, userspace(nil))
+	if len(all[*storagev1.StorageClass](objs))+len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {
+		t.Error("a class that nobody asked for")
+	}
+	objs = mustRender(t, userspace(map[string]any{"storageClass.create": true, "sidecars.snapshots": false}))
+	if len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {
+		t.Error("a snapshot class without snapshots")
+	}
+}
+
+// Every policy is bound and denies: one that is not does nothing, and says nothing.
+func TestPoliciesAreBound(t *testing.T) {
+	objs := mustRender(t, userspace(nil))
+	policies := all[*admissionv1.ValidatingAdmissionPolicy](objs)
+	if len(policies) < 3 {
+		t.Fatalf("%d policies", len(policies))
+	}
+	for _, p := range policies {
+		b := one[*admissionv1.ValidatingAdmissionPolicyBinding](t, objs, p.Name)
+		if b.Spec.PolicyName != p.Name || !slices.Contains(b.Spec.ValidationActions, admissionv1.Deny) || *p.Spec.FailurePolicy != admissionv1.Fail {
+			t.Errorf("%s: %+v", p.Name, b.Spec)
+		}
+	}
+	off := mustRender(t, userspace(map[string]any{"policies.install": false}))
+	if len(all[*admissionv1.ValidatingAdmissionPolicy](off)) != 0 {
+		t.Error("policies that were switched off")
+	}
+}
+
+// Everything that has a namespace is in the release's, but for the right to ask where the API servers are.
+func TestNamespaces(t *testing.T) {
+	for _, o := range mustRender(t, userspace(nil)) {
+		if ns := o.GetNamespace(); ns != "" && ns != namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
+			t.Errorf("%T %s/%s", o, ns, o.GetName())
+		}
+	}
+}
+
