@@ -12,4 +12,4 @@ rm -f config/crd/bases/*.yaml
 # The chart carries copies: Helm reads nothing outside of it.
 rm -f charts/gemel/files/crds/*.yaml charts/gemel/files/policies/*.yaml
 cp config/crd/bases/*.yaml charts/gemel/files/crds/
-cp config/policy/{data,lease}.yaml charts/gemel/files/policies/
+cp config/policy/{data,lease,storageclass}.yaml charts/gemel/files/policies/

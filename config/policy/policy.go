@@ -14,11 +14,23 @@ import (
 //go:embed lease.yaml
 var leaseYAML []byte
 
+//go:embed data.yaml
+var dataYAML []byte
+
+//go:embed storageclass.yaml
+var storageClassYAML []byte
+
 //go:embed flowschema.yaml
 var flowSchemaYAML []byte
 
 // Lease are the policies that guard the records of pairs, with their bindings.
 func Lease() ([]*unstructured.Unstructured, error) { return parse(leaseYAML) }
+
+// Data are the policies that keep what holds data from being deleted by mistake, with their bindings.
+func Data() ([]*unstructured.Unstructured, error) { return parse(dataYAML) }
+
+// StorageClass is the policy of StorageClasses of the driver, with its binding.
+func StorageClass() ([]*unstructured.Unstructured, error) { return parse(storageClassYAML) }
 
 // FlowSchema is the priority of a target's calls for its Lease. Its subject and namespace are gemel-system.
 func FlowSchema() ([]*unstructured.Unstructured, error) { return parse(flowSchemaYAML) }

@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
-func TestMain(m *testing.M) { envtest.Main(m) }
+func TestMain(m *testing.M) { envtest.Main(m, "../crd/bases") }
 
 // apply creates objects, and leaves those that are there.
 func apply(t *testing.T, cfg *rest.Config, list []*unstructured.Unstructured, err error) {

@@ -45,14 +45,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if !c.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, errors.Join(r.finalize(ctx, c, pairs), r.writeStatus(ctx, c, pairs))
+		return ctrl.Result{}, errors.Join(r.finalize(ctx, c, pairs), r.writeStatus(ctx, c, pairs, nil))
 	}
 	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, c); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{}, errors.Join(r.grow(ctx, c, pairs), r.shrink(ctx, c, pairs), r.writeStatus(ctx, c, pairs))
+	var short *metav1.Condition
+	if len(pairs) < int(c.Spec.Pairs) {
+		if short, err = r.workers(ctx, c); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if short == nil { // of a pair with one node nothing would be served: none is begun
+		err = r.grow(ctx, c, pairs)
+	}
+	return ctrl.Result{}, errors.Join(err, r.shrink(ctx, c, pairs), r.writeStatus(ctx, c, pairs, short))
 }
 
 // pairs of a cluster, by number.
@@ -137,8 +146,8 @@ func busy(pairs []v1alpha1.TargetPair) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeStatus sums up the pairs.
-func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair) error {
+// writeStatus sums up the pairs; short is why more can not be made.
+func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) error {
 	if !c.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) {
 		return nil
 	}
@@ -161,18 +170,34 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		}
 	}
 	s.Capacity, s.Free = capacity, free
-	for _, x := range conditions(c, pairs) {
+	for _, x := range conditions(c, pairs, short) {
 		x.ObservedGeneration = c.Generation
 		meta.SetStatusCondition(&s.Conditions, x)
 	}
 	if equality.Semantic.DeepEqual(before.Status, c.Status) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Status().Patch(ctx, c, client.MergeFrom(before)))
+	if err := r.Status().Patch(ctx, c, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.tell(before, c)
+	return nil
+}
+
+// tell makes an event of a state that does not go away by itself, when it begins and when it ends.
+func (r *Reconciler) tell(before, c *v1alpha1.StorageCluster) {
+	x, old := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case old != nil && old.Status == x.Status && old.Reason == x.Reason:
+	case x.Status == metav1.ConditionTrue:
+		r.Events.Eventf(c, nil, corev1.EventTypeNormal, x.Reason, "Reconcile", "%s", x.Message)
+	case x.Reason != v1alpha1.ReasonProgressing:
+		r.Events.Eventf(c, nil, corev1.EventTypeWarning, x.Reason, "Reconcile", "%s", x.Message)
+	}
 }
 
 // conditions: a cluster is ready when every pair that it is to have serves; it may be degraded.
-func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair) []metav1.Condition {
+func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) []metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pair serves"}
 	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node runs what the spec says"}
 	var down, degraded, stale []string
@@ -199,6 +224,8 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair) []metav
 	switch {
 	case len(down) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, strings.Join(down, "; ")
+	case short != nil:
+		ready = *short
 	case len(pairs) < int(c.Spec.Pairs):
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d pairs are made", len(pairs), c.Spec.Pairs)
 	case len(degraded) > 0:

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,10 @@ func newWorld(t *testing.T, name string, pairs int32) *world {
 	w := &world{t: t, ctx: ctx, c: c, name: name, rec: events.NewFakeRecorder(1000)}
 	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: s})
 	w.ok(err)
+	for i := range 2 {
+		n := worker(fmt.Sprintf("plain-%d", i))
+		w.ok(client.IgnoreAlreadyExists(c.Create(ctx, &n)))
+	}
 	w.r = &Reconciler{Client: own, Image: "gemel:1", Events: w.rec}
 	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: pairs,
 		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
@@ -131,6 +136,14 @@ func (w *world) told(text string) bool {
 			return false
 		}
 	}
+}
+
+// count the events that contain a text.
+func (w *world) count(text string) (n int) {
+	for w.told(text) {
+		n++
+	}
+	return n
 }
 
 func TestMakesPairsAndSumsThemUp(t *testing.T) {

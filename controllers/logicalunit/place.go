@@ -83,7 +83,9 @@ func (p *pass) place(ctx context.Context) error {
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
-	case errors.Is(err, placement.ErrNoPair) && s.pair != "":
+	case errors.Is(err, placement.ErrNoPair) && s.pair == "":
+		return p.noPair(ctx)
+	case errors.Is(err, placement.ErrNoPair):
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: %v", err)
 	case err != nil:
 		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
@@ -92,6 +94,18 @@ func (p *pass) place(ctx context.Context) error {
 		controllerutil.AddFinalizer(lu, v1alpha1.Finalizer)
 		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, UUID: string(lu.UID)}
 	})
+}
+
+// noPair says why a cluster has no pair: it is not there itself, or its pairs are not made yet.
+func (p *pass) noPair(ctx context.Context) error {
+	name := p.lu.Spec.Cluster
+	switch err := p.Live.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageCluster{}); {
+	case apierrors.IsNotFound(err):
+		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: there is no StorageCluster %s: make it, or name another one in the StorageClass (parameters.%s)", name, v1alpha1.ParamCluster)
+	case err != nil:
+		return fmt.Errorf("StorageCluster %s: %w", name, err)
+	}
+	return finding.Wait(v1alpha1.ReasonPairDown, "StorageCluster %s has no pair yet: its conditions say why", name)
 }
 
 // statusLimit bounds the question how full a pair is.

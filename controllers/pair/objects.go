@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,10 @@ func (r *Reconciler) disks(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		key := client.ObjectKey{Namespace: r.Namespace, Name: ClaimName(p.Name, n.Name, n.Disk)}
 		err := r.Get(ctx, key, claim)
 		if apierrors.IsNotFound(err) {
+			if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+				return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both of a pair may lie on one worker: "+
+					"name a class with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
+			}
 			err = r.apply(ctx, "claim.yaml", map[string]any{"Claim": key.Name, "Namespace": r.Namespace, "Labels": l,
 				"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
 		}
@@ -186,7 +191,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			return err
 		}
 		if n.Worker == "" {
-			if err := r.settle(ctx, p, n.Name); err != nil {
+			if err := r.settle(ctx, c, p, n.Name); err != nil {
 				return err
 			}
 		}
@@ -202,7 +207,7 @@ func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair
 }
 
 // settle writes down the worker that the scheduler has chosen for a node and its disk.
-func (r *Reconciler) settle(ctx context.Context, p *v1alpha1.TargetPair, node string) error {
+func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string) error {
 	pod := &corev1.Pod{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: PodName(p.Name, node)}, pod)
 	if apierrors.IsNotFound(err) {
@@ -212,9 +217,9 @@ func (r *Reconciler) settle(ctx context.Context, p *v1alpha1.TargetPair, node st
 		return err
 	}
 	if pod.Spec.NodeName == "" {
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-				return waiting(v1alpha1.ReasonTooFewNodes, "node %s finds no worker: %s", node, c.Message)
+		for _, x := range pod.Status.Conditions {
+			if x.Type == corev1.PodScheduled && x.Status == corev1.ConditionFalse && x.Reason == corev1.PodReasonUnschedulable {
+				return homeless(c, node, x.Message)
 			}
 		}
 		return nil
@@ -225,4 +230,15 @@ func (r *Reconciler) settle(ctx context.Context, p *v1alpha1.TargetPair, node st
 		}
 	}
 	return r.Update(ctx, p)
+}
+
+// homeless says which fields of the cluster keep a node from finding a worker; said is the scheduler's reason.
+func homeless(c *v1alpha1.StorageCluster, node, said string) error {
+	pool := &c.Spec.Pools[0]
+	reason, fix := v1alpha1.ReasonTooFewNodes, "add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey"
+	if text := strings.ToLower(said); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
+		reason, fix = v1alpha1.ReasonNoStorage, fmt.Sprintf("make a volume of %s or more (spec.pools[%s].size) there, of the class %s (storageClassName)", pool.Size.String(), pool.Name, pool.StorageClassName)
+	}
+	return waiting(reason, "node %s finds no worker (%s): it needs one that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the other node's, "+
+		"with a free volume of the class %s: %s", node, said, c.Spec.FailureDomainKey, pool.StorageClassName, fix)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -98,11 +100,13 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// What can not hold backing volumes is refused, with the field, in a condition and an event, before anything is made.
 func TestRefusesBackingClasses(t *testing.T) {
 	w := newWorld(t, "classes")
 	w.down["a"], w.down["b"] = true, true
+	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "at-once"}, Provisioner: "example.org/disk"})))
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
-	for class, want := range map[string]string{"own": "Gemel's own", "none": "is not there"} {
+	for class, want := range map[string]string{"own": "Gemel's own", "none": "is not there", "at-once": "WaitForFirstConsumer"} {
 		c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "classes-" + class}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
 			Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: class, Size: resource.MustParse("10Gi")}}}}
 		w.ok(w.c.Create(w.ctx, c))
@@ -113,6 +117,78 @@ func TestRefusesBackingClasses(t *testing.T) {
 		if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, want) || !strings.Contains(x.Message, "storageClassName") {
 			t.Errorf("%s: %+v", class, x)
 		}
+		w.step()
+		if got := w.told(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
+			t.Errorf("%s: %q", class, got)
+		}
+		err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s: there is a claim: %v", class, err)
+		}
+	}
+}
+
+// A volume that belongs to no worker is found out before a target may use it; a local one is kept when its claim goes.
+func TestRefusesNetworkVolumes(t *testing.T) {
+	w := newWorld(t, "network")
+	w.down["a"], w.down["b"] = true, true
+	volume := func(name, node string, affine bool) *corev1.PersistentVolume {
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{StorageClassName: "disks",
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "example.org", VolumeHandle: name}}}}
+		if affine {
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"w1"}}}}}}}
+		}
+		w.ok(w.c.Create(w.ctx, v))
+		w.ok(w.c.Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: ClaimName(w.name, node, 0)},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disks"), VolumeName: name, AccessModes: v.Spec.AccessModes,
+				Resources: corev1.VolumeResourceRequirements{Requests: v.Spec.Capacity}}}))
+		return v
+	}
+	local := volume("network-local", "a", true)
+	volume("network-far", "b", false)
+	w.step()
+	if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, "network-far belongs to no worker") {
+		t.Errorf("%+v", x)
+	}
+	if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(w.name, "a")}, &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a target is run on it: %v", err)
+	}
+	w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(local), local))
+	if local.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
+		t.Error("the local volume would be wiped with its claim")
+	}
+}
+
+// A node that finds no worker, or no disk there, says what it needs in the fields of the StorageCluster.
+func TestNoHome(t *testing.T) {
+	w := newWorld(t, "homeless")
+	w.down["a"], w.down["b"] = true, true
+	w.step()
+	w.pod("a", "worker-1")
+	pod := w.pod("b", "")
+	for said, want := range map[string][]string{
+		"0/3 nodes are available: 1 node(s) didn't find available persistent volumes to bind.":      {v1alpha1.ReasonNoStorage, "spec.pools[default].size", "10Gi", "storageClassName"},
+		"0/3 nodes are available: 3 node(s) did not have enough free storage.":                      {v1alpha1.ReasonNoStorage, "spec.pools[default].size"},
+		"0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 were cordoned.": {v1alpha1.ReasonTooFewNodes, "spec.failureDomainKey", "spec.nodeSelector"},
+	} {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: said}}
+		w.ok(w.c.Status().Update(w.ctx, pod))
+		w.step()
+		c := w.condition(v1alpha1.ConditionReady)
+		if c.Reason != want[0] || !strings.Contains(c.Message, said) {
+			t.Errorf("%s: %+v", said, c)
+		}
+		for _, s := range want[1:] {
+			if !strings.Contains(c.Message, s) {
+				t.Errorf("%q lacks %q", c.Message, s)
+			}
+		}
+	}
+	if n := len(slices.DeleteFunc(w.told(), func(e string) bool { return !strings.Contains(e, "finds no worker") || strings.Contains(e, "Degraded") })); n == 0 || n > 3 {
+		t.Errorf("%d events", n)
 	}
 }
 

@@ -188,17 +188,36 @@ func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v 
 	}
 	for _, c := range conditions(v, cause) {
 		c.ObservedGeneration = p.Generation
-		if meta.SetStatusCondition(&s.Conditions, c) && c.Type == v1alpha1.ConditionInSync {
-			r.tell(p, &c)
-		}
+		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Status().Patch(ctx, p, client.MergeFrom(before)))
+	if err := r.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if old := meta.FindStatusCondition(before.Status.Conditions, c.Type); worthTelling(old, c) {
+			r.tell(p, c)
+		}
+	}
+	return nil
 }
 
-// tell makes an event of a change that people wait for.
+// worthTelling: people wait for the pair to be in sync, and have to do something about what the spec asks for in vain.
+func worthTelling(old, c *metav1.Condition) bool {
+	switch c.Type {
+	case v1alpha1.ConditionInSync:
+		return old == nil || old.Status != c.Status || old.Message != c.Message
+	case v1alpha1.ConditionUpToDate:
+		return (old == nil || old.Status != c.Status || old.Reason != c.Reason) &&
+			slices.Contains([]string{v1alpha1.ReasonInvalid, v1alpha1.ReasonTooFewNodes, v1alpha1.ReasonNoStorage, v1alpha1.ReasonMissing, v1alpha1.ReasonInUse}, c.Reason)
+	}
+	return false
+}
+
+// tell makes an event of a change.
 func (r *Reconciler) tell(p *v1alpha1.TargetPair, c *metav1.Condition) {
 	kind := corev1.EventTypeNormal
 	if c.Status != metav1.ConditionTrue {

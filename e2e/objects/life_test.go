@@ -160,7 +160,8 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Size, q.Cluster = mib, "elsewhere"
-	if _, err := r.b.CreateVolume(r.ctx, q); !errors.Is(err, backend.ErrExhausted) && !errors.Is(err, backend.ErrExists) {
+	q.ID, q.Name = r.b.VolumeID("elsewhere"), "elsewhere"
+	if _, err := r.b.CreateVolume(r.ctx, q); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "there is no StorageCluster elsewhere") {
 		t.Fatal(err)
 	}
 	r.ok(r.b.DeleteVolume(r.ctx, q.ID)) // waits until it is gone

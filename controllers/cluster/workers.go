@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// domainsOfPair is how many failure domains a pair needs: its nodes never share one.
+const domainsOfPair = 2
+
+// workers tells why no pair can be made on the workers that there are, nil when one can. Pairs may share workers, and what disks
+// there are only the scheduler knows: more is not refused here.
+func (r *Reconciler) workers(ctx context.Context, c *v1alpha1.StorageCluster) (*metav1.Condition, error) {
+	l := &corev1.NodeList{}
+	if err := r.List(ctx, l); err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	if short := shortage(&c.Spec, l.Items); short != "" {
+		return &metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTooFewNodes, Message: short}, nil
+	}
+	return nil, nil
+}
+
+// shortage names the fields by which too few workers are left, "" when there are enough.
+func shortage(s *v1alpha1.StorageClusterSpec, nodes []corev1.Node) string {
+	selector := labels.SelectorFromSet(s.NodeSelector)
+	domains := map[string]bool{}
+	lost := map[string]int{} // why workers are not taken
+	for i := range nodes {
+		n := &nodes[i]
+		switch domain := n.Labels[s.FailureDomainKey]; {
+		case !selector.Matches(labels.Set(n.Labels)):
+			lost["do not match spec.nodeSelector"]++
+		case taint(s.Tolerations, n) != nil:
+			lost["have the taint "+taint(s.Tolerations, n).Key+", which spec.tolerations lacks"]++
+		case domain == "":
+			lost["lack the label "+s.FailureDomainKey+" (spec.failureDomainKey)"]++
+		default:
+			domains[domain] = true
+		}
+	}
+	if len(domains) >= domainsOfPair {
+		return ""
+	}
+	found := "none of " + fmt.Sprint(len(nodes)) + " workers can run target nodes"
+	if len(domains) == 1 {
+		found = fmt.Sprintf("all workers that can run target nodes have the value %q", slices.Sorted(maps.Keys(domains))[0])
+	}
+	var parts []string
+	for _, why := range slices.SortedFunc(maps.Keys(lost), func(x, y string) int { return cmp.Or(cmp.Compare(lost[y], lost[x]), cmp.Compare(x, y)) }) {
+		parts = append(parts, fmt.Sprintf("%d %s", lost[why], why))
+	}
+	if len(parts) > 0 {
+		found += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return fmt.Sprintf("spec.pairs: the two nodes of a pair need workers with different values of the label %s (spec.failureDomainKey), and %s: "+
+		"add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey", s.FailureDomainKey, found)
+}
+
+// taint of a worker that keeps target pods away for good. Those that come and go with a worker's health are tolerated by each of them,
+// and a cordon is somebody's work of the moment.
+func taint(tolerations []corev1.Toleration, n *corev1.Node) *corev1.Taint {
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+			continue
+		}
+		if !slices.ContainsFunc(tolerations, func(x corev1.Toleration) bool { return x.ToleratesTaint(klog.Background(), t, false) }) {
+			return t
+		}
+	}
+	return nil
+}
