@@ -295,6 +295,19 @@ func TestDeletion(t *testing.T) {
 	if err := k.Delete(ctx, "bare", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
+	if err := r.k.CoordinationV1().Leases(r.ns).Delete(ctx, "full", metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "give-up-record") {
+		t.Errorf("an administrator, by mistake: %v", err)
+	}
+	operator := kubernetes.NewForConfigOrDie(envtest.Operator(t, r.cfg, r.ns, "../rbac")).CoordinationV1().Leases(r.ns)
+	if err := operator.Delete(ctx, "full", metav1.DeleteOptions{DryRun: []string{"All"}}); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	if err := r.edit("full", func(l *coordinationv1.Lease) { l.Annotations["gemel.storage/give-up-record"] = "true" }); err != nil {
+		t.Error(err)
+	}
+	if err := k.Delete(ctx, "full", metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "targetpairs") {
+		t.Errorf("a target: %v", err)
+	}
 	if err := r.k.CoordinationV1().Leases(r.ns).Delete(ctx, "full", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
