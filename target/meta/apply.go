@@ -304,23 +304,6 @@ func (s *State) applyPR(e *PR) (out Outcome, fx Effect) {
 	return Outcome{SCSI: &res}, fx
 }
 
-func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
-	l := s.LUNs[e.UUID]
-	if l == nil {
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
-	}
-	cur := scsi.DefaultMode(true)
-	if l.Mode != nil {
-		cur = *l.Mode
-	}
-	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)
-	if changed {
-		s.touch(e.UUID, &fx).Mode = &next
-		fx.ModeLUN, fx.By = e.UUID, e.Nexus
-	}
-	return Outcome{SCSI: &res}, fx
-}
-
 func (s *State) markLost(e *MarkLost) (out Outcome, fx Effect) {
 	for _, id := range e.UUIDs {
 		l := s.LUNs[id]

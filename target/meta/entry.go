@@ -19,6 +19,7 @@ type Entry struct {
 	DeleteSnapshot *Object         `json:"delete_snapshot,omitempty"`
 	Grow           *Expand         `json:"grow,omitempty"`   // both nodes make room for an expansion
 	Expand         *Expand         `json:"expand,omitempty"` // which is then visible
+	Modify         *Modify         `json:"modify,omitempty"`
 	MapHost        *MapHost        `json:"map_host,omitempty"`
 	UnmapHost      *UnmapHost      `json:"unmap_host,omitempty"`
 	SetOwner       *SetOwner       `json:"set_owner,omitempty"`
@@ -47,6 +48,13 @@ type Object struct {
 type Expand struct {
 	UUID string `json:"uuid"`
 	Size int64  `json:"size"`
+}
+
+// Modify changes what an administrator may change under a host that is at work. Fields that are not set stay.
+type Modify struct {
+	UUID         string `json:"uuid"`
+	Preferred    string `json:"preferred,omitempty"`
+	WriteThrough *bool  `json:"write_through,omitempty"`
 }
 
 // MapHost admits a host to a LUN.
@@ -166,6 +174,7 @@ type Effect struct {
 	Aborts          []scsi.NexusID    // for PRLUN
 	PRLUN           string
 	ModeLUN         string // mode pages changed: 2A/01 for everyone but By
+	PreferredLUN    string // its preferred node changed: 2A/06 for everyone
 	Reset           *Reset
 	By              scsi.NexusID
 }
@@ -191,6 +200,8 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.grow(e.Grow)
 	case e.Expand != nil:
 		return s.expand(e.Expand)
+	case e.Modify != nil:
+		return s.modify(e.Modify)
 	case e.MapHost != nil:
 		return s.mapHost(e.MapHost)
 	case e.UnmapHost != nil:

@@ -98,6 +98,17 @@ func checkSize(size uint64) error {
 	return nil
 }
 
+// checkNode wants a node of the pair, or nothing.
+func checkNode(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	if _, err := pair.ParseNode(s); err != nil {
+		return invalid(field, "%v", err)
+	}
+	return nil
+}
+
 // member refuses calls that a node outside the pair would answer from old metadata.
 func (c *control) member() error {
 	v := c.n.View()
@@ -124,16 +135,19 @@ func (c *control) CreateLUN(ctx context.Context, q *targetv1.CreateLUNRequest) (
 			}
 		}
 	}
-	if q.PreferredNode != "" {
-		if _, err := pair.ParseNode(q.PreferredNode); err != nil {
-			return nil, invalid("preferred_node", "%v", err)
-		}
+	if err := checkNode("preferred_node", q.PreferredNode); err != nil {
+		return nil, err
+	}
+	through, err := writeThrough(q.WriteCache)
+	if err != nil {
+		return nil, err
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
 	l := meta.LUN{UUID: q.Uuid, Name: q.Name, Size: int64(q.SizeBytes), Preferred: q.PreferredNode, Labels: q.Labels,
 		SourceLUN: q.SourceLunUuid, SourceSnapshot: q.SourceSnapshotUuid, Created: meta.Now()}
+	l.SetWriteThrough(through)
 	if err := c.n.createLUN(ctx, l); err != nil {
 		return nil, grpcError(err)
 	}
@@ -235,7 +249,8 @@ func (c *control) lun(id string) (*targetv1.LUN, error) {
 
 func (c *control) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
-		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot}
+		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
+		WriteCache: writeCacheProto(l)}
 	if e := c.n.entryOf(l.UUID); e != nil {
 		c.n.mu.Lock()
 		if o, ok := c.n.m.Owner(e.id); ok {

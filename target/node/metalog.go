@@ -160,6 +160,9 @@ func (n *Node) tellHosts(fx *meta.Effect) {
 	if e := n.entryOf(fx.ModeLUN); e != nil {
 		e.both(func(u *scsi.Unit) { n.raise(u, &fx.By, nil, scsi.AttnModeChanged) })
 	}
+	if e := n.entryOf(fx.PreferredLUN); e != nil {
+		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	}
 	if fx.MapsChanged {
 		n.scsi.RaiseUA(nil, nil, nil, byte(scsi.AttnLUNsChanged>>8), byte(scsi.AttnLUNsChanged&0xff))
 	}

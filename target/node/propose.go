@@ -146,6 +146,8 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
 	case e.Expand != nil:
 		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
+	case e.Modify != nil:
+		return "modify LUN " + e.Modify.UUID + suffix
 	case e.MapHost != nil:
 		return "map host " + e.MapHost.Host + " to LUN " + e.MapHost.UUID + suffix
 	case e.UnmapHost != nil:

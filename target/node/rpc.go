@@ -152,6 +152,10 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(q meta.Snapshot) (any, error) { return nil, n.createSnapshotHere(ctx, q) })
 	case "clone_lun":
 		return served(body, func(q meta.LUN) (any, error) { return nil, n.cloneHere(ctx, q) })
+	case "modify":
+		return served(body, func(q meta.Modify) (any, error) { return nil, n.modifyHere(ctx, q) })
+	case "prepare_modify":
+		return served(body, func(q prepareModify) (any, error) { return nil, n.prepareModifyHere(q) })
 	case "scrub":
 		return served(body, func(q scrubRequest) (any, error) {
 			total, err := n.scrubHere(q)

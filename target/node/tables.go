@@ -45,7 +45,7 @@ type hostEntry struct {
 }
 
 // check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
-// does a reservation forbid it. It runs inside the machine and reads one picture only.
+// does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one picture only.
 func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	e := n.tables.Load().units[id]
 	if e == nil {
@@ -69,6 +69,10 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	}
 	if e.rw.PR().Conflict(&s.Nexus, scsi.KindOf(s.Kind)) {
 		return scsi.ReservationConflict
+	}
+	// It may have waited since before the LUN became write-through, or come from a node that had not heard of it.
+	if s.Kind.Writes() && e.lun.WriteThrough() {
+		s.FUA = true
 	}
 	return scsi.OK
 }

@@ -14,12 +14,23 @@ type ModeState struct {
 	Current ModeValues `json:"current"`
 	Saved   ModeValues `json:"saved"`
 	Default ModeValues `json:"default"`
+	// WriteThrough: an administrator wants every write durable. WCE is zero in all values, and hosts can not change it.
+	WriteThrough bool `json:"write_through,omitempty"`
 }
 
 // DefaultMode is the state of a unit that no host has changed.
 func DefaultMode(writeCache bool) ModeState {
 	v := ModeValues{WriteCache: writeCache}
 	return ModeState{Current: v, Saved: v, Default: v}
+}
+
+// SetWriteThrough is an administrator's choice. Taken back, the unit is as one that no host has turned the cache of off.
+func (s ModeState) SetWriteThrough(on bool) ModeState {
+	s.WriteThrough = on
+	for _, v := range []*ModeValues{&s.Current, &s.Saved, &s.Default} {
+		v.WriteCache = !on
+	}
+	return s
 }
 
 // ModeSelect is a change of mode parameters, checked for form.
@@ -49,7 +60,8 @@ func ApplyModeSelect(s ModeState, req *ModeSelect) (next ModeState, out Outcome,
 		return next, Outcome{}, next.Current != s.Current
 	}
 	set := func(v *ModeValues) {
-		if req.Fields&FieldWriteCache != 0 {
+		// A host may have asked before it could know that WCE is not its to change any more.
+		if req.Fields&FieldWriteCache != 0 && !s.WriteThrough {
 			v.WriteCache = req.Values.WriteCache
 		}
 		if req.Fields&FieldDescSense != 0 {
@@ -118,7 +130,7 @@ func appendModePage(b []byte, page byte, v ModeValues, pc int) []byte {
 func (m *ModeState) values(pc int) ModeValues {
 	switch pc {
 	case pcChangeable:
-		return ModeValues{true, true, true}
+		return ModeValues{WriteCache: !m.WriteThrough, DescSense: true, Protect: true}
 	case pcDefault:
 		return m.Default
 	case pcSaved:

@@ -85,7 +85,7 @@ func parseModeSelect(p []byte, ten bool, st *unitState, mode ModeState, req *Mod
 		if n > len(p)-at {
 			return errParamLength
 		}
-		page, may := p[at:at+n], appendModePage(nil, code, ModeValues{true, true, true}, pcChangeable)
+		page, may := p[at:at+n], appendModePage(nil, code, mode.values(pcChangeable), pcChangeable)
 		for i := 2; i < n; i++ {
 			if (page[i]^have[i])&^may[i] != 0 {
 				return badParam(at + i)

@@ -25,6 +25,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// WriteCache is what a status of GOOD for a write means (caching mode page, WCE; SBC-3 section 6.5.5). Either way both
+// nodes have the write.
+type WriteCache int32
+
+const (
+	WriteCache_WRITE_CACHE_UNSPECIFIED   WriteCache = 0
+	WriteCache_WRITE_CACHE_WRITE_BACK    WriteCache = 1 // it may be in their page caches until the host flushes it; a host may turn it off
+	WriteCache_WRITE_CACHE_WRITE_THROUGH WriteCache = 2 // it is on their disks, and no host can change that
+)
+
+// Enum value maps for WriteCache.
+var (
+	WriteCache_name = map[int32]string{
+		0: "WRITE_CACHE_UNSPECIFIED",
+		1: "WRITE_CACHE_WRITE_BACK",
+		2: "WRITE_CACHE_WRITE_THROUGH",
+	}
+	WriteCache_value = map[string]int32{
+		"WRITE_CACHE_UNSPECIFIED":   0,
+		"WRITE_CACHE_WRITE_BACK":    1,
+		"WRITE_CACHE_WRITE_THROUGH": 2,
+	}
+)
+
+func (x WriteCache) Enum() *WriteCache {
+	p := new(WriteCache)
+	*p = x
+	return p
+}
+
+func (x WriteCache) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WriteCache) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_target_v1_target_proto_enumTypes[0].Descriptor()
+}
+
+func (WriteCache) Type() protoreflect.EnumType {
+	return &file_api_target_v1_target_proto_enumTypes[0]
+}
+
+func (x WriteCache) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WriteCache.Descriptor instead.
+func (WriteCache) EnumDescriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{0}
+}
+
 type Phase int32
 
 const (
@@ -76,11 +127,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_target_v1_target_proto_enumTypes[0].Descriptor()
+	return file_api_target_v1_target_proto_enumTypes[1].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_api_target_v1_target_proto_enumTypes[0]
+	return &file_api_target_v1_target_proto_enumTypes[1]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -89,7 +140,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{0}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{1}
 }
 
 type CHAP struct {
@@ -169,6 +220,7 @@ type CreateLUNRequest struct {
 	SourceLunUuid      string                 `protobuf:"bytes,5,opt,name=source_lun_uuid,json=sourceLunUuid,proto3" json:"source_lun_uuid,omitempty"`                                      // clone of a LUN
 	PreferredNode      string                 `protobuf:"bytes,6,opt,name=preferred_node,json=preferredNode,proto3" json:"preferred_node,omitempty"`                                        // "a", "b" or empty: the one with fewer LUNs
 	Labels             map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // kept with the LUN on disk: PV and PVC names, fsType, ...
+	WriteCache         WriteCache             `protobuf:"varint,8,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"`                // unspecified: write-back
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -252,6 +304,13 @@ func (x *CreateLUNRequest) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *CreateLUNRequest) GetWriteCache() WriteCache {
+	if x != nil {
+		return x.WriteCache
+	}
+	return WriteCache_WRITE_CACHE_UNSPECIFIED
+}
+
 type LUN struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Uuid               string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
@@ -266,6 +325,7 @@ type LUN struct {
 	Labels             map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	SourceSnapshotUuid string                 `protobuf:"bytes,11,opt,name=source_snapshot_uuid,json=sourceSnapshotUuid,proto3" json:"source_snapshot_uuid,omitempty"`
 	SourceLunUuid      string                 `protobuf:"bytes,12,opt,name=source_lun_uuid,json=sourceLunUuid,proto3" json:"source_lun_uuid,omitempty"`
+	WriteCache         WriteCache             `protobuf:"varint,13,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified by targets that do not know it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -382,6 +442,13 @@ func (x *LUN) GetSourceLunUuid() string {
 		return x.SourceLunUuid
 	}
 	return ""
+}
+
+func (x *LUN) GetWriteCache() WriteCache {
+	if x != nil {
+		return x.WriteCache
+	}
+	return WriteCache_WRITE_CACHE_UNSPECIFIED
 }
 
 type Mapping struct {
@@ -668,6 +735,66 @@ func (x *ExpandLUNRequest) GetSizeBytes() uint64 {
 	return 0
 }
 
+type ModifyLUNRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	PreferredNode string                 `protobuf:"bytes,2,opt,name=preferred_node,json=preferredNode,proto3" json:"preferred_node,omitempty"`                         // "a" or "b"; empty: as it is
+	WriteCache    WriteCache             `protobuf:"varint,3,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified: as it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModifyLUNRequest) Reset() {
+	*x = ModifyLUNRequest{}
+	mi := &file_api_target_v1_target_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModifyLUNRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModifyLUNRequest) ProtoMessage() {}
+
+func (x *ModifyLUNRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModifyLUNRequest.ProtoReflect.Descriptor instead.
+func (*ModifyLUNRequest) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ModifyLUNRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *ModifyLUNRequest) GetPreferredNode() string {
+	if x != nil {
+		return x.PreferredNode
+	}
+	return ""
+}
+
+func (x *ModifyLUNRequest) GetWriteCache() WriteCache {
+	if x != nil {
+		return x.WriteCache
+	}
+	return WriteCache_WRITE_CACHE_UNSPECIFIED
+}
+
 type GetLUNRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
@@ -678,7 +805,7 @@ type GetLUNRequest struct {
 
 func (x *GetLUNRequest) Reset() {
 	*x = GetLUNRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[8]
+	mi := &file_api_target_v1_target_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +817,7 @@ func (x *GetLUNRequest) String() string {
 func (*GetLUNRequest) ProtoMessage() {}
 
 func (x *GetLUNRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[8]
+	mi := &file_api_target_v1_target_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +830,7 @@ func (x *GetLUNRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLUNRequest.ProtoReflect.Descriptor instead.
 func (*GetLUNRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{8}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetLUNRequest) GetUuid() string {
@@ -730,7 +857,7 @@ type ListLUNsRequest struct {
 
 func (x *ListLUNsRequest) Reset() {
 	*x = ListLUNsRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[9]
+	mi := &file_api_target_v1_target_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +869,7 @@ func (x *ListLUNsRequest) String() string {
 func (*ListLUNsRequest) ProtoMessage() {}
 
 func (x *ListLUNsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[9]
+	mi := &file_api_target_v1_target_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +882,7 @@ func (x *ListLUNsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLUNsRequest.ProtoReflect.Descriptor instead.
 func (*ListLUNsRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{9}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListLUNsRequest) GetAfterUuid() string {
@@ -782,7 +909,7 @@ type ListLUNsResponse struct {
 
 func (x *ListLUNsResponse) Reset() {
 	*x = ListLUNsResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[10]
+	mi := &file_api_target_v1_target_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +921,7 @@ func (x *ListLUNsResponse) String() string {
 func (*ListLUNsResponse) ProtoMessage() {}
 
 func (x *ListLUNsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[10]
+	mi := &file_api_target_v1_target_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +934,7 @@ func (x *ListLUNsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLUNsResponse.ProtoReflect.Descriptor instead.
 func (*ListLUNsResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{10}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListLUNsResponse) GetLuns() []*LUN {
@@ -837,7 +964,7 @@ type MapHostRequest struct {
 
 func (x *MapHostRequest) Reset() {
 	*x = MapHostRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[11]
+	mi := &file_api_target_v1_target_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +976,7 @@ func (x *MapHostRequest) String() string {
 func (*MapHostRequest) ProtoMessage() {}
 
 func (x *MapHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[11]
+	mi := &file_api_target_v1_target_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +989,7 @@ func (x *MapHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapHostRequest.ProtoReflect.Descriptor instead.
 func (*MapHostRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{11}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MapHostRequest) GetLunUuid() string {
@@ -910,7 +1037,7 @@ type UnmapHostRequest struct {
 
 func (x *UnmapHostRequest) Reset() {
 	*x = UnmapHostRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[12]
+	mi := &file_api_target_v1_target_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1049,7 @@ func (x *UnmapHostRequest) String() string {
 func (*UnmapHostRequest) ProtoMessage() {}
 
 func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[12]
+	mi := &file_api_target_v1_target_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1062,7 @@ func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostRequest.ProtoReflect.Descriptor instead.
 func (*UnmapHostRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{12}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UnmapHostRequest) GetLunUuid() string {
@@ -960,7 +1087,7 @@ type UnmapHostResponse struct {
 
 func (x *UnmapHostResponse) Reset() {
 	*x = UnmapHostResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[13]
+	mi := &file_api_target_v1_target_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1099,7 @@ func (x *UnmapHostResponse) String() string {
 func (*UnmapHostResponse) ProtoMessage() {}
 
 func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[13]
+	mi := &file_api_target_v1_target_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1112,7 @@ func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostResponse.ProtoReflect.Descriptor instead.
 func (*UnmapHostResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{13}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{14}
 }
 
 type Snapshot struct {
@@ -1002,7 +1129,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_api_target_v1_target_proto_msgTypes[14]
+	mi := &file_api_target_v1_target_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1141,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[14]
+	mi := &file_api_target_v1_target_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1154,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{14}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Snapshot) GetUuid() string {
@@ -1084,7 +1211,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[15]
+	mi := &file_api_target_v1_target_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1223,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[15]
+	mi := &file_api_target_v1_target_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1236,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{15}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateSnapshotRequest) GetUuid() string {
@@ -1149,7 +1276,7 @@ type DeleteSnapshotRequest struct {
 
 func (x *DeleteSnapshotRequest) Reset() {
 	*x = DeleteSnapshotRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[16]
+	mi := &file_api_target_v1_target_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1288,7 @@ func (x *DeleteSnapshotRequest) String() string {
 func (*DeleteSnapshotRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[16]
+	mi := &file_api_target_v1_target_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1301,7 @@ func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{16}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteSnapshotRequest) GetUuid() string {
@@ -1192,7 +1319,7 @@ type DeleteSnapshotResponse struct {
 
 func (x *DeleteSnapshotResponse) Reset() {
 	*x = DeleteSnapshotResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[17]
+	mi := &file_api_target_v1_target_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1331,7 @@ func (x *DeleteSnapshotResponse) String() string {
 func (*DeleteSnapshotResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[17]
+	mi := &file_api_target_v1_target_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1344,7 @@ func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{17}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{18}
 }
 
 type ListSnapshotsRequest struct {
@@ -1233,7 +1360,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[18]
+	mi := &file_api_target_v1_target_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1372,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[18]
+	mi := &file_api_target_v1_target_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1385,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{18}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListSnapshotsRequest) GetSourceLunUuid() string {
@@ -1306,7 +1433,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[19]
+	mi := &file_api_target_v1_target_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1445,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[19]
+	mi := &file_api_target_v1_target_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1458,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{19}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -1359,7 +1486,7 @@ type TransferOwnershipRequest struct {
 
 func (x *TransferOwnershipRequest) Reset() {
 	*x = TransferOwnershipRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[20]
+	mi := &file_api_target_v1_target_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1498,7 @@ func (x *TransferOwnershipRequest) String() string {
 func (*TransferOwnershipRequest) ProtoMessage() {}
 
 func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[20]
+	mi := &file_api_target_v1_target_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1511,7 @@ func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{20}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransferOwnershipRequest) GetLunUuids() []string {
@@ -1418,7 +1545,7 @@ type TransferOwnershipResponse struct {
 
 func (x *TransferOwnershipResponse) Reset() {
 	*x = TransferOwnershipResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[21]
+	mi := &file_api_target_v1_target_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1557,7 @@ func (x *TransferOwnershipResponse) String() string {
 func (*TransferOwnershipResponse) ProtoMessage() {}
 
 func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[21]
+	mi := &file_api_target_v1_target_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1570,7 @@ func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{21}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TransferOwnershipResponse) GetMoved() uint32 {
@@ -1468,7 +1595,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[22]
+	mi := &file_api_target_v1_target_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1607,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[22]
+	mi := &file_api_target_v1_target_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1620,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{22}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{23}
 }
 
 type Status struct {
@@ -1529,7 +1656,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_target_v1_target_proto_msgTypes[23]
+	mi := &file_api_target_v1_target_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1668,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[23]
+	mi := &file_api_target_v1_target_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1681,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{23}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Status) GetCluster() string {
@@ -1746,7 +1873,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1885,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[24]
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1898,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{24}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -1819,7 +1946,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1958,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1971,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -1921,7 +2048,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2060,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2073,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -1979,7 +2106,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2118,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2131,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -2024,7 +2151,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2163,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2176,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -2074,7 +2201,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2213,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2226,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 type Resync struct {
@@ -2119,7 +2246,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2258,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2271,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -2218,7 +2345,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2357,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2370,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 type Event struct {
@@ -2258,7 +2385,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2397,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2410,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -2324,7 +2451,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1f\n" +
 	"\vmutual_user\x18\x03 \x01(\tR\n" +
 	"mutualUser\x12#\n" +
-	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xdc\x02\n" +
+	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\x9a\x03\n" +
 	"\x10CreateLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2333,10 +2460,12 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x14source_snapshot_uuid\x18\x04 \x01(\tR\x12sourceSnapshotUuid\x12&\n" +
 	"\x0fsource_lun_uuid\x18\x05 \x01(\tR\rsourceLunUuid\x12%\n" +
 	"\x0epreferred_node\x18\x06 \x01(\tR\rpreferredNode\x12E\n" +
-	"\x06labels\x18\a \x03(\v2-.gemel.target.v1.CreateLUNRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\a \x03(\v2-.gemel.target.v1.CreateLUNRequest.LabelsEntryR\x06labels\x12<\n" +
+	"\vwrite_cache\x18\b \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
+	"writeCache\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x04\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2351,7 +2480,9 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x06labels\x18\n" +
 	" \x03(\v2 .gemel.target.v1.LUN.LabelsEntryR\x06labels\x120\n" +
 	"\x14source_snapshot_uuid\x18\v \x01(\tR\x12sourceSnapshotUuid\x12&\n" +
-	"\x0fsource_lun_uuid\x18\f \x01(\tR\rsourceLunUuid\x1a9\n" +
+	"\x0fsource_lun_uuid\x18\f \x01(\tR\rsourceLunUuid\x12<\n" +
+	"\vwrite_cache\x18\r \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
+	"writeCache\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
@@ -2378,7 +2509,12 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x10ExpandLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"7\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\x8b\x01\n" +
+	"\x10ModifyLUNRequest\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12%\n" +
+	"\x0epreferred_node\x18\x02 \x01(\tR\rpreferredNode\x12<\n" +
+	"\vwrite_cache\x18\x03 \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
+	"writeCache\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"F\n" +
@@ -2519,7 +2655,12 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12/\n" +
-	"\x06status\x18\x04 \x01(\v2\x17.gemel.target.v1.StatusR\x06status*\xb8\x01\n" +
+	"\x06status\x18\x04 \x01(\v2\x17.gemel.target.v1.StatusR\x06status*d\n" +
+	"\n" +
+	"WriteCache\x12\x1b\n" +
+	"\x17WRITE_CACHE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16WRITE_CACHE_WRITE_BACK\x10\x01\x12\x1d\n" +
+	"\x19WRITE_CACHE_WRITE_THROUGH\x10\x02*\xb8\x01\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x11\n" +
@@ -2529,11 +2670,12 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xb9\t\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xff\t\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
-	"\tExpandLUN\x12!.gemel.target.v1.ExpandLUNRequest\x1a\x14.gemel.target.v1.LUN\x12>\n" +
+	"\tExpandLUN\x12!.gemel.target.v1.ExpandLUNRequest\x1a\x14.gemel.target.v1.LUN\x12D\n" +
+	"\tModifyLUN\x12!.gemel.target.v1.ModifyLUNRequest\x1a\x14.gemel.target.v1.LUN\x12>\n" +
 	"\x06GetLUN\x12\x1e.gemel.target.v1.GetLUNRequest\x1a\x14.gemel.target.v1.LUN\x12O\n" +
 	"\bListLUNs\x12 .gemel.target.v1.ListLUNsRequest\x1a!.gemel.target.v1.ListLUNsResponse\x12D\n" +
 	"\aMapHost\x12\x1f.gemel.target.v1.MapHostRequest\x1a\x18.gemel.target.v1.Mapping\x12R\n" +
@@ -2559,110 +2701,117 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 	return file_api_target_v1_target_proto_rawDescData
 }
 
-var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_api_target_v1_target_proto_goTypes = []any{
-	(Phase)(0),                        // 0: gemel.target.v1.Phase
-	(*CHAP)(nil),                      // 1: gemel.target.v1.CHAP
-	(*CreateLUNRequest)(nil),          // 2: gemel.target.v1.CreateLUNRequest
-	(*LUN)(nil),                       // 3: gemel.target.v1.LUN
-	(*Mapping)(nil),                   // 4: gemel.target.v1.Mapping
-	(*Portal)(nil),                    // 5: gemel.target.v1.Portal
-	(*DeleteLUNRequest)(nil),          // 6: gemel.target.v1.DeleteLUNRequest
-	(*DeleteLUNResponse)(nil),         // 7: gemel.target.v1.DeleteLUNResponse
-	(*ExpandLUNRequest)(nil),          // 8: gemel.target.v1.ExpandLUNRequest
-	(*GetLUNRequest)(nil),             // 9: gemel.target.v1.GetLUNRequest
-	(*ListLUNsRequest)(nil),           // 10: gemel.target.v1.ListLUNsRequest
-	(*ListLUNsResponse)(nil),          // 11: gemel.target.v1.ListLUNsResponse
-	(*MapHostRequest)(nil),            // 12: gemel.target.v1.MapHostRequest
-	(*UnmapHostRequest)(nil),          // 13: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),         // 14: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                  // 15: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),     // 16: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),     // 17: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),    // 18: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),      // 19: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),     // 20: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),  // 21: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil), // 22: gemel.target.v1.TransferOwnershipResponse
-	(*GetStatusRequest)(nil),          // 23: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                    // 24: gemel.target.v1.Status
-	(*Arbiter)(nil),                   // 25: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 26: gemel.target.v1.Scrub
-	(*ScrubRequest)(nil),              // 27: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 28: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 29: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 30: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 31: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 32: gemel.target.v1.WatchRequest
-	(*Event)(nil),                     // 33: gemel.target.v1.Event
-	nil,                               // 34: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 35: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 36: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 37: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 38: google.protobuf.Timestamp
+	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
+	(Phase)(0),                        // 1: gemel.target.v1.Phase
+	(*CHAP)(nil),                      // 2: gemel.target.v1.CHAP
+	(*CreateLUNRequest)(nil),          // 3: gemel.target.v1.CreateLUNRequest
+	(*LUN)(nil),                       // 4: gemel.target.v1.LUN
+	(*Mapping)(nil),                   // 5: gemel.target.v1.Mapping
+	(*Portal)(nil),                    // 6: gemel.target.v1.Portal
+	(*DeleteLUNRequest)(nil),          // 7: gemel.target.v1.DeleteLUNRequest
+	(*DeleteLUNResponse)(nil),         // 8: gemel.target.v1.DeleteLUNResponse
+	(*ExpandLUNRequest)(nil),          // 9: gemel.target.v1.ExpandLUNRequest
+	(*ModifyLUNRequest)(nil),          // 10: gemel.target.v1.ModifyLUNRequest
+	(*GetLUNRequest)(nil),             // 11: gemel.target.v1.GetLUNRequest
+	(*ListLUNsRequest)(nil),           // 12: gemel.target.v1.ListLUNsRequest
+	(*ListLUNsResponse)(nil),          // 13: gemel.target.v1.ListLUNsResponse
+	(*MapHostRequest)(nil),            // 14: gemel.target.v1.MapHostRequest
+	(*UnmapHostRequest)(nil),          // 15: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),         // 16: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                  // 17: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),     // 18: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),     // 19: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),    // 20: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),      // 21: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),     // 22: gemel.target.v1.ListSnapshotsResponse
+	(*TransferOwnershipRequest)(nil),  // 23: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil), // 24: gemel.target.v1.TransferOwnershipResponse
+	(*GetStatusRequest)(nil),          // 25: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                    // 26: gemel.target.v1.Status
+	(*Arbiter)(nil),                   // 27: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 28: gemel.target.v1.Scrub
+	(*ScrubRequest)(nil),              // 29: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 30: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 31: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 32: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 33: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 34: gemel.target.v1.WatchRequest
+	(*Event)(nil),                     // 35: gemel.target.v1.Event
+	nil,                               // 36: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 37: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 38: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 39: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	34, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
-	4,  // 1: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	35, // 2: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
-	5,  // 3: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
-	3,  // 4: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	1,  // 5: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	38, // 6: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	36, // 7: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	37, // 8: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	15, // 9: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	5,  // 10: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	0,  // 11: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	31, // 12: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	38, // 13: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	26, // 14: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	25, // 15: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	38, // 16: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	38, // 17: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	38, // 18: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	38, // 19: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	38, // 20: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	38, // 21: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	38, // 22: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	38, // 23: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	24, // 24: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	2,  // 25: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	6,  // 26: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	8,  // 27: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	9,  // 28: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	10, // 29: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	12, // 30: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	13, // 31: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	16, // 32: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	17, // 33: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	19, // 34: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	21, // 35: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	23, // 36: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	27, // 37: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	29, // 38: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	32, // 39: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	3,  // 40: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	7,  // 41: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	3,  // 42: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	3,  // 43: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	11, // 44: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	4,  // 45: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	14, // 46: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	15, // 47: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	18, // 48: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	20, // 49: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	22, // 50: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	24, // 51: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	28, // 52: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	30, // 53: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	33, // 54: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	40, // [40:55] is the sub-list for method output_type
-	25, // [25:40] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	36, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	5,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
+	37, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
+	6,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
+	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	4,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	2,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	40, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	38, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	39, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	17, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	6,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	1,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	33, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	40, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	28, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	27, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	40, // 19: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	40, // 20: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	40, // 21: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	40, // 22: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	40, // 23: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	40, // 24: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	40, // 25: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	40, // 26: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	26, // 27: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	3,  // 28: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	7,  // 29: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	9,  // 30: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	10, // 31: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	11, // 32: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	12, // 33: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	14, // 34: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	15, // 35: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	18, // 36: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	19, // 37: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	21, // 38: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	23, // 39: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	25, // 40: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	29, // 41: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	31, // 42: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	34, // 43: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	4,  // 44: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	8,  // 45: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	4,  // 46: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	4,  // 47: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	4,  // 48: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	13, // 49: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	5,  // 50: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	16, // 51: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	17, // 52: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	20, // 53: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	22, // 54: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	24, // 55: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	26, // 56: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	30, // 57: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	32, // 58: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	35, // 59: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	44, // [44:60] is the sub-list for method output_type
+	28, // [28:44] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -2676,8 +2825,8 @@ func file_api_target_v1_target_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   37,
+			NumEnums:      2,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

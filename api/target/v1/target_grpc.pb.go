@@ -25,6 +25,7 @@ const (
 	TargetService_CreateLUN_FullMethodName         = "/gemel.target.v1.TargetService/CreateLUN"
 	TargetService_DeleteLUN_FullMethodName         = "/gemel.target.v1.TargetService/DeleteLUN"
 	TargetService_ExpandLUN_FullMethodName         = "/gemel.target.v1.TargetService/ExpandLUN"
+	TargetService_ModifyLUN_FullMethodName         = "/gemel.target.v1.TargetService/ModifyLUN"
 	TargetService_GetLUN_FullMethodName            = "/gemel.target.v1.TargetService/GetLUN"
 	TargetService_ListLUNs_FullMethodName          = "/gemel.target.v1.TargetService/ListLUNs"
 	TargetService_MapHost_FullMethodName           = "/gemel.target.v1.TargetService/MapHost"
@@ -50,6 +51,11 @@ type TargetServiceClient interface {
 	DeleteLUN(ctx context.Context, in *DeleteLUNRequest, opts ...grpc.CallOption) (*DeleteLUNResponse, error)
 	// ExpandLUN grows; a smaller or equal size is a no-op that returns the present LUN. Online.
 	ExpandLUN(ctx context.Context, in *ExpandLUNRequest, opts ...grpc.CallOption) (*LUN, error)
+	// ModifyLUN changes what can change under a host that is at work: the write cache mode and the preferred node. When it
+	// returns, every member has it: with WRITE_CACHE_WRITE_THROUGH everything acknowledged so far is durable on each of them, and
+	// so is every later write before its status. Hosts learn of it by unit attentions 2A/01 and 2A/06. Where the LUN is
+	// owned does not change: TransferOwnership moves it. UNAVAILABLE when the nodes are members but do not hear each other.
+	ModifyLUN(ctx context.Context, in *ModifyLUNRequest, opts ...grpc.CallOption) (*LUN, error)
 	GetLUN(ctx context.Context, in *GetLUNRequest, opts ...grpc.CallOption) (*LUN, error)
 	// ListLUNs lists LUNs and snapshots in uuid order.
 	ListLUNs(ctx context.Context, in *ListLUNsRequest, opts ...grpc.CallOption) (*ListLUNsResponse, error)
@@ -110,6 +116,16 @@ func (c *targetServiceClient) ExpandLUN(ctx context.Context, in *ExpandLUNReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LUN)
 	err := c.cc.Invoke(ctx, TargetService_ExpandLUN_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) ModifyLUN(ctx context.Context, in *ModifyLUNRequest, opts ...grpc.CallOption) (*LUN, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LUN)
+	err := c.cc.Invoke(ctx, TargetService_ModifyLUN_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -256,6 +272,11 @@ type TargetServiceServer interface {
 	DeleteLUN(context.Context, *DeleteLUNRequest) (*DeleteLUNResponse, error)
 	// ExpandLUN grows; a smaller or equal size is a no-op that returns the present LUN. Online.
 	ExpandLUN(context.Context, *ExpandLUNRequest) (*LUN, error)
+	// ModifyLUN changes what can change under a host that is at work: the write cache mode and the preferred node. When it
+	// returns, every member has it: with WRITE_CACHE_WRITE_THROUGH everything acknowledged so far is durable on each of them, and
+	// so is every later write before its status. Hosts learn of it by unit attentions 2A/01 and 2A/06. Where the LUN is
+	// owned does not change: TransferOwnership moves it. UNAVAILABLE when the nodes are members but do not hear each other.
+	ModifyLUN(context.Context, *ModifyLUNRequest) (*LUN, error)
 	GetLUN(context.Context, *GetLUNRequest) (*LUN, error)
 	// ListLUNs lists LUNs and snapshots in uuid order.
 	ListLUNs(context.Context, *ListLUNsRequest) (*ListLUNsResponse, error)
@@ -300,6 +321,9 @@ func (UnimplementedTargetServiceServer) DeleteLUN(context.Context, *DeleteLUNReq
 }
 func (UnimplementedTargetServiceServer) ExpandLUN(context.Context, *ExpandLUNRequest) (*LUN, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExpandLUN not implemented")
+}
+func (UnimplementedTargetServiceServer) ModifyLUN(context.Context, *ModifyLUNRequest) (*LUN, error) {
+	return nil, status.Error(codes.Unimplemented, "method ModifyLUN not implemented")
 }
 func (UnimplementedTargetServiceServer) GetLUN(context.Context, *GetLUNRequest) (*LUN, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLUN not implemented")
@@ -408,6 +432,24 @@ func _TargetService_ExpandLUN_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(TargetServiceServer).ExpandLUN(ctx, req.(*ExpandLUNRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_ModifyLUN_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ModifyLUNRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).ModifyLUN(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_ModifyLUN_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).ModifyLUN(ctx, req.(*ModifyLUNRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -639,6 +681,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExpandLUN",
 			Handler:    _TargetService_ExpandLUN_Handler,
+		},
+		{
+			MethodName: "ModifyLUN",
+			Handler:    _TargetService_ModifyLUN_Handler,
 		},
 		{
 			MethodName: "GetLUN",
