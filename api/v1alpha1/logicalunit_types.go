@@ -5,7 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LogicalUnitSpec is written by the CSI driver, but for placement, which the operator writes once, and preferredNode.
+// LogicalUnitSpec is written by the CSI driver, but for placement, which the operator writes once. preferredNode and writeCache come
+// from a StorageClass or VolumeAttributesClass; an administrator may change them as well.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
@@ -40,10 +41,18 @@ type LogicalUnitSpec struct {
 	// +optional
 	Hosts []HostAccess `json:"hosts,omitempty"`
 
-	// PreferredNode of the pair, a or b, that is to own it. Empty: the pair chooses.
+	// PreferredNode of the pair, a or b, that is to own it. It may change. Empty: the pair chooses when the LUN is made, and
+	// nothing changes later.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
+
+	// WriteCache is what an acknowledged write means. write-back: both nodes have it in memory, and it is durable once the host has
+	// flushed it. write-through: it is on the disks of both. It may change. Empty: write-back when the LUN is made, and nothing
+	// changes later.
+	// +kubebuilder:validation:Enum="";write-back;write-through
+	// +optional
+	WriteCache string `json:"writeCache,omitempty"`
 
 	// Volume says what it is used as; the disks keep it too.
 	// +optional
@@ -137,6 +146,12 @@ type LogicalUnitStatus struct {
 	// Owner is the node, a or b, through which the optimized path goes; told lazily.
 	// +optional
 	Owner string `json:"owner,omitempty"`
+	// PreferredNode that it has.
+	// +optional
+	PreferredNode string `json:"preferredNode,omitempty"`
+	// WriteCache mode that it has.
+	// +optional
+	WriteCache string `json:"writeCache,omitempty"`
 	// InSync: both nodes of its pair hold it; told lazily.
 	// +optional
 	InSync bool `json:"inSync"`
@@ -181,6 +196,7 @@ type HostMapping struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.volume.namespace`
 // +kubebuilder:printcolumn:name="PVC",type=string,JSONPath=`.spec.volume.pvc`
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.allocated`
+// +kubebuilder:printcolumn:name="Write cache",type=string,priority=1,JSONPath=`.status.writeCache`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type LogicalUnit struct {

@@ -66,4 +66,12 @@ const (
 	ParamCluster   = "cluster"       // StorageCluster; needed
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
 	ParamFSType    = "csi.storage.k8s.io/fstype"
+	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass may have this one and ParamPreferred.
+	ParamWriteCache = "writeCache"
+)
+
+// Write cache modes of a LUN.
+const (
+	WriteBack    = "write-back"
+	WriteThrough = "write-through"
 )

@@ -57,6 +57,24 @@ const uuid1, uuid2 = "11111111-2222-3333-4444-555555555555", "11111111-2222-3333
 
 var iqns = []string{"iqn.2026-11.storage.gemel:host-1", "iqn.2026-11.storage.gemel:host-2"}
 
+// The modes of a LUN may change; what is none is refused.
+func TestMutableFieldsOfALogicalUnit(t *testing.T) {
+	c, ctx := newClient(t), context.Background()
+	l := lun("mutable")
+	if err := c.Create(ctx, l); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(ctx, l) })
+	for _, x := range []struct {
+		node, cache, says string
+	}{{"b", "write-through", ""}, {"a", "write-back", ""}, {"", "", ""}, {"c", "", "preferredNode"}, {"", "off", "writeCache"}} {
+		l.Spec.PreferredNode, l.Spec.WriteCache = x.node, x.cache
+		if err := c.Update(ctx, l); (x.says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%+v: %v", x, err)
+		}
+	}
+}
+
 // What can not be right is refused when it is made, and the refusal names the field.
 func TestRefusedWhenMade(t *testing.T) {
 	c := newClient(t)

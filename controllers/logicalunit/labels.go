@@ -68,12 +68,15 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
-			PreferredNode: l.Labels[LabelPrefer], Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
+			WriteCache: l.WriteCache.Word(), Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
 			Placement: &v1alpha1.Placement{Pair: pair, UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
 				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}
 	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
+	}
+	if l.Labels[LabelPrefer] != "" {
+		lu.Spec.PreferredNode = l.PreferredNode // as it was modified last
 	}
 	if s := (v1alpha1.Source{LogicalUnit: l.Labels[LabelLUN], Snapshot: l.Labels[LabelSnap]}); s != (v1alpha1.Source{}) {
 		lu.Spec.Source = &s

@@ -73,7 +73,7 @@ func (p *pass) create(ctx context.Context) error {
 	}
 	at := p.lu.Spec.Placement
 	lun, err := rpc(ctx, p, "make the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
-		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, Labels: diskLabels(p.lu)})
+		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu)})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // of the source

@@ -97,7 +97,7 @@ func (p *pass) bring(ctx context.Context) (ready, published error) {
 	if err := p.make(ctx); err != nil {
 		return err, err
 	}
-	ready = p.expand(ctx)
+	ready = errors.Join(p.expand(ctx), p.modify(ctx))
 	published = p.admit(ctx)
 	p.prefer(ctx)
 	return ready, published

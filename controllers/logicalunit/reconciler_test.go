@@ -1,6 +1,7 @@
 package logicalunit
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -59,7 +60,8 @@ func (s *stub) CreateLUN(_ context.Context, q *targetv1.CreateLUNRequest, _ ...g
 	if err := s.did("create"); err != nil {
 		return nil, err
 	}
-	s.lun = &targetv1.LUN{Uuid: q.Uuid, Name: q.Name, SizeBytes: q.SizeBytes, Owner: "a", Wwid: "6", Labels: q.Labels}
+	s.lun = &targetv1.LUN{Uuid: q.Uuid, Name: q.Name, SizeBytes: q.SizeBytes, Owner: "a", Wwid: "6", Labels: q.Labels,
+		PreferredNode: cmp.Or(q.PreferredNode, "a"), WriteCache: cmp.Or(q.WriteCache, targetv1.WriteCache_WRITE_CACHE_WRITE_BACK)}
 	return s.lun, nil
 }
 
@@ -69,6 +71,22 @@ func (s *stub) ExpandLUN(_ context.Context, q *targetv1.ExpandLUNRequest, _ ...g
 	}
 	s.lun.SizeBytes = q.SizeBytes
 	return s.lun, nil
+}
+
+func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	if err := s.did(strings.TrimSpace("modify " + q.PreferredNode + " " + q.WriteCache.Word())); err != nil {
+		return nil, err
+	}
+	s.lun.PreferredNode, s.lun.WriteCache = cmp.Or(q.PreferredNode, s.lun.PreferredNode), cmp.Or(q.WriteCache, s.lun.WriteCache)
+	return s.lun, nil
+}
+
+func (s *stub) TransferOwnership(_ context.Context, q *targetv1.TransferOwnershipRequest, _ ...grpc.CallOption) (*targetv1.TransferOwnershipResponse, error) {
+	if err := s.did("move " + q.ToNode); err != nil {
+		return nil, err
+	}
+	s.lun.Owner = q.ToNode
+	return &targetv1.TransferOwnershipResponse{Moved: 1}, nil
 }
 
 func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.CallOption) (*targetv1.Mapping, error) {

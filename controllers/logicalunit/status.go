@@ -73,6 +73,7 @@ func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	}
 	s.Size = resource.NewQuantity(int64(p.lun.SizeBytes), resource.BinarySI)
 	s.WWID, s.Owner = p.lun.Wwid, p.lun.Owner
+	s.PreferredNode, s.WriteCache = p.lun.PreferredNode, p.lun.WriteCache.Word()
 	s.Allocated = resource.NewQuantity(int64(p.lun.AllocatedBytes), resource.BinarySI)
 	var pair v1alpha1.TargetPair
 	if err := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair); err == nil {

@@ -4,6 +4,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -52,6 +53,18 @@ type Volume struct {
 	Labels         map[string]string
 	Hosts          []string // IQNs that it is published to, sorted
 	Pair           string   // that holds it, a key of Health; empty where there is but one
+	Mutable                 // what it has
+}
+
+// Mutable is what may be changed while a volume is in use. In a request, empty fields stay as they are.
+type Mutable struct {
+	PreferredNode string // "a" or "b"
+	WriteCache    string // v1alpha1.WriteBack or v1alpha1.WriteThrough
+}
+
+// Over is m, and where that is empty, what it is laid over.
+func (m Mutable) Over(below Mutable) Mutable {
+	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache)}
 }
 
 // Snapshot is a point in time of a volume. It outlives its source.
@@ -70,9 +83,9 @@ type CreateVolume struct {
 	Size           int64 // bytes, a multiple of SizeStep
 	SourceVolume   string
 	SourceSnapshot string
-	PreferredNode  string // "a", "b" or empty: the pair chooses
 	Cluster        string // StorageCluster, set when the backend needs it
 	Labels         map[string]string
+	Mutable        // empty fields: the pair chooses the node, write-back
 }
 
 // Publish says who shall reach a volume.
@@ -118,6 +131,10 @@ type Backend interface {
 	ListVolumes(ctx context.Context, p Page) (list []Volume, next string, err error)
 	// ExpandVolume grows online; a volume that is as large already stays. ErrNotFound, ErrExhausted.
 	ExpandVolume(ctx context.Context, id string, size int64) (Volume, error)
+
+	// ModifyVolume changes what may change while hosts use the volume; it returns when both nodes have it. That a node is preferred
+	// moves the volume there at best effort. ErrNotFound.
+	ModifyVolume(ctx context.Context, id string, m Mutable) (Volume, error)
 
 	// Publish admits a host and says how it reaches the volume. ErrNotFound, ErrExists when it is published to that host
 	// with another ReadOnly, ErrInvalid for an impossible host.

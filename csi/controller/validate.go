@@ -94,6 +94,7 @@ func fits(size int64, r *csi.CapacityRange) bool {
 // Parameters of a StorageClass.
 const (
 	paramPreferredNode = v1alpha1.ParamPreferred
+	paramWriteCache    = v1alpha1.ParamWriteCache
 	paramCluster       = v1alpha1.ParamCluster // only where the backend needs it
 	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
 	paramFSType        = v1alpha1.ParamFSType
@@ -104,14 +105,15 @@ var keptParameters = []string{backend.LabelPV, backend.LabelPVC, backend.LabelNa
 
 // parameters of a StorageClass as they are used.
 type parameters struct {
-	cluster, preferredNode string
-	labels                 map[string]string
+	cluster string
+	mutable mutable
+	labels  map[string]string
 }
 
 // parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right. clusters says that
 // the backend has StorageClusters; whether one has to be named depends on the call.
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
-	known := []string{paramPreferredNode, reservedPrefix + "*"}
+	known := []string{paramPreferredNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
 		known = append([]string{paramCluster}, known...)
 	}
@@ -120,11 +122,10 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 		switch {
 		case k == paramCluster && clusters:
 			p.cluster = v
-		case k == paramPreferredNode:
-			if v != "" && v != "a" && v != "b" {
-				return p, invalid(`parameters: %s is %q: "a", "b" or empty are possible`, k, v)
+		case k == paramPreferredNode || k == paramWriteCache:
+			if err := p.mutable.set("parameters", k, v); err != nil {
+				return p, err
 			}
-			p.preferredNode = v
 		case k == paramFSType:
 			if v != "" && !slices.Contains(capability.Filesystems, v) {
 				return p, invalid("parameters: %s is %q: use one of %s", k, v, strings.Join(capability.Filesystems, ", "))

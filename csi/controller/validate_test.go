@@ -50,12 +50,12 @@ func TestChooseSize(t *testing.T) {
 }
 
 func TestParameters(t *testing.T) {
-	p, err := parseParameters(map[string]string{"preferredNode": "b", "csi.storage.k8s.io/fstype": "xfs",
+	p, err := parseParameters(map[string]string{"preferredNode": "b", "writeCache": "write-through", "csi.storage.k8s.io/fstype": "xfs",
 		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/provisioner-secret-name": "s"}, false)
-	if err != nil || p.preferredNode != "b" || len(p.labels) != 1 || p.labels["csi.storage.k8s.io/pvc/name"] != "data" {
+	if err != nil || p.mutable.PreferredNode != "b" || p.mutable.WriteCache != "write-through" || len(p.labels) != 1 || p.labels["csi.storage.k8s.io/pvc/name"] != "data" {
 		t.Fatal(p, err)
 	}
-	for k, v := range map[string]string{"preferedNode": "a", "preferredNode": "c", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
+	for k, v := range map[string]string{"preferedNode": "a", "preferredNode": "c", "writeCache": "off", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
 		_, err := parseParameters(map[string]string{k: v}, false)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) {
 			t.Errorf("%s=%s: %v", k, v, err)

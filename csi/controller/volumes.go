@@ -31,11 +31,12 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	if s.backend.NeedsCluster() && params.cluster == "" {
 		return nil, invalid("parameters: %s is missing: name the StorageCluster that holds the volumes of this StorageClass", paramCluster)
 	}
-	if len(q.MutableParameters) > 0 {
-		return nil, invalid("mutable_parameters are not supported")
+	mutable, err := parseMutable(q.MutableParameters)
+	if err != nil {
+		return nil, err
 	}
-	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, PreferredNode: params.preferredNode,
-		Labels: params.labels}
+	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, Labels: params.labels,
+		Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[backend.LabelName], want.Labels[backend.LabelFSType], want.Labels[backend.LabelAccess] = q.Name, fstype, mode
 	if err := setSource(&want, q.VolumeContentSource); err != nil {
@@ -56,7 +57,7 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 		if err := sameAsAsked(v, want, q.CapacityRange); err != nil {
 			return nil, err
 		}
-		return &csi.CreateVolumeResponse{Volume: volumeProto(v)}, nil
+		return s.created(ctx, v, mutable)
 	case !errors.Is(err, backend.ErrNotFound):
 		return nil, grpcError(err)
 	}
@@ -69,6 +70,19 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	}
 	if v, err = s.backend.CreateVolume(ctx, want); err != nil {
 		return nil, grpcError(err)
+	}
+	return s.created(ctx, v, mutable)
+}
+
+// created answers for a volume that is there. A caller that did not hear the answer may come again with another class; mutable_parameters
+// are not among what ALREADY_EXISTS is for, and a claim that could get neither class would be stuck: what can be changed at any time
+// is changed.
+func (s *Server) created(ctx context.Context, v backend.Volume, m backend.Mutable) (*csi.CreateVolumeResponse, error) {
+	if m.Over(v.Mutable) != v.Mutable {
+		var err error
+		if v, err = s.backend.ModifyVolume(ctx, v.ID, m); err != nil {
+			return nil, grpcError(err)
+		}
 	}
 	return &csi.CreateVolumeResponse{Volume: volumeProto(v)}, nil
 }
@@ -160,6 +174,9 @@ func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.Validate
 	if err == nil {
 		_, err = parseParameters(q.Parameters, s.backend.NeedsCluster())
 	}
+	if err == nil {
+		_, err = parseMutable(q.MutableParameters)
+	}
 	for _, a := range access {
 		if err == nil {
 			err = compatible(v, a)
@@ -169,7 +186,8 @@ func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.Validate
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: q.VolumeContext, VolumeCapabilities: q.VolumeCapabilities, Parameters: q.Parameters}}, nil
+		VolumeContext: q.VolumeContext, VolumeCapabilities: q.VolumeCapabilities, Parameters: q.Parameters,
+		MutableParameters: q.MutableParameters}}, nil
 }
 
 // page turns CSI's paging into the backend's.

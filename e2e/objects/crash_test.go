@@ -78,6 +78,15 @@ func (r *rig) life(name string) []step {
 			}
 			return nil
 		}, false},
+		{"modify", func(ctx context.Context, b *objects.Backend) error {
+			_, err := b.ModifyVolume(ctx, id, backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough})
+			return err
+		}, func() error {
+			if l := r.lun(id); l.WriteCache.Word() != v1alpha1.WriteThrough || l.PreferredNode != "b" {
+				return fmt.Errorf("it is %v", l)
+			}
+			return nil
+		}, false},
 		{"snapshot", func(ctx context.Context, b *objects.Backend) error {
 			_, err := b.CreateSnapshot(ctx, snap, name, id)
 			return err

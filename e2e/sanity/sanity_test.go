@@ -23,7 +23,6 @@ const accessVariable = "GEMEL_SANITY_ACCESS"
 // not have. A skip for any other reason is a failure.
 var allowedSkips = regexp.MustCompile(`^(GroupControllerService not supported` + // no group snapshots yet
 	`|VolumeGroupSnapshots not supported` +
-	`|ControllerModifyVolume not supported|Modify [vV]olume not supported` + // no mutable parameters yet
 	`|SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported` + // snapshots are usable from everywhere
 	`|testnodevolumeattachlimit not enabled)$`) // the limit is the scheduler's, see NodeGetInfo
 
@@ -36,6 +35,7 @@ func TestCSISanity(t *testing.T) {
 	c.StagingPath = filepath.Join(e.dir, "staging")
 	c.TestVolumeSize = 320 << 20
 	c.TestVolumeExpandSize = 400 << 20
+	c.TestVolumeMutableParameters = map[string]string{"writeCache": "write-through", "preferredNode": "b"}
 	c.TestVolumeAccessType = "mount"
 	if a := os.Getenv(accessVariable); a != "" {
 		c.TestVolumeAccessType = a

@@ -82,6 +82,8 @@ func TestVolumesAndSnapshots(t *testing.T) {
 		is(err, backend.ErrNotFound)
 		_, err = b.ExpandVolume(ctx, id, mib)
 		is(err, backend.ErrNotFound)
+		_, err = b.ModifyVolume(ctx, id, backend.Mutable{})
+		is(err, backend.ErrNotFound)
 		_, err = b.Publish(ctx, backend.Publish{VolumeID: id, HostIQN: "iqn.2026-11.x:h"})
 		is(err, backend.ErrNotFound)
 		_, err = b.CreateSnapshot(ctx, b.SnapshotID("s"), "s", id)
@@ -149,6 +151,19 @@ func TestVolumesAndSnapshots(t *testing.T) {
 	}
 	if list, _, err := b.ListSnapshots(ctx, clone.ID, backend.Page{}); err != nil || len(list) != 0 {
 		t.Fatal(list, err)
+	}
+
+	// What can change live does, and what is not named stays.
+	for _, m := range []struct{ ask, want backend.Mutable }{
+		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, WriteCache: "write-through"}},
+		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", WriteCache: "write-through"}},
+		{backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}, backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}},
+	} {
+		got, err := b.ModifyVolume(ctx, clone.ID, m.ask)
+		ok(err)
+		if got.Mutable != m.want {
+			t.Fatalf("%+v became %+v", m.ask, got.Mutable)
+		}
 	}
 
 	// One node is enough, whichever was asked last; without any, the error says so in time.

@@ -19,6 +19,7 @@ func notFound(kind, id string) error {
 func volume(l *targetv1.LUN) backend.Volume {
 	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
 		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels}
+	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, WriteCache: l.WriteCache.Word()}
 	for _, m := range l.Mappings {
 		v.Hosts = append(v.Hosts, m.HostIqn)
 	}
@@ -36,7 +37,7 @@ func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (bac
 	}
 	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: q.ID, Name: q.Name,
 		SizeBytes: uint64(q.Size), SourceLunUuid: q.SourceVolume, SourceSnapshotUuid: q.SourceSnapshot,
-		PreferredNode: q.PreferredNode, Labels: q.Labels})
+		PreferredNode: q.PreferredNode, WriteCache: targetv1.ParseWriteCache(q.WriteCache), Labels: q.Labels})
 	if err != nil {
 		return backend.Volume{}, err
 	}
@@ -106,6 +107,22 @@ func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (back
 	l, err := call(ctx, b, "expand volume", client.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: id, SizeBytes: uint64(size)})
 	if err != nil {
 		return backend.Volume{}, err
+	}
+	return volume(l), nil
+}
+
+// ModifyVolume implements backend.Backend. A LUN that can not move now stays where it is: that is a wish, and I/O goes on.
+func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable) (backend.Volume, error) {
+	if !ours(id) {
+		return backend.Volume{}, notFound("volume", id)
+	}
+	l, err := call(ctx, b, "modify volume", client.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: id, PreferredNode: m.PreferredNode,
+		WriteCache: targetv1.ParseWriteCache(m.WriteCache)})
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	if m.PreferredNode != "" && l.Owner != m.PreferredNode {
+		_, _ = b.pair.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{id}, ToNode: m.PreferredNode})
 	}
 	return volume(l), nil
 }

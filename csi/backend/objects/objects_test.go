@@ -29,15 +29,16 @@ func TestIDs(t *testing.T) {
 // What goes into an object comes out of it.
 func TestVolumeOfUnit(t *testing.T) {
 	for _, q := range []backend.CreateVolume{
-		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", PreferredNode: "b", SourceVolume: "lun-0", Labels: map[string]string{
+		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", Mutable: backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}, SourceVolume: "lun-0", Labels: map[string]string{
 			backend.LabelName: "pvc-1", backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle, backend.LabelPV: "pvc-1", backend.LabelPVC: "data", backend.LabelNamespace: "ns"}},
 		{ID: "lun-2", Name: "pvc-2", Size: 1 << 20, Cluster: "main", SourceSnapshot: "snap-1", Labels: map[string]string{
 			backend.LabelName: "pvc-2", backend.LabelFSType: backend.FSTypeBlock, backend.LabelAccess: backend.AccessMulti, backend.LabelPV: "pvc-2"}},
 	} {
 		lu := unitOf(q)
-		lu.Status.Size = &lu.Spec.Size
+		lu.Status.Size, lu.Status.PreferredNode, lu.Status.WriteCache = &lu.Spec.Size, lu.Spec.PreferredNode, lu.Spec.WriteCache
 		v := volume(lu)
-		if v.ID != q.ID || v.Name != q.Name || v.Size != q.Size || v.SourceVolume != q.SourceVolume || v.SourceSnapshot != q.SourceSnapshot || !equal(v.Labels, q.Labels) {
+		if v.ID != q.ID || v.Name != q.Name || v.Size != q.Size || v.SourceVolume != q.SourceVolume || v.SourceSnapshot != q.SourceSnapshot || !equal(v.Labels, q.Labels) ||
+			v.Mutable != q.Mutable {
 			t.Errorf("%+v became %+v", q, v)
 		}
 		if err := sameSpec(lu, unitOf(q)); err != nil {

@@ -21,6 +21,7 @@ import (
 // volume is a LogicalUnit in the driver's terms. Hosts are those that are to reach it and those that still may.
 func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	v := backend.Volume{ID: lu.Name, Name: lu.Name, Labels: map[string]string{}}
+	v.Mutable = backend.Mutable{PreferredNode: lu.Status.PreferredNode, WriteCache: lu.Status.WriteCache}
 	if lu.Status.Size != nil {
 		v.Size = lu.Status.Size.Value()
 	}
@@ -64,7 +65,7 @@ func hosts(lu *v1alpha1.LogicalUnit) map[string]bool {
 // unitOf is the object of a new volume.
 func unitOf(q backend.CreateVolume) *v1alpha1.LogicalUnit {
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: q.ID, Labels: map[string]string{v1alpha1.LabelCluster: q.Cluster}},
-		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode,
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode, WriteCache: q.WriteCache,
 			Shared: q.Labels[backend.LabelAccess] == backend.AccessMulti,
 			Volume: &v1alpha1.VolumeInfo{Name: q.Name, PVC: q.Labels[backend.LabelPVC], Namespace: q.Labels[backend.LabelNamespace], FSType: q.Labels[backend.LabelFSType]}}}
 	if lu.Spec.Volume.FSType == backend.FSTypeBlock {

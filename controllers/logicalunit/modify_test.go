@@ -1,0 +1,47 @@
+package logicalunit
+
+import (
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// The pair is told what differs, until it has it; what the spec does not name stays as it is.
+func TestModify(t *testing.T) {
+	f := setup(t, nil)
+	lu, _, _ := f.look()
+	if lu.Status.PreferredNode != "a" || lu.Status.WriteCache != v1alpha1.WriteBack || slices.ContainsFunc(f.calls, func(c string) bool { return c[:3] == "mod" }) {
+		t.Fatalf("%+v, %v", lu.Status, f.calls)
+	}
+	f.fail["modify b write-through"], f.fail["move b"] = codes.Unavailable, codes.Unavailable
+	f.spec(func(lu *v1alpha1.LogicalUnit) {
+		lu.Spec.PreferredNode, lu.Spec.WriteCache = "b", v1alpha1.WriteThrough
+		hosts("iqn.2026-11.x:a")(lu)
+	})
+	lu, _, err := f.look()
+	if err == nil || condition(lu, "Ready") != "False PairDown" || condition(lu, "Published") != "True Ready" || lu.Status.WriteCache != v1alpha1.WriteBack || lu.Status.PreferredNode != "a" {
+		t.Fatalf("%+v, %v", lu.Status, err)
+	}
+	delete(f.fail, "modify b write-through") // the move is a wish: nothing fails with it
+	lu, _, err = f.look()
+	if err != nil || condition(lu, "Ready") != "True Ready" || lu.Status.WriteCache != v1alpha1.WriteThrough || lu.Status.PreferredNode != "b" || lu.Status.Owner != "a" {
+		t.Fatalf("%+v, %v", lu.Status, err)
+	}
+	f.look()
+	if slices.Contains(f.calls, "modify b write-through") {
+		t.Error("modified again")
+	}
+	// An administrator's hand on the pair is put right; one on the spec that names nothing is not.
+	f.lun.WriteCache = targetv1.WriteCache_WRITE_CACHE_WRITE_BACK
+	if f.look(); !slices.Contains(f.calls, "modify  write-through") {
+		t.Error(f.calls)
+	}
+	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.PreferredNode, lu.Spec.WriteCache = "", "" })
+	if lu, _, _ := f.look(); lu.Status.WriteCache != v1alpha1.WriteThrough || lu.Status.PreferredNode != "b" || slices.Contains(f.calls, "move a") {
+		t.Errorf("%+v, %v", lu.Status, f.calls)
+	}
+}

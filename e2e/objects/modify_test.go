@@ -1,0 +1,72 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// Write cache mode and preferred node are chosen at the making and change while a host uses the volume.
+func TestModify(t *testing.T) {
+	r := start(t, 2*time.Minute)
+	r.operate()
+	q := r.wish("modified")
+	q.Mutable = backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}
+	v, err := r.b.CreateVolume(r.ctx, q)
+	r.ok(err)
+	if l := r.lun(v.ID); v.Mutable != q.Mutable || l.Owner != "b" || l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
+		t.Fatalf("%+v, %v", v, l)
+	}
+	r.ok(r.publish(v.ID, hostA))
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteBack})
+	r.ok(err)
+	if v.Mutable != (backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteBack}) || r.lun(v.ID).WriteCache.Word() != v1alpha1.WriteBack {
+		t.Fatalf("%+v", v)
+	}
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PreferredNode: "a"})
+	r.ok(err)
+	if l := r.lun(v.ID); v.PreferredNode != "a" || l.PreferredNode != "a" || len(l.Mappings) != 1 {
+		t.Fatalf("%+v, %v", v, l)
+	}
+	r.until(v.ID, "it has moved to the preferred node", func(lu *v1alpha1.LogicalUnit) bool { return lu.Status.Owner == "a" })
+
+	// An administrator's change and the driver's: what the driver did not name is not undone by it.
+	r.ok(r.edit(v.ID, func(lu *v1alpha1.LogicalUnit) { lu.Spec.PreferredNode = "b" }))
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteThrough})
+	r.ok(err)
+	if v.Mutable != q.Mutable {
+		t.Fatalf("%+v", v)
+	}
+
+	// The disks know it.
+	if l := r.lun(v.ID); l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
+		t.Fatal(l)
+	}
+	_, err = r.b.ModifyVolume(r.ctx, r.b.VolumeID("nothing"), backend.Mutable{})
+	if !errors.Is(err, backend.ErrNotFound) {
+		t.Fatal(err)
+	}
+	_, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: "off"})
+	if !errors.Is(err, backend.ErrInvalid) {
+		t.Fatal(err)
+	}
+	// While the nodes do not hear each other nothing is promised.
+	r.ok(r.pair.Kill(0))
+	r.ok(r.pair.Kill(1))
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+	defer cancel()
+	if _, err := r.b.ModifyVolume(ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteBack}); !errors.Is(err, backend.ErrTimeout) {
+		t.Fatal(err)
+	}
+	r.ok(r.pair.StartNode(0))
+	r.ok(r.pair.StartNode(1))
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteBack})
+	r.ok(err)
+	if v.WriteCache != v1alpha1.WriteBack {
+		t.Fatalf("%+v", v)
+	}
+}
