@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -15,6 +17,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{[]string{"--endpoint", "tcp://x", "--mode", "both"}, []string{"--endpoint", "--mode"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "rel", "--node-iqn", "me", "--attach", "kernel", "--io-deadline", "1ms", "--max-volumes", "-1"},
 			[]string{"--state-dir", "--node-iqn", "--attach", "--io-deadline", "--max-volumes"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--max-volumes", "16385"}, []string{"--max-volumes", "16384"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "127.0.0.1:1", "--tls-cert", "x"}, []string{"--tls-cert"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "192.0.2.1:1"}, []string{"loopback"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "crd"}, []string{"--backend"}},
@@ -37,6 +40,16 @@ func TestBadFlagsAreNamed(t *testing.T) {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%v: %v does not name %s", c.args, err, w)
 			}
+		}
+	}
+}
+
+// The scheduler is told no more than the machine can hold.
+func TestMaxVolumes(t *testing.T) {
+	for _, c := range []struct{ asked, can, want int64 }{{0, 300, 300}, {128, 300, 128}, {300, 300, 300}, {128, 60, 60}, {0, 1 << 20, 16384}, {16384, 1 << 20, 16384}} {
+		var log bytes.Buffer
+		if got := maxVolumes(c.asked, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.asked > c.can) != strings.Contains(log.String(), "by=memory") {
+			t.Errorf("%+v: %d, %s", c, got, &log)
 		}
 	}
 }

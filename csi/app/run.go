@@ -86,11 +86,28 @@ func (c *config) check() error {
 		if c.IODeadline < time.Second {
 			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
 		}
-		if c.MaxVolumes < 0 {
-			bad("max-volumes", "%d is negative", c.MaxVolumes)
+		if c.MaxVolumes < 0 || c.MaxVolumes > maxLUNs {
+			bad("max-volumes", "%d is not within 0 (what the machine can hold) to %d, the LUN numbers that a host has on a pair", c.MaxVolumes, maxLUNs)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// maxLUNs is how many LUN numbers a host has on one pair (flat addressing, SAM-5 §4.7.7).
+const maxLUNs = 16384
+
+// maxVolumes is what the scheduler is told: never more than the machine can hold, because a pod that is sent here in spite of that
+// waits for ever.
+func maxVolumes(asked, can int64, by string, log *slog.Logger) int64 {
+	can = min(can, maxLUNs)
+	switch {
+	case asked == 0:
+		return can
+	case asked > can:
+		log.Warn("--max-volumes is more than this machine can hold: the limit is lowered", "asked", asked, "limit", can, "by", by)
+		return can
+	}
+	return asked
 }
 
 // run serves until the context ends.
@@ -175,8 +192,13 @@ func (c *config) nodeService(log *slog.Logger) (*node.Server, hostobject.Worker,
 	if err != nil {
 		return nil, hostobject.Worker{}, err
 	}
-	log.Info("node", "iqn", iqn)
-	n, err := node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: c.MaxVolumes, Log: log})
+	can, by, err := userspace.Limit()
+	if err != nil {
+		return nil, hostobject.Worker{}, err
+	}
+	volumes := maxVolumes(c.MaxVolumes, can, by, log)
+	log.Info("node", "iqn", iqn, "maxVolumes", volumes)
+	n, err := node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Log: log})
 	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: "Userspace", Version: Version, Ready: needed,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()

@@ -52,6 +52,7 @@ type Volume struct {
 	SourceSnapshot string
 	Labels         map[string]string
 	Hosts          []string // IQNs that it is published to, sorted
+	Writers        []string // those of Hosts that may write
 	Pair           string   // that holds it, a key of Health; empty where there is but one
 	Mutable                 // what it has
 }

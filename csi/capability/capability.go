@@ -50,6 +50,11 @@ func (a Access) SingleWriter() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
 }
 
+// OneWriter tells the mode in which one node writes and the others read.
+func (a Access) OneWriter() bool {
+	return a.Mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+}
+
 // Parse checks a capability. An error says what is wrong and what would be right.
 func Parse(c *csi.VolumeCapability) (a Access, err error) {
 	a.Mode = c.GetAccessMode().GetMode()

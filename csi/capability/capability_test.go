@@ -53,3 +53,43 @@ func TestParse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Every mode of the specification is taken or refused with the reason. A filesystem is never written from two nodes.
+func TestModes(t *testing.T) {
+	const needsBlock = "needs a raw block volume"
+	type rights struct{ multi, readOnly, onePath, oneWriter bool }
+	for m, c := range map[mode]struct {
+		rights
+		mount, block string // part of the error; empty: none
+	}{
+		csi.VolumeCapability_AccessMode_UNKNOWN:                   {mount: "not supported", block: "not supported"},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   {rights: rights{readOnly: true}},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {rights: rights{onePath: true}},
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  {},
+		csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:    {rights: rights{multi: true, readOnly: true}},
+		csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER:  {rights: rights{multi: true, oneWriter: true}, mount: needsBlock},
+		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {rights: rights{multi: true}, mount: needsBlock},
+	} {
+		for kind, x := range map[string]struct {
+			in   *csi.VolumeCapability
+			want string
+		}{"mount": {mount(m, "ext4"), c.mount}, "block": {block(m), c.block}} {
+			a, err := Parse(x.in)
+			if (err != nil) != (x.want != "") || err != nil && (!strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), m.String())) {
+				t.Errorf("%v, %s: %v, want %q", m, kind, err, x.want)
+			}
+			if got := (rights{a.MultiNode(), a.ReadOnly(), a.SingleWriter(), a.OneWriter()}); err == nil && got != c.rights {
+				t.Errorf("%v, %s: %+v", m, kind, got)
+			}
+		}
+	}
+	if n := len(csi.VolumeCapability_AccessMode_Mode_name); n != len(modes)+1 {
+		t.Errorf("the specification has %d modes, here are %d and UNKNOWN", n, len(modes))
+	}
+	group := mount(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs")
+	group.GetMount().VolumeMountGroup = "1000"
+	if _, err := Parse(group); err == nil || !strings.Contains(err.Error(), "volume_mount_group") {
+		t.Error(err) // the kubelet does fsGroup: CSIDriver.fsGroupPolicy is File
+	}
+}

@@ -56,10 +56,17 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, q *csi.ControllerP
 	if len(others) > 0 && !access.MultiNode() {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", q.VolumeId, strings.Join(others, ", "))
 	}
+	readOnly := q.Readonly || access.ReadOnly()
+	// MULTI_NODE_SINGLE_WRITER: "Only one of the node can be used as read/write. The rest will be readonly."
+	writers := slices.DeleteFunc(slices.Clone(v.Writers), func(h string) bool { return h == host })
+	if access.OneWriter() && !readOnly && len(writers) > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s for writing, and %s allows one writer: publish it readonly",
+			q.VolumeId, strings.Join(writers, ", "), access.Mode)
+	}
 	// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the node
 	// corresponding to the specified node_id but is incompatible with the specified volume_capability or readonly flag."
 	// The backend finds that out, since it knows how it is published.
-	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: q.VolumeId, HostIQN: host, ReadOnly: q.Readonly || access.ReadOnly(),
+	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: q.VolumeId, HostIQN: host, ReadOnly: readOnly,
 		Exclusive: !access.MultiNode(), Auth: auth, MutualAuth: mutual})
 	if err != nil {
 		return nil, grpcError(err)

@@ -195,6 +195,26 @@ func TestPublishRules(t *testing.T) {
 	e.ok(publish(shared, shared.node, multi, false))
 	e.ok(publish(shared, other, multi, false))
 
+	// One writer among several nodes.
+	lone := raw(csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER)
+	led := e.create("led", 64*mib, lone, nil)
+	e.ok(publish(led, other, lone, true))
+	e.ok(publish(led, led.node, lone, false))
+	e.ok(publish(led, led.node, lone, false))
+	e.code(publish(led, "iqn.2026-11.storage.gemel.test:third", lone, false), codes.FailedPrecondition)
+	e.ok(publish(led, "iqn.2026-11.storage.gemel.test:third", lone, true))
+	readers := raw(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
+	e.code(publish(led, other, readers, false), codes.OK) // as it is published there already
+	_, err = e.plugin.Controller.CreateVolume(e.ctx, &csi.CreateVolumeRequest{Name: "shared fs", VolumeCapabilities: []*csi.VolumeCapability{{
+		AccessType: mounted("xfs").AccessType, AccessMode: multi.AccessMode}}})
+	e.code(err, codes.InvalidArgument)
+	// The scheduler is told a limit.
+	info, err := e.plugin.Node.NodeGetInfo(e.ctx, &csi.NodeGetInfoRequest{})
+	e.ok(err)
+	if n := info.MaxVolumesPerNode; n < 1 || n > 128 {
+		t.Errorf("%d volumes", n)
+	}
+
 	// Read-only, and enforced by the storage.
 	ro := e.create("readonly", 64*mib, raw(writer), nil)
 	r, err := e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: ro.id, NodeId: ro.node, VolumeCapability: ro.cap, Readonly: true})
@@ -234,7 +254,22 @@ func TestPublishRules(t *testing.T) {
 	}
 	fs.down()
 
-	// One path at a time.
+	// One path at a time, mounted or raw, by the mode of ReadWriteOncePod; the same one again, and another one after it.
+	once := mounted("ext4")
+	once.AccessMode = &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER}
+	pod := e.create("once", 64*mib, once, nil).up()
+	first := pod.target
+	pod.publish()
+	pod.target = filepath.Join(e.dir, "pods", "another", "mount")
+	_, err = e.plugin.Node.NodePublishVolume(e.ctx, &csi.NodePublishVolumeRequest{VolumeId: pod.id, PublishContext: pod.pub,
+		StagingTargetPath: pod.staging, TargetPath: pod.target, VolumeCapability: once})
+	e.code(err, codes.FailedPrecondition)
+	pod.target, first = first, pod.target
+	pod.unpublish()
+	pod.target = first
+	pod.publish()
+	pod.down()
+
 	one := e.create("one path", 64*mib, raw(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER), nil).up()
 	_, err = e.plugin.Node.NodePublishVolume(e.ctx, &csi.NodePublishVolumeRequest{VolumeId: one.id, PublishContext: one.pub,
 		StagingTargetPath: one.staging, TargetPath: filepath.Join(e.dir, "pods", "second"), VolumeCapability: one.cap})

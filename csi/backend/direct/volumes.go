@@ -22,8 +22,12 @@ func volume(l *targetv1.LUN) backend.Volume {
 	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, WriteCache: l.WriteCache.Word()}
 	for _, m := range l.Mappings {
 		v.Hosts = append(v.Hosts, m.HostIqn)
+		if !m.GetReadOnly() {
+			v.Writers = append(v.Writers, m.HostIqn)
+		}
 	}
 	slices.Sort(v.Hosts)
+	slices.Sort(v.Writers)
 	return v
 }
 

@@ -47,7 +47,18 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 		}
 	}
 	v.Hosts = slices.Sorted(maps.Keys(hosts(lu)))
+	for _, h := range v.Hosts {
+		if writes(lu, h) {
+			v.Writers = append(v.Writers, h)
+		}
+	}
 	return v
+}
+
+// writes tells whether a host may write, or still may.
+func writes(lu *v1alpha1.LogicalUnit, iqn string) bool {
+	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn && !h.ReadOnly }) ||
+		slices.ContainsFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn && !h.ReadOnly })
 }
 
 // hosts are those of the spec and those of the status.

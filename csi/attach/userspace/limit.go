@@ -1,0 +1,75 @@
+package userspace
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// What one attachment takes of its machine. A holder at rest has 10 MiB of its own and ten threads; under load there is the data
+// in flight. Of mounts there are the FUSE file's, the staged filesystem's and those of pods.
+const (
+	memoryEach  = 32 << 20 // bytes
+	threadsEach = 24
+	mountsEach  = 4
+	// loopMinors is how many loop devices a kernel can number (20 bits). max_loop is no limit: it says how many are made at once.
+	loopMinors = 1 << 20
+)
+
+// share is the part of the machine that attachments may take.
+const share = 2
+
+// Limit is how many attachments this machine can hold, and what of it ends first.
+func Limit() (n int64, by string, err error) { return limit("/proc") }
+
+func limit(proc string) (n int64, by string, err error) {
+	memory, err := memTotal(filepath.Join(proc, "meminfo"))
+	threads, terr := readNumber(filepath.Join(proc, "sys/kernel/pid_max"))
+	mounts, merr := readNumber(filepath.Join(proc, "sys/fs/mount-max"))
+	if err := errors.Join(err, terr, merr); err != nil {
+		return 0, "", fmt.Errorf("userspace attach: limits of this machine: %w", err)
+	}
+	n, by = loopMinors, "loop devices"
+	for what, most := range map[string]int64{"memory": memory / share / memoryEach, "threads (kernel.pid_max)": threads / share / threadsEach,
+		"mounts (fs.mount-max)": mounts / share / mountsEach} {
+		if most < n {
+			n, by = most, what
+		}
+	}
+	return max(n, 1), by, nil
+}
+
+func readNumber(path string) (int64, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
+
+// memTotal reads MemTotal of meminfo(5), in bytes.
+func memTotal(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if v, ok := strings.CutPrefix(s.Text(), "MemTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(v, "kB")), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", path, err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("%s: no MemTotal", path)
+}
