@@ -27,6 +27,9 @@ var (
 // SizeStep is what volume sizes are multiples of, in bytes.
 const SizeStep = 1 << 20
 
+// MaxSize is the largest volume that a pair holds, in bytes.
+const MaxSize = 256 << 40
+
 // Labels that go with a volume to the disks. A volume without them was not made by CSI.
 const (
 	LabelName   = "csi.gemel.storage/name"   // the CSI name

@@ -7,6 +7,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
@@ -229,8 +230,10 @@ func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVo
 		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: v.Hosts}}, nil
 }
 
-// GetCapacity says how large a volume with these capabilities and parameters can be: "The available capacity, in bytes, of the
-// storage that can be used to provision volumes."
+// GetCapacity says how large a volume with these capabilities and parameters can be. A LUN is whole on one pair, so what is free on
+// several can not be added up: both answers are the largest LUN that one pair takes. The scheduler compares a claim with
+// maximum_volume_size: "The largest size that may be used in a CreateVolumeRequest.capacity_range.required_bytes field". Topology
+// is not asked for: every worker reaches every pair.
 func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if _, err := capability.ParseAll(q.VolumeCapabilities); err != nil {
 		return nil, invalid("%v", err)
@@ -243,7 +246,8 @@ func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*c
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	return &csi.GetCapacityResponse{AvailableCapacity: free / backend.SizeStep * backend.SizeStep}, nil
+	free = min(free, backend.MaxSize) / backend.SizeStep * backend.SizeStep
+	return &csi.GetCapacityResponse{AvailableCapacity: free, MaximumVolumeSize: wrapperspb.Int64(free)}, nil
 }
 
 // ControllerExpandVolume grows the LUN, online. The node has to follow, for raw block volumes as well: its device has a size too.
