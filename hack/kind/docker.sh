@@ -44,7 +44,7 @@ ensure_docker() {
 }
 
 start_docker() {
-  local waited
+  local waited fd
   mkdir -p "$DOCKER_DIR"
   # dockerd sets it to DROP; a daemon that was killed has left the first answer here
   [ -e "$DOCKER_DIR/forward" ] || iptables -S FORWARD 2>/dev/null | grep -m1 '^-P' >"$DOCKER_DIR/forward" || true
@@ -66,7 +66,14 @@ start_docker() {
   "default-runtime": "gemel-lab"
 }
 EOF
-  setsid nohup dockerd --config-file "$DOCKER_DIR/daemon.json" >"$LAB/logs/dockerd.log" 2>&1 </dev/null &
+  # It outlives whoever starts it, so it must not keep open what they have open: an inherited lock would stay taken.
+  (
+    for fd in /proc/"$BASHPID"/fd/*; do
+      fd=${fd##*/}
+      case $fd in 0 | 1 | 2 | 255) ;; *) exec {fd}>&- ;; esac
+    done
+    exec setsid nohup dockerd --config-file "$DOCKER_DIR/daemon.json" >"$LAB/logs/dockerd.log" 2>&1 </dev/null
+  ) &
   for ((waited = 0; waited < 120; waited++)); do
     docker -H "unix://$DOCKER_SOCKET" info >/dev/null 2>&1 && return
     sleep 0.5
