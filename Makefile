@@ -10,10 +10,10 @@ DURATION ?= 60s
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/localtarget/... ./api/... ./charts/...
+PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e clean
+.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ kind-down: ## the cluster, its filesystems and its Docker daemon; what was built
 e2e: ## on the cluster of kind-up: LABELS=smoke for the short part; out/e2e.json
 	@hack/kind/gemel-image.sh
 	@GEMEL_E2E=1 hack/kind/run.sh $(GO) test -count=1 -timeout 60m -v ./e2e/kind -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
+
+e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json
+	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out

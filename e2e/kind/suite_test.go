@@ -3,6 +3,7 @@
 package kind
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -34,13 +35,14 @@ var _ = AfterEach(func(ctx context.Context) {
 	}
 }, NodeTimeout(2*time.Minute))
 
-var _ = ReportAfterSuite("out/e2e.json", func(r Report) {
+var _ = ReportAfterSuite("the counts", func(r Report) {
 	for _, s := range r.SpecReports {
 		if s.LeafNodeType == types.NodeTypeIt || s.Failed() {
 			results.count(s.State.String())
 		}
 	}
-	if err := results.write(filepath.Join(root, "out", "e2e.json")); err != nil {
-		fmt.Fprintln(os.Stderr, "out/e2e.json:", err)
+	path := cmp.Or(os.Getenv("GEMEL_E2E_REPORT"), "out/e2e.json")
+	if err := results.write(filepath.Join(root, path)); err != nil {
+		fmt.Fprintln(os.Stderr, path+":", err)
 	}
 })

@@ -1,0 +1,23 @@
+package kind
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// The label is for those who only want Gemel on the cluster: the suite's own setup has installed it.
+var _ = Describe("the installation", Label("smoke", "install"), func() {
+	It("has classes, and the driver on every worker", func(ctx context.Context) {
+		Expect(field(ctx, "storageclass", "gemel", "", "{.provisioner}")).To(Equal("csi.gemel.storage"))
+		Expect(field(ctx, "volumesnapshotclass", "gemel", "", "{.driver}")).To(Equal("csi.gemel.storage"))
+		for _, w := range workers(ctx) {
+			Eventually(func() []string {
+				return strings.Fields(field(ctx, "csinode", w, "", "{.spec.drivers[*].name}"))
+			}).WithContext(ctx).Should(ContainElement("csi.gemel.storage"), w)
+		}
+	}, NodeTimeout(3*time.Minute))
+})

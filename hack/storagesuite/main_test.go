@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+func it(state types.SpecState, name, message string, took time.Duration) types.SpecReport {
+	return types.SpecReport{LeafNodeType: types.NodeTypeIt, ContainerHierarchyTexts: []string{"[sig-storage] External Storage [Driver: csi.gemel.storage]",
+		"[Testpattern: Dynamic PV (default fs)]"}, LeafNodeText: name, State: state, RunTime: took, Failure: types.Failure{Message: message}}
+}
+
+func TestAReportIsCounted(t *testing.T) {
+	foreign := it(types.SpecStateSkipped, "a test of another driver", "", 0)
+	foreign.ContainerHierarchyTexts = []string{"[sig-storage] In-tree Volumes"}
+	setup := types.SpecReport{LeafNodeType: types.NodeTypeSynchronizedBeforeSuite, State: types.SpecStatePassed}
+	ntfs := `Driver csi.gemel.storage doesn't support ntfs -- skipping`
+	suite := types.Report{RunTime: 90 * time.Second, SpecReports: types.SpecReports{setup, foreign,
+		it(types.SpecStatePassed, "fast", "", time.Second), it(types.SpecStatePassed, "slow", "", time.Minute),
+		it(types.SpecStateSkipped, "of ntfs", ntfs, 0), it(types.SpecStateSkipped, "of ntfs too", ntfs, 0),
+		it(types.SpecStateSkipped, "stops the kubelet [Disruptive]", "", 0)}}
+	r := summarize([]types.Report{suite}, false)
+	if r.Run != 2 || r.Passed != 2 || r.Failed != 0 || r.Skipped != 2 || r.Skips[ntfs] != 2 || len(r.LeftOut) != 1 || r.Slowest[0].Name != "[Dynamic PV (default fs)] slow" {
+		t.Errorf("%+v", r)
+	}
+	if !r.ok() {
+		t.Error("a run without failures is not well")
+	}
+	var out bytes.Buffer
+	r.print(&out)
+	for _, want := range []string{ntfs, "filesystems are XFS and ext4", "SSH", "2 run, 2 passed, 0 failed, 2 skipped in 90 s"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
+func TestWhatFailsARun(t *testing.T) {
+	passed := it(types.SpecStatePassed, "passes", "", time.Second)
+	for name, suite := range map[string]types.Report{
+		"a failure":               {SpecReports: types.SpecReports{passed, it(types.SpecStateFailed, "fails", "why", 0)}},
+		"a panic":                 {SpecReports: types.SpecReports{passed, it(types.SpecStatePanicked, "panics", "why", 0)}},
+		"a timeout":               {SpecReports: types.SpecReports{passed, it(types.SpecStateTimedout, "hangs", "why", 0)}},
+		"a skip nobody knows of":  {SpecReports: types.SpecReports{passed, it(types.SpecStateSkipped, "skips", "no reason that was ever heard", 0)}},
+		"nothing that ran":        {SpecReports: types.SpecReports{it(types.SpecStateSkipped, "skips", "", 0)}},
+		"a setup that failed":     {SpecReports: types.SpecReports{passed, {LeafNodeType: types.NodeTypeBeforeSuite, State: types.SpecStateFailed}}},
+		"a suite that was cut":    {SpecReports: types.SpecReports{passed}, SpecialSuiteFailureReasons: []string{"Suite Timeout Elapsed"}},
+		"an interrupted test":     {SpecReports: types.SpecReports{passed, it(types.SpecStateInterrupted, "is cut", "", 0)}},
+		"no test of this driver":  {},
+		"an aborted test":         {SpecReports: types.SpecReports{passed, it(types.SpecStateAborted, "gives up", "", 0)}},
+		"a skip for a capability": {SpecReports: types.SpecReports{passed, it(types.SpecStateSkipped, "skips", `Driver "csi.gemel.storage" does not support snapshots - skipping`, 0)}},
+	} {
+		if r := summarize([]types.Report{suite}, false); r.ok() {
+			t.Errorf("%s: the run is well: %+v", name, r)
+		}
+	}
+}
+
+func TestAReportIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	r := summarize([]types.Report{{SpecReports: types.SpecReports{it(types.SpecStateFailed, "fails", "why", time.Second)}}}, true)
+	if err := r.write(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back report
+	if err := json.Unmarshal(b, &back); err != nil || back.Failed != 1 || back.Failures[0].Message != "why" {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
+func TestProgressIsShown(t *testing.T) {
+	var out bytes.Buffer
+	p, err := listen(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, m := range []string{"Test Suite starting", "PASSED [sig-storage] External Storage [Testpattern: Dynamic PV (xfs)] volumes one", "FAILED two"} {
+		resp, err := http.Post(p.url, "application/json", strings.NewReader(fmt.Sprintf(`{"msg":%q,"total":3}`, m)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%q: %s", m, resp.Status)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], "1 passed  0 failed  PASSED  [Dynamic PV (xfs)] volumes one") || !strings.HasSuffix(lines[1], "1 failed  FAILED  two") {
+		t.Errorf("%q", lines)
+	}
+}
+
+func TestTheSuiteIsTold(t *testing.T) {
+	o := options{suite: "/s/e2e.test", driver: "/d.yaml", out: "/o", focus: "a|b", skip: "c", procs: 2, timeout: time.Hour}
+	args := o.args("http://127.0.0.1:1")
+	for _, want := range []string{"--focus=External Storage.*(a|b)", "--skip=c", `--skip=\[Disruptive\]`, "--procs=2", "-storage.testdriver=/d.yaml"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%q is not in %q", want, args)
+		}
+	}
+	if at := slices.Index(args, "--"); at < 0 || args[at-1] != "/s/e2e.test" {
+		t.Errorf("flags of the suite do not follow it: %q", args)
+	}
+}
+
+// A suite that dies before its report must not be taken for one that passed, nor an old report for its.
+func TestASuiteWithoutReport(t *testing.T) {
+	out := t.TempDir()
+	old := filepath.Join(out, "storage-suite.ginkgo.json")
+	if err := os.WriteFile(old, []byte(`[]`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ok, err := run(t.Context(), options{ginkgo: "false", suite: "e2e.test", driver: "testdriver.yaml", out: out, procs: 1, timeout: time.Minute})
+	if ok || err == nil {
+		t.Errorf("%v, %v: a run without report is no run", ok, err)
+	}
+}
