@@ -21,8 +21,6 @@ func match(rules []rule, s string) (why string, ok bool) {
 var leftOut = []rule{
 	{regexp.MustCompile(`should provision storage with any volume data source`),
 		"wants hello-populator and volume-data-source-validator, which package registries do not have; it tests those, not the driver"},
-	{regexp.MustCompile(`\[Disruptive\]`),
-		"stops kubelets through SSH, which nodes of kind do not have"},
 	{regexp.MustCompile(`\((filesystem volmode|ext4|xfs)\).*should concurrently access the single volume from pods on different node`),
 		"ReadWriteMany is offered for raw block; the tests know only of one capability for both"},
 }

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,11 +37,11 @@ func main() {
 	flag.StringVar(&o.ginkgo, "ginkgo", "ginkgo", "the ginkgo command, of the version that the suite is built with")
 	flag.StringVar(&o.suite, "suite", "e2e.test", "Kubernetes' e2e.test")
 	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "what the suite is told of the driver")
-	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, storage-suite.log and ginkgo's own report")
+	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
 	flag.IntVar(&o.procs, "procs", 3, "tests at a time")
-	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "for all of it")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "for either part")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -67,51 +69,85 @@ func run(ctx context.Context, o options) (bool, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
-	raw := filepath.Join(o.out, "storage-suite.ginkgo.json")
-	if err := os.Remove(raw); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err // an old report must not be read as this run's
+	for _, p := range []part{together, disruptive} {
+		if err := os.Remove(filepath.Join(o.out, p.file())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, err // an old report must not be read as this run's
+		}
 	}
 	p, err := listen(os.Stdout)
 	if err != nil {
 		return false, err
 	}
 	defer p.Close()
-	ended := o.start(ctx, p.url)
-	reports, err := read(raw)
+	n, err := serveNodes(o.out, onNode)
 	if err != nil {
-		return false, errors.Join(ended, err)
+		return false, err
 	}
-	r := summarize(reports, o.focus != "" || o.skip != "")
-	if ended != nil && r.ok() {
-		r.Failures = append(r.Failures, failure{Message: "ginkgo: " + ended.Error()}) // it broke outside a test
-		r.Failed++
+	defer n.Close()
+	r := newReport()
+	for _, part := range []part{together, disruptive} {
+		ended := o.start(ctx, part, p.url, n.environment())
+		suites, err := read(filepath.Join(o.out, part.file()))
+		if err != nil {
+			return false, errors.Join(ended, err)
+		}
+		failed := r.Failed
+		r.addPart(part, suites, o.focus != "" || o.skip != "")
+		if ended != nil && r.Failed == failed {
+			r.fail(failure{Message: "ginkgo: " + ended.Error()}) // it broke outside a test
+		}
 	}
+	r.finish()
 	r.print(os.Stdout)
 	return r.ok(), r.write(filepath.Join(o.out, "storage-suite.json"))
 }
 
-// start runs the suite to its end; what it prints is kept in a log.
-func (o options) start(ctx context.Context, progress string) error {
-	log, err := os.Create(filepath.Join(o.out, "storage-suite.log"))
+// part of the tests; each is a run of ginkgo.
+type part string
+
+const (
+	together   part = "together"   // several at a time
+	disruptive part = "disruptive" // those that stop kubelets, one after the other: they would fail their neighbours
+)
+
+func (p part) file() string { return "storage-suite." + string(p) + ".json" }
+
+// has tells whether a test belongs to this part.
+func (p part) has(name string) bool {
+	return strings.Contains(name, "[Disruptive]") == (p == disruptive)
+}
+
+// start runs a part to its end; what it prints is kept in a log.
+func (o options) start(ctx context.Context, p part, progress string, environment []string) error {
+	log, err := os.Create(filepath.Join(o.out, "storage-suite."+string(p)+".log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, o.ginkgo, o.args(progress)...)
+	cmd := exec.CommandContext(ctx, o.ginkgo, o.args(p, progress)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), environment...)
 	// Asked to end, ginkgo lets the tests that run clean up.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Minute
 	return cmd.Run()
 }
 
-func (o options) args(progress string) []string {
-	focus := external
+func (o options) args(p part, progress string) []string {
+	focus, procs := external, o.procs
 	if o.focus != "" {
 		focus += ".*(" + o.focus + ")"
 	}
-	args := []string{"run", "--no-color", fmt.Sprintf("--procs=%d", o.procs), "--timeout=" + o.timeout.String(),
-		"--output-dir=" + o.out, "--json-report=storage-suite.ginkgo.json", "--focus=" + focus}
+	if p == disruptive {
+		procs = 1
+	}
+	args := []string{"run", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.String(),
+		"--output-dir=" + o.out, "--json-report=" + p.file(), "--focus=" + focus}
+	if p == disruptive {
+		args = append(args, "--label-filter=Disruptive")
+	} else {
+		args = append(args, "--label-filter=!Disruptive")
+	}
 	for _, r := range leftOut {
 		args = append(args, "--skip="+r.pattern.String())
 	}
@@ -125,11 +161,34 @@ func (o options) args(progress string) []string {
 func read(path string) ([]types.Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("no report: %w; %s has the reason", err, strings.Replace(path, "ginkgo.json", "log", 1))
+		return nil, fmt.Errorf("no report: %w; %s has the reason", err, strings.TrimSuffix(path, "json")+"log")
 	}
 	var reports []types.Report
 	if err := json.Unmarshal(b, &reports); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return reports, nil
+}
+
+// onNode runs a command on a node of kind. They are known by their addresses.
+func onNode(ctx context.Context, address, command string, stdout, stderr io.Writer) (int, error) {
+	list, err := exec.CommandContext(ctx, "kubectl", "get", "nodes", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`).Output()
+	if err != nil {
+		return 0, fmt.Errorf("nodes: %w", err)
+	}
+	for line := range strings.Lines(string(list)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || !slices.Contains(f[1:], address) {
+			continue
+		}
+		cmd := exec.CommandContext(ctx, "docker", "exec", f[0], "bash", "-c", command)
+		cmd.Stdout, cmd.Stderr = stdout, stderr
+		err := cmd.Run()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return exit.ExitCode(), nil
+		}
+		return 0, err
+	}
+	return 0, fmt.Errorf("no node has the address %s", address)
 }

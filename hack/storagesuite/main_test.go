@@ -20,6 +20,13 @@ func it(state types.SpecState, name, message string, took time.Duration) types.S
 		"[Testpattern: Dynamic PV (default fs)]"}, LeafNodeText: name, State: state, RunTime: took, Failure: types.Failure{Message: message}}
 }
 
+func summarize(suites ...types.Report) *report {
+	r := newReport()
+	r.addPart(together, suites, false)
+	r.finish()
+	return r
+}
+
 func TestAReportIsCounted(t *testing.T) {
 	foreign := it(types.SpecStateSkipped, "a test of another driver", "", 0)
 	foreign.ContainerHierarchyTexts = []string{"[sig-storage] In-tree Volumes"}
@@ -28,8 +35,9 @@ func TestAReportIsCounted(t *testing.T) {
 	suite := types.Report{RunTime: 90 * time.Second, SpecReports: types.SpecReports{setup, foreign,
 		it(types.SpecStatePassed, "fast", "", time.Second), it(types.SpecStatePassed, "slow", "", time.Minute),
 		it(types.SpecStateSkipped, "of ntfs", ntfs, 0), it(types.SpecStateSkipped, "of ntfs too", ntfs, 0),
+		it(types.SpecStateSkipped, "should provision storage with any volume data source", "", 0),
 		it(types.SpecStateSkipped, "stops the kubelet [Disruptive]", "", 0)}}
-	r := summarize([]types.Report{suite}, false)
+	r := summarize(suite)
 	if r.Run != 2 || r.Passed != 2 || r.Failed != 0 || r.Skipped != 2 || r.Skips[ntfs] != 2 || len(r.LeftOut) != 1 || r.Slowest[0].Name != "[Dynamic PV (default fs)] slow" {
 		t.Errorf("%+v", r)
 	}
@@ -38,10 +46,22 @@ func TestAReportIsCounted(t *testing.T) {
 	}
 	var out bytes.Buffer
 	r.print(&out)
-	for _, want := range []string{ntfs, "filesystems are XFS and ext4", "SSH", "2 run, 2 passed, 0 failed, 2 skipped in 90 s"} {
+	for _, want := range []string{ntfs, "filesystems are XFS and ext4", "hello-populator", "2 run, 2 passed, 0 failed, 2 skipped in 90 s"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, &out)
 		}
+	}
+}
+
+// Both parts see all tests, and start theirs.
+func TestPartsAddUp(t *testing.T) {
+	calm, loud := it(types.SpecStatePassed, "calm", "", time.Second), it(types.SpecStatePassed, "loud [Disruptive]", "", time.Second)
+	r := newReport()
+	r.addPart(together, []types.Report{{SpecReports: types.SpecReports{calm, it(types.SpecStateSkipped, "loud [Disruptive]", "", 0)}}}, false)
+	r.addPart(disruptive, []types.Report{{SpecReports: types.SpecReports{it(types.SpecStateSkipped, "calm", "", 0), loud}}}, false)
+	r.finish()
+	if !r.ok() || r.Run != 2 || len(r.LeftOut) != 0 {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -60,7 +80,7 @@ func TestWhatFailsARun(t *testing.T) {
 		"an aborted test":         {SpecReports: types.SpecReports{passed, it(types.SpecStateAborted, "gives up", "", 0)}},
 		"a skip for a capability": {SpecReports: types.SpecReports{passed, it(types.SpecStateSkipped, "skips", `Driver "csi.gemel.storage" does not support snapshots - skipping`, 0)}},
 	} {
-		if r := summarize([]types.Report{suite}, false); r.ok() {
+		if r := summarize(suite); r.ok() {
 			t.Errorf("%s: the run is well: %+v", name, r)
 		}
 	}
@@ -68,7 +88,7 @@ func TestWhatFailsARun(t *testing.T) {
 
 func TestAReportIsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
-	r := summarize([]types.Report{{SpecReports: types.SpecReports{it(types.SpecStateFailed, "fails", "why", time.Second)}}}, true)
+	r := summarize(types.Report{SpecReports: types.SpecReports{it(types.SpecStateFailed, "fails", "why", time.Second)}})
 	if err := r.write(path); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +127,14 @@ func TestProgressIsShown(t *testing.T) {
 
 func TestTheSuiteIsTold(t *testing.T) {
 	o := options{suite: "/s/e2e.test", driver: "/d.yaml", out: "/o", focus: "a|b", skip: "c", procs: 2, timeout: time.Hour}
-	args := o.args("http://127.0.0.1:1")
-	for _, want := range []string{"--focus=External Storage.*(a|b)", "--skip=c", `--skip=\[Disruptive\]`, "--procs=2", "-storage.testdriver=/d.yaml"} {
+	args := o.args(together, "http://127.0.0.1:1")
+	for _, want := range []string{"--focus=External Storage.*(a|b)", "--skip=c", "--label-filter=!Disruptive", "--procs=2", "-storage.testdriver=/d.yaml"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("%q is not in %q", want, args)
 		}
+	}
+	if args := o.args(disruptive, ""); !slices.Contains(args, "--procs=1") || !slices.Contains(args, "--label-filter=Disruptive") {
+		t.Errorf("tests that stop kubelets: %q", args)
 	}
 	if at := slices.Index(args, "--"); at < 0 || args[at-1] != "/s/e2e.test" {
 		t.Errorf("flags of the suite do not follow it: %q", args)
@@ -121,7 +144,7 @@ func TestTheSuiteIsTold(t *testing.T) {
 // A suite that dies before its report must not be taken for one that passed, nor an old report for its.
 func TestASuiteWithoutReport(t *testing.T) {
 	out := t.TempDir()
-	old := filepath.Join(out, "storage-suite.ginkgo.json")
+	old := filepath.Join(out, together.file())
 	if err := os.WriteFile(old, []byte(`[]`), 0o644); err != nil {
 		t.Fatal(err)
 	}

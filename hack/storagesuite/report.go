@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,24 +41,32 @@ type spec struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// summarize counts the tests of external drivers; chosen says that some of them were chosen by name.
-func summarize(reports []types.Report, chosen bool) *report {
-	r := &report{Skips: map[string]int{}, LeftOut: map[string]int{}, Failures: []failure{}}
-	for _, suite := range reports {
+func newReport() *report {
+	return &report{Skips: map[string]int{}, LeftOut: map[string]int{}, Failures: []failure{}}
+}
+
+// addPart counts the tests of external drivers that belong to a part; chosen says that some of them were chosen by name.
+func (r *report) addPart(p part, suites []types.Report, chosen bool) {
+	for _, suite := range suites {
 		r.Seconds += suite.RunTime.Seconds()
 		for _, reason := range suite.SpecialSuiteFailureReasons {
-			r.fail(failure{Message: reason})
+			r.fail(failure{Message: string(p) + ": " + reason})
 		}
 		for _, s := range suite.SpecReports {
-			r.add(s, chosen)
+			if s.LeafNodeType != types.NodeTypeIt || p.has(s.FullText()) {
+				r.add(s, chosen)
+			}
 		}
 	}
-	slices.SortFunc(r.Slowest, func(a, b spec) int { return int(b.Seconds*1000) - int(a.Seconds*1000) })
+}
+
+// finish is to be called when all parts have been added.
+func (r *report) finish() {
+	slices.SortFunc(r.Slowest, func(a, b spec) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	r.Slowest = r.Slowest[:min(len(r.Slowest), 10)]
 	if r.Run == 0 {
 		r.fail(failure{Message: "no test ran"})
 	}
-	return r
 }
 
 func (r *report) fail(f failure) {
