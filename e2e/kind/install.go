@@ -74,6 +74,7 @@ func install(ctx context.Context) {
 	repository, tag, _ := strings.Cut(image, ":")
 	args := []string{"upgrade", "--install", "gemel", "charts/gemel", "-n", namespace, "--create-namespace", "--wait", "--timeout", "4m",
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "node.attach=userspace",
+		"--set", "node.maxVolumes=32", // the three workers share the machine's loop devices, of which they see 128
 		"--set", "storageClass.create=true", "--set", "storageClass.cluster=" + cluster}
 	for value, name := range map[string]string{"provisioner": "csi-provisioner", "attacher": "csi-attacher", "resizer": "csi-resizer", "snapshotter": "csi-snapshotter"} {
 		args = append(args, "--set", "sidecars."+value+"=gemel.test/"+name+":dev")

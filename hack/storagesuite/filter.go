@@ -28,7 +28,18 @@ var leftOut = []rule{
 // understood are the reasons for which a test may skip itself. A skip for another reason fails the run: it would be a
 // capability that was lost, or one that the declaration forgot.
 var understood = []rule{
-	{regexp.MustCompile(`[Dd]river .* doesn't support (InlineVolume|PreprovisionedPV)`), "for drivers inside Kubernetes: the volume of an external one is provisioned dynamically"},
-	{regexp.MustCompile(`does not support volume type "CSIInlineVolume"`), "inline volumes have no replicas to speak of: not offered"},
-	{regexp.MustCompile(`doesn't support (ext3|ntfs)|does not support "(ext3|ntfs)" fs type`), "filesystems are XFS and ext4"},
+	{regexp.MustCompile(`InlineVolume|PreprovisionedPV|pre-provisioned volume`),
+		"volumes are provisioned dynamically, and are no part of a pod: an ephemeral one is a claim that the pod owns"},
+	{regexp.MustCompile(`\b(ext3|ntfs)\b`), "filesystems are XFS and ext4"},
+	{regexp.MustCompile(`group ?snapshot`), "groups of volumes are not snapshotted yet"},
+	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not told"},
+	{regexp.MustCompile(`does not support topology`), "every worker reaches every volume"},
+	{regexp.MustCompile(`doesn't publish storage capacity`), "capacity is told by topology segment, and there is one only"},
+	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
+	{regexp.MustCompile(`VolumeAttributesClass|volume modify stress`), "volumes are not modified yet"},
+	// Tests that one pattern has and another not.
+	{regexp.MustCompile(`Suite ".*" does not support|doesn't support (GenericEphemeralVolume|DynamicPV)|volume type ".*" is (not )?ephemeral`),
+		"the test is for another kind of volume"},
+	{regexp.MustCompile(`[Bb]lock volumes? .*(not|can)|for block mode|non-filesystem volume mode|not valid for Block|covered by block volume case`),
+		"the test is for the other volume mode"},
 }
