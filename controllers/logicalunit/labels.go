@@ -68,7 +68,7 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
-			WriteCache: l.WriteCache.Word(), Shared: l.Labels[backend.LabelAccess] == backend.AccessMulti,
+			Shared:    l.Labels[backend.LabelAccess] == backend.AccessMulti,
 			Placement: &v1alpha1.Placement{Pair: pair, UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
 				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}
@@ -77,6 +77,9 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	}
 	if l.Labels[LabelPrefer] != "" {
 		lu.Spec.PreferredNode = l.PreferredNode // as it was modified last
+	}
+	if l.WriteCache == targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH {
+		lu.Spec.WriteCache = l.WriteCache.Word() // the other mode is what nothing stands for
 	}
 	if s := (v1alpha1.Source{LogicalUnit: l.Labels[LabelLUN], Snapshot: l.Labels[LabelSnap]}); s != (v1alpha1.Source{}) {
 		lu.Spec.Source = &s

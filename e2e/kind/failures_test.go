@@ -9,9 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// targetPod of a node of the pair.
-func targetPod(node string) string { return "gemel-" + pair + "-" + node + "-0" }
-
 // under runs something while a pod writes, and judges the pod's I/O.
 func under(ctx context.Context, ns string, seconds int, avoid string, do func(owner string)) (pauseMS float64) {
 	GinkgoHelper()

@@ -14,6 +14,9 @@ import (
 // controlPlane is the node with API server and etcd.
 const controlPlane = "gemel-control-plane"
 
+// targetPod of a node of the pair.
+func targetPod(node string) string { return "gemel-" + pair + "-" + node + "-0" }
+
 // on runs a command on a kind node, which has to succeed.
 func on(ctx context.Context, node, command string) string {
 	GinkgoHelper()

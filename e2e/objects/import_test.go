@@ -71,7 +71,7 @@ func TestImport(t *testing.T) {
 	namespace := r.claims()
 	one, two := r.create("pvc-one"), r.wish("pvc-two")
 	two.Labels[backend.LabelAccess], two.Labels[backend.LabelFSType] = backend.AccessMulti, backend.FSTypeBlock
-	two.PreferredNode = "b"
+	two.PreferredNode, two.WriteCache = "b", "write-through"
 	shared, err := r.b.CreateVolume(r.ctx, two)
 	r.ok(err)
 	r.ok(r.publish(one.ID, hostA))
