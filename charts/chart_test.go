@@ -267,4 +267,3 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 }
-
