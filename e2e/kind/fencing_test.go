@@ -9,6 +9,14 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+// cut is a command that cuts a worker off from the control plane, under all of its addresses (-I), or lets it back (-D).
+func cut(how string) string {
+	return `for a in $(getent ahosts ` + controlPlane + ` | cut -d' ' -f1 | sort -u); do
+	t=iptables; case $a in *:*) t=ip6tables;; esac
+	for r in "OUTPUT -d" "INPUT -s" "FORWARD -s" "FORWARD -d"; do $t ` + how + ` $r $a -j DROP; done
+done`
+}
+
 var _ = Describe("a worker that is cut off from the cluster, but not from the storage", func() {
 	It("writes no more once its pod has been given to another worker, also when it is back", func(ctx context.Context) {
 		inSync(ctx)
@@ -22,10 +30,9 @@ var _ = Describe("a worker that is cut off from the cluster, but not from the st
 		lun := lunOf(ctx, ns, "raw")
 
 		By("cutting it off")
-		api := field(ctx, "node", controlPlane, "", `{.status.addresses[?(@.type=="InternalIP")].address}`)
-		on(ctx, away, "iptables -I OUTPUT -d "+api+" -j DROP && iptables -I INPUT -s "+api+" -j DROP && iptables -I FORWARD -s "+api+" -j DROP && iptables -I FORWARD -d "+api+" -j DROP")
+		on(ctx, away, cut("-I"))
 		heal := func(ctx context.Context) {
-			_, _ = run(ctx, "", "docker", "exec", away, "sh", "-c", "for c in OUTPUT:-d INPUT:-s FORWARD:-s FORWARD:-d; do iptables -D ${c%:*} ${c#*:} "+api+" -j DROP; done")
+			_, _ = run(ctx, "", "docker", "exec", away, "sh", "-c", cut("-D"))
 			_, _ = run(ctx, "", "kubectl", "taint", "node", away, "node.kubernetes.io/out-of-service-") // gone already if all went well
 		}
 		DeferCleanup(heal, NodeTimeout(time.Minute))
