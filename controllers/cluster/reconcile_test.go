@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,6 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/hack/flakyapi"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
@@ -31,6 +31,7 @@ type world struct {
 	t    *testing.T
 	ctx  context.Context
 	c    client.Client
+	as   *rest.Config // the operator's, with its rights
 	r    *Reconciler
 	rec  *events.FakeRecorder
 	name string
@@ -39,6 +40,7 @@ type world struct {
 func newWorld(t *testing.T, name string, pairs int32) *world {
 	t.Helper()
 	cfg := envtest.Config(t)
+	cfg.QPS = -1
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
@@ -50,7 +52,8 @@ func newWorld(t *testing.T, name string, pairs int32) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, c: c, name: name, rec: events.NewFakeRecorder(1000)}
-	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: s})
+	w.as = envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac")
+	own, err := client.New(w.as, client.Options{Scheme: s})
 	w.ok(err)
 	for i := range 2 {
 		n := worker(fmt.Sprintf("plain-%d", i))
@@ -215,36 +218,5 @@ func TestDeletionWaitsForPairs(t *testing.T) {
 	w.step()
 	if err := w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, &v1alpha1.StorageCluster{}); !apierrors.IsNotFound(err) {
 		t.Fatalf("%v", err)
-	}
-}
-
-// The operator dies after any of its calls, and another one goes on.
-func TestCrashAfterEveryCall(t *testing.T) {
-	w := newWorld(t, "crashes", 2)
-	cfg := envtest.Config(t)
-	p, err := flakyapi.New(cfg)
-	w.ok(err)
-	t.Cleanup(p.Close)
-	c, err := client.New(p.Config(), client.Options{Scheme: w.c.Scheme()})
-	w.ok(err)
-	w.r.Client = c
-	crashes := 0
-	for n, landed := 1, false; n < 40; n, landed = n+1, !landed {
-		p.CrashAt(1+n%3, landed, nil)
-		err := w.reconcile()
-		if p.Crashed() {
-			crashes++
-		}
-		p.Reset()
-		if err == nil && n > 8 {
-			break
-		}
-	}
-	if crashes < 3 {
-		t.Fatalf("only %d crashes", crashes)
-	}
-	w.step()
-	if got := w.there(); !slices.Equal(got, []string{"p0", "p1"}) || w.get().Status.Pairs != 2 {
-		t.Fatalf("%v %+v", got, w.get().Status)
 	}
 }

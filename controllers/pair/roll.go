@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -20,7 +21,8 @@ const annotationRevision = "gemel.storage/revision"
 // taken down, and nothing else is touched before both are in sync again. A pod that does not serve anyway is taken down at
 // once if the other one does or none ever has: it may be the new revision that mends it.
 //
-// Crash windows: every step is decided from what is seen. A pod that is going down already is waited for.
+// Crash windows: every step is decided from what is seen. A pod that is going down already is waited for, and one whose restart was
+// written down and not carried out is restarted.
 func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view) error {
 	var stale []*nodeView
 	for i := range v.nodes {
@@ -40,6 +42,11 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	}
 	if len(stale) == 0 {
 		return nil
+	}
+	// A restart that was decided comes before any other, even if the spec was taken back meanwhile: another operator may be about
+	// to carry it out. See decide.
+	if n := underWay(p, v); n != nil {
+		stale = []*nodeView{n}
 	}
 	for _, n := range stale {
 		other := &v.nodes[slices.IndexFunc(v.nodes[:], func(x nodeView) bool { return x.name != n.name })]
@@ -100,7 +107,43 @@ func (r *Reconciler) handOver(ctx context.Context, p *v1alpha1.TargetPair, n *no
 	return nil
 }
 
+// annotationRestarting is the node and the pod that the last restart was decided for.
+const annotationRestarting = "gemel.storage/restarting"
+
+func restartKey(n *nodeView) string { return n.name + "@" + string(n.pod.UID) }
+
+// underWay is the node whose restart was decided and whose pod is still the one that it was decided for.
+func underWay(p *v1alpha1.TargetPair, v *view) *nodeView {
+	for i := range v.nodes {
+		if n := &v.nodes[i]; n.pod != nil && p.Annotations[annotationRestarting] == restartKey(n) {
+			return n
+		}
+	}
+	return nil
+}
+
+// decide writes down which pod is taken down, if nobody has written to the pair since it was read: of two operators for a moment,
+// whose pictures differ, one decides. The other one finds this pod named as long as it is there, and after that a node that has to be
+// in sync again before the next.
+func (r *Reconciler) decide(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
+	if p.Annotations[annotationRestarting] == restartKey(n) {
+		return nil
+	}
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[annotationRestarting] = restartKey(n)
+	err := r.Update(ctx, p)
+	if apierrors.IsConflict(err) {
+		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted; the pair has changed meanwhile and is looked at again", n.name)
+	}
+	return err
+}
+
 func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView, why string) error {
+	if err := r.decide(ctx, p, n); err != nil {
+		return err
+	}
 	r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}); client.IgnoreNotFound(err) != nil {
 		return err

@@ -72,7 +72,7 @@ func (r *Reconciler) issue(ctx context.Context, a *pki.Authority, root []byte, n
 	if err == nil && !a.Due(s.Data[corev1.TLSCertKey], uri, r.now()) {
 		return nil
 	}
-	pair, ierr := a.Issue(uri, pki.LeafLife)
+	pair, ierr := a.IssueAt(uri, r.now(), pki.LeafLife)
 	if ierr != nil {
 		return ierr
 	}

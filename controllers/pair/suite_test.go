@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,7 +33,10 @@ import (
 	"github.com/gemel-storage/gemel/hack/envtest"
 )
 
-func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	envtest.Main(m, "../../config/crd/bases")
+}
 
 // world is a real API server and a real pair of target processes. Workers are played: the test makes the pods that the
 // StatefulSet controller would make, and restarts the process that a pod stands for.
@@ -39,6 +44,7 @@ type world struct {
 	t    *testing.T
 	ctx  context.Context
 	c    client.Client
+	as   *rest.Config // the operator's, with its rights
 	r    *Reconciler
 	pair *harness.Pair
 	name string
@@ -59,6 +65,7 @@ func (w *world) Node(_ context.Context, _ *v1alpha1.TargetPair, node string) (ta
 func newWorld(t *testing.T, name string) *world {
 	t.Helper()
 	cfg := envtest.Config(t)
+	cfg.QPS = -1
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
@@ -67,20 +74,27 @@ func newWorld(t *testing.T, name string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, c: c, name: name, down: map[string]bool{}, rec: events.NewFakeRecorder(1000)}
 	ns := envtest.Namespace(t, cfg)
-	own, err := client.New(envtest.Operator(t, cfg, ns, "../../config/rbac"), client.Options{Scheme: s})
+	w.as = envtest.Operator(t, cfg, ns, "../../config/rbac")
+	own, err := client.New(w.as, client.Options{Scheme: s})
 	w.ok(err)
 	w.r = &Reconciler{Client: own, Live: own, Namespace: ns, Image: "gemel:1", Targets: w, Events: w.rec}
 	w.ok(client.IgnoreAlreadyExists(c.Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "kubernetes.io/no-provisioner",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})))
-	w.ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
-		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
-	w.ok(c.Create(ctx, &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.TargetPairSpec{Cluster: name,
-		Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}))
+	w.objects()
 	return w
+}
+
+// objects are the cluster and its pair.
+func (w *world) objects() {
+	w.t.Helper()
+	w.ok(w.c.Create(w.ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
+		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
+	w.ok(w.c.Create(w.ctx, &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: v1alpha1.TargetPairSpec{Cluster: w.name,
+		Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}))
 }
 
 // run starts the target processes.

@@ -48,15 +48,20 @@ func TargetURI(cluster, pair, node string) string {
 // ControlURI names who may call the control API.
 func ControlURI(cluster string) string { return "gemel://" + cluster + "/control" }
 
-// New makes an authority.
+// New makes an authority, from now on.
 func New(name string, life time.Duration) (*Authority, Pair, error) {
+	return NewAt(name, time.Now(), life)
+}
+
+// NewAt is New for another moment.
+func NewAt(name string, now time.Time, life time.Duration) (*Authority, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, Pair{}, fmt.Errorf("authority %s: %w", name, err)
 	}
 	t := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign}
-	raw, err := sign(t, t, &key.PublicKey, key, life)
+	raw, err := sign(t, t, &key.PublicKey, key, now, life)
 	if err != nil {
 		return nil, Pair{}, fmt.Errorf("authority %s: %w", name, err)
 	}
@@ -92,8 +97,13 @@ func Load(p Pair) (*Authority, error) {
 	return &Authority{cert, key}, nil
 }
 
-// Issue makes a certificate for the holder of a URI, good as a server and as a client.
+// Issue makes a certificate for the holder of a URI, good as a server and as a client, from now on.
 func (a *Authority) Issue(uri string, life time.Duration) (Pair, error) {
+	return a.IssueAt(uri, time.Now(), life)
+}
+
+// IssueAt is Issue for another moment.
+func (a *Authority) IssueAt(uri string, now time.Time, life time.Duration) (Pair, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate for %q: %w", uri, err)
@@ -103,7 +113,7 @@ func (a *Authority) Issue(uri string, life time.Duration) (Pair, error) {
 		return Pair{}, fmt.Errorf("certificate for %s: %w", uri, err)
 	}
 	raw, err := sign(&x509.Certificate{URIs: []*url.URL{u}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, a.cert, &key.PublicKey, a.key, life)
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, a.cert, &key.PublicKey, a.key, now, life)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate for %s: %w", uri, err)
 	}
@@ -117,7 +127,20 @@ func (a *Authority) Due(certPEM []byte, uri string, now time.Time) bool {
 	if err != nil || c.CheckSignatureFrom(a.cert) != nil || len(c.URIs) != 1 || c.URIs[0].String() != uri {
 		return true
 	}
+	return old(c, now)
+}
+
+func old(c *x509.Certificate, now time.Time) bool {
 	return now.After(c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3))
+}
+
+// Old reports whether two thirds of the authority's own life are over.
+func (a *Authority) Old(now time.Time) bool { return old(a.cert, now) }
+
+// Signed reports whether a certificate is of this authority.
+func (a *Authority) Signed(certPEM []byte) bool {
+	c, err := parse(certPEM)
+	return err == nil && c.CheckSignatureFrom(a.cert) == nil
 }
 
 // NotAfter is when the authority itself ends.
@@ -151,12 +174,11 @@ func RequireURI(uris ...string) func(tls.ConnectionState) error {
 	}
 }
 
-func sign(t, parent *x509.Certificate, pub *ecdsa.PublicKey, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
+func sign(t, parent *x509.Certificate, pub *ecdsa.PublicKey, key *ecdsa.PrivateKey, now time.Time, life time.Duration) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
 	t.SerialNumber, t.NotBefore, t.NotAfter = serial, now.Add(-backdate), now.Add(life)
 	return x509.CreateCertificate(rand.Reader, t, parent, pub, key)
 }

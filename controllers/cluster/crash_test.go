@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/hack/flakyapi"
+)
+
+// scene is something that is asked of the operator, and what has to be true in the end.
+type scene struct {
+	name  string
+	pairs int32 // at first, the second of which holds a LUN
+	ask   func(w *world)
+	end   []string // pairs in the end; nil: the cluster is gone
+	holds bool     // a LUN on the second pair
+}
+
+func pairsWanted(n int32) func(w *world) {
+	return func(w *world) {
+		c := w.get()
+		c.Spec.Pairs, c.Spec.AllowScaleDown = n, true
+		w.ok(w.c.Update(w.ctx, c))
+	}
+}
+
+var scenes = []scene{
+	{"made", 0, pairsWanted(2), []string{"p0", "p1"}, false},
+	{"up", 1, pairsWanted(3), []string{"p0", "p1", "p2"}, false},
+	{"down", 3, pairsWanted(1), []string{"p0"}, false},
+	{"down-held", 3, pairsWanted(1), []string{"p0", "p1"}, true},
+	{"gone", 2, func(w *world) { w.ok(w.c.Delete(w.ctx, w.get())) }, nil, false},
+}
+
+// begin a scene with operators that use the configurations of proxies.
+func (sc *scene) begin(t *testing.T, name string, proxies int) (*world, []*flakyapi.Proxy, []*Reconciler) {
+	t.Helper()
+	w := newWorld(t, name, max(sc.pairs, 1))
+	if sc.pairs > 0 {
+		w.step()
+		for i := range int(sc.pairs) {
+			luns := int32(0)
+			if sc.holds && i == 1 {
+				luns = 1
+			}
+			w.pair(i, luns, true)
+		}
+		w.step()
+	}
+	var out []*flakyapi.Proxy
+	var ops []*Reconciler
+	for range proxies {
+		p, err := flakyapi.New(w.as)
+		w.ok(err)
+		t.Cleanup(p.Close)
+		c, err := client.New(p.Config(), client.Options{Scheme: w.c.Scheme()})
+		w.ok(err)
+		out, ops = append(out, p), append(ops, &Reconciler{Client: c, Image: "gemel:1", Events: w.rec})
+	}
+	sc.ask(w)
+	return w, out, ops
+}
+
+// play is the pairs' own reconciler: those that are being deleted and hold nothing go. UIDs of the others never change.
+func (w *world) play(born map[string]types.UID) {
+	w.t.Helper()
+	l := &v1alpha1.TargetPairList{}
+	w.ok(w.c.List(w.ctx, l))
+	for i := range l.Items {
+		p := &l.Items[i]
+		if p.Spec.Cluster != w.name {
+			continue
+		}
+		if was, ok := born[p.Name]; ok && was != p.UID {
+			w.t.Errorf("%s was made anew", p.Name)
+		}
+		born[p.Name] = p.UID
+		if p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if p.Status.LogicalUnits > 0 {
+			w.t.Errorf("%s holds a LUN and was deleted", p.Name)
+		}
+		p.Finalizers = nil
+		w.ok(client.IgnoreNotFound(w.c.Update(w.ctx, p)))
+	}
+}
+
+// done tells whether the end has come.
+func (sc *scene) done(w *world) error {
+	w.t.Helper()
+	c := &v1alpha1.StorageCluster{}
+	err := w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if sc.end == nil && err == nil || sc.end != nil && err != nil {
+		return fmt.Errorf("the cluster is there: %v", err == nil)
+	}
+	if got := w.there(); !slices.Equal(got, sc.end) || int(c.Status.Pairs) != len(sc.end) {
+		return fmt.Errorf("pairs %v, status %d; not %v", got, c.Status.Pairs, sc.end)
+	}
+	return nil
+}
+
+// The operator dies at its first call that changes something, the next one at its second, and so on until one comes through.
+func TestCrashAtEveryCall(t *testing.T) {
+	for i := range scenes {
+		sc := &scenes[i]
+		for _, landed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", sc.name, landed), func(t *testing.T) {
+				w, proxies, ops := sc.begin(t, fmt.Sprintf("%s-%v", sc.name, landed), 1)
+				born := map[string]types.UID{}
+				crashes, n := 0, 1
+				var err error
+				for began := time.Now(); time.Since(began) < 30*time.Second; {
+					before := w.versions()
+					proxies[0].CrashAt(n, landed, nil)
+					_, err = ops[0].Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
+					crashed := proxies[0].Crashed()
+					proxies[0].Reset()
+					switch {
+					case !crashed:
+						n = 1
+					case w.versions() == before:
+						crashes++
+						n++
+					default: // another state: each call in it counts anew
+						crashes++
+					}
+					w.play(born)
+					if !crashed && err == nil {
+						if err = sc.done(w); err == nil {
+							break
+						}
+					}
+				}
+				if err != nil || crashes < 2 {
+					t.Fatalf("%v after %d crashes", err, crashes)
+				}
+				t.Logf("%d crashes", crashes)
+			})
+		}
+	}
+}
+
+// versions of the cluster and its pairs.
+func (w *world) versions() string {
+	w.t.Helper()
+	c := &v1alpha1.StorageCluster{}
+	_ = w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c)
+	out := c.ResourceVersion
+	l := &v1alpha1.TargetPairList{}
+	w.ok(w.c.List(w.ctx, l))
+	for _, p := range l.Items {
+		if p.Spec.Cluster == w.name {
+			out += " " + p.ResourceVersion
+		}
+	}
+	return out
+}
+
+// Two operators work at once, each over an API server that loses, repeats and refuses calls.
+func TestTwoOperators(t *testing.T) {
+	for i := range scenes {
+		sc := &scenes[i]
+		t.Run(sc.name, func(t *testing.T) {
+			w, proxies, ops := sc.begin(t, "two-"+sc.name, 2)
+			for i, p := range proxies {
+				for j, f := range []flakyapi.Fault{{LoseResponse: true}, {Duplicate: true}, {LoseRequest: true}, {Answer: 409}, {Answer: 500}} {
+					p.Add(flakyapi.Rule{Match: flakyapi.Match{Mutating: true}, Fault: f, Probability: .07, Seed: uint64(10*i + j)})
+				}
+			}
+			ctx, stop := context.WithCancel(w.ctx)
+			var both sync.WaitGroup
+			for _, r := range ops {
+				both.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
+					}
+				})
+			}
+			born := map[string]types.UID{}
+			var err error
+			for began := time.Now(); time.Since(began) < 30*time.Second; {
+				w.play(born)
+				if err = sc.done(w); err == nil {
+					break
+				}
+			}
+			stop()
+			both.Wait()
+			w.play(born)
+			if err == nil {
+				err = sc.done(w)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

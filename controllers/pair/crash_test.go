@@ -1,0 +1,458 @@
+package pair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/hack/flakyapi"
+	"github.com/gemel-storage/gemel/internal/pki"
+)
+
+// stage is a world on which an operator dies. The StatefulSet controller and the kubelet are played: a pod that is deleted goes and
+// comes back from its template, and does not answer meanwhile. What may never happen is looked for after each step.
+type stage struct {
+	*world
+	lun  string                        // uuid of a LUN of the pair, "": none
+	born map[string]types.UID          // what there must be one of, ever
+	away map[string]bool               // nodes whose pod was deleted and is not back
+	ops  []*Reconciler                 // operators, each with its own access to the API
+	seen map[string]map[types.UID]bool // pods that were taken down, by node
+	old  map[string]string             // certificates
+	mu   sync.Mutex
+}
+
+// Node implements Targets: a node whose pod is away does not answer.
+func (s *stage) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error) {
+	s.mu.Lock()
+	away := s.away[node]
+	s.mu.Unlock()
+	if away {
+		return nil, errDown
+	}
+	return s.world.Node(ctx, p, node)
+}
+
+// stage is a pair of its own name on the world's processes, with operators that use the configurations of proxies.
+func (w *world) stage(name string, proxies ...*flakyapi.Proxy) *stage {
+	w.t.Helper()
+	own := &world{t: w.t, ctx: w.ctx, c: w.c, name: name, pair: w.pair, down: map[string]bool{}, rec: events.NewFakeRecorder(10000)}
+	s := &stage{world: own, born: map[string]types.UID{}, away: map[string]bool{}, seen: map[string]map[types.UID]bool{"a": {}, "b": {}}}
+	own.r = &Reconciler{Client: w.r.Client, Live: w.r.Live, Namespace: w.r.Namespace, Image: "gemel:1", Targets: s, Events: own.rec}
+	for _, p := range proxies {
+		c, err := client.New(p.Config(), client.Options{Scheme: w.c.Scheme()})
+		w.ok(err)
+		s.ops = append(s.ops, &Reconciler{Client: c, Live: c, Namespace: w.r.Namespace, Image: "gemel:1", Targets: s, Events: own.rec})
+	}
+	own.objects()
+	return s
+}
+
+// calm brings the pair up without faults.
+func (s *stage) calm() {
+	s.t.Helper()
+	s.step()
+	s.pod("a", "worker-1")
+	s.pod("b", "worker-2")
+	for range 3 {
+		s.step()
+	}
+	if c := s.condition(v1alpha1.ConditionUpToDate); c.Status != "True" {
+		s.t.Fatalf("%+v", c)
+	}
+	s.look()
+}
+
+// play is what Kubernetes does between two looks of the operator: pods that are being deleted go, missing ones are made.
+func (s *stage) play() {
+	s.t.Helper()
+	for _, n := range Nodes {
+		p := &corev1.Pod{}
+		err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: PodName(s.name, n)}, p)
+		set := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: NodeName(s.name, n)}, &appsv1.StatefulSet{})
+		switch {
+		case err == nil && !p.DeletionTimestamp.IsZero():
+			s.fell(n, p)
+			s.gone(n)
+			s.setAway(n, true)
+		case apierrors.IsNotFound(err) && set == nil:
+			s.pod(n, "worker-"+n)
+			s.setAway(n, false)
+		}
+	}
+}
+
+// fell: a pod was taken down, which must not have owned anything.
+func (s *stage) fell(node string, p *corev1.Pod) {
+	s.t.Helper()
+	if s.seen[node][p.UID] || s.lun == "" || s.down[node] {
+		s.seen[node][p.UID] = true
+		return
+	}
+	s.seen[node][p.UID] = true
+	l, err := s.pair.Client(0).GetLUN(s.ctx, &targetv1.GetLUNRequest{Uuid: s.lun})
+	s.ok(err)
+	if l.Owner == node {
+		s.t.Errorf("node %s was taken down while it owned a LUN", node)
+	}
+}
+
+func (s *stage) setAway(node string, away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away[node] = away
+}
+
+// look checks what may never happen, at any moment.
+func (s *stage) look() {
+	s.t.Helper()
+	down := 0
+	for _, n := range Nodes {
+		p := &corev1.Pod{}
+		err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: PodName(s.name, n)}, p)
+		switch {
+		case err == nil && p.DeletionTimestamp.IsZero():
+			continue
+		case err == nil:
+			s.fell(n, p)
+		case len(s.seen[n]) == 0:
+			continue // it has never been there
+		}
+		down++
+	}
+	if p := s.tryGet(); down > 1 && p != nil && p.DeletionTimestamp.IsZero() {
+		s.t.Errorf("both nodes are down")
+	}
+	for what, o := range map[string]client.Object{"the authority": &corev1.Secret{}, "the record": &coordinationv1.Lease{}, "disk a": &corev1.PersistentVolumeClaim{}, "disk b": &corev1.PersistentVolumeClaim{}} {
+		name := map[string]string{"the authority": AuthoritySecret(s.name), "the record": Base(s.name), "disk a": ClaimName(s.name, "a", 0), "disk b": ClaimName(s.name, "b", 0)}[what]
+		if s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: name}, o) != nil {
+			continue
+		}
+		if was, ok := s.born[what]; ok && was != o.GetUID() {
+			s.t.Errorf("%s was made twice", what)
+		}
+		s.born[what] = o.GetUID()
+	}
+}
+
+func (s *stage) tryGet() *v1alpha1.TargetPair {
+	p := &v1alpha1.TargetPair{}
+	if s.c.Get(s.ctx, client.ObjectKey{Name: s.name}, p) != nil {
+		return nil
+	}
+	return p
+}
+
+// claims that there are.
+func (s *stage) claims() (out []string) {
+	s.t.Helper()
+	l := &corev1.PersistentVolumeClaimList{}
+	s.ok(s.c.List(s.ctx, l, client.InNamespace(s.r.Namespace), client.MatchingLabels{v1alpha1.LabelPair: s.name}))
+	for _, c := range l.Items {
+		out = append(out, c.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// scene is something that is asked of the operator.
+type scene struct {
+	name  string
+	lun   bool // the pair holds one
+	calm  bool // it begins with a pair that runs
+	act   func(s *stage)
+	after func(s *stage) error // what has to be true in the end
+}
+
+var scenes = []scene{
+	{"found", false, false, func(*stage) {}, func(s *stage) error {
+		p := s.get()
+		if p.Spec.Nodes[0].Worker == "" || p.Spec.Nodes[1].Worker == "" || p.Spec.Nodes[0].Address == "" || p.Spec.Nodes[1].Address == "" {
+			return fmt.Errorf("%+v", p.Spec)
+		}
+		for _, o := range s.parts() {
+			if err := s.c.Get(s.ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+		}
+		if c := s.claims(); len(c) != 2 {
+			return fmt.Errorf("claims %v", c)
+		}
+		return s.upToDate()
+	}},
+	{"roll", true, true, func(s *stage) { s.image("gemel:2") }, func(s *stage) error {
+		for _, n := range Nodes {
+			if len(s.seen[n]) != 1 {
+				return fmt.Errorf("pod of %s was taken down %d times", n, len(s.seen[n]))
+			}
+			p := &corev1.Pod{}
+			if err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: PodName(s.name, n)}, p); err != nil || p.Spec.Containers[0].Image != "gemel:2" {
+				return fmt.Errorf("pod of %s: %v %v", n, p.Spec.Containers, err)
+			}
+		}
+		return s.upToDate()
+	}},
+	{"replace", true, true, func(s *stage) {
+		s.down["b"] = true // its disk is lost
+		p := s.get()
+		p.Spec.Replace = &v1alpha1.Replace{Node: "b", Worker: "worker-3"}
+		s.ok(s.c.Update(s.ctx, p))
+	}, func(s *stage) error {
+		want := []string{ClaimName(s.name, "a", 0), ClaimName(s.name, "b", 0), ClaimName(s.name, "b", 1)}
+		p := s.get()
+		if got := s.claims(); !slices.Equal(got, want) || p.Spec.Nodes[1].Disk != 1 || p.Spec.Nodes[1].Worker != "worker-3" || p.Status.Replaced == nil {
+			return fmt.Errorf("%v %+v", got, p.Spec)
+		}
+		if len(s.seen["a"]) != 0 || len(s.seen["b"]) != 1 {
+			return fmt.Errorf("pods taken down: %v", s.seen)
+		}
+		return s.upToDate()
+	}},
+	{"renew", false, true, func(s *stage) {
+		var err error
+		s.old, err = s.certificates()
+		s.ok(err)
+		for _, r := range s.ops {
+			r.Now = func() time.Time { return time.Now().Add(pki.LeafLife * 7 / 10) }
+		}
+	}, func(s *stage) error {
+		now, err := s.certificates()
+		for name, c := range now {
+			if s.old[name] == c {
+				err = errors.Join(err, fmt.Errorf("%s is the old one", name))
+			}
+		}
+		return err
+	}},
+	{"delete", false, true, func(s *stage) { s.ok(s.c.Delete(s.ctx, s.get())) }, func(s *stage) error {
+		if s.tryGet() != nil {
+			return errors.New("it is still there")
+		}
+		for _, o := range s.parts() {
+			if err := s.c.Get(s.ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%T %s stays: %w", o, o.GetName(), err)
+			}
+		}
+		if c := s.claims(); len(c) != 2 {
+			return fmt.Errorf("claims %v", c)
+		}
+		return nil
+	}},
+}
+
+func (s *stage) image(name string) {
+	s.t.Helper()
+	c := &v1alpha1.StorageCluster{}
+	s.ok(s.c.Get(s.ctx, client.ObjectKey{Name: s.name}, c))
+	c.Spec.Image = name
+	s.ok(s.c.Update(s.ctx, c))
+}
+
+func (s *stage) upToDate() error {
+	c := meta.FindStatusCondition(s.get().Status.Conditions, v1alpha1.ConditionUpToDate)
+	if c == nil || c.Status != "True" || c.ObservedGeneration != s.get().Generation {
+		return fmt.Errorf("%+v", c)
+	}
+	return nil
+}
+
+// certificates of both nodes and of the operator.
+func (s *stage) certificates() (map[string]string, error) {
+	ca := &corev1.Secret{}
+	if err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: AuthoritySecret(s.name)}, ca); err != nil {
+		return nil, err
+	}
+	a, err := pki.Load(pki.Pair{Cert: ca.Data[corev1.TLSCertKey], Key: ca.Data[corev1.TLSPrivateKeyKey]})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, uri := range map[string]string{ControlSecret(s.name): pki.ControlURI(s.name), NodeName(s.name, "a"): pki.TargetURI(s.name, s.name, "a"), NodeName(s.name, "b"): pki.TargetURI(s.name, s.name, "b")} {
+		x := &corev1.Secret{}
+		if err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: name}, x); err != nil {
+			return nil, err
+		}
+		if a.Due(x.Data[corev1.TLSCertKey], uri, time.Now()) {
+			return nil, fmt.Errorf("%s is not of the authority", name)
+		}
+		out[name] = string(x.Data[corev1.TLSCertKey])
+	}
+	return out, nil
+}
+
+func (s *stage) reconcile(r *Reconciler) error {
+	_, err := r.Reconcile(s.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: s.name}})
+	return err
+}
+
+// until runs operators until what has to be true in the end is.
+func (s *stage) until(sc *scene, turn func(i int) error) error {
+	var err error
+	began := time.Now()
+	for i := 0; time.Since(began) < time.Minute; i++ {
+		err = turn(i)
+		s.look()
+		s.play()
+		s.look()
+		if s.t.Failed() || s.ctx.Err() != nil {
+			return errors.Join(err, s.ctx.Err())
+		}
+		if err == nil {
+			if err = sc.after(s); err == nil {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// The operator dies at its first call that changes something, the next one at its second, and so on, until one comes through; then
+// from the first again: so it dies at each call in each state that a pair passes through, before the call and after it landed. In the
+// end everything is there, nothing is there twice, and never are both nodes down.
+func TestCrashAtEveryCall(t *testing.T) {
+	w := newWorld(t, "crash")
+	w.run()
+	for i := range scenes {
+		for _, landed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", scenes[i].name, landed), func(t *testing.T) { w.crash(t, &scenes[i], landed) })
+		}
+	}
+}
+
+func (w *world) crash(t *testing.T, sc *scene, landed bool) {
+	t.Helper()
+	p, err := flakyapi.New(w.as)
+	w.ok(err)
+	defer p.Close()
+	x := *w
+	x.t = t
+	s := x.stage(fmt.Sprintf("%s-%v", sc.name, landed), p)
+	defer s.hold(sc)()
+	if sc.calm {
+		s.calm()
+	}
+	sc.act(s)
+	crashes, n, was := 0, 1, s.versions()
+	err = s.until(sc, func(int) error {
+		p.CrashAt(n, landed, nil)
+		defer p.Reset()
+		err := s.reconcile(s.ops[0])
+		if !p.Crashed() {
+			n = 1
+			return err
+		}
+		crashes++
+		if now := s.versions(); now != was {
+			was = now // what it left is another state: each call in it counts anew
+		} else {
+			n++
+		}
+		return errCrashed
+	})
+	if err != nil || t.Failed() {
+		t.Fatalf("after %d crashes: %v; %+v", crashes, err, s.tryGet())
+	}
+	t.Logf("%d crashes", crashes)
+	if crashes < 10 {
+		t.Errorf("only %d crashes", crashes)
+	}
+}
+
+// versions of everything that is made for the pair, and of itself.
+func (s *stage) versions() string {
+	s.t.Helper()
+	var out []string
+	for _, o := range append(s.parts(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.r.Namespace, Name: AuthoritySecret(s.name)}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.r.Namespace, Name: ControlSecret(s.name)}}) {
+		if s.c.Get(s.ctx, client.ObjectKeyFromObject(o), o) == nil {
+			out = append(out, o.GetResourceVersion())
+		}
+	}
+	if p := s.tryGet(); p != nil {
+		out = append(out, p.ResourceVersion)
+	}
+	return fmt.Sprint(out, s.claims())
+}
+
+var errCrashed = errors.New("this operator is dead")
+
+// hold gives the pair a LUN if the scene has one, and takes it away again.
+func (s *stage) hold(sc *scene) func() {
+	s.t.Helper()
+	if !sc.lun {
+		return func() {}
+	}
+	s.lun = uuid.NewString()
+	_, err := s.pair.Client(0).CreateLUN(s.ctx, &targetv1.CreateLUNRequest{Uuid: s.lun, Name: s.name, SizeBytes: 1 << 20, PreferredNode: "a"})
+	s.ok(err)
+	return func() {
+		_, err := s.pair.Client(0).DeleteLUN(s.ctx, &targetv1.DeleteLUNRequest{Uuid: s.lun})
+		s.ok(err)
+	}
+}
+
+// Two operators work at once, each over an API server that loses, repeats, delays and refuses calls: the same has to be true.
+func TestTwoOperators(t *testing.T) {
+	w := newWorld(t, "two")
+	w.run()
+	for i := range scenes {
+		sc := &scenes[i]
+		t.Run(sc.name, func(t *testing.T) {
+			var proxies []*flakyapi.Proxy
+			for range 2 {
+				p, err := flakyapi.New(w.as)
+				w.ok(err)
+				defer p.Close()
+				proxies = append(proxies, p)
+			}
+			x := *w
+			x.t = t
+			s := x.stage("two-"+sc.name, proxies...)
+			defer s.hold(sc)()
+			if sc.calm {
+				s.calm()
+			}
+			sc.act(s)
+			for i, p := range proxies {
+				for j, f := range []flakyapi.Fault{{LoseResponse: true}, {Duplicate: true}, {LoseRequest: true}, {Answer: 409}, {Answer: 500}, {Delay: 50 * time.Millisecond}} {
+					p.Add(flakyapi.Rule{Match: flakyapi.Match{Mutating: true}, Fault: f, Probability: .04, Seed: uint64(10*i + j)})
+				}
+				p.Add(flakyapi.Rule{Match: flakyapi.Match{Verbs: []string{"get", "list"}}, Fault: flakyapi.Fault{Answer: 503}, Probability: .03, Seed: uint64(i)})
+			}
+			ctx, stop := context.WithCancel(w.ctx)
+			var both sync.WaitGroup
+			for _, r := range s.ops {
+				both.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: s.name}})
+					}
+				})
+			}
+			err := s.until(sc, func(int) error { return nil })
+			stop()
+			both.Wait()
+			if err != nil || t.Failed() {
+				t.Fatalf("%v; %+v", err, s.tryGet())
+			}
+			s.look()
+		})
+	}
+}
