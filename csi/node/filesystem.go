@@ -85,6 +85,15 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 	defer cancel()
 	fm := mount.NewSafeFormatAndMount(n.mounter, cmd)
 	ro := r.Attachment.ReadOnly
+	if !ro {
+		wiped, err := wipeUnfinished(device)
+		if err != nil {
+			return err
+		}
+		if wiped {
+			n.log.Warn("an mkfs.xfs was cut short on this volume: it is made again", "volume", r.VolumeID, "device", device)
+		}
+	}
 	format, err := fm.GetDiskFormat(device)
 	switch {
 	case err != nil:
