@@ -56,6 +56,7 @@ type Volume struct {
 	Labels         map[string]string
 	Hosts          []string // IQNs that it is published to, sorted
 	Writers        []string // those of Hosts that may write
+	Cluster        string   // StorageCluster; empty where there is none
 	Pair           string   // that holds it, a key of Health; empty where there is but one
 	Mutable                 // what it has
 }

@@ -109,6 +109,8 @@ func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRan
 	switch {
 	case v.SourceVolume != want.SourceVolume || v.SourceSnapshot != want.SourceSnapshot:
 		return exists("with another content source")
+	case v.Cluster != want.Cluster:
+		return exists("in cluster %q, not %q", v.Cluster, want.Cluster)
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}

@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Options struct {
 	Arbiter [2]string
 	// Net places the nodes elsewhere than on loopback.
 	Net *Network
+	// InCluster and Name of the pair; default Cluster and PairName.
+	InCluster, Name string
 }
 
 // Network is where the nodes of a pair are when they are not on loopback: addresses as host:port, and what brings a
@@ -120,6 +123,7 @@ func New(o Options) (*Pair, error) {
 	if o.Dir == "" || o.Binary == "" {
 		return nil, errors.New("harness: Dir and Binary are needed")
 	}
+	o.InCluster, o.Name = cmp.Or(o.InCluster, Cluster), cmp.Or(o.Name, PairName)
 	p := &Pair{Options: o}
 	creds := insecure.NewCredentials()
 	if o.Net == nil {
@@ -164,14 +168,14 @@ func (p *Pair) onLoopback() error {
 	return err
 }
 
-// Cluster and PairName name what New lays out.
+// Cluster and PairName name what New lays out, unless Options do.
 const (
 	Cluster  = "demo"
 	PairName = "p0"
 )
 
 // IQN is the target's name.
-func (p *Pair) IQN() string { return "iqn.2026-11.storage.gemel:" + Cluster + "." + PairName }
+func (p *Pair) IQN() string { return "iqn.2026-11.storage.gemel:" + p.InCluster + "." + p.Name }
 
 // Portals of both nodes, a first.
 func (p *Pair) Portals() []string { return p.ISCSI[:] }
@@ -195,7 +199,7 @@ func (p *Pair) StartNode(i int) error {
 			return fmt.Errorf("harness: node %s did not end within %v", Names[i], endLimit)
 		}
 	}
-	args := []string{"--cluster", Cluster, "--pair", PairName, "--node", Names[i], "--state-dir", p.State[i],
+	args := []string{"--cluster", p.InCluster, "--pair", p.Name, "--node", Names[i], "--state-dir", p.State[i],
 		"--arbiter", "file:" + p.Arbiter[i], "--iscsi-listen", p.ISCSI[i],
 		"--portal", "a=" + p.ISCSI[0], "--portal", "b=" + p.ISCSI[1],
 		"--control-listen", p.Control[i], "--metrics-listen", p.Metrics[i]}

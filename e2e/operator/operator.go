@@ -54,7 +54,7 @@ func Client(cfg *rest.Config) (client.WithWatch, error) {
 // AddPair writes the TargetPair that stands for a pair on loopback, as the operator's other reconcilers would, or brings its
 // status up to date.
 func AddPair(ctx context.Context, c client.Client, p *harness.Pair) error {
-	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: harness.PairName}, Spec: v1alpha1.TargetPairSpec{Cluster: Cluster}}
+	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.TargetPairSpec{Cluster: p.InCluster}}
 	for i, n := range harness.Names {
 		host, _, err := net.SplitHostPort(p.Control[i])
 		if err != nil {
@@ -89,6 +89,36 @@ type Operator struct {
 	wg     sync.WaitGroup
 	err    error
 	dir    *pairs.Directory
+}
+
+// Several reaches pairs beside the first one, which have ports of their own: a wrap for Start.
+func Several(c client.Reader, more ...*harness.Pair) (func(pairs.Pairs) pairs.Pairs, error) {
+	byName := map[string]pairs.Pairs{}
+	for _, p := range more {
+		_, port, err := net.SplitHostPort(p.Control[0])
+		if err != nil {
+			return nil, err
+		}
+		d := &pairs.Directory{Reader: c, Plain: true}
+		if d.Port, err = strconv.Atoi(port); err != nil {
+			return nil, err
+		}
+		byName[p.Name] = d
+	}
+	return func(first pairs.Pairs) pairs.Pairs { return several{first, byName} }, nil
+}
+
+type several struct {
+	first  pairs.Pairs
+	byName map[string]pairs.Pairs
+}
+
+// Client implements pairs.Pairs.
+func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
+	if d := s.byName[name]; d != nil {
+		return d.Client(ctx, name)
+	}
+	return s.first.Client(ctx, name)
 }
 
 // Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs.

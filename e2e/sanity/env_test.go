@@ -87,6 +87,7 @@ type env struct {
 	ctx    context.Context
 	dir    string
 	pair   *harness.Pair
+	pair2  *harness.Pair // with the objects backend
 	plugin *plugin.Plugin
 	ids    []string      // of the volumes that were made
 	api    client.Client // with the objects backend

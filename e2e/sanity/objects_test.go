@@ -36,7 +36,21 @@ func TestCSISanityObjects(t *testing.T) {
 	again(t, backendVariable+"=objects", `mount: \d+ specs passed`)
 }
 
-// operate runs an API server and the operator for the pair, and returns the plugin's flags.
+// second runs another pair of the same cluster.
+func (e *env) second() *harness.Pair {
+	e.t.Helper()
+	p, err := harness.New(harness.Options{Dir: filepath.Join(e.dir, "pair", "p1"), Binary: targetBinary, Name: "p1"})
+	e.ok(err)
+	e.t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			e.t.Errorf("stop of the second pair: %v", err)
+		}
+	})
+	e.ok(p.Start(e.ctx))
+	return p
+}
+
+// operate runs an API server and the operator for the pair and a second one, and returns the plugin's flags.
 func (e *env) operate() []string {
 	e.t.Helper()
 	ctrl.SetLogger(logr.Discard())
@@ -51,7 +65,11 @@ func (e *env) operate() []string {
 	c, err := operator.Client(cfg)
 	e.ok(err)
 	e.ok(operator.AddPair(e.ctx, c, e.pair))
-	o, err := operator.Start(e.ctx, cfg, e.pair, nil)
+	e.pair2 = e.second()
+	e.ok(operator.AddPair(e.ctx, c, e.pair2))
+	wrap, err := operator.Several(c, e.pair2)
+	e.ok(err)
+	o, err := operator.Start(e.ctx, cfg, e.pair, wrap)
 	e.ok(err)
 	e.t.Cleanup(func() {
 		if err := o.Stop(); err != nil {

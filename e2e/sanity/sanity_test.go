@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
 
+	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
@@ -59,6 +60,16 @@ func TestCSISanity(t *testing.T) {
 				t.Errorf("skipped: %s: %s", s.FullText(), s.Failure.Message)
 			}
 			t.Logf("skipped: %s: %s", s.FullText(), s.Failure.Message)
+		}
+	}
+	if e.pair2 != nil {
+		for _, p := range []*harness.Pair{e.pair, e.pair2} {
+			s, err := p.Status(e.ctx, 0)
+			e.ok(err)
+			t.Logf("pair %s: %d changes of its metadata", s.Pair, s.LogIndex)
+			if s.LogIndex < 20 { // what the nodes do by themselves when they start is less
+				t.Errorf("pair %s had no volumes", s.Pair)
+			}
 		}
 	}
 	t.Logf("%s: %d specs passed", c.TestVolumeAccessType, passed)

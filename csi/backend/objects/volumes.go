@@ -20,7 +20,7 @@ import (
 
 // volume is a LogicalUnit in the driver's terms. Hosts are those that are to reach it and those that still may.
 func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
-	v := backend.Volume{ID: lu.Name, Name: lu.Name, Labels: map[string]string{}}
+	v := backend.Volume{ID: lu.Name, Name: lu.Name, Cluster: lu.Spec.Cluster, Labels: map[string]string{}}
 	v.Mutable = backend.Mutable{PreferredNode: lu.Status.PreferredNode, WriteCache: lu.Status.WriteCache}
 	if lu.Status.Size != nil {
 		v.Size = lu.Status.Size.Value()
