@@ -57,9 +57,12 @@ func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
 	if l == nil {
 		return failed("not_found", "LUN %s is not there", e.UUID), fx
 	}
-	next, res, changed := scsi.ApplyModeSelect(l.mode(), &e.Req)
-	if changed {
+	cur := l.mode()
+	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)
+	if next != cur { // also when only what is saved differs: hosts see that after a reset
 		s.touch(e.UUID, &fx).Mode = &next
+	}
+	if changed {
 		fx.ModeLUN, fx.By = e.UUID, e.Nexus
 	}
 	return Outcome{SCSI: &res}, fx

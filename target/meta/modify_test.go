@@ -53,3 +53,27 @@ func TestModify(t *testing.T) {
 	s.must(lun(3, 8))
 	s.refused(ErrNotReady, Entry{Modify: &Modify{UUID: id(3), Preferred: "b"}})
 }
+
+// What a host saves of what is current already changes no current value, and has to be there after a reset all the same.
+func TestSavedModeIsKept(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 8)
+	off := scsi.ModeSelect{Fields: scsi.FieldWriteCache}
+	mode := func(q scsi.ModeSelect) Effect {
+		_, fx := s.must(Entry{Mode: &Mode{UUID: id(1), Req: q}})
+		return fx
+	}
+	if fx := mode(off); fx.ModeLUN != id(1) {
+		t.Fatalf("%+v", fx)
+	}
+	off.Save = true
+	if fx := mode(off); fx.ModeLUN != "" || len(fx.LUNs) != 1 {
+		t.Fatalf("%+v", fx)
+	}
+	if fx := mode(scsi.ModeSelect{Restore: true}); fx.ModeLUN != "" || s.LUNs[id(1)].Mode.Current.WriteCache {
+		t.Fatalf("a reset took back what was saved: %+v", fx)
+	}
+	if fx := mode(off); len(fx.LUNs) != 0 {
+		t.Fatalf("nothing changed, and it is written: %+v", fx)
+	}
+}
