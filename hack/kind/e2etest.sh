@@ -12,6 +12,7 @@ build_e2e() {
   cd "$KIND_DIR/e2etest"
   CGO_ENABLED=0 GOFLAGS=-mod=readonly go test -c -trimpath -buildvcs=false \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes" -o "$LAB/bin/e2e.test" k8s.io/kubernetes/test/e2e
+  "$LAB/bin/e2e.test" --list-images >"$LAB/e2e-images.list"
 }
 
 build_e2e_tools() {
@@ -23,7 +24,7 @@ build_e2e_tools() {
 # names_of IMAGE...: as e2e.test asks for them; of some it knows two versions.
 names_of() {
   local name
-  for name in "$@"; do "$LAB/bin/e2e.test" --list-images 2>/dev/null | grep "^registry.*/$name:"; done
+  for name in "$@"; do grep "^registry.*/$name:" "$LAB/e2e-images.list"; done
 }
 
 # busybox_image: Debian's busybox under all its names. It stands in for nginx too, of which only the shell is used.
@@ -62,7 +63,7 @@ load_e2e_images() {
   kind_load "${names[@]}"
   for node in "${NODES[@]:1}"; do
     for name in $(names_of glibc-dns-testing); do
-      docker exec "$node" ctr -n k8s.io images tag --force "$(image_of tools)" "$name" >/dev/null
+      docker exec "$node" ctr -n k8s.io images tag --force "$(image_of tools)" "$name" >/dev/null 2>>"$LAB/logs/e2e-load.log"
     done
   done
 }

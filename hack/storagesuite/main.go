@@ -74,19 +74,15 @@ func run(ctx context.Context, o options) (bool, error) {
 			return false, err // an old report must not be read as this run's
 		}
 	}
-	p, err := listen(os.Stdout)
-	if err != nil {
-		return false, err
-	}
-	defer p.Close()
 	n, err := serveNodes(o.out, onNode)
 	if err != nil {
 		return false, err
 	}
 	defer n.Close()
 	r := newReport()
+	p := &progress{out: os.Stdout, start: time.Now()}
 	for _, part := range []part{together, disruptive} {
-		ended := o.start(ctx, part, p.url, n.environment())
+		ended := o.start(ctx, part, p, n.environment())
 		suites, err := read(filepath.Join(o.out, part.file()))
 		if err != nil {
 			return false, errors.Join(ended, err)
@@ -118,14 +114,14 @@ func (p part) has(name string) bool {
 }
 
 // start runs a part to its end; what it prints is kept in a log.
-func (o options) start(ctx context.Context, p part, progress string, environment []string) error {
+func (o options) start(ctx context.Context, p part, shown *progress, environment []string) error {
 	log, err := os.Create(filepath.Join(o.out, "storage-suite."+string(p)+".log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, o.ginkgo, o.args(p, progress)...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd := exec.CommandContext(ctx, o.ginkgo, o.args(p)...)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(log, shown), log
 	cmd.Env = append(os.Environ(), environment...)
 	// Asked to end, ginkgo lets the tests that run clean up.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -133,7 +129,7 @@ func (o options) start(ctx context.Context, p part, progress string, environment
 	return cmd.Run()
 }
 
-func (o options) args(p part, progress string) []string {
+func (o options) args(p part) []string {
 	focus, procs := external, o.procs
 	if o.focus != "" {
 		focus += ".*(" + o.focus + ")"
@@ -141,7 +137,7 @@ func (o options) args(p part, progress string) []string {
 	if p == disruptive {
 		procs = 1
 	}
-	args := []string{"run", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.String(),
+	args := []string{"run", "-v", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.String(),
 		"--output-dir=" + o.out, "--json-report=" + p.file(), "--focus=" + focus}
 	if p == disruptive {
 		args = append(args, "--label-filter=Disruptive")
@@ -155,7 +151,7 @@ func (o options) args(p part, progress string) []string {
 		args = append(args, "--skip="+o.skip)
 	}
 	return append(args, o.suite, "--", "-provider=skeleton", "-kubeconfig="+os.Getenv("KUBECONFIG"), "-storage.testdriver="+o.driver,
-		"-progress-report-url="+progress, "-disable-log-dump", "-e2e-output-dir="+o.out)
+		"-disable-log-dump", "-e2e-output-dir="+o.out)
 }
 
 func read(path string) ([]types.Report, error) {

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,37 +101,50 @@ func TestAReportIsWritten(t *testing.T) {
 }
 
 func TestProgressIsShown(t *testing.T) {
-	var out bytes.Buffer
-	p, err := listen(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	for _, m := range []string{"Test Suite starting", "PASSED [sig-storage] External Storage [Testpattern: Dynamic PV (xfs)] volumes one", "FAILED two"} {
-		resp, err := http.Post(p.url, "application/json", strings.NewReader(fmt.Sprintf(`{"msg":%q,"total":3}`, m)))
-		if err != nil {
-			t.Fatal(err)
+	const printed = `SSSSS
+------------------------------
+• [0.475 seconds]
+External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (filesystem volmode)] volumeLimits should verify that all csinodes have volume limits
+k8s.io/kubernetes@v1.36.3/test/e2e/storage/testsuites/volumelimits.go:296
+
+  Timeline >>
+  STEP: • [1.000 seconds] is not an outcome inside a line
+  << Timeline
+------------------------------
+S [SKIPPED] [0.002 seconds]
+External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (ntfs)] volumes [BeforeEach] should store data
+------------------------------
+• [FAILED] [312.010 seconds]
+External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (xfs)] volumes [It] should store data
+`
+	for _, piece := range []int{1, 7, len(printed)} {
+		var out bytes.Buffer
+		p := &progress{out: &out, start: time.Now()}
+		for rest := printed; rest != ""; {
+			n := min(piece, len(rest))
+			if _, err := p.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
 		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%q: %s", m, resp.Status)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 2 ||
+			!strings.HasSuffix(lines[0], "  1  passed  [Dynamic PV (filesystem volmode)] volumeLimits should verify that all csinodes have volume limits (0.475 s)") ||
+			!strings.HasSuffix(lines[1], "  2  FAILED (1 failed so far)  [Dynamic PV (xfs)] volumes [It] should store data (312.010 s)") {
+			t.Errorf("%q", lines)
 		}
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.HasSuffix(lines[0], "1 passed  0 failed  PASSED  [Dynamic PV (xfs)] volumes one") || !strings.HasSuffix(lines[1], "1 failed  FAILED  two") {
-		t.Errorf("%q", lines)
 	}
 }
 
 func TestTheSuiteIsTold(t *testing.T) {
 	o := options{suite: "/s/e2e.test", driver: "/d.yaml", out: "/o", focus: "a|b", skip: "c", procs: 2, timeout: time.Hour}
-	args := o.args(together, "http://127.0.0.1:1")
+	args := o.args(together)
 	for _, want := range []string{"--focus=External Storage.*(a|b)", "--skip=c", "--label-filter=!Disruptive", "--procs=2", "-storage.testdriver=/d.yaml"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("%q is not in %q", want, args)
 		}
 	}
-	if args := o.args(disruptive, ""); !slices.Contains(args, "--procs=1") || !slices.Contains(args, "--label-filter=Disruptive") {
+	if args := o.args(disruptive); !slices.Contains(args, "--procs=1") || !slices.Contains(args, "--label-filter=Disruptive") {
 		t.Errorf("tests that stop kubelets: %q", args)
 	}
 	if at := slices.Index(args, "--"); at < 0 || args[at-1] != "/s/e2e.test" {

@@ -1,65 +1,59 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
+	"regexp"
 	"strings"
-	"sync"
 	"time"
 )
 
-// progress hears from the suite's processes and shows a line for each test that has ended. Kubernetes' tests post
-// there (-progress-report-url); what they print themselves is for a log.
+// progress reads what ginkgo -v prints and shows a line for each test that has ended: ginkgo gives first the outcome, then the name. (The
+// messages that Kubernetes' tests post to -progress-report-url leave out the tests of external drivers.)
 type progress struct {
-	url    string
-	server *http.Server
-
-	mu     sync.Mutex
 	out    io.Writer
 	start  time.Time
+	rest   []byte // of a line that is not whole yet
+	ended  []string
 	passed int
 	failed int
 }
 
-// listen starts to hear, on an address of this machine only.
-func listen(out io.Writer) (*progress, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("progress: %w", err)
+// outcome is ginkgo's first line on a test: "• [31.2 seconds]", "• [FAILED] [31.2 seconds]".
+var outcome = regexp.MustCompile(`^• (?:\[([A-Z! ]+)\] )?\[([0-9.]+) seconds\]$`)
+
+// Write takes output as it comes, in pieces of any size. It never fails.
+func (p *progress) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(p.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		p.rest = rest
+		p.line(string(line))
 	}
-	p := &progress{url: "http://" + l.Addr().String(), out: out, start: time.Now()}
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = p.server.Serve(l) }()
-	return p, nil
 }
 
-// Close stops hearing.
-func (p *progress) Close() { _ = p.server.Close() }
-
-// ServeHTTP takes one message: {"msg": "PASSED name of the test", …}.
-func (p *progress) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	var m struct {
-		Msg string `json:"msg"`
-	}
-	if err := json.NewDecoder(io.LimitReader(q.Body, 1<<20)).Decode(&m); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+func (p *progress) line(line string) {
+	if p.ended == nil {
+		p.ended = outcome.FindStringSubmatch(line)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	word, name, _ := strings.Cut(m.Msg, " ")
-	switch word {
-	case "PASSED":
+	word, seconds := "passed", p.ended[2]
+	if p.ended[1] == "" || p.ended[1] == "SLOW TEST" {
 		p.passed++
-	case "FAILED":
+	} else {
+		word = p.ended[1]
 		p.failed++
-	default:
-		return
 	}
-	fmt.Fprintf(p.out, "%6.0f s  %3d passed %2d failed  %s  %s\n", time.Since(p.start).Seconds(), p.passed, p.failed, word, short(name))
+	p.ended = nil
+	name := strings.TrimSpace(line)
+	if p.failed > 0 {
+		word = fmt.Sprintf("%s (%d failed so far)", word, p.failed)
+	}
+	fmt.Fprintf(p.out, "%5.0f s  %3d  %s  %s (%s s)\n", time.Since(p.start).Seconds(), p.passed+p.failed, word, short(name), seconds)
 }
 
 // short leaves out what all names begin with.
