@@ -34,9 +34,10 @@ var understood = []rule{
 	{regexp.MustCompile(`group ?snapshot`), "groups of volumes are not snapshotted yet"},
 	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not told"},
 	{regexp.MustCompile(`does not support topology`), "every worker reaches every volume"},
-	{regexp.MustCompile(`doesn't publish storage capacity`), "capacity is told by topology segment, and there is one only"},
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
 	{regexp.MustCompile(`VolumeAttributesClass|volume modify stress`), "volumes are not modified yet"},
+	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),
+		"the chart's class binds at once; the test fears that volumes land in different topology segments"},
 	// Tests that one pattern has and another not.
 	{regexp.MustCompile(`Suite ".*" does not support|doesn't support (GenericEphemeralVolume|DynamicPV)|volume type ".*" is (not )?ephemeral`),
 		"the test is for another kind of volume"},

@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
 	flag.IntVar(&o.procs, "procs", 3, "tests at a time")
-	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "for either part")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "for all of it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -79,9 +79,10 @@ func run(ctx context.Context, o options) (bool, error) {
 		return false, err
 	}
 	defer n.Close()
-	r := newReport()
+	r, deadline := newReport(), time.Now().Add(o.timeout)
 	p := &progress{out: os.Stdout, start: time.Now()}
 	for _, part := range []part{together, disruptive} {
+		o.timeout = max(time.Until(deadline), time.Second) // ginkgo takes 0 for no limit
 		ended := o.start(ctx, part, p, n.environment())
 		suites, err := read(filepath.Join(o.out, part.file()))
 		if err != nil {
@@ -137,7 +138,7 @@ func (o options) args(p part) []string {
 	if p == disruptive {
 		procs = 1
 	}
-	args := []string{"run", "-v", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.String(),
+	args := []string{"run", "-v", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.Round(time.Second).String(),
 		"--output-dir=" + o.out, "--json-report=" + p.file(), "--focus=" + focus}
 	if p == disruptive {
 		args = append(args, "--label-filter=Disruptive")

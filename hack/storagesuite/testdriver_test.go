@@ -91,6 +91,7 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	}
 	a := advertisedBy(t)
 	csiDriver := repositoryFile(t, "charts/gemel/templates/driver.yaml")
+	sidecars := repositoryFile(t, "charts/gemel/templates/controller.yaml")
 	var values struct{ Node struct{ MaxVolumes int } }
 	if err := yaml.Unmarshal([]byte(repositoryFile(t, "charts/gemel/values.yaml")), &values); err != nil {
 		t.Fatal(err)
@@ -119,8 +120,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"pvcDataSource":       a["controller CLONE_VOLUME"],
 		"groupSnapshot":       a["plugin GROUP_CONTROLLER_SERVICE"],
 		"snapshotMetadata":    a["plugin SNAPSHOT_METADATA_SERVICE"],
-		// The provisioner publishes capacity by topology segment, and has none without topology keys on the CSINodes.
-		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"],
+		// The chart's class binds at once, and for such the provisioner publishes capacity only if it is told so.
+		"capacity": a["controller GET_CAPACITY"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
 	}
 	got := d.DriverInfo.Capabilities
 	for _, name := range slices.Sorted(maps.Keys(want)) {
