@@ -14,6 +14,7 @@ cd "$KIND_DIR/../.."
 clean() {
   kubectl delete namespace -l e2e-framework --ignore-not-found --timeout=300s
   kubectl get storageclass -o name | { grep -e -e2e-sc || true; } | xargs -r kubectl delete --ignore-not-found
+  kubectl get volumeattributesclass -o name | { grep -e -e2e-vac || true; } | xargs -r kubectl delete --ignore-not-found
   kubectl get volumesnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
 }
@@ -22,6 +23,7 @@ clean() {
 install_gemel() {
   GEMEL_E2E=1 GEMEL_E2E_REPORT=out/storage-suite-install.json \
     go test -count=1 -timeout 15m ./e2e/kind -args -ginkgo.label-filter=install
+  kubectl apply -f config/samples/volumeattributesclass.yaml
 }
 
 say "storage suite: what it is made of"

@@ -35,7 +35,6 @@ var understood = []rule{
 	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not told"},
 	{regexp.MustCompile(`does not support topology`), "every worker reaches every volume"},
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
-	{regexp.MustCompile(`VolumeAttributesClass|volume modify stress`), "volumes are not modified yet"},
 	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),
 		"the chart's class binds at once; the test fears that volumes land in different topology segments"},
 	// Tests that one pattern has and another not.
