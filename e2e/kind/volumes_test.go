@@ -9,6 +9,20 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+var _ = Describe("the README", func() {
+	It("gives a running pod on a volume by its commands", Label("smoke"), func(ctx context.Context) {
+		DeferCleanup(func(ctx context.Context) {
+			kubectl(ctx, "delete", "-f", "config/samples/pvc-and-pod.yaml", "--ignore-not-found", "--timeout=120s")
+		}, NodeTimeout(3*time.Minute))
+		for _, c := range readme() {
+			out, err := run(ctx, "", "bash", "-ec", c)
+			Expect(err).NotTo(HaveOccurred())
+			GinkgoWriter.Printf("$ %s\n%s\n", c, out)
+		}
+		Eventually(func() string { return inPod(ctx, "default", "writer", "tail -n 1 /data/log 2>/dev/null || true") }).WithContext(ctx).ShouldNot(BeEmpty())
+	}, NodeTimeout(10*time.Minute))
+})
+
 var _ = Describe("an app team's volume", func() {
 	It("is there within seconds, and follows its pod to another worker", Label("smoke"), func(ctx context.Context) {
 		ns := newNamespace(ctx)

@@ -85,3 +85,40 @@ install_snapshots() {
     "$controller/setup-snapshot-controller.yaml" | "$kubectl" apply -f -
   "$kubectl" -n kube-system rollout status deployment/snapshot-controller --timeout=120s
 }
+
+# install_volumes: local volumes of the class gemel-backing, two on each worker, in the filesystem that it has for them.
+install_volumes() {
+  local node i
+  {
+    cat <<EOF
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: gemel-backing}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Retain
+EOF
+    for node in "${NODES[@]:1}"; do
+      for i in 0 1; do
+        docker exec "$node" mkdir -p "/var/lib/gemel-backing/v$i"
+        cat <<EOF
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: backing-$node-$i}
+spec:
+  capacity: {storage: 10Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: gemel-backing
+  local: {path: /var/lib/gemel-backing/v$i}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - {key: kubernetes.io/hostname, operator: In, values: [$node]}
+EOF
+      done
+    done
+  } | "$kubectl" apply -f -
+}

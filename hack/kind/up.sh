@@ -63,5 +63,6 @@ if [ -n "${KIND_IMAGE:-}" ]; then timed load load_all; fi
 "$KIND_DIR/gemel-image.sh"
 timed ready wait_ready >"$LAB/logs/ready.log"
 timed snapshots install_snapshots >"$LAB/logs/snapshots.log"
+timed volumes install_volumes >"$LAB/logs/volumes.log"
 say "ready after $SECONDS s"
 echo "export KUBECONFIG=$KUBECONFIG PATH=$LAB/bin:\$PATH${DOCKER_HOST:+ DOCKER_HOST=$DOCKER_HOST}"
