@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -134,21 +135,19 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			// Of Secrets only the operator's own: nobody else's is in its memory.
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pair.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
-		// Secrets are read live, and only those that are known by name.
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
 	if err != nil {
 		return err
 	}
-	dialer := &pair.Dialer{Live: m.GetAPIReader(), Namespace: o.Namespace}
-	defer func() { _ = dialer.Close() }()
 	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
-		(&pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: dialer, Events: events}).SetupWithManager(m),
+		(&pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, Events: events}).SetupWithManager(m),
 		logicalunit.SetupWithManager(m, directory), snapshot.SetupWithManager(m, directory),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {

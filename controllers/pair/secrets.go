@@ -1,9 +1,9 @@
 package pair
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,75 +14,53 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// keyCA is the authority's certificate in a secret beside those of its kind.
+// keyCA are the authorities' certificates in a secret beside those of its kind.
 const keyCA = "ca.crt"
+
+// SecretLabels are on every Secret of the operator; its cache holds no others.
+var SecretLabels = map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
 
 // certificates sees to the cluster's authority, the operator's own certificate and those of both nodes. They are made anew
 // when two thirds of their life are over; targets read them without a restart.
 func (r *Reconciler) certificates(ctx context.Context, p *v1alpha1.TargetPair) error {
-	a, root, err := r.authority(ctx, p.Spec.Cluster)
+	t, err := r.authority(ctx, p.Spec.Cluster)
 	if err != nil {
 		return err
 	}
-	if err := r.issue(ctx, a, root, ControlSecret(p.Spec.Cluster), pki.ControlURI(p.Spec.Cluster), nil); err != nil {
+	if err := r.issue(ctx, t, ControlSecret(p.Spec.Cluster), pki.ControlURI(p.Spec.Cluster), p.Spec.Cluster, ""); err != nil {
 		return err
 	}
 	for _, n := range p.Spec.Nodes {
-		if err := r.issue(ctx, a, root, NodeName(p.Name, n.Name), pki.TargetURI(p.Spec.Cluster, p.Name, n.Name), p); err != nil {
+		if err := r.issue(ctx, t, NodeName(p.Name, n.Name), pki.TargetURI(p.Spec.Cluster, p.Name, n.Name), p.Spec.Cluster, p.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// authority is made once for a cluster. Secrets are read live: a second authority, made from an old picture, would cut the
-// nodes of a pair off from each other at their next handshake.
-func (r *Reconciler) authority(ctx context.Context, cluster string) (*pki.Authority, []byte, error) {
-	s := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: r.Namespace, Name: AuthoritySecret(cluster)}
-	err := r.Live.Get(ctx, key, s)
-	if apierrors.IsNotFound(err) {
-		_, pair, nerr := pki.New("gemel "+cluster, pki.AuthorityLife)
-		if nerr != nil {
-			return nil, nil, nerr
-		}
-		s = secret(key, cluster, pair, pair.Cert)
-		if err = r.Create(ctx, s); apierrors.IsAlreadyExists(err) {
-			err = r.Live.Get(ctx, key, s) // somebody else was first: theirs counts
-		}
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("authority of cluster %s: %w", cluster, err)
-	}
-	a, err := pki.Load(pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]})
-	if err != nil {
-		return nil, nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore it; living connections go on, new ones fail", key.Namespace, key.Name, err)
-	}
-	return a, s.Data[corev1.TLSCertKey], nil
-}
-
-// issue keeps a certificate in a secret; of a node of a pair, or of the operator itself.
-func (r *Reconciler) issue(ctx context.Context, a *pki.Authority, root []byte, name, uri string, p *v1alpha1.TargetPair) error {
+// issue keeps a certificate in a secret; of a node of a pair, or of the operator itself with an empty pair. It is read from the
+// cache: what was decided by an old picture fails to be written.
+func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pair string) error {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: name}
-	err := r.Live.Get(ctx, key, s)
+	err := r.Get(ctx, key, s)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if err == nil && !a.Due(s.Data[corev1.TLSCertKey], uri, r.now()) {
+	now := pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}
+	due := err != nil || t.signer.Due(now.Cert, uri, r.now())
+	if !due && bytes.Equal(s.Data[keyCA], t.bundle) && s.Labels[v1alpha1.LabelCluster] == cluster {
 		return nil
 	}
-	pair, ierr := a.IssueAt(uri, r.now(), pki.LeafLife)
-	if ierr != nil {
-		return ierr
+	if due {
+		var ierr error
+		if now, ierr = t.signer.IssueAt(uri, r.now(), pki.LeafLife); ierr != nil {
+			return ierr
+		}
 	}
-	cluster := ""
-	if p != nil {
-		cluster = p.Spec.Cluster
-	}
-	fresh := secret(key, cluster, pair, root)
-	if p != nil {
-		fresh.Labels[v1alpha1.LabelPair] = p.Name
+	fresh := secret(key, cluster, now, t.bundle)
+	if pair != "" {
+		fresh.Labels[v1alpha1.LabelPair] = pair
 	}
 	if apierrors.IsNotFound(err) {
 		err = r.Create(ctx, fresh)
@@ -91,16 +69,14 @@ func (r *Reconciler) issue(ctx context.Context, a *pki.Authority, root []byte, n
 		err = r.Update(ctx, fresh)
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return errors.Join(nil, waiting(v1alpha1.ReasonProgressing, "certificate %s is being made by another operator", name))
+		return waiting(v1alpha1.ReasonProgressing, "certificate %s is being made by another operator", name)
 	}
 	return err
 }
 
-func secret(key client.ObjectKey, cluster string, p pki.Pair, root []byte) *corev1.Secret {
-	l := map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
-	if cluster != "" {
-		l[v1alpha1.LabelCluster] = cluster
-	}
+func secret(key client.ObjectKey, cluster string, p pki.Pair, bundle []byte) *corev1.Secret {
+	l := maps.Clone(SecretLabels)
+	l[v1alpha1.LabelCluster] = cluster
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: l}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, keyCA: root}}
+		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, keyCA: bundle}}
 }

@@ -16,6 +16,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pairs"
 )
 
 // view is what was seen of a pair at one moment.
@@ -257,8 +258,8 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 // unreachable says why a node does not answer, as far as its pod shows.
 func unreachable(n *nodeView) string {
 	switch {
-	case errors.Is(n.err, ErrAddress):
-		return ErrAddress.Error()
+	case errors.Is(n.err, pairs.ErrNoAddress):
+		return pairs.ErrNoAddress.Error()
 	case n.pod == nil:
 		return "it has no pod"
 	case n.pod.Spec.NodeName == "":

@@ -19,6 +19,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
+// ErrNoAddress: the pair's Service has none yet.
+var ErrNoAddress = errors.New("the node has no address yet")
+
 // ErrUnknown: there is no such TargetPair, or it does not say yet how it is reached.
 var ErrUnknown = errors.New("pair can not be reached")
 
@@ -50,7 +53,7 @@ const patience = 3 * time.Second
 // operator's namespace. Its URI is gemel://CLUSTER/control, those of nodes are gemel://CLUSTER/PAIR/target/a and .../b.
 func SecretName(cluster string) string { return "gemel-" + cluster + "-control" }
 
-// Directory implements Pairs from TargetPairs and Secrets. A pair's connections are kept until its addresses or the certificate
+// Directory implements Pairs, and reaches single nodes, from TargetPairs and Secrets: it is the one place that knows how. A pair's connections are kept until its addresses or the certificate
 // change.
 type Directory struct {
 	Reader    client.Reader // of TargetPairs and Secrets; cached is enough, since addresses never change. Let it cache Secrets of Namespace only
@@ -76,14 +79,43 @@ func (d *Directory) Client(ctx context.Context, name string) (Pair, error) {
 		}
 		return nil, fmt.Errorf("TargetPair %s: %w", name, err)
 	}
+	return d.open(ctx, &o)
+}
+
+// Node is the control API of one node of a pair: "a" or "b". ErrNoAddress, ErrUnknown.
+func (d *Directory) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error) {
+	for _, n := range p.Spec.Nodes {
+		if n.Name != node || n.Address == "" {
+			continue
+		}
+		c, err := d.open(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for i := range c.Nodes {
+			if c.Nodes[i].Address == d.endpoint(n.Address) {
+				return c.Nodes[i], nil
+			}
+		}
+	}
+	return nil, ErrNoAddress
+}
+
+func (d *Directory) endpoint(address string) string {
 	port := d.Port
 	if port == 0 {
 		port = ControlPort
 	}
+	return net.JoinHostPort(address, strconv.Itoa(port))
+}
+
+// open gives the connections of a pair, which are made when they are used.
+func (d *Directory) open(ctx context.Context, o *v1alpha1.TargetPair) (*pairclient.Client, error) {
+	name := o.Name
 	c := pairclient.Config{Patience: patience, Rest: rest}
 	for _, n := range o.Spec.Nodes {
 		if n.Address != "" {
-			c.Endpoints = append(c.Endpoints, net.JoinHostPort(n.Address, strconv.Itoa(port)))
+			c.Endpoints = append(c.Endpoints, d.endpoint(n.Address))
 		}
 	}
 	if len(c.Endpoints) == 0 {

@@ -1,0 +1,164 @@
+package pair
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/pki"
+)
+
+// The Secret of an authority holds the one that signs (tls.crt, tls.key) and all that are trusted (ca.crt). It is rotated in three
+// steps (docs/decisions/0021), each a write that fails if somebody else has written since it was read:
+//
+//	announce  there is a next one; both are trusted, the present one signs
+//	switch    the next one is the present one and signs; both are trusted
+//	drop      the former one is trusted no more
+//
+// From one step to the next every certificate of the cluster has to carry what the step asks for, and to have carried it for
+// settleTime: a kubelet brings a Secret into a pod about a minute late. So at any time the two ends of a handshake may be one step
+// apart, and trust each other. Connections that are up are not touched by any of it.
+const (
+	keyNextCert = "next.crt"
+	keyNextKey  = "next.key"
+
+	// AnnotationRotate on the Secret of an authority, with any value, has it rotated now.
+	AnnotationRotate = "gemel.storage/rotate"
+	// annotationSettled is since when every certificate has carried what the present step asks for.
+	annotationSettled = "gemel.storage/settled"
+
+	settleTime = 10 * time.Minute
+)
+
+// trust is what certificates are made with.
+type trust struct {
+	signer *pki.Authority
+	bundle []byte // everything that is trusted, PEM
+}
+
+// authority is made once for a cluster. It is read live: a second authority, made from an old picture, would cut the nodes of a
+// pair off from each other at their next handshake. One that was lost is made anew, and trusts what the former one has signed.
+func (r *Reconciler) authority(ctx context.Context, cluster string) (*trust, error) {
+	s := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: r.Namespace, Name: AuthoritySecret(cluster)}
+	err := r.Live.Get(ctx, key, s)
+	if apierrors.IsNotFound(err) {
+		if s, err = r.found(ctx, key, cluster); apierrors.IsAlreadyExists(err) {
+			s = &corev1.Secret{}
+			err = r.Live.Get(ctx, key, s) // somebody else was first: theirs counts
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("authority of cluster %s: %w", cluster, err)
+	}
+	if err := r.rotate(ctx, s, cluster); err != nil {
+		return nil, err
+	}
+	a, err := signer(s)
+	if err != nil {
+		return nil, err
+	}
+	return &trust{a, s.Data[keyCA]}, nil
+}
+
+func signer(s *corev1.Secret) (*pki.Authority, error) {
+	a, err := pki.Load(pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]})
+	if err != nil {
+		return nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore it; living connections go on, new ones fail", s.Namespace, s.Name, err)
+	}
+	return a, nil
+}
+
+// found makes a new authority.
+func (r *Reconciler) found(ctx context.Context, key client.ObjectKey, cluster string) (*corev1.Secret, error) {
+	_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityLife)
+	if err != nil {
+		return nil, err
+	}
+	bundle := pair.Cert
+	former := &corev1.Secret{}
+	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ControlSecret(cluster)}, former); {
+	case err == nil:
+		bundle = join(pair.Cert, former.Data[keyCA])
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	s := secret(key, cluster, pair, bundle)
+	return s, r.Create(ctx, s)
+}
+
+func join(certs ...[]byte) []byte { return bytes.Join(certs, nil) }
+
+// rotate takes the next step of a rotation if it is time, or begins one. s is what is there afterwards.
+func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster string) error {
+	next := s.DeepCopy()
+	_, announced := s.Data[keyNextCert]
+	_, asked := s.Annotations[AnnotationRotate]
+	switch {
+	case !announced && bytes.Equal(s.Data[keyCA], s.Data[corev1.TLSCertKey]):
+		a, err := signer(s)
+		if err != nil || !asked && !a.Old(r.now()) {
+			return err
+		}
+		_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityLife)
+		if err != nil {
+			return err
+		}
+		next.Data[keyNextCert], next.Data[keyNextKey] = pair.Cert, pair.Key
+		next.Data[keyCA] = join(s.Data[corev1.TLSCertKey], pair.Cert)
+		delete(next.Annotations, AnnotationRotate)
+	default:
+		if done, err := r.carried(ctx, s, cluster); err != nil || !done {
+			return err
+		}
+		if since, err := time.Parse(time.RFC3339, s.Annotations[annotationSettled]); err != nil {
+			if next.Annotations == nil {
+				next.Annotations = map[string]string{}
+			}
+			next.Annotations[annotationSettled] = r.now().Format(time.RFC3339)
+			break
+		} else if r.now().Before(since.Add(settleTime)) {
+			return nil
+		}
+		delete(next.Annotations, annotationSettled)
+		if announced {
+			next.Data[corev1.TLSCertKey], next.Data[corev1.TLSPrivateKeyKey] = s.Data[keyNextCert], s.Data[keyNextKey]
+			delete(next.Data, keyNextCert)
+			delete(next.Data, keyNextKey)
+		} else {
+			next.Data[keyCA] = s.Data[corev1.TLSCertKey]
+		}
+	}
+	if err := r.Update(ctx, next); apierrors.IsConflict(err) {
+		return waiting(v1alpha1.ReasonProgressing, "the authority of cluster %s is being changed by another operator", cluster)
+	} else if err != nil {
+		return fmt.Errorf("authority of cluster %s: %w", cluster, err)
+	}
+	*s = *next
+	return nil
+}
+
+// carried reports whether every certificate of the cluster is signed by the present authority and comes with all that are trusted.
+func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster string) (bool, error) {
+	a, err := signer(s)
+	if err != nil {
+		return false, err
+	}
+	l := &corev1.SecretList{}
+	if err := r.Live.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingLabels(SecretLabels), client.MatchingLabels{v1alpha1.LabelCluster: cluster}); err != nil {
+		return false, err
+	}
+	for i := range l.Items {
+		x := &l.Items[i]
+		if x.Name != s.Name && (!bytes.Equal(x.Data[keyCA], s.Data[keyCA]) || !a.Signed(x.Data[corev1.TLSCertKey])) {
+			return false, nil
+		}
+	}
+	return len(l.Items) > 1, nil
+}
