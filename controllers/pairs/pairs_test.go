@@ -85,6 +85,13 @@ func TestDirectory(t *testing.T) {
 	if again, err := d.Client(ctx, "p0"); err != nil || again != first {
 		t.Error("another connection for the same pair")
 	}
+	// Each node by itself, over the same connections.
+	if n, err := d.Node(ctx, p, "b"); err != nil || n != nodes[1] {
+		t.Error(n, err)
+	}
+	if _, err := d.Node(ctx, &v1alpha1.TargetPair{Spec: v1alpha1.TargetPairSpec{Nodes: []v1alpha1.PairNode{{Name: "a"}}}}, "a"); !errors.Is(err, ErrNoAddress) {
+		t.Error(err)
+	}
 	// A certificate that was renewed is used.
 	secret.Data["tls.crt"], secret.Data["tls.key"] = certificate(t)
 	ok(c.Update(ctx, secret))

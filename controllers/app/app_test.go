@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pair"
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/hack/envtest"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	envtest.Main(m, "../../config/crd/bases")
+}
+
+func TestOptions(t *testing.T) {
+	err := (&Options{Image: "two words"}).Check()
+	if err == nil || !strings.Contains(err.Error(), "--namespace") || !strings.Contains(err.Error(), "--image") {
+		t.Error(err)
+	}
+	if err := (&Options{Namespace: "x", Image: "gemel:1"}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The operator as it is run, with leader election and all its caches, gets by with the rights that it is given.
+func TestRun(t *testing.T) {
+	cfg := envtest.Config(t)
+	ns := envtest.Namespace(t, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(err)
+	for i := range 2 {
+		ok(c.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w%d", i), Labels: map[string]string{corev1.LabelHostname: fmt.Sprintf("w%d", i)}}}))
+	}
+	ok(c.Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}))
+	ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "run"}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
+		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
+	run, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	as := envtest.Operator(t, cfg, ns, "../../config/rbac")
+	go func() {
+		done <- Run(run, as, &Options{Namespace: ns, Image: "gemel:1", Metrics: "0", Health: "0", LeaderElect: true})
+	}()
+	ok(harness.Wait(ctx, "both targets are asked for", func() (bool, string) {
+		select {
+		case err := <-done:
+			return false, fmt.Sprintf("the operator ended: %v", err)
+		default:
+		}
+		for _, n := range pair.Nodes {
+			if err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: pair.NodeName("run-p0", n)}, &appsv1.StatefulSet{}); err != nil {
+				return false, err.Error()
+			}
+		}
+		x := &v1alpha1.StorageCluster{}
+		err := c.Get(ctx, client.ObjectKey{Name: "run"}, x)
+		return err == nil && meta.FindStatusCondition(x.Status.Conditions, v1alpha1.ConditionUpToDate) != nil && x.Status.Pairs == 1, fmt.Sprintf("%v %+v", err, x.Status)
+	}))
+	// A LogicalUnit of a cluster that is not there is told so: its reconciler and its reading of live objects work as well.
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "nowhere", Size: resource.MustParse("1Gi")}}
+	ok(c.Create(ctx, lu))
+	ok(harness.Wait(ctx, "the LUN has a condition", func() (bool, string) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(lu), lu)
+		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
+		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "there is no StorageCluster nowhere"), fmt.Sprintf("%v %+v", err, x)
+	}))
+	stop()
+	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
