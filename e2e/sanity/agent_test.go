@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,36 @@ import (
 
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
+
+// agent runs a holder-agent for the rest of the test.
+func (e *env) agent(sock string) *exec.Cmd {
+	e.t.Helper()
+	agent := exec.Command(csiBinary, "holder-agent", "--socket", sock, "--dir", filepath.Join(e.plugin.StateDir(), "attach"))
+	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	agent.Stdout, agent.Stderr = os.Stderr, os.Stderr
+	started, ended := make(chan error), make(chan error, 1)
+	go func() {
+		// The parent-death signal is tied to the thread that forks, and one that has run a plugin may end with it.
+		runtime.LockOSThread()
+		err := agent.Start()
+		started <- err
+		if err == nil {
+			ended <- agent.Wait()
+		}
+	}()
+	e.ok(<-started)
+	e.t.Cleanup(func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		if err := <-ended; err != nil {
+			e.t.Errorf("the agent ends with %v", err)
+		}
+	})
+	e.ok(harness.Wait(e.ctx, "the agent serves", func() (bool, string) {
+		_, err := os.Stat(sock)
+		return err == nil, fmt.Sprint(err)
+	}))
+	return agent
+}
 
 // Holders that an agent starts are its children, not the plugin's, and serve as ever.
 func TestHolderAgent(t *testing.T) {
@@ -26,20 +57,7 @@ func TestHolderAgent(t *testing.T) {
 	if err := v.tryStage(); err == nil || !strings.Contains(err.Error(), "holder agent does not answer") {
 		t.Fatalf("without the agent: %v", err)
 	}
-	agent := exec.Command(csiBinary, "holder-agent", "--socket", sock, "--dir", filepath.Join(e.plugin.StateDir(), "attach"))
-	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	agent.Stdout, agent.Stderr = os.Stderr, os.Stderr
-	e.ok(agent.Start())
-	t.Cleanup(func() {
-		_ = agent.Process.Signal(syscall.SIGTERM)
-		if err := agent.Wait(); err != nil {
-			t.Errorf("the agent ends with %v", err)
-		}
-	})
-	e.ok(harness.Wait(e.ctx, "the agent serves", func() (bool, string) {
-		_, err := os.Stat(sock)
-		return err == nil, fmt.Sprint(err)
-	}))
+	agent := e.agent(sock)
 	v.stage()
 	v.publish()
 	e.ok(v.write("before", "alpha"))

@@ -187,10 +187,25 @@ func skipped(kind, call, state string) bool {
 // The plugin is killed at every step that leaves something, and called again by the next one: the volume works, and at its end
 // nothing is left.
 func TestPluginKilledAtEveryStep(t *testing.T) {
-	e := start(t, 8*time.Minute)
+	start(t, 8*time.Minute).killEverywhere(map[string]*csi.VolumeCapability{"xfs": mounted("xfs"), "ext4": mounted("ext4"), "raw": raw(writer)}, skipped)
+}
+
+// The same where holders are the children of an agent, as in a cluster, for what has to do with holders.
+func TestPluginKilledBesideItsAgent(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "agent.sock")
+	e := start(t, 5*time.Minute, "--holder-agent", sock)
+	e.agent(sock)
+	e.killEverywhere(map[string]*csi.VolumeCapability{"raw": raw(writer)}, func(kind, call, state string) bool {
+		return skipped(kind, call, state) || call != "stage" && call != "unstage"
+	})
+}
+
+// killEverywhere plays one life of a volume for each kind and step that is not skipped.
+func (e *env) killEverywhere(kinds map[string]*csi.VolumeCapability, skipped func(kind, call, state string) bool) {
+	t := e.t
+	t.Helper()
 	hits, tries := 0, 0
 	missed := map[string]int{}
-	kinds := map[string]*csi.VolumeCapability{"xfs": mounted("xfs"), "ext4": mounted("ext4"), "raw": raw(writer)}
 	for kind, c := range kinds {
 		for i, victim := range calls() {
 			for j, s := range victim.states {
