@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ deps: ## install what a fresh Debian machine lacks, once
 
 build: ## the binaries, into bin/
 	$(GO) build -o bin/ ./cmd/...
+
+build-all: ## compile every binary for amd64 and arm64, without keeping them
+	@for arch in amd64 arm64; do echo "== linux/$$arch"; CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build ./cmd/... || exit 1; done
 
 test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends with the count
 	@$(GO) vet ./...
