@@ -188,6 +188,7 @@ type HostMapping struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=lun,categories=gemel
+// +kubebuilder:selectablefield:JSONPath=`.spec.placement.pair`
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Pair",type=string,JSONPath=`.spec.placement.pair`

@@ -44,6 +44,9 @@ const (
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
 )
 
+// FieldPair of LogicalUnits can be selected by, and the operator's cache is indexed by it.
+const FieldPair = "spec.placement.pair"
+
 // Finalizer keeps an object until what it stands for is safe: a LUN with data until spec.destroy has been carried out, a
 // pair until it holds no LUN, a cluster until it has no pair.
 const Finalizer = "gemel.storage/data"

@@ -17,6 +17,10 @@ import (
 
 // SetupWithManager has the reconciler called for what changes: the pair, its cluster, its pods.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
+	// A pair looks for its LUNs' objects every few seconds: by index, not through all of them.
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.LogicalUnit{}, v1alpha1.FieldPair, placedOn); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.TargetPair{}).
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
@@ -26,6 +30,14 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Named("targetpair").
 		Complete(r)
+}
+
+// placedOn is the pair of a LogicalUnit.
+func placedOn(o client.Object) []string {
+	if lu, ok := o.(*v1alpha1.LogicalUnit); ok && lu.Spec.Placement != nil {
+		return []string{lu.Spec.Placement.Pair}
+	}
+	return nil
 }
 
 // ofPair finds the pair of what is made for it by its label.

@@ -123,7 +123,7 @@ func (r *Reconciler) look(ctx context.Context, p *v1alpha1.TargetPair) *view {
 func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns []string) []string {
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		l := &v1alpha1.LogicalUnitList{}
-		if err := reader.List(ctx, l); err != nil {
+		if err := reader.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}); err != nil {
 			return p.Status.Orphans // not known now
 		}
 		placed := map[string]bool{}
