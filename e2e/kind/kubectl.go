@@ -66,15 +66,17 @@ func condition(ctx context.Context, kind, name, namespace, cond string) string {
 	return field(ctx, kind, name, namespace, fmt.Sprintf(`{.status.conditions[?(@.type=="%s")].status}`, cond))
 }
 
-// newNamespace is a namespace for one spec; it goes with all that is in it when the spec has passed.
+// newNamespace is a namespace for one spec; it goes with all that is in it.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	name := fmt.Sprintf("e2e-%d", time.Now().UnixNano()%1_000_000_000)
 	kubectl(ctx, "create", "namespace", name)
 	DeferCleanup(func(ctx context.Context) {
-		if !CurrentSpecReport().Failed() {
-			kubectl(ctx, "delete", "namespace", name, "--wait=true", "--timeout=180s")
+		if CurrentSpecReport().Failed() { // what may tell why was kept; its pods are not to disturb the specs after it
+			kubectl(ctx, "delete", "namespace", name, "--wait=false")
+			return
 		}
+		kubectl(ctx, "delete", "namespace", name, "--wait=true", "--timeout=180s")
 	}, NodeTimeout(4*time.Minute))
 	return name
 }
