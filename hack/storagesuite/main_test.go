@@ -116,6 +116,13 @@ External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (ntfs)] vo
 ------------------------------
 • [FAILED] [312.010 seconds]
 External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (xfs)] volumes [It] should store data
+------------------------------
+External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (xfs)] one at a time
+k8s.io/kubernetes@v1.36.3/test/e2e/storage/testsuites/disruptive.go:1
+  STEP: stopping the kubelet
+• [35.083 seconds]
+------------------------------
+SSSSS
 `
 	for _, piece := range []int{1, 7, len(printed)} {
 		var out bytes.Buffer
@@ -128,7 +135,7 @@ External Storage [Driver: csi.gemel.storage] [Testpattern: Dynamic PV (xfs)] vol
 			rest = rest[n:]
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if len(lines) != 2 ||
+		if len(lines) != 3 || !strings.HasSuffix(lines[2], "  3  passed (1 failed so far)  [Dynamic PV (xfs)] one at a time (35.083 s)") ||
 			!strings.HasSuffix(lines[0], "  1  passed  [Dynamic PV (filesystem volmode)] volumeLimits should verify that all csinodes have volume limits (0.475 s)") ||
 			!strings.HasSuffix(lines[1], "  2  FAILED (1 failed so far)  [Dynamic PV (xfs)] volumes [It] should store data (312.010 s)") {
 			t.Errorf("%q", lines)

@@ -9,12 +9,15 @@ import (
 	"time"
 )
 
-// progress reads what ginkgo -v prints and shows a line for each test that has ended: ginkgo gives first the outcome, then the name. (The
-// messages that Kubernetes' tests post to -progress-report-url leave out the tests of external drivers.)
+// progress reads what ginkgo -v prints and shows a line for each test that has ended. Ginkgo gives first the outcome, then the name; where
+// tests run one at a time the name comes first, after a ruler, and what the test says is between. (The messages that Kubernetes' tests post to
+// -progress-report-url leave out the tests of external drivers.)
 type progress struct {
 	out    io.Writer
 	start  time.Time
 	rest   []byte // of a line that is not whole yet
+	last   string // line
+	name   string // that followed the last ruler
 	ended  []string
 	passed int
 	failed int
@@ -36,8 +39,15 @@ func (p *progress) Write(b []byte) (int, error) {
 	}
 }
 
+const ruler = "------------------------------"
+
 func (p *progress) line(line string) {
+	after := p.last
+	p.last = line
 	if p.ended == nil {
+		if after == ruler {
+			p.name = line
+		}
 		p.ended = outcome.FindStringSubmatch(line)
 		return
 	}
@@ -50,6 +60,9 @@ func (p *progress) line(line string) {
 	}
 	p.ended = nil
 	name := strings.TrimSpace(line)
+	if line == ruler {
+		name = p.name
+	}
 	if p.failed > 0 {
 		word = fmt.Sprintf("%s (%d failed so far)", word, p.failed)
 	}
