@@ -27,13 +27,23 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: DriverName, VendorVersion: s.Version}, nil
 }
 
-// GetPluginCapabilities lists which services there are. Volumes are reachable from every node, so there are no topology constraints.
+// Topology is where every worker with the node plugin is, by its CSI segments: in one place, as all of them reach every volume. It
+// constrains nothing (volumes name no topology), but Kubernetes' provisioner can tell the capacity only of segments with
+// a key: what it publishes for one without it deletes again as foreign, and then no pod whose volume waits for
+// it (WaitForFirstConsumer) is scheduled.
+var Topology = map[string]string{DriverName + "/reach": "all"}
+
+// GetPluginCapabilities lists which services there are.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_VolumeExpansion_{
 		VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}}}
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}
 	if s.Controller {
+		services = append(services, csi.PluginCapability_Service_CONTROLLER_SERVICE)
+	}
+	for _, t := range services {
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
-			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}})
+			Service: &csi.PluginCapability_Service{Type: t}}})
 	}
 	return r, nil
 }

@@ -18,9 +18,13 @@ func TestIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := false
+		found, topology := false, false
 		for _, c := range r.Capabilities {
 			found = found || c.GetService().GetType() == csi.PluginCapability_Service_CONTROLLER_SERVICE
+			topology = topology || c.GetService().GetType() == csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+		}
+		if !topology || len(Topology) == 0 {
+			t.Error("without a topology key the provisioner deletes the capacity that it publishes")
 		}
 		if found != controller {
 			t.Errorf("controller %v, advertised %v", controller, found)

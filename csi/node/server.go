@@ -19,6 +19,7 @@ import (
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/csi/identity"
 	"github.com/gemel-storage/gemel/csi/inflight"
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
@@ -90,7 +91,8 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 
 // NodeGetInfo names the node by its IQN, which is how targets know it.
 func (s *Server) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: s.unlocked.cfg.IQN, MaxVolumesPerNode: s.unlocked.cfg.MaxVolumes}, nil
+	return &csi.NodeGetInfoResponse{NodeId: s.unlocked.cfg.IQN, MaxVolumesPerNode: s.unlocked.cfg.MaxVolumes,
+		AccessibleTopology: &csi.Topology{Segments: identity.Topology}}, nil
 }
 
 // exclusively runs a call with the volume claimed.

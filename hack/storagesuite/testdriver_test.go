@@ -99,6 +99,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	want := map[string]bool{
 		// What every volume is: a LUN with a filesystem of its own, that outlives pods, mounted without noexec, known by its handle alone.
 		"persistence": true, "exec": true, "multipods": true, "multiplePVsSameID": true, "singleNodeVolume": false,
+		// All workers are in one segment (docs/decisions/0019).
+		"topology": false,
 		// Stage grows the filesystem of what was restored or cloned larger than its source.
 		"FSResizeFromSourceNotSupported": false,
 
@@ -111,7 +113,6 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"seLinuxMount":        strings.Contains(csiDriver, "seLinuxMount: true"),
 		"volumeMountGroup":    a["node VOLUME_MOUNT_GROUP"],
 		"volumeLimits":        values.Node.MaxVolumes > 0,
-		"topology":            a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"],
 		"controllerExpansion": a["controller EXPAND_VOLUME"],
 		"nodeExpansion":       a["node EXPAND_VOLUME"],
 		"onlineExpansion":     a["plugin expansion ONLINE"],
@@ -121,7 +122,7 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"groupSnapshot":       a["plugin GROUP_CONTROLLER_SERVICE"],
 		"snapshotMetadata":    a["plugin SNAPSHOT_METADATA_SERVICE"],
 		// The chart's class binds at once, and for such the provisioner publishes capacity only if it is told so.
-		"capacity": a["controller GET_CAPACITY"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
+		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
 	}
 	got := d.DriverInfo.Capabilities
 	for _, name := range slices.Sorted(maps.Keys(want)) {
