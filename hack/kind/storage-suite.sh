@@ -19,10 +19,15 @@ clean() {
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
 }
 
+# install_gemel ends with what the image now holds in the pods. The image keeps its name after a change, so for helm nothing has changed.
 # shellcheck disable=SC2317 # timed calls it
 install_gemel() {
+  local what
   GEMEL_E2E=1 GEMEL_E2E_REPORT=out/storage-suite-install.json \
-    go test -count=1 -timeout 15m ./e2e/kind -args -ginkgo.label-filter=install
+    go test -count=1 -timeout 15m ./e2e/kind -args -ginkgo.label-filter=install || return
+  for what in deployment/gemel-operator deployment/gemel-csi-controller daemonset/gemel-csi-node; do
+    kubectl -n gemel-system rollout restart "$what" && kubectl -n gemel-system rollout status "$what" --timeout=120s || return
+  done
   kubectl apply -f config/samples/volumeattributesclass.yaml
 }
 
