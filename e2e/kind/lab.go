@@ -79,15 +79,24 @@ func startControlPlane(ctx context.Context, components ...string) {
 	}).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Succeed())
 }
 
-// restartWatchers deletes the pods that watch the API server, so that none goes on with what it knew before.
+// restartWatchers restarts whatever watches the API server: after etcd was put back, a watch goes on from a version that there is not
+// any more, and hears nothing. It is what an administrator has to do after such a restore, whatever storage there is.
 func restartWatchers(ctx context.Context) {
 	GinkgoHelper()
+	for _, node := range append(workers(ctx), controlPlane) {
+		on(ctx, node, "systemctl restart kubelet; pkill -KILL -x kube-proxy; pkill -KILL -x kindnet; true")
+	}
 	for _, c := range []string{"kube-controller-manager", "kube-scheduler"} {
 		on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", c[:min(15, len(c))]))
 	}
+	kubectl(ctx, "delete", "pod", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--wait=false")
 	for _, c := range []string{"operator", "csi-controller", "csi-node"} {
-		kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--grace-period=0", "--force")
+		kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--wait=false")
 	}
+	Eventually(func() string {
+		out, _ := run(ctx, "", "kubectl", "get", "deployment", "-n", namespace, "-o", "jsonpath={.items[*].status.unavailableReplicas}")
+		return out
+	}).WithContext(ctx).WithTimeout(4 * time.Minute).Should(BeEmpty())
 }
 
 // orphans are LUNs on the disks that no object stands for.
