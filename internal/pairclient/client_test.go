@@ -25,6 +25,7 @@ type node struct {
 func (n *node) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*targetv1.Status, error) {
 	if n.hang {
 		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err() // an answer could overtake the caller's own clock
 	}
 	if n.code != codes.OK {
 		return nil, status.Error(n.code, n.name+" says so")

@@ -92,7 +92,7 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			if !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
 				n.applied(a, link, msg, n.applyMsg(msg, d))
 			} else {
-				n.applies.Add(1)
+				n.applies.Add()
 				n.wg.Go(func() {
 					defer n.applies.Done()
 					n.appliedAsync(link, msg, n.applyMsg(msg, d))
@@ -226,7 +226,7 @@ func (n *Node) slow(x pair.Action) {
 
 // async is work for the peer, which has to end before the next link begins (R4).
 func (n *Node) async(f func()) {
-	n.applies.Add(1)
+	n.applies.Add()
 	n.wg.Go(func() {
 		defer n.applies.Done()
 		f()

@@ -44,7 +44,7 @@ type Node struct {
 
 	link    *link.Link
 	linkN   atomic.Uint64
-	applies sync.WaitGroup // store work for the peer of the present link
+	applies tally // store work for the peer of the present link
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
