@@ -105,11 +105,12 @@ func orphans(ctx context.Context) string {
 }
 
 // leftovers are what a volume leaves on a worker when it has been detached: nothing. The kubelet names folders of volumes with
-// filesystems by a hash of the handle, ours are named by the handle itself.
+// filesystems by a hash of the handle, ours are named by the handle itself. Loop devices are seen by all workers of the machine and can
+// not be told apart by worker: see clean.
 func leftovers(ctx context.Context, worker, lun string) string {
 	GinkgoHelper()
 	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(lun)))
-	return on(ctx, worker, fmt.Sprintf("grep -e %[1]s -e %[2]s /proc/mounts; losetup -a | grep %[1]s; pgrep -af %[1]s | grep -v 'sh -c'; ls /var/lib/gemel/attach /var/lib/gemel/staged | grep %[1]s; true", lun, hash))
+	return on(ctx, worker, fmt.Sprintf("grep -e %[1]s -e %[2]s /proc/mounts; pgrep -af %[1]s | grep -v 'sh -c'; ls /var/lib/gemel/attach /var/lib/gemel/staged | grep %[1]s; true", lun, hash))
 }
 
 // clean waits until every worker is rid of a volume.
@@ -118,4 +119,5 @@ func clean(ctx context.Context, lun string) {
 	for _, w := range workers(ctx) {
 		Eventually(func() string { return strings.TrimSpace(leftovers(ctx, w, lun)) }).WithContext(ctx).Should(BeEmpty(), "on "+w)
 	}
+	Eventually(func() string { return on(ctx, workers(ctx)[0], "losetup -a | grep "+lun+" || true") }).WithContext(ctx).Should(BeEmpty())
 }
