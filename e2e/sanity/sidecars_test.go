@@ -2,10 +2,12 @@ package sanity
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/identity"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
 )
@@ -62,7 +65,7 @@ func (e *env) sidecar(name string, args ...string) {
 }
 
 // The real external-provisioner and external-resizer: a claim's VolumeAttributesClass is that of its LUN, at first and later, a
-// wrong one is refused with its parameter's name, and there is a CSIStorageCapacity that holds for every worker.
+// wrong one is refused with its parameter's name, and there is one CSIStorageCapacity, which stays.
 func TestRealSidecars(t *testing.T) {
 	if os.Getenv(sidecarsVariable) == "" || os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd", sidecarsVariable)
@@ -86,7 +89,19 @@ func TestRealSidecars(t *testing.T) {
 		Parameters: map[string]string{"cluster": operator.Cluster}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)},
 		class("through", map[string]string{"writeCache": "write-through", "preferredNode": "b"}),
 		class("wrong", map[string]string{"writeCache": "none"}),
-		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: v1alpha1.DriverName, NodeID: e.nodeID()}}}})
+		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: v1alpha1.DriverName, NodeID: e.nodeID(),
+			TopologyKeys: slices.Collect(maps.Keys(identity.Topology))}}}})
+	// The kubelet labels its node with what the plugin names.
+	var node corev1.Node
+	e.ok(client.IgnoreAlreadyExists(c.Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})))
+	e.ok(c.Get(e.ctx, client.ObjectKey{Name: nodeName}, &node))
+	bare := node.DeepCopy()
+	node.Labels = maps.Clone(node.Labels)
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	maps.Copy(node.Labels, identity.Topology)
+	e.ok(c.Patch(e.ctx, &node, client.MergeFrom(bare)))
 	sample, err := os.ReadFile(filepath.Join(harness.Root(), "config", "samples", "volumeattributesclass.yaml"))
 	e.ok(err)
 	for _, doc := range strings.Split(string(sample), "\n---\n") {
@@ -169,8 +184,14 @@ func TestRealSidecars(t *testing.T) {
 		return len(list.Items) == 1 && !list.Items[0].Capacity.IsZero(), fmt.Sprintf("%+v", list.Items)
 	}))
 	x := list.Items[0]
-	if x.StorageClassName != "gemel" || x.NodeTopology == nil || len(x.NodeTopology.MatchLabels)+len(x.NodeTopology.MatchExpressions) != 0 || x.MaximumVolumeSize == nil || x.MaximumVolumeSize.Cmp(*x.Capacity) != 0 {
+	if x.StorageClassName != "gemel" || x.NodeTopology == nil || !maps.Equal(x.NodeTopology.MatchLabels, identity.Topology) || len(x.NodeTopology.MatchExpressions) != 0 || x.MaximumVolumeSize == nil || x.MaximumVolumeSize.Cmp(*x.Capacity) != 0 {
 		t.Errorf("%+v", x)
+	}
+	// It is published once, not again and again: a scheduler that looks in between would find no worker good enough (decision 0019).
+	time.Sleep(5 * time.Second) // five of the provisioner's looks
+	e.ok(c.List(e.ctx, &list))
+	if len(list.Items) != 1 || list.Items[0].UID != x.UID {
+		t.Errorf("%+v was made anew: %+v", x, list.Items)
 	}
 	e.ok(c.Delete(e.ctx, claim))
 	_, err = e.plugin.Controller.DeleteVolume(e.ctx, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle})
