@@ -32,7 +32,10 @@ var _ = Describe("objects that are deleted by force", Serial, func() {
 			kubectl(ctx, "delete", "validatingadmissionpolicybinding", "gemel-keeps-data")
 			DeferCleanup(func(ctx context.Context) { install(ctx) }, NodeTimeout(6*time.Minute)) // puts the policy back
 			const kinds = "storagecluster,targetpair,logicalunit,logicalunitsnapshot,host"
-			kubectl(ctx, "delete", kinds, "--all", "--wait=false")
+			Eventually(func() error { // the API server forgets the policy a moment later
+				_, err := run(ctx, "", "kubectl", "delete", kinds, "--all", "--wait=false")
+				return err
+			}).WithContext(ctx).Should(Succeed())
 			Eventually(func() string {
 				for _, o := range strings.Fields(kubectl(ctx, "get", kinds, "-o", "name")) {
 					_, _ = run(ctx, "", "kubectl", "patch", o, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // it may have gone by itself
