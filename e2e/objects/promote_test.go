@@ -8,6 +8,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -58,9 +60,17 @@ func TestPromote(t *testing.T) {
 	refused("repeat the command with --accept-loss", "a", "--other-stopped")
 	r.ok(r.c.Delete(r.ctx, record))
 
+	// The pod of the other node: its process, if it is there, has fenced itself for good.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pair.PodName(harness.PairName, "b")},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "target", Image: "gemel:1"}}}}
+	r.ok(client.IgnoreAlreadyExists(r.c.Create(r.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}})))
+	r.ok(r.c.Create(r.ctx, pod))
 	out, err := promote("a", "--other-stopped", "--accept-loss")
-	if err != nil || !strings.Contains(out, "takes over") {
+	if err != nil || !strings.Contains(out, "takes over") || !strings.Contains(out, "node b is restarted") {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := r.c.Get(r.ctx, client.ObjectKeyFromObject(pod), pod); err == nil && pod.DeletionTimestamp.IsZero() {
+		t.Error("the pod of the other node was not restarted")
 	}
 	r.ok(r.c.Get(r.ctx, client.ObjectKeyFromObject(record), record))
 	if record.Labels[v1alpha1.LabelPair] != harness.PairName {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,7 +55,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	if pairclient.Serves(s.Phase) {
 		return fmt.Errorf("%w: node %s serves already", ErrPromote, node)
 	}
-	if err := m.other(ctx, p, node, s); err != nil {
+	if err := m.vouch(ctx, p, node, s); err != nil {
 		return err
 	}
 	if err := m.record(ctx, p); err != nil {
@@ -74,6 +75,28 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 		return fmt.Errorf("%w: %w", ErrPromote, err)
 	}
 	fmt.Fprintf(m.Out, "node %s of %s takes over; follow it with: kubectl gemel status\n", node, name)
+	return m.restart(ctx, name, other(node))
+}
+
+func other(node string) string {
+	if node == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// restart has the other node begin anew: a process that has fenced itself never looks at the record again, so that it would not find
+// that it may join.
+func (m *Promotion) restart(ctx context.Context, name, node string) error {
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pair.PodName(name, node)}}
+	switch err := m.Client.Delete(ctx, o); {
+	case apierrors.IsNotFound(err):
+		fmt.Fprintf(m.Out, "node %s gets a copy of everything when it is back\n", node)
+	case err != nil:
+		return fmt.Errorf("node %s has to be restarted, to get a copy: delete the pod %s/%s: %w", node, m.Namespace, o.Name, err)
+	default:
+		fmt.Fprintf(m.Out, "node %s is restarted and gets a copy of everything\n", node)
+	}
 	return nil
 }
 
@@ -85,13 +108,10 @@ func (m *Promotion) tell(node string, s *targetv1.Status) {
 	fmt.Fprintln(m.Out)
 }
 
-// other makes sure that two nodes will not serve. One that answers and does not serve finds in the record that it is none any more;
+// vouch makes sure that two nodes will not serve. One that answers and does not serve finds in the record that it is none any more;
 // one that does not answer may be cut off and serving.
-func (m *Promotion) other(ctx context.Context, p *v1alpha1.TargetPair, node string, mine *targetv1.Status) error {
-	other := "b"
-	if node == "b" {
-		other = "a"
-	}
+func (m *Promotion) vouch(ctx context.Context, p *v1alpha1.TargetPair, node string, mine *targetv1.Status) error {
+	other := other(node)
 	s, err := m.statusOf(ctx, p, other)
 	if err != nil {
 		if m.OtherStopped {
