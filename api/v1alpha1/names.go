@@ -1,5 +1,10 @@
 package v1alpha1
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Conditions. Each object has Ready; the others say more of why it is not. Status True is always the good state.
 const (
 	// ConditionReady: the object does what it is for. kstatus and `kubectl wait` look at it.
@@ -43,6 +48,15 @@ const (
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
 )
+
+// PairName of a cluster's pair, by number from 0.
+func PairName(cluster string, i int) string { return cluster + "-p" + strconv.Itoa(i) }
+
+// PairNumber of a pair in its cluster; false for a name that tells none.
+func PairNumber(pair, cluster string) (int, bool) {
+	n, err := strconv.Atoi(strings.TrimPrefix(pair, cluster+"-p"))
+	return n, err == nil
+}
 
 // FieldPair of LogicalUnits can be selected by, and the operator's cache is indexed by it.
 const FieldPair = "spec.placement.pair"

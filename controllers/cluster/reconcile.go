@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,9 +29,6 @@ type Reconciler struct {
 	Image  string // for clusters that name none
 	Events events.EventRecorder
 }
-
-// PairName of a cluster's pair, by number from 0.
-func PairName(cluster string, i int) string { return cluster + "-p" + strconv.Itoa(i) }
 
 // Reconcile brings a cluster to what its spec says.
 func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
@@ -77,17 +73,16 @@ func (r *Reconciler) pairs(ctx context.Context, c *v1alpha1.StorageCluster) ([]v
 
 // number of a pair; one with another name comes last.
 func number(p *v1alpha1.TargetPair) int {
-	n, err := strconv.Atoi(strings.TrimPrefix(p.Name, p.Spec.Cluster+"-p"))
-	if err != nil {
-		return 1 << 30
+	if n, ok := v1alpha1.PairNumber(p.Name, p.Spec.Cluster); ok {
+		return n
 	}
-	return n
+	return 1 << 30
 }
 
 // grow makes the pairs that are missing. They belong to nobody who could be collected with them: they hold data.
 func (r *Reconciler) grow(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
 	for i := range int(c.Spec.Pairs) {
-		name := PairName(c.Name, i)
+		name := v1alpha1.PairName(c.Name, i)
 		if slices.ContainsFunc(have, func(p v1alpha1.TargetPair) bool { return p.Name == name }) {
 			continue
 		}

@@ -93,7 +93,7 @@ func (w *world) get() *v1alpha1.StorageCluster {
 func (w *world) pair(i int, luns int32, inSync bool) {
 	w.t.Helper()
 	p := &v1alpha1.TargetPair{}
-	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: PairName(w.name, i)}, p))
+	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: v1alpha1.PairName(w.name, i)}, p))
 	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
 		w.ok(w.c.Update(w.ctx, p))
 	}
@@ -211,7 +211,7 @@ func TestDeletionWaitsForPairs(t *testing.T) {
 		w.pair(i, 0, true)
 		w.step()
 		p := &v1alpha1.TargetPair{}
-		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: PairName(w.name, i)}, p))
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: v1alpha1.PairName(w.name, i)}, p))
 		p.Finalizers = nil
 		w.ok(w.c.Update(w.ctx, p))
 	}

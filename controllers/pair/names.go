@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strconv"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pairs"
 )
@@ -32,6 +35,19 @@ func AuthoritySecret(cluster string) string { return fmt.Sprintf("gemel-%s-ca", 
 
 // ControlSecret holds the certificate of who may call the targets' control API.
 func ControlSecret(cluster string) string { return pairs.SecretName(cluster) }
+
+// NewLease is a pair's record before anything is written to it.
+func NewLease(p *v1alpha1.TargetPair, namespace string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Base(p.Name), Namespace: namespace, Labels: labels(p, "")}}
+}
+
+// Other node of a pair.
+func Other(node string) string {
+	if node == Nodes[0] {
+		return Nodes[1]
+	}
+	return Nodes[0]
+}
 
 // labels of everything that belongs to a pair, or to one node of it.
 func labels(p *v1alpha1.TargetPair, node string) map[string]string {

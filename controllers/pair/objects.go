@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -39,7 +38,7 @@ func (r *Reconciler) apply(ctx context.Context, file string, data any) error {
 // is gone after the pair was founded is not made again: an empty one would fence both nodes at their next look, while they
 // merely wait for a missing one.
 func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Base(p.Name), Namespace: r.Namespace, Labels: labels(p, "")}}
+	lease := NewLease(p, r.Namespace)
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(lease), &coordinationv1.Lease{})
 	switch {
 	case apierrors.IsNotFound(err) && p.Status.Epoch > 0:

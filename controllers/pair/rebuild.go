@@ -63,7 +63,8 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows image, lease and where it may run: it gets the defaults. To have others, apply your own StorageCluster first", t.cluster))
 			}
 		}
-		x.Spec.Pairs = max(x.Spec.Pairs, index(name, t.cluster)+1)
+		n, _ := v1alpha1.PairNumber(name, t.cluster)
+		x.Spec.Pairs = max(x.Spec.Pairs, int32(n)+1)
 	}
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		out.Clusters = append(out.Clusters, *clusters[name])
@@ -152,15 +153,6 @@ func boundTo(s *appsv1.StatefulSet) string {
 		}
 	}
 	return ""
-}
-
-// index of a pair in its cluster, 0 for a name that tells none.
-func index(pair, cluster string) int32 {
-	n, err := strconv.ParseInt(strings.TrimPrefix(pair, cluster+"-p"), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return int32(n)
 }
 
 // storageCluster from one of its pairs.

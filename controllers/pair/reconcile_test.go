@@ -21,6 +21,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pairs"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
@@ -95,7 +96,7 @@ func TestCertificates(t *testing.T) {
 	if read(ca.Name).ResourceVersion != ca.ResourceVersion {
 		t.Error("the authority is made anew")
 	}
-	if string(read(node.Name).Data[keyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
+	if string(read(node.Name).Data[pairs.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
 		t.Error("the certificates lack their authority")
 	}
 }
@@ -252,8 +253,8 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 			w.step()
 			w.pod(n, "")
 			w.step()
-			if len(order) == 1 && w.gone(other(n)) {
-				t.Fatalf("node %s was taken down while %s was away", other(n), n)
+			if len(order) == 1 && w.gone(Other(n)) {
+				t.Fatalf("node %s was taken down while %s was away", Other(n), n)
 			}
 			w.ok(w.pair.StartNode(slices.Index(Nodes, n)))
 			w.ok(w.pair.WaitInSync(w.ctx))
@@ -269,13 +270,6 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 	if c := w.condition(v1alpha1.ConditionUpToDate); c.Status != metav1.ConditionTrue || images(w) != "gemel:2 gemel:2" {
 		t.Errorf("%+v, %s", c, images(w))
 	}
-}
-
-func other(node string) string {
-	if node == "a" {
-		return "b"
-	}
-	return "a"
 }
 
 // A lost node is made anew by one field, on another disk; its claim is kept. Not while the other one does not serve.

@@ -11,11 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pairs"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
-
-// keyCA are the authorities' certificates in a secret beside those of its kind.
-const keyCA = "ca.crt"
 
 // SecretLabels are on every Secret of the operator; its cache holds no others.
 var SecretLabels = map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
@@ -49,7 +47,7 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 	}
 	now := pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}
 	due := err != nil || t.signer.Due(now.Cert, uri, r.now())
-	if !due && bytes.Equal(s.Data[keyCA], t.bundle) && s.Labels[v1alpha1.LabelCluster] == cluster {
+	if !due && bytes.Equal(s.Data[pairs.KeyCA], t.bundle) && s.Labels[v1alpha1.LabelCluster] == cluster {
 		return nil
 	}
 	if due {
@@ -78,5 +76,5 @@ func secret(key client.ObjectKey, cluster string, p pki.Pair, bundle []byte) *co
 	l := maps.Clone(SecretLabels)
 	l[v1alpha1.LabelCluster] = cluster
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: l}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, keyCA: bundle}}
+		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, pairs.KeyCA: bundle}}
 }

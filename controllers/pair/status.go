@@ -17,6 +17,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
 // view is what was seen of a pair at one moment.
@@ -48,7 +49,7 @@ func (n *nodeView) phase() string {
 
 // serves: hosts are served through this node.
 func (n *nodeView) serves() bool {
-	return n.status != nil && (n.status.Phase == targetv1.Phase_PHASE_IN_SYNC || n.status.Phase == targetv1.Phase_PHASE_ALONE || n.status.Phase == targetv1.Phase_PHASE_RESYNCING)
+	return pairclient.Serves(n.status.GetPhase())
 }
 
 func (n *nodeView) revision() string {
@@ -151,18 +152,16 @@ func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (ids []st
 		if err != nil {
 			continue
 		}
-		ids = nil
-		for after := ""; ; {
-			l, err := t.ListLUNs(ctx, &targetv1.ListLUNsRequest{AfterUuid: after, Limit: 1000})
+		ids, known = nil, true
+		for l, err := range pairclient.LUNs(ctx, t) {
 			if err != nil {
+				known = false
 				break
 			}
-			for _, x := range l.Luns {
-				ids = append(ids, x.Uuid)
-			}
-			if after = l.NextAfterUuid; after == "" {
-				return ids, true
-			}
+			ids = append(ids, l.Uuid)
+		}
+		if known {
+			return ids, true
 		}
 	}
 	return nil, false

@@ -3,6 +3,7 @@ package pairs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -52,6 +53,18 @@ const patience = 3 * time.Second
 // SecretName of the certificate by which the control plane is known to a cluster's targets: tls.crt, tls.key and ca.crt, in the
 // operator's namespace. Its URI is gemel://CLUSTER/control, those of nodes are gemel://CLUSTER/PAIR/target/a and .../b.
 func SecretName(cluster string) string { return "gemel-" + cluster + "-control" }
+
+// TLS is for calls to a pair's nodes, from the Secret of SecretName.
+func TLS(s *corev1.Secret, p *v1alpha1.TargetPair) (*tls.Config, error) {
+	c, err := pairclient.NewTLS(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], s.Data[KeyCA], p.Spec.Cluster, p.Name)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return c, nil
+}
+
+// KeyCA are the authorities' certificates in a Secret of the operator, beside tls.crt and tls.key.
+const KeyCA = "ca.crt"
 
 // Directory implements Pairs, and reaches single nodes, from TargetPairs and Secrets: it is the one place that knows how. A pair's connections are kept until its addresses or the certificate
 // change.
@@ -140,8 +153,8 @@ func (d *Directory) open(ctx context.Context, o *v1alpha1.TargetPair) (*pairclie
 	}
 	if !d.Plain {
 		var err error
-		if c.TLS, err = pairclient.NewTLS(s.Data["tls.crt"], s.Data["tls.key"], s.Data["ca.crt"], o.Spec.Cluster, name); err != nil {
-			return nil, fmt.Errorf("secret %s: %w", s.Name, err)
+		if c.TLS, err = TLS(&s, o); err != nil {
+			return nil, err
 		}
 	}
 	p, err := pairclient.New(c)

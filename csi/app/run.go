@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/attach/userspace"
 	"github.com/gemel-storage/gemel/csi/controller"
 	"github.com/gemel-storage/gemel/csi/hostobject"
@@ -93,8 +94,8 @@ func (c *config) check() error {
 	return errors.Join(errs...)
 }
 
-// maxLUNs is how many LUN numbers a host has on one pair (flat addressing, SAM-5 §4.7.7).
-const maxLUNs = 16384
+// maxLUNs is how many LUN numbers a host has on one pair.
+const maxLUNs = attach.MaxLUN + 1
 
 // maxVolumes is what the scheduler is told: never more than the machine can hold, because a pod that is sent here in spite of that
 // waits for ever.

@@ -37,6 +37,9 @@ func (c CHAP) String() string { return fmt.Sprintf("chap(%s)", c.User) }
 // GoString hides the secret.
 func (c CHAP) GoString() string { return c.String() }
 
+// MaxLUN is the largest LUN number that a host has (flat addressing, SAM-5 §4.7.7).
+const MaxLUN = 16383
+
 // Attachment is one LUN as one publish made it reachable from this node.
 type Attachment struct {
 	VolumeID   string   `json:"volumeID"`
@@ -44,7 +47,7 @@ type Attachment struct {
 	HostIQN    string   `json:"hostIQN"`
 	TargetIQN  string   `json:"targetIQN"`
 	Portals    []string `json:"portals"` // host:port of every node
-	LUN        uint16   `json:"lun"`     // 0..16383
+	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
 	ReadOnly   bool     `json:"readOnly,omitempty"`
 	Auth       *CHAP    `json:"-"` // how the node authenticates; nil: not
@@ -137,8 +140,8 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 	}
 	a.Portals = strings.Split(m[KeyPortals], ",")
 	lun, err := strconv.ParseUint(m[KeyLUN], 10, 16)
-	if err != nil || lun > 16383 {
-		return a, fmt.Errorf("%w: publish context: %s %q is not in 0..16383", ErrInvalid, KeyLUN, m[KeyLUN])
+	if err != nil || lun > MaxLUN {
+		return a, fmt.Errorf("%w: publish context: %s %q is not in 0..%d", ErrInvalid, KeyLUN, m[KeyLUN], MaxLUN)
 	}
 	a.LUN = uint16(lun)
 	if a.Generation, err = strconv.ParseUint(m[KeyGeneration], 10, 64); err != nil {

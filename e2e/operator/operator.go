@@ -95,17 +95,23 @@ type Operator struct {
 func Several(c client.Reader, more ...*harness.Pair) (func(pairs.Pairs) pairs.Pairs, error) {
 	byName := map[string]pairs.Pairs{}
 	for _, p := range more {
-		_, port, err := net.SplitHostPort(p.Control[0])
+		d, err := directory(c, p)
 		if err != nil {
-			return nil, err
-		}
-		d := &pairs.Directory{Reader: c, Plain: true}
-		if d.Port, err = strconv.Atoi(port); err != nil {
 			return nil, err
 		}
 		byName[p.Name] = d
 	}
 	return func(first pairs.Pairs) pairs.Pairs { return several{first, byName} }, nil
+}
+
+// directory of a pair on loopback, which has a port of its own and no certificates.
+func directory(c client.Reader, p *harness.Pair) (*pairs.Directory, error) {
+	_, text, err := net.SplitHostPort(p.Control[0])
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	return &pairs.Directory{Reader: c, Plain: true, Port: port}, err
 }
 
 type several struct {
@@ -125,17 +131,13 @@ func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
 func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs) (*Operator, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	_, port, err := net.SplitHostPort(p.Control[0])
-	if err != nil {
-		return nil, err
-	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
 	if err != nil {
 		return nil, err
 	}
-	o := &Operator{dir: &pairs.Directory{Reader: m.GetClient(), Plain: true}}
-	if o.dir.Port, err = strconv.Atoi(port); err != nil {
+	o := &Operator{}
+	if o.dir, err = directory(m.GetClient(), p); err != nil {
 		return nil, err
 	}
 	var found pairs.Pairs = o.dir

@@ -38,9 +38,9 @@ func (f *forwarder) connect(ctx context.Context, p *v1alpha1.TargetPair, node st
 	if err := f.c.Get(ctx, key, &s); err != nil {
 		return nil, nil, fmt.Errorf("certificate for the targets of %s, Secret %s: %w", p.Spec.Cluster, key, err)
 	}
-	t, err := pairclient.NewTLS(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], s.Data["ca.crt"], p.Spec.Cluster, p.Name)
+	t, err := pairs.TLS(&s, p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("secret %s: %w", key, err)
+		return nil, nil, err
 	}
 	port, stop, err := f.forward(ctx, pair.PodName(p.Name, node))
 	if err != nil {

@@ -29,10 +29,8 @@ type Importer struct {
 	Every     time.Duration // between two looks meanwhile; 0: 2 s
 }
 
-const (
-	callPatience = 5 * time.Second
-	listPage     = 500
-)
+// callPatience is how long one call to a target is tried.
+const callPatience = 5 * time.Second
 
 // ErrImport: some objects could not be made; what was said before names them.
 var ErrImport = errors.New("not everything could be imported")
@@ -124,32 +122,21 @@ func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPai
 		return err
 	}
 	defer done()
-	for after := ""; ; {
-		r, err := c.ListLUNs(ctx, &targetv1.ListLUNsRequest{AfterUuid: after, Limit: listPage})
+	for l, err := range pairclient.LUNs(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("its LUNs: %w", err)
 		}
-		for _, l := range r.Luns {
-			o, err := logicalunit.FromDisk(p.Name, l)
-			i.put(ctx, n, o, err)
-		}
-		if after = r.NextAfterUuid; after == "" {
-			break
-		}
+		o, err := logicalunit.FromDisk(p.Name, l)
+		i.put(ctx, n, o, err)
 	}
-	for after := ""; ; {
-		r, err := c.ListSnapshots(ctx, &targetv1.ListSnapshotsRequest{AfterUuid: after, Limit: listPage})
+	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("its snapshots: %w", err)
 		}
-		for _, s := range r.Snapshots {
-			o, err := snapshot.FromDisk(p.Name, s)
-			i.put(ctx, n, o, err)
-		}
-		if after = r.NextAfterUuid; after == "" {
-			return nil
-		}
+		o, err := snapshot.FromDisk(p.Name, s)
+		i.put(ctx, n, o, err)
 	}
+	return nil
 }
 
 // put makes an object that the disks describe, or says that they do not.

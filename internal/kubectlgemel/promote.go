@@ -75,14 +75,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 		return fmt.Errorf("%w: %w", ErrPromote, err)
 	}
 	fmt.Fprintf(m.Out, "node %s of %s takes over; follow it with: kubectl gemel status\n", node, name)
-	return m.restart(ctx, name, other(node))
-}
-
-func other(node string) string {
-	if node == "a" {
-		return "b"
-	}
-	return "a"
+	return m.restart(ctx, name, pair.Other(node))
 }
 
 // restart has the other node begin anew: a process that has fenced itself never looks at the record again, so that it would not find
@@ -111,7 +104,7 @@ func (m *Promotion) tell(node string, s *targetv1.Status) {
 // vouch makes sure that two nodes will not serve. One that answers and does not serve finds in the record that it is none any more;
 // one that does not answer may be cut off and serving.
 func (m *Promotion) vouch(ctx context.Context, p *v1alpha1.TargetPair, node string, mine *targetv1.Status) error {
-	other := other(node)
+	other := pair.Other(node)
 	s, err := m.statusOf(ctx, p, other)
 	if err != nil {
 		if m.OtherStopped {
@@ -142,8 +135,7 @@ func (m *Promotion) statusOf(ctx context.Context, p *v1alpha1.TargetPair, node s
 
 // record makes an empty Lease if there is none: a record that was lost is written anew by the node that is forced.
 func (m *Promotion) record(ctx context.Context, p *v1alpha1.TargetPair) error {
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pair.Base(p.Name),
-		Labels: map[string]string{v1alpha1.LabelPair: p.Name, v1alpha1.LabelCluster: p.Spec.Cluster}}}
+	l := pair.NewLease(p, m.Namespace)
 	err := m.Client.Get(ctx, client.ObjectKeyFromObject(l), &coordinationv1.Lease{})
 	if !apierrors.IsNotFound(err) {
 		return err

@@ -92,11 +92,7 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			if !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
 				n.applied(a, link, msg, n.applyMsg(msg, d))
 			} else {
-				n.applies.Add()
-				n.wg.Go(func() {
-					defer n.applies.Done()
-					n.appliedAsync(link, msg, n.applyMsg(msg, d))
-				})
+				n.async(func() { n.appliedAsync(link, msg, n.applyMsg(msg, d)) })
 			}
 		default:
 			n.slow(*x)
