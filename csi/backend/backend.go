@@ -99,6 +99,7 @@ type Publish struct {
 	HostIQN          string
 	ReadOnly         bool // the storage refuses writes
 	Exclusive        bool // ErrInUse while another host has it
+	OneWriter        bool // ErrInUse while another host may write, unless ReadOnly
 	Auth, MutualAuth *attach.CHAP
 }
 

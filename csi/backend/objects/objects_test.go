@@ -95,6 +95,24 @@ func TestAddHost(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, lu.Spec.Hosts, err)
 		}
 	}
+	// One writer beside readers: decided where the host is written down, so that of two publishers one loses.
+	readers := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Shared: true, Hosts: []v1alpha1.HostAccess{{IQN: b, ReadOnly: true}}}}
+	if err := addHost(readers.DeepCopy(), backend.Publish{HostIQN: a, OneWriter: true}); err != nil {
+		t.Error(err)
+	}
+	for _, writer := range []*v1alpha1.LogicalUnit{
+		{Spec: v1alpha1.LogicalUnitSpec{Shared: true, Hosts: []v1alpha1.HostAccess{{IQN: b}}}},
+		{Spec: v1alpha1.LogicalUnitSpec{Shared: true}, Status: v1alpha1.LogicalUnitStatus{Hosts: []v1alpha1.HostMapping{{IQN: b}}}}, // being fenced
+	} {
+		if err := addHost(writer.DeepCopy(), backend.Publish{HostIQN: a, OneWriter: true}); !errors.Is(err, backend.ErrInUse) {
+			t.Error(err)
+		}
+		for _, q := range []backend.Publish{{HostIQN: a, OneWriter: true, ReadOnly: true}, {HostIQN: b, OneWriter: true}, {HostIQN: a}} {
+			if err := addHost(writer.DeepCopy(), q); err != nil {
+				t.Errorf("%+v: %v", q, err)
+			}
+		}
+	}
 	if err := addHost(&v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Destroy: true}}, backend.Publish{HostIQN: a}); !errors.Is(err, backend.ErrNotFound) {
 		t.Error(err)
 	}

@@ -65,6 +65,9 @@ func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
 		if h != q.HostIQN && (q.Exclusive || !lu.Spec.Shared) {
 			return fmt.Errorf("%w: volume %s is published to %s", backend.ErrInUse, lu.Name, h)
 		}
+		if h != q.HostIQN && q.OneWriter && !q.ReadOnly && writes(lu, h) {
+			return fmt.Errorf("%w: volume %s is published to %s for writing", backend.ErrInUse, lu.Name, h)
+		}
 	}
 	for _, h := range lu.Spec.Hosts {
 		if strings.ToLower(h.IQN) != q.HostIQN {
