@@ -30,7 +30,7 @@ build-all: ## compile every binary for amd64 and arm64, without keeping them
 test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends with the count
 	@$(GO) vet ./...
 	@set -o pipefail; KUBEBUILDER_ASSETS=$$(hack/envtest.sh) || exit 1; export KUBEBUILDER_ASSETS; \
-	  s="$${GEMEL_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/gemel}/kind/sidecars"; [ ! -x "$$s/csi-resizer" ] || export GEMEL_SIDECARS="$$s"; \
+	  GEMEL_SIDECARS=$$(hack/sidecars.sh) || exit 1; export GEMEL_SIDECARS; \
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
 	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/target/sim,/sim/bugs,/e2e/chaos,/e2e/scale
 

@@ -30,7 +30,7 @@ import (
 	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
-// sidecarsVariable names a folder with csi-provisioner and csi-resizer; `make kind-up` builds them.
+// sidecarsVariable names a folder with csi-provisioner and csi-resizer; hack/sidecars.sh builds them.
 const sidecarsVariable = "GEMEL_SIDECARS"
 
 // sidecar runs one with the flags of the chart, for the rest of the test.
@@ -68,7 +68,7 @@ func (e *env) sidecar(name string, args ...string) {
 // wrong one is refused with its parameter's name, and there is one CSIStorageCapacity, which stays.
 func TestRealSidecars(t *testing.T) {
 	if os.Getenv(sidecarsVariable) == "" || os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd", sidecarsVariable)
+		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd; `make test` builds them", sidecarsVariable)
 	}
 	t.Setenv(backendVariable, "objects")
 	e := start(t, 3*time.Minute)
