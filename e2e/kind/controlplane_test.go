@@ -11,12 +11,7 @@ import (
 
 var _ = Describe("a pod that writes while the control plane is away", func() {
 	var ns string
-	BeforeEach(func(ctx context.Context) {
-		inSync(ctx)
-		ns = newNamespace(ctx)
-		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
-		DeferCleanup(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
-	}, NodeTimeout(6*time.Minute))
+	BeforeEach(func(ctx context.Context) { ns = volume(ctx) }, NodeTimeout(6*time.Minute))
 
 	It("does not notice that the API server is down", func(ctx context.Context) {
 		pause := under(ctx, ns, 40, "", func(string) {

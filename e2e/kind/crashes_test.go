@@ -12,17 +12,12 @@ var _ = Describe("operator, driver and node plugin that are killed in the middle
 	It("finish what was begun, and leave nothing behind", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
-		kill := func() {
-			for _, c := range []string{"operator", "csi-controller", "csi-node"} {
-				kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--grace-period=0", "--force", "--wait=false")
-			}
-		}
 		// Each round kills them at another moment of every step.
 		var luns []string
 		for _, after := range []time.Duration{0, 700 * time.Millisecond, 1500 * time.Millisecond} {
 			name := "data-" + after.String()[:1]
 			on := workers(ctx)
-			disturb := func() { time.Sleep(after); kill() } // the moment is what differs between the rounds
+			disturb := func() { time.Sleep(after); deleteComponents(ctx, "--grace-period=0", "--force", "--wait=false") } // the moment is what differs between the rounds
 			By("create, attach and stage, killed after " + after.String())
 			claim(ctx, ns, name, "320Mi", "Filesystem", "")
 			pod(ctx, ns, name, name, on[0], "sleep infinity", false)

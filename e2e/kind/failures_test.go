@@ -26,13 +26,7 @@ func under(ctx context.Context, ns string, seconds int, avoid string, do func(ow
 
 var _ = Describe("a pod that writes", func() {
 	var ns string
-	BeforeEach(func(ctx context.Context) {
-		inSync(ctx)
-		ns = newNamespace(ctx)
-		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
-		// Runs after the cleanups of the spec, which bring workers back.
-		DeferCleanup(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
-	}, NodeTimeout(6*time.Minute))
+	BeforeEach(func(ctx context.Context) { ns = volume(ctx) }, NodeTimeout(6*time.Minute))
 
 	It("sees a short pause when its owner is killed", Label("smoke"), func(ctx context.Context) {
 		pause := under(ctx, ns, 20, "", func(owner string) {
@@ -79,9 +73,7 @@ var _ = Describe("a pod that writes", func() {
 
 	It("does not notice the operator, the driver and the node plugin being killed", func(ctx context.Context) {
 		under(ctx, ns, 20, "", func(string) {
-			for _, c := range []string{"operator", "csi-controller", "csi-node"} {
-				kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--grace-period=0", "--force")
-			}
+			deleteComponents(ctx, "--grace-period=0", "--force")
 			// And what is asked for meanwhile comes to be.
 			claim(ctx, ns, "meanwhile", "320Mi", "Filesystem", "")
 			pod(ctx, ns, "meanwhile", "meanwhile", "", "sleep infinity", false)

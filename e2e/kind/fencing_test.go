@@ -49,20 +49,20 @@ var _ = Describe("a worker that is cut off from the cluster, but not from the st
 		running(ctx, ns, "new")
 		inPod(ctx, ns, "new", "printf new | dd of=/dev/data bs=4096 conv=sync,notrunc oflag=direct 2>/dev/null")
 		Expect(on(ctx, away, "pgrep -f 'printf ol[d]' || true")).NotTo(BeEmpty(), "the old pod has to be writing all the time")
-		content := func() string {
-			return inPod(ctx, ns, "new", "dd if=/dev/data bs=4096 count=1 iflag=direct status=none | head -c 3")
+		content := func(pod string) string {
+			return inPod(ctx, ns, pod, "dd if=/dev/data bs=4096 count=1 iflag=direct status=none | head -c 3")
 		}
-		Consistently(content).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("new"))
+		Consistently(content).WithArguments("new").WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("new"))
 
 		By("healing it")
 		heal(ctx)
 		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
 		// The old pod's command in flight waits for a path until node.ioDeadline; then it fails, and everything can go.
 		Eventually(func() string { return strings.TrimSpace(leftovers(ctx, away, lun)) }).WithContext(ctx).WithTimeout(8 * time.Minute).Should(BeEmpty())
-		Expect(content()).To(Equal("new"))
+		Expect(content("new")).To(Equal("new"))
 		deletePod(ctx, ns, "new")
 		pod(ctx, ns, "back", "raw", away, "sleep infinity", true)
 		running(ctx, ns, "back")
-		Expect(inPod(ctx, ns, "back", "dd if=/dev/data bs=4096 count=1 iflag=direct status=none | head -c 3")).To(Equal("new"))
+		Expect(content("back")).To(Equal("new"))
 	}, NodeTimeout(20*time.Minute))
 })

@@ -63,8 +63,8 @@ func stopControlPlane(ctx context.Context, components ...string) {
 		DeferCleanup(func(ctx context.Context) { startControlPlane(ctx, c) }, NodeTimeout(3*time.Minute))
 	}
 	for _, c := range components {
-		on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", c[:min(15, len(c))]))
-		Eventually(func() string { return on(ctx, controlPlane, "pgrep -x "+c[:min(15, len(c))]+" || true") }).WithContext(ctx).Should(BeEmpty())
+		endComponent(ctx, c)
+		Eventually(func() string { return on(ctx, controlPlane, "pgrep -x "+comm(c)+" || true") }).WithContext(ctx).Should(BeEmpty())
 	}
 }
 
@@ -79,6 +79,23 @@ func startControlPlane(ctx context.Context, components ...string) {
 	}).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Succeed())
 }
 
+// deleteComponents takes the pods of operator, driver and node plugin away; they come back by themselves.
+func deleteComponents(ctx context.Context, how ...string) {
+	GinkgoHelper()
+	for _, c := range []string{"operator", "csi-controller", "csi-node"} {
+		kubectl(ctx, append([]string{"delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=" + c}, how...)...)
+	}
+}
+
+// endComponent ends a process of the control plane; the kubelet starts it again.
+func endComponent(ctx context.Context, name string) {
+	GinkgoHelper()
+	on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", comm(name)))
+}
+
+// comm is a process's name as the kernel keeps it: 15 bytes.
+func comm(name string) string { return name[:min(15, len(name))] }
+
 // restartWatchers restarts whatever watches the API server: after etcd was put back, a watch goes on from a version that there is not
 // any more, and hears nothing. It is what an administrator has to do after such a restore, whatever storage there is.
 func restartWatchers(ctx context.Context) {
@@ -87,12 +104,10 @@ func restartWatchers(ctx context.Context) {
 		on(ctx, node, "systemctl restart kubelet; pkill -KILL -x kube-proxy; pkill -KILL -x kindnet; true")
 	}
 	for _, c := range []string{"kube-controller-manager", "kube-scheduler"} {
-		on(ctx, controlPlane, fmt.Sprintf("pkill -KILL -x %s || true", c[:min(15, len(c))]))
+		endComponent(ctx, c)
 	}
 	kubectl(ctx, "delete", "pod", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--wait=false")
-	for _, c := range []string{"operator", "csi-controller", "csi-node"} {
-		kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component="+c, "--wait=false")
-	}
+	deleteComponents(ctx, "--wait=false")
 	Eventually(func() string {
 		out, _ := run(ctx, "", "kubectl", "get", "deployment", "-n", namespace, "-o", "jsonpath={.items[*].status.unavailableReplicas}")
 		return out

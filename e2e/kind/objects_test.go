@@ -15,10 +15,7 @@ var _ = Describe("objects that are deleted by force", Serial, func() {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
 		claim(ctx, ns, "idle", "320Mi", "Filesystem", "")
-		pod(ctx, ns, "writer", "idle", "", "echo kept > /data/file && sync && sleep infinity", false)
-		running(ctx, ns, "writer")
-		Eventually(func() string { return inPod(ctx, ns, "writer", "cat /data/file 2>/dev/null || true") }).WithContext(ctx).Should(Equal("kept"))
-		deletePod(ctx, ns, "writer")
+		keepFile(ctx, ns, "idle")
 		busy, idle := lunOf(ctx, ns, "data"), lunOf(ctx, ns, "idle")
 		uids := func() string {
 			return field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}") + field(ctx, "pod", targetPod("b"), namespace, "{.metadata.uid}")
@@ -60,9 +57,7 @@ var _ = Describe("objects that are deleted by force", Serial, func() {
 		Expect(uids()).To(Equal(before), "no target was restarted")
 		Eventually(func() string { return condition(ctx, "targetpair", pair, "", "UpToDate") }).WithContext(ctx).Should(Equal("True"))
 		Expect(orphans(ctx)).To(BeEmpty())
-		pod(ctx, ns, "reader", "idle", "", "sleep infinity", false)
-		running(ctx, ns, "reader")
-		Expect(inPod(ctx, ns, "reader", "cat /data/file")).To(Equal("kept"))
+		fileKept(ctx, ns, "idle")
 		kubectl(ctx, "delete", "pod,pvc", "-n", ns, "--all", "--wait=true", "--timeout=180s")
 		for _, l := range []string{busy, idle} {
 			Eventually(func() string { return field(ctx, "logicalunit", l, "", "{.metadata.name}") }).WithContext(ctx).Should(BeEmpty())

@@ -145,6 +145,34 @@ func load(ctx context.Context, ns, name, claim, worker string, seconds int) {
 	Eventually(func() string { return inPod(ctx, ns, name, "stat -c %s /data/"+name+" 2>/dev/null || echo 0") }).WithContext(ctx).Should(Equal("50331648"))
 }
 
+// volume is what a spec of load begins with: a pair in sync, a namespace with a claim "data", and a pair that is in sync again
+// afterwards. Called in a BeforeEach, what it cleans up runs after the cleanups of the spec, which bring workers back.
+func volume(ctx context.Context) (ns string) {
+	GinkgoHelper()
+	inSync(ctx)
+	ns = newNamespace(ctx)
+	claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+	DeferCleanup(func(ctx context.Context) { inSync(ctx) }, NodeTimeout(6*time.Minute))
+	return ns
+}
+
+// keepFile has a pod write a file with the content "kept" to a claim, and takes the pod away again.
+func keepFile(ctx context.Context, ns, claim string) {
+	GinkgoHelper()
+	pod(ctx, ns, "writer", claim, "", "echo kept > /data/file && sync && sleep infinity", false)
+	running(ctx, ns, "writer")
+	Eventually(func() string { return inPod(ctx, ns, "writer", "cat /data/file 2>/dev/null || true") }).WithContext(ctx).Should(Equal("kept"))
+	deletePod(ctx, ns, "writer")
+}
+
+// fileKept reads it in another pod.
+func fileKept(ctx context.Context, ns, claim string) {
+	GinkgoHelper()
+	pod(ctx, ns, "reader", claim, "", "sleep infinity", false)
+	running(ctx, ns, "reader")
+	Expect(inPod(ctx, ns, "reader", "cat /data/file")).To(Equal("kept"))
+}
+
 // finish waits for a load's end: no command failed, nothing was lost, enough was done. It gives the longest operation.
 func finish(ctx context.Context, ns, name string, atLeast uint64) (pauseMS float64) {
 	GinkgoHelper()

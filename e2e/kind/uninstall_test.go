@@ -14,11 +14,8 @@ var _ = Describe("an uninstallation", Serial, func() {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
-		pod(ctx, ns, "writer", "data", "", "echo kept > /data/file && sync && sleep infinity", false)
-		running(ctx, ns, "writer")
-		Eventually(func() string { return inPod(ctx, ns, "writer", "cat /data/file 2>/dev/null || true") }).WithContext(ctx).Should(Equal("kept"))
+		keepFile(ctx, ns, "data")
 		lun := lunOf(ctx, ns, "data")
-		deletePod(ctx, ns, "writer")
 		clean(ctx, lun)
 		targets := field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")
 
@@ -50,7 +47,7 @@ var _ = Describe("an uninstallation", Serial, func() {
 		}
 		for _, kind := range []string{"clusterrole", "clusterrolebinding", "csidriver", "storageclass", "validatingadmissionpolicy", "validatingadmissionpolicybinding", "flowschema"} {
 			for _, name := range strings.Fields(kubectl(ctx, "get", kind, "-o", "jsonpath={.items[*].metadata.name}")) {
-				if name == "gemel-backing" { // made by this test, for backing volumes
+				if name == "gemel-backing" { // of kind-up, for backing volumes
 					continue
 				}
 				Expect(name).NotTo(ContainSubstring("gemel"), kind)
@@ -66,9 +63,7 @@ var _ = Describe("an uninstallation", Serial, func() {
 		By("installing again")
 		install(ctx)
 		Eventually(func() string { return condition(ctx, "logicalunit", lun, "", "Ready") }).WithContext(ctx).Should(Equal("True"))
-		pod(ctx, ns, "reader", "data", "", "sleep infinity", false)
-		running(ctx, ns, "reader")
-		Expect(inPod(ctx, ns, "reader", "cat /data/file")).To(Equal("kept"))
+		fileKept(ctx, ns, "data")
 		Expect(field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")).To(Equal(targets), "targets run on")
 	}, NodeTimeout(14*time.Minute))
 })
