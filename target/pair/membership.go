@@ -211,7 +211,9 @@ func (m *Machine) enter(now int64) {
 }
 
 func (m *Machine) setPhase(now int64, p Phase, reason string) {
-	m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
+	if p != m.phase { // a fenced node is fenced again by every record that it reads, and it reads one whenever its peer says more than it knows
+		m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
+	}
 	m.phase, m.reason, m.since = p, reason, now
 	m.cancelWaits()
 	m.straggle = m.applying
@@ -220,8 +222,11 @@ func (m *Machine) setPhase(now int64, p Phase, reason string) {
 
 func (m *Machine) fence(now int64, why string) {
 	m.Stats.Fences++
+	known := m.phase == Fenced && m.reason == why
 	m.setPhase(now, Fenced, why)
-	m.event("fenced: %s", why)
+	if !known {
+		m.event("fenced: %s", why)
+	}
 	if m.linked && len(m.ops) > 0 {
 		m.act(Action{Kind: ActDropLink, Text: why}) // frames that are queued refer to buffers of ops that end now
 	}

@@ -1,6 +1,8 @@
 package pair
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gemel-storage/gemel/target/scsi"
@@ -98,6 +100,34 @@ func TestFoundingRefusesStoresWithData(t *testing.T) {
 			r.none(ActArbiterCAS)
 		})
 	}
+}
+
+// A fenced node reads the record again whenever its peer tells of a newer one. What it says is said once, and again when the
+// reason is another.
+func TestFencedSaysSoOnce(t *testing.T) {
+	cfg := config(A)
+	cfg.DurableEpoch = 9
+	r := newRig(t, cfg)
+	said := func(want ...string) {
+		t.Helper()
+		r.pull()
+		if !slices.EqualFunc(r.texts, want, strings.Contains) {
+			t.Fatalf("said %q, want %q", r.texts, want)
+		}
+	}
+	r.arbiter(Missing)
+	said("starting -> fenced", "fenced: the arbiter has no record")
+	r.linkUp()
+	in := r.peerInfo(Alone)
+	in.Epoch = 10
+	for range 8 {
+		r.sync(in)
+		r.arbiter(Missing)
+	}
+	said("starting -> fenced", "fenced: the arbiter has no record")
+	r.sync(in)
+	r.got(record(8, B), "v8")
+	said("starting -> fenced", "fenced: the arbiter has no record", "fenced: the arbiter's record has epoch 8")
 }
 
 // The same epoch with other members: the arbiter was rolled back and both of its histories went on.
