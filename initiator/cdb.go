@@ -39,6 +39,8 @@ func cdbInquiry(page byte, vpd bool, alloc int) (c [16]byte) {
 	return c
 }
 
+func cdbTestUnitReady() (c [16]byte) { return c } // operation code 00h and no fields
+
 func cdbReadCapacity16() (c [16]byte) {
 	c[0], c[1] = opServiceIn16, saReadCapacity16
 	binary.BigEndian.PutUint32(c[10:], readCapacityAlloc)

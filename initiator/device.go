@@ -34,6 +34,10 @@ type Config struct {
 	MaxRecvData              int // see SessionConfig
 	// Deadline is how long a request may wait for a serving path, from its first refusal. Default 30 s.
 	Deadline time.Duration
+	// NoUnitAfter is how long the target has to say that there is no such LUN, with no path that shows it, before the device believes
+	// it and requests fail at once (ErrNoUnit) instead of waiting for Deadline. A LUN that is unmapped and mapped again sooner costs
+	// no error. At least 100 ms, default 5 s; one beyond Deadline has no effect.
+	NoUnitAfter time.Duration
 	// Poll is how often access states are read without a reason. Default 10 s.
 	Poll   time.Duration
 	Timers Timers
@@ -55,6 +59,8 @@ const (
 	EventCapacity      EventKind = "capacity changed"
 	EventUnitAttention EventKind = "unit attention"
 	EventLogoutRequest EventKind = "logout requested"
+	EventNoUnit        EventKind = "no such LUN: requests fail at once" // Portal said so last, with Err
+	EventUnitBack      EventKind = "the LUN is back"
 )
 
 // Event is something that happened to a path or the unit.
@@ -64,7 +70,7 @@ type Event struct {
 	State  alua.State // EventState
 	Size   int64      // EventCapacity: the new size in bytes
 	Sense  Sense      // EventUnitAttention
-	Err    error      // EventPathDown: why
+	Err    error      // EventPathDown: why; EventNoUnit: what was answered
 }
 
 // PathStatus is the state of one path.
@@ -88,6 +94,9 @@ type Device struct {
 	cur atomic.Pointer[path] // where I/O goes; nil: nowhere
 	geo atomic.Pointer[geometry]
 
+	noUnit      atomic.Bool // the target says that there is no such LUN: requests fail
+	noUnitSince int64       // under mu: since when paths say so and none shows it; 0: they do not
+
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when a path changes
 	wwid    string
@@ -102,6 +111,9 @@ type Device struct {
 	stop    func()
 	wg      sync.WaitGroup
 }
+
+// minNoUnitAfter is a few times what an entry of the metadata log takes from one node to the other.
+const minNoUnitAfter = 100 * time.Millisecond
 
 func (c Config) withDefaults() (Config, error) {
 	if len(c.Portals) == 0 || len(c.Portals) > 64 {
@@ -126,6 +138,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Deadline < 0 || c.Poll < 0 {
 		return c, errors.New("initiator: negative deadline or poll interval")
 	}
+	if c.NoUnitAfter == 0 {
+		c.NoUnitAfter = 5 * time.Second
+	}
+	if c.NoUnitAfter < minNoUnitAfter {
+		return c, fmt.Errorf("initiator: no-unit bound %v is below %v: a LUN that is mapped anew would become an I/O error", c.NoUnitAfter, minNoUnitAfter)
+	}
 	if c.ISID == ([6]byte{}) {
 		c.ISID = randomISID()
 	}
@@ -136,8 +154,8 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // Open connects all portals and returns as soon as one path serves, having given the others up to a second to come
-// up as well. Paths that are not there yet are tried until Close. Open fails when ctx or the deadline ends first, or when every
-// path has failed for a reason that trying again does not change.
+// up as well. Paths that are not there yet are tried until Close. Open fails when ctx or the deadline ends first, when every
+// path has failed for a reason that trying again does not change, or when the target says that there is no such LUN (NoUnitAfter).
 func Open(ctx context.Context, cfg Config) (*Device, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -195,6 +213,8 @@ func (d *Device) awaitFirst(ctx context.Context) error {
 			return nil
 		case hopeless == len(d.paths):
 			return d.noPathError(ErrNoPath)
+		case d.noUnit.Load():
+			return d.noUnitError()
 		case up > 0 && !waiting:
 			waiting = true
 			patience.Reset(grace)

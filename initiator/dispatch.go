@@ -26,7 +26,7 @@ func (d *Device) dispatch(p *piece) {
 			p.finish(fmt.Errorf("%w: %w", ErrAborted, errCanceled))
 			return
 		}
-		if d.aborted.Load() {
+		if d.aborted.Load() || d.noUnit.Load() {
 			p.finish(d.parkedError(p))
 			return
 		}
@@ -181,7 +181,7 @@ func (d *Device) sortParked(now int64) (ready, failed []*piece, next time.Durati
 	for _, p := range d.parked {
 		deadline := p.io.deadline.Load()
 		switch {
-		case d.aborted.Load() || p.io.canceled.Load() || now >= deadline:
+		case d.aborted.Load() || p.io.canceled.Load() || d.noUnit.Load() || now >= deadline:
 			failed = append(failed, p)
 			continue
 		case now >= p.notBefore && serving:
@@ -205,6 +205,8 @@ func (d *Device) parkedError(p *piece) error {
 		return fmt.Errorf("%w: %w", ErrAborted, errCanceled)
 	case d.aborted.Load():
 		return fmt.Errorf("initiator: device %s: %w", d.cfg.Target, ErrClosed)
+	case d.noUnit.Load():
+		return d.noUnitError()
 	}
 	err := d.noPathError(fmt.Errorf("%w within %v", ErrNoPath, d.cfg.Deadline))
 	if p.lastErr != nil {

@@ -13,6 +13,8 @@
 //     returned: Gemel's target does not start a host's command on a new path before what that host left behind on
 //     the old path has ended or will never start (its path-switch barrier). Against targets without such a barrier
 //     the usual caveat of multipath I/O applies.
+//   - A request waits up to Config.Deadline for a path that serves. It fails sooner, with ErrNoUnit, while the target says that
+//     there is no such LUN and has said so for Config.NoUnitAfter: the host was fenced. nounit.go tells who is believed.
 //   - Flush covers every write that had returned before Flush was called.
 //   - Requests in flight at the same time are not ordered against each other, overlapping ones neither, exactly as
 //     with a block device.

@@ -17,6 +17,7 @@ var (
 	ErrAborted      = errors.New("command aborted")
 	ErrTimeout      = errors.New("command timed out")
 	ErrNoPath       = errors.New("no path to the logical unit serves")
+	ErrNoUnit       = errors.New("the target says that this host has no such LUN (any more)")
 	ErrWrongUnit    = errors.New("another logical unit answers on this path")
 	ErrUnaligned    = errors.New("not aligned to the block size")
 	ErrBeyondEnd    = errors.New("beyond the end of the device")

@@ -52,6 +52,7 @@ func (d *Device) rerouteLocked() {
 	if next != nil && len(d.parked) > 0 {
 		d.unpark()
 	}
+	d.presenceLocked()
 }
 
 // sessionLost takes a path out of use because its session has ended.

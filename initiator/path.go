@@ -36,6 +36,7 @@ type path struct {
 	lastErr   error
 	tried     bool // the first attempt has ended
 	hopeless  bool
+	noUnit    bool // over the present session it last said that there is no such LUN
 }
 
 // What the runner is asked to do.
@@ -101,7 +102,7 @@ func (p *path) run(ctx context.Context) {
 		}
 		p.d.change(func() {
 			p.tried, p.hopeless = true, hopeless(err)
-			p.lastErr = err
+			p.lastErr, p.noUnit = err, false
 		})
 		p.d.log.Debug("iscsi path", "portal", p.portal, "err", err)
 		if time.Since(begun) >= steady {
@@ -121,7 +122,7 @@ func (p *path) once(ctx context.Context) error {
 	defer sess.Close()
 	p.wants.Store(0)
 	stop := context.AfterFunc(ctx, func() { sess.fail(ErrClosed) })
-	err = p.verify(ctx, sess)
+	err = p.find(ctx, sess)
 	if err == nil {
 		err = p.readStates(ctx, sess, true)
 	}
@@ -135,7 +136,7 @@ func (p *path) once(ctx context.Context) error {
 		return errors.Join(err, ctx.Err())
 	}
 	p.d.change(func() {
-		p.view.up, p.view.blocked, p.tried, p.hopeless, p.lastErr = true, false, true, false, nil
+		p.view.up, p.view.blocked, p.tried, p.hopeless, p.lastErr, p.noUnit = true, false, true, false, nil, false
 		p.sess.Store(sess)
 		p.d.tellLocked(Event{Kind: EventPathUp, Portal: p.portal, State: p.view.state})
 	})
@@ -173,6 +174,11 @@ func (p *path) serve(ctx context.Context, sess *Session) error {
 		}
 		if err == nil {
 			err = p.readStates(ctx, sess, tick)
+		}
+		if notServing(err) { // access states are told in every state, but not of a unit that is not there
+			if verr := p.verify(ctx, sess); verr != nil && !notServing(verr) {
+				err = verr
+			}
 		}
 		if err == nil && p.serving() && (wants&(wantVerify|wantCapacity) != 0 || !p.sized()) {
 			err = p.readCapacity(ctx, sess)
@@ -265,15 +271,16 @@ func (p *path) query(ctx context.Context, sess *Session, cdb [16]byte, alloc int
 	return nil, err
 }
 
-// verify reads VPD page 83h and refuses another unit.
+// verify reads VPD page 83h and refuses another unit; absent tells of its errors that there is none.
 func (p *path) verify(ctx context.Context, sess *Session) error {
 	b, err := p.query(ctx, sess, cdbInquiry(vpdDeviceID, true, maxInquiryAlloc), maxInquiryAlloc)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrIllegalRequest): // there is no such page, as where there is no unit
+		return p.absence(ctx, sess, fmt.Errorf("device identification: %w", err))
+	case err != nil:
 		return fmt.Errorf("device identification: %w", err)
-	}
-	// Peripheral qualifier other than 000b: no unit is connected at this LUN (SPC-4 table 175).
-	if len(b) > 0 && b[0]>>5 != 0 {
-		return fmt.Errorf("lun %d: no logical unit here (peripheral qualifier %d)", p.d.cfg.LUN, b[0]>>5)
+	case len(b) > 0 && b[0]>>5 != 0: // peripheral qualifier other than 000b: no unit is connected at this LUN (SPC-4 table 175)
+		return p.absence(ctx, sess, fmt.Errorf("lun %d: no logical unit here (peripheral qualifier %d)", p.d.cfg.LUN, b[0]>>5))
 	}
 	id, err := parseDeviceID(b)
 	if err != nil {
@@ -308,6 +315,8 @@ func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
 			b, err = p.query(ctx, sess, cdbRTPG(false), maxRTPGAlloc)
 		}
 		switch {
+		case isNoUnit(err):
+			return fmt.Errorf("access states: %w", err)
 		case errors.Is(err, ErrIllegalRequest): // a target port group, but no ALUA: every path is as good
 		case err != nil:
 			return fmt.Errorf("access states: %w", err)

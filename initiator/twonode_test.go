@@ -42,10 +42,12 @@ type oneNode struct {
 	addr   string
 	access atomic.Uint32 // scsi.Access
 	writes atomic.Int64
-	unit   atomic.Pointer[scsi.Unit]
-	device *scsi.Server
-	server *iscsi.Server
-	done   chan error
+	// stranger: no host may log in, as at a node that is new.
+	stranger atomic.Bool
+	unit     atomic.Pointer[scsi.Unit]
+	device   *scsi.Server
+	server   *iscsi.Server
+	done     chan error
 }
 
 func startTwoNodes(t *testing.T) *twoNodes {
@@ -133,7 +135,7 @@ func (n *oneNode) restart() {
 func (n *oneNode) Admit(string) (iscsi.Credentials, bool) {
 	n.two.mu.Lock()
 	defer n.two.mu.Unlock()
-	return n.two.creds, true
+	return n.two.creds, !n.stranger.Load()
 }
 
 func (n *oneNode) Lookup(_ string, number uint16) *scsi.Unit {

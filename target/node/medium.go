@@ -40,8 +40,11 @@ func (d *medium) Abort(s *scsi.Op) {
 }
 
 // Access implements scsi.Medium.
-func (d *medium) Access() scsi.Access {
-	d.n.mu.Lock()
-	defer d.n.mu.Unlock()
-	return d.n.m.Access(boottime())
+func (d *medium) Access() scsi.Access { return d.n.Access() }
+
+// Access implements scsi.Cluster.
+func (n *Node) Access() scsi.Access {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.Access(boottime())
 }

@@ -149,11 +149,14 @@ func (p *testPair) lun(size uint64, owner string) (string, *targetv1.Mapping) {
 	return id, m
 }
 
-func (p *testPair) device(m *targetv1.Mapping) *initiator.Device {
+func (p *testPair) device(m *targetv1.Mapping, change ...func(*initiator.Config)) *initiator.Device {
 	p.t.Helper()
 	cfg := initiator.Config{InitiatorName: m.HostIqn, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid}
 	for _, x := range m.Portals {
 		cfg.Portals = append(cfg.Portals, x.Address)
+	}
+	for _, f := range change {
+		f(&cfg)
 	}
 	d, err := initiator.Open(p.ctx, cfg)
 	if err != nil {

@@ -12,7 +12,7 @@ func (s *Server) requestSense(t *Task) bool {
 	e := sense{}
 	switch {
 	case t.unit == nil:
-		e.key, e.code = IllegalRequest, ascLUNotSupported
+		e = s.noUnitSense()
 	case t.Nexus.pending.Load() != 0:
 		if a, ok := t.Nexus.take(t.unit); ok {
 			e.key, e.code = UnitAttention, uint16(a)

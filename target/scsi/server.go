@@ -123,7 +123,8 @@ func (s *Server) transitioning(t *Task) {
 }
 
 // submitNoUnit answers for a LUN that is not there: INQUIRY says so in the peripheral qualifier, REPORT LUNS and
-// REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37).
+// REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37). Hosts give a unit up when they are told LOGICAL UNIT
+// NOT SUPPORTED, so a node that does not serve says that it does not, whether the LUN is mapped or not.
 func (s *Server) submitNoUnit(t *Task, c *command) bool {
 	if c != nil {
 		switch t.CDB[0] {
@@ -131,7 +132,19 @@ func (s *Server) submitNoUnit(t *Task, c *command) bool {
 			return c.run(s, t)
 		}
 	}
-	return t.check(IllegalRequest, ascLUNotSupported)
+	e := s.noUnitSense()
+	return t.check(e.key, e.code)
+}
+
+// noUnitSense says why no unit was found.
+func (s *Server) noUnitSense() sense {
+	switch s.cluster.Access() {
+	case AccessUnavailable:
+		return sense{key: NotReady, code: ascTargetPortUnavailable}
+	case AccessTransitioning:
+		return sense{key: NotReady, code: ascTransition}
+	}
+	return sense{key: IllegalRequest, code: ascLUNotSupported}
 }
 
 // FlatLUN decodes the LUN formats that a host may use for a small number: peripheral device addressing on bus 0 and

@@ -37,6 +37,9 @@ func (c *Cluster) Lookup(_ string, lun uint16) *scsi.Unit {
 	return c.units[lun]
 }
 
+// Access implements scsi.Cluster: what is not in memory is nowhere.
+func (c *Cluster) Access() scsi.Access { return scsi.AccessReady }
+
 // LUNs implements scsi.Cluster.
 func (c *Cluster) LUNs(_ string, to []uint16) []uint16 {
 	for i, u := range c.units {
