@@ -69,6 +69,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.Attach, "attach", "userspace", "node service: how LUNs are attached: userspace")
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
+	f.DurationVar(&c.NoLUNAfter, "no-lun-after", 5*time.Second, "node service: how long the target has to say that this node has no such LUN (it was fenced) before I/O fails instead of waiting for --io-deadline")
 	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: volumes that may be published to this node, at most what it can hold; 0: as many as that")
 	f.StringVar(&c.Registry, "kubelet-registry", "", "node service: the kubelet's plugins_registry folder, to make the plugin known there; empty: something else does")
 	f.StringVar(&c.KubeletEndpoint, "kubelet-endpoint", "", "with --kubelet-registry: path of the socket as the kubelet sees it (default: that of --endpoint)")

@@ -15,8 +15,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}{
 		{nil, []string{"--endpoint", "--pair-endpoint", "--state-dir"}},
 		{[]string{"--endpoint", "tcp://x", "--mode", "both"}, []string{"--endpoint", "--mode"}},
-		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "rel", "--node-iqn", "me", "--attach", "kernel", "--io-deadline", "1ms", "--max-volumes", "-1"},
-			[]string{"--state-dir", "--node-iqn", "--attach", "--io-deadline", "--max-volumes"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "rel", "--node-iqn", "me", "--attach", "kernel", "--io-deadline", "1ms", "--no-lun-after", "1ms", "--max-volumes", "-1"},
+			[]string{"--state-dir", "--node-iqn", "--attach", "--io-deadline", "--no-lun-after", "--max-volumes"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--max-volumes", "16385"}, []string{"--max-volumes", "16384"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "127.0.0.1:1", "--tls-cert", "x"}, []string{"--tls-cert"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "192.0.2.1:1"}, []string{"loopback"}},

@@ -39,7 +39,7 @@ type config struct {
 	StateDir, NodeIQN, NodeName, Attach string
 	HolderAgent                         string
 	Registry, KubeletEndpoint           string
-	IODeadline                          time.Duration
+	IODeadline, NoLUNAfter              time.Duration
 	MaxVolumes                          int64
 	MetricsListen                       string
 }
@@ -86,6 +86,9 @@ func (c *config) check() error {
 		}
 		if c.IODeadline < time.Second {
 			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
+		}
+		if c.NoLUNAfter < time.Second {
+			bad("no-lun-after", "%v is below 1s: a volume that is published anew would become an I/O error", c.NoLUNAfter)
 		}
 		if c.MaxVolumes < 0 || c.MaxVolumes > maxLUNs {
 			bad("max-volumes", "%d is not within 0 (what the machine can hold) to %d, the LUN numbers that a host has on a pair", c.MaxVolumes, maxLUNs)
@@ -189,7 +192,7 @@ func (c *config) nodeService(log *slog.Logger) (*node.Server, hostobject.Worker,
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
-		Agent: c.HolderAgent, Deadline: c.IODeadline, Log: log})
+		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
 	if err != nil {
 		return nil, hostobject.Worker{}, err
 	}

@@ -76,6 +76,7 @@ type Status struct {
 	Rdev       uint64 // its device number
 	Size       int64  // bytes
 	Paths      []Path
+	NoUnit     bool // the target says that this node has no such LUN (any more): it was fenced, and I/O fails
 }
 
 // Attacher attaches volumes to this node. Its methods may be called concurrently; calls for one volume are serialized.

@@ -47,6 +47,8 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 		}
 	}
 	switch {
+	case st.NoUnit:
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMapped", "the target says that this node has no such LUN (any more): the volume was detached from it; end the pods that use it on this node:%s", lost)
 	case !serving:
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path serves:%s", lost)
 	case lost != "":
@@ -74,7 +76,7 @@ func hasRO(flags []string) bool {
 }
 
 // storageHealth tells whether the storage as a whole is in reach: an attachment whose own process has failed says nothing
-// about that.
+// about that, nor does one that the storage has detached.
 func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealthResponse, error) {
 	ids, err := n.cfg.Attacher.Attached()
 	if err != nil {
@@ -83,7 +85,7 @@ func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealth
 	serving, dead, reduced := 0, 0, 0
 	for _, id := range ids {
 		st, err := n.cfg.Attacher.Status(ctx, id)
-		if err != nil {
+		if err != nil || st.NoUnit {
 			continue
 		}
 		current, missing := false, false

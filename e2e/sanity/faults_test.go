@@ -86,6 +86,41 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 	}
 }
 
+// A worker that was fenced and still uses the volume gets I/O errors soon, is told why, and can give everything back.
+func TestFencedWhileInUse(t *testing.T) {
+	e := start(t, 2*time.Minute, "--io-deadline", "60s", "--no-lun-after", "1s")
+	v := e.create("fenced", 320*mib, raw(writer), nil).up()
+	f := v.open()
+	if _, err := f.WriteAt(aligned(4096, 7), 0); err != nil {
+		t.Fatal(err)
+	}
+	v.controllerUnpublish()
+	began := time.Now()
+	if _, err := f.WriteAt(aligned(4096, 8), 0); err == nil {
+		t.Fatal("a fenced worker has written")
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("the write waited for %v", took)
+	}
+	if h := v.health(); len(h) != 1 || h[0].Status != csi.VolumeHealthErrorType_INACCESSIBLE || h[0].Reason != "NotMapped" {
+		t.Errorf("health %v", h)
+	}
+	_ = f.Close()
+	began = time.Now()
+	v.unpublish()
+	v.unstage()
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("giving it back took %v", took)
+	}
+	v.controllerPublish()
+	v.stage()
+	v.publish()
+	f = v.open()
+	expect(t, f, 0, 4096, 7)
+	e.ok(f.Close())
+	v.down()
+}
+
 // Whatever is gone already, and whatever a crash left half done, unstage cleans up.
 func TestUnstageFromAnyState(t *testing.T) {
 	e := start(t, 3*time.Minute, "--io-deadline", "3s") // bounds how long a device that hangs is waited for

@@ -25,10 +25,12 @@ type Config struct {
 	// Command starts a holder; "--dir FOLDER" is appended. Usually this program with a subcommand.
 	Command []string
 	// Agent is the socket of an Agent that starts holders in place of Command; empty: they are children of this process.
-	Agent     string
-	Deadline  time.Duration // of I/O while no path serves; default 30 s
-	OpenLimit time.Duration // for the first path to come up at Attach; default 30 s
-	Log       *slog.Logger
+	Agent    string
+	Deadline time.Duration // of I/O while no path serves; default 30 s
+	// NoUnitAfter is how long the target has to say that there is no such LUN before I/O fails; default 5 s.
+	NoUnitAfter time.Duration
+	OpenLimit   time.Duration // for the first path to come up at Attach; default 30 s
+	Log         *slog.Logger
 }
 
 // Attacher implements attach.Attacher.
@@ -53,8 +55,8 @@ func New(c Config) (*Attacher, error) {
 	if c.Dir == "" || !filepath.IsAbs(c.Dir) || len(c.Command) == 0 && c.Agent == "" {
 		return nil, errors.New("userspace attach: Dir (absolute) and Command or Agent are needed")
 	}
-	if c.Deadline < 0 || c.OpenLimit < 0 {
-		return nil, errors.New("userspace attach: negative deadline")
+	if c.Deadline < 0 || c.OpenLimit < 0 || c.NoUnitAfter < 0 {
+		return nil, errors.New("userspace attach: negative deadline, open limit or no-unit bound")
 	}
 	if c.Deadline == 0 {
 		c.Deadline = 30 * time.Second
@@ -288,7 +290,7 @@ func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, 
 	if err != nil {
 		return st, fmt.Errorf("%w: %w", attach.ErrFailed, err)
 	}
-	st.Paths = ans.Paths
+	st.Paths, st.NoUnit = ans.Paths, ans.NoUnit
 	return st, nil
 }
 

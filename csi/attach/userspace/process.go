@@ -69,7 +69,7 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	}
 	defer func() { end(err != nil) }()
 	c := holder.Config{Attachment: r.Attachment, Auth: r.Attachment.Auth, MutualAuth: r.Attachment.MutualAuth,
-		File: r.File, Inode: r.Inode, Deadline: a.cfg.Deadline, OpenLimit: a.cfg.OpenLimit}
+		File: r.File, Inode: r.Inode, Deadline: a.cfg.Deadline, NoUnitAfter: a.cfg.NoUnitAfter, OpenLimit: a.cfg.OpenLimit}
 	if err = errors.Join(json.NewEncoder(in).Encode(c), in.Close()); err != nil {
 		return ready, fmt.Errorf("attach holder: configuration: %w", err)
 	}

@@ -40,6 +40,7 @@ type Answer struct {
 	Generation uint64        `json:"generation"`
 	Size       int64         `json:"size"`
 	Paths      []attach.Path `json:"paths"`
+	NoUnit     bool          `json:"noUnit,omitempty"` // see attach.Status
 	// Requests since the start.
 	Reads   uint64 `json:"reads"`
 	Writes  uint64 `json:"writes"`
@@ -142,7 +143,7 @@ func (c *control) answer(q Request) Answer {
 	default:
 		err = fmt.Errorf("there is no operation %q", q.Op)
 	}
-	a := Answer{Generation: c.attachment.Generation, Size: f.size.Load(), Reads: f.reads.Load(), Writes: f.writes.Load(),
+	a := Answer{Generation: c.attachment.Generation, Size: f.size.Load(), NoUnit: f.dev.NoUnit(), Reads: f.reads.Load(), Writes: f.writes.Load(),
 		Zeroes: f.zeroes.Load(), Flushes: f.flushes.Load(), Errors: f.errors.Load()}
 	if err != nil {
 		a.Error = err.Error()

@@ -159,9 +159,10 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 
 // lost tells that a request has already waited in vain for a path and that there is still none. The next ones then fail
 // at once, as with dm-multipath's no_path_retry: a filesystem that gives up sends several one after the other, and each
-// would wait for the whole deadline again. A path that serves ends it.
+// would wait for the whole deadline again. A path that serves ends it. Where the target says that there is no such LUN the
+// initiator fails requests at once by itself, with that reason.
 func (f *files) lost() bool {
-	if !f.dark.Load() {
+	if !f.dark.Load() || f.dev.NoUnit() {
 		return false
 	}
 	for _, p := range f.dev.Paths() {

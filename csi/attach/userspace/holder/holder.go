@@ -35,6 +35,7 @@ type Config struct {
 	File             string        // name of the file in the mount
 	Inode            uint64        // its inode number
 	Deadline         time.Duration // for I/O while no path serves
+	NoUnitAfter      time.Duration // of the target saying that there is no such LUN; 0: the initiator's default
 	OpenLimit        time.Duration // for the first path to come up
 }
 
@@ -137,7 +138,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 func initiatorConfig(c Config, log *slog.Logger) initiator.Config {
 	a := c.Attachment
 	i := initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: a.LUN, WWID: a.WWID,
-		Deadline: c.Deadline, Log: log}
+		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log}
 	if c.Auth != nil {
 		i.Auth = &initiator.CHAP{User: c.Auth.User, Secret: c.Auth.Secret}
 	}
