@@ -36,7 +36,7 @@ type Config struct {
 	Deadline time.Duration
 	// NoUnitAfter is how long the target has to say that there is no such LUN, with no path that shows it, before the device believes
 	// it and requests fail at once (ErrNoUnit) instead of waiting for Deadline. A LUN that is unmapped and mapped again sooner costs
-	// no error. At least 100 ms, default 5 s; one beyond Deadline has no effect.
+	// no error. At least 100 ms, default 5 s.
 	NoUnitAfter time.Duration
 	// Poll is how often access states are read without a reason. Default 10 s.
 	Poll   time.Duration
@@ -112,7 +112,7 @@ type Device struct {
 	wg      sync.WaitGroup
 }
 
-// minNoUnitAfter is a few times what an entry of the metadata log takes from one node to the other.
+// minNoUnitAfter is well above what an entry of the metadata log takes from one node to the other.
 const minNoUnitAfter = 100 * time.Millisecond
 
 func (c Config) withDefaults() (Config, error) {

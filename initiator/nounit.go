@@ -11,8 +11,8 @@ import (
 //
 // LOGICAL UNIT NOT SUPPORTED can mean that the host was fenced and the LUN unmapped, for good, or that it is unmapped for a moment.
 // While nothing else is known requests wait as for any other path that does not serve. They end at once when the device is
-// sure: for Config.NoUnitAfter no path has shown the unit, and all that time one and the same or another path has said,
-// over a session that lives, that there is none.
+// sure: for Config.NoUnitAfter no path has shown the unit, and all that time at least one has said, over a session that
+// lives, that there is none.
 //
 // Who counts:
 //   - A path that says so. A target node says LOGICAL UNIT NOT SUPPORTED only while it serves, that is while it is a member with a
