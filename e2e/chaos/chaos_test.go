@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
 	"github.com/gemel-storage/gemel/hack/demo/compare"
 )
 
@@ -23,9 +24,9 @@ var target string
 
 // The tests run isolated where that is possible.
 func TestMain(m *testing.M) {
-	if !Isolated() {
+	if !netns.Isolated() {
 		if unsupported = Supported(); unsupported == nil {
-			code, err := Isolate(context.Background())
+			code, err := netns.Isolate(context.Background())
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}

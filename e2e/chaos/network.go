@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
 )
 
 // Places of the network: each node has a namespace, clients are in the process's own.
@@ -39,7 +40,7 @@ var (
 // dropped, lost at random and answered with resets by nftables; what is slow is so by a token bucket (tc tbf), which makes
 // queues as a real bottleneck does and is in kernels that lack netem.
 type network struct {
-	spaces [places]*namespace
+	spaces [places]*netns.Namespace
 
 	mu    sync.Mutex
 	rules [places]map[string]string // interface to what is done with what arrives there
@@ -57,25 +58,25 @@ func newNetwork() (n *network, err error) {
 		}
 	}()
 	for i := range harness.Names {
-		if n.spaces[i], err = newNamespace(); err != nil {
+		if n.spaces[i], err = netns.New(); err != nil {
 			return n, err
 		}
 	}
-	var own *namespace // the process's
-	if err = own.command("ip", "link", "set", "lo", "up"); err != nil {
+	var own *netns.Namespace // the process's
+	if err = own.Command("ip", "link", "set", "lo", "up"); err != nil {
 		return n, err
 	}
 	a, b := n.spaces[nodeA], n.spaces[nodeB]
 	err = errors.Join(
-		a.command("ip", "link", "add", ifLink, "type", "veth", "peer", "name", ifLink, "netns", b.path()),
-		a.address(ifLink, linkIP[0]), b.address(ifLink, linkIP[1]))
+		a.Command("ip", "link", "add", ifLink, "type", "veth", "peer", "name", ifLink, "netns", b.Path()),
+		a.Address(ifLink, linkIP[0]), b.Address(ifLink, linkIP[1]))
 	for i := range harness.Names {
 		s := n.spaces[i]
 		err = errors.Join(err,
-			own.command("ip", "link", "add", wire(i), "type", "veth", "peer", "name", ifHost, "netns", s.path()),
-			own.command("ip", "link", "add", "mgmt-"+harness.Names[i], "type", "veth", "peer", "name", ifMgmt, "netns", s.path()),
-			own.address(wire(i), gateway(hostIP[i])), own.address("mgmt-"+harness.Names[i], gateway(mgmtIP[i])),
-			s.address(ifHost, hostIP[i]), s.address(ifMgmt, mgmtIP[i]))
+			own.Command("ip", "link", "add", wire(i), "type", "veth", "peer", "name", ifHost, "netns", s.Path()),
+			own.Command("ip", "link", "add", "mgmt-"+harness.Names[i], "type", "veth", "peer", "name", ifMgmt, "netns", s.Path()),
+			own.Address(wire(i), gateway(hostIP[i])), own.Address("mgmt-"+harness.Names[i], gateway(mgmtIP[i])),
+			s.Address(ifHost, hostIP[i]), s.Address(ifMgmt, mgmtIP[i]))
 	}
 	return n, err
 }
@@ -83,21 +84,17 @@ func newNetwork() (n *network, err error) {
 // gateway is the client's address on a wire.
 func gateway(ip string) string { return ip[:strings.LastIndexByte(ip, '.')] + ".1" }
 
-func (n *namespace) address(dev, ip string) error {
-	return errors.Join(n.command("ip", "addr", "add", ip+"/24", "dev", dev), n.command("ip", "link", "set", dev, "up"))
-}
-
 // close removes the wires at the clients' end, which outlives the other; with the namespaces goes the rest.
 func (n *network) close() {
-	var own *namespace
+	var own *netns.Namespace
 	for _, name := range harness.Names {
 		for _, dev := range []string{"host-" + name, "mgmt-" + name} {
-			_ = own.command("ip", "link", "del", dev) // it may never have been made
+			_ = own.Command("ip", "link", "del", dev) // it may never have been made
 		}
 	}
 	for _, s := range n.spaces {
 		if s != nil {
-			s.close()
+			s.Close()
 		}
 	}
 }
@@ -131,7 +128,7 @@ func (n *network) applyLocked(place int) error {
 		fmt.Fprintf(&s, "iifname %q %s\n", dev, rule)
 	}
 	s.WriteString("}\n}\n")
-	return n.spaces[place].nft(s.String())
+	return n.spaces[place].NFT(s.String())
 }
 
 // throttle limits the link in both directions to so many kilobits per second; 0: no limit. Packets queue for up to
@@ -142,10 +139,10 @@ func (n *network) throttle(kbit int) error {
 	var err error
 	for _, s := range n.spaces[:clients] {
 		if n.slow {
-			err = errors.Join(err, s.command("tc", "qdisc", "del", "dev", ifLink, "root"))
+			err = errors.Join(err, s.Command("tc", "qdisc", "del", "dev", ifLink, "root"))
 		}
 		if kbit > 0 {
-			err = errors.Join(err, s.command("tc", "qdisc", "add", "dev", ifLink, "root", "tbf",
+			err = errors.Join(err, s.Command("tc", "qdisc", "add", "dev", ifLink, "root", "tbf",
 				"rate", fmt.Sprintf("%dkbit", kbit), "burst", "32kb", "latency", "500ms"))
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func end(t *testing.T, n *network, i int) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
-	if err := n.spaces[i].in(func() (err error) {
+	if err := n.spaces[i].In(func() (err error) {
 		c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(linkIP[i]), Port: 4000})
 		return err
 	}); err != nil {
@@ -83,7 +83,7 @@ func TestNetworkFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	both(true, true, "healed")
-	if err := n.spaces[nodeA].command("tc", "qdisc", "del", "dev", ifLink, "root"); err == nil {
+	if err := n.spaces[nodeA].Command("tc", "qdisc", "del", "dev", ifLink, "root"); err == nil {
 		t.Error("the limit is still there")
 	}
 }

@@ -95,7 +95,7 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 		}
 		o.Arbiter[i] = filepath.Join(r.arbiterPath(i), "record.json")
 		n.ISCSI[i], n.Control[i], n.Metrics[i] = hostIP[i]+":3260", mgmtIP[i]+":3261", mgmtIP[i]+":9100"
-		n.Enter[i] = r.net.spaces[i].enter
+		n.Enter[i] = r.net.spaces[i].Enter
 	}
 	o.Net = n
 	if r.pair, err = harness.New(o); err != nil {

@@ -2,7 +2,7 @@
 // faults that follow from a seed happen to processes, network, disks and arbiter, and judges what the clients saw: each block
 // must behave as one register (checked with porcupine), and in the end both copies must be the same, byte by byte.
 //
-// The program must run isolated (see Isolate): everything it makes in the kernel goes away with it.
+// The program must run isolated (see netns.Isolate): everything it makes in the kernel goes away with it.
 package chaos
 
 import (
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
 )
 
 // Config of a run.
@@ -52,7 +53,7 @@ type runner struct {
 
 // Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless setting up failed.
 func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
-	if !Isolated() {
+	if !netns.Isolated() {
 		return nil, errors.New("chaos must run in namespaces of its own")
 	}
 	if cfg.Kinds == nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gemel-storage/gemel/e2e/chaos"
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
 )
 
 func main() {
@@ -33,14 +34,14 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := 0, error(nil)
-	if chaos.Isolated() {
+	if netns.Isolated() {
 		err = run(ctx, c, *faults, *out)
 		if ctx.Err() != nil {
 			err = errors.New("interrupted; everything is cleaned up")
 		}
 	} else if err = chaos.Supported(); err == nil {
 		stop() // the copy takes interrupts
-		code, err = chaos.Isolate(context.Background())
+		code, err = netns.Isolate(context.Background())
 	}
 	stop()
 	if err != nil {
