@@ -279,8 +279,9 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	}
 	r := alua.Report{TransitionTime: 5}
 	for _, node := range []pair.Node{pair.A, pair.B} {
-		g := alua.Group{Tag: uint16(node) + 1, Ports: []uint16{uint16(node) + 1}, Preferred: node == preferred, Status: alua.Implicit}
+		g := alua.Group{Tag: uint16(node) + 1, Ports: []uint16{uint16(node) + 1}, Status: alua.Implicit}
 		g.State = n.groupState(node, owner, known, v, access)
+		g.Preferred = node == preferred && g.State == alua.Optimized // hosts would take a preferred path that is not, too
 		r.Groups = append(r.Groups, g)
 	}
 	return r
