@@ -181,6 +181,10 @@ type HostMapping struct {
 	// ReadOnly: its writes are refused.
 	// +optional
 	ReadOnly bool `json:"readOnly"`
+	// CHAPUser is the name under which the targets ask the host for its CHAP secret; each set of credentials has another one. Empty: it is
+	// let in by its iSCSI name.
+	// +optional
+	CHAPUser string `json:"chapUser,omitempty"`
 }
 
 // LogicalUnit is one LUN.

@@ -34,11 +34,17 @@ const (
 	ReasonNotConfirmed  = "NotConfirmed"  // the storage did not confirm; it is tried again
 	ReasonNoStorage     = "NoStorage"     // no backing volume
 	ReasonRolling       = "Rolling"       // nodes are being replaced one after the other
-	ReasonNotEnrolled   = "NotEnrolled"   // the worker has not said its iSCSI name yet
+	ReasonNotEnrolled   = "NotEnrolled"   // the worker has not said its iSCSI name yet, or two say the same
 	ReasonNotSupported  = "NotSupported"  // this version can not do it
 	ReasonAcceptLoss    = "AcceptLoss"    // only an administrator can decide
 	ReasonUnschedulable = "Unschedulable" // a pod of it finds no worker
 	ReasonDataKept      = "DataKept"      // the object is being deleted, its data is not: the message says what to do
+)
+
+// Values of StorageCluster.spec.security.chap.
+const (
+	CHAPMutual = "Mutual"
+	CHAPNone   = "None"
 )
 
 // Labels on what the operator makes.
@@ -47,6 +53,10 @@ const (
 	LabelPair    = "gemel.storage/pair"    // TargetPair
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
+
+	// LabelComponent tells the kinds of Secrets apart; ComponentCHAP is on those with credentials of a worker on a pair.
+	LabelComponent = "app.kubernetes.io/component"
+	ComponentCHAP  = "chap"
 )
 
 // PairName of a cluster's pair, by number from 0.

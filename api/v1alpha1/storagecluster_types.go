@@ -61,6 +61,22 @@ type StorageClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('cpu' in self.limits)",message="resources.limits.cpu: a target node that is throttled misses its lease; leave it out"
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// Security of the way from workers to targets.
+	// +kubebuilder:default={chap: "Mutual"}
+	// +optional
+	Security Security `json:"security,omitempty"`
+}
+
+// Security of the way from workers to targets. What targets and operator say to each other always has certificates.
+type Security struct {
+	// CHAP is how workers and targets prove to each other who they are when a session begins. Mutual: each to the other, with
+	// credentials that the operator makes for every worker and pair. None: targets let a worker in by its iSCSI name. A change holds for a
+	// worker on a pair from the moment at which it has no LUN of that pair: what is attached goes on as it was attached.
+	// +kubebuilder:validation:Enum=Mutual;None
+	// +kubebuilder:default=Mutual
+	// +optional
+	CHAP string `json:"chap,omitempty"`
 }
 
 // Pool is a kind of backing volume.

@@ -8,16 +8,22 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/controllers/finding"
 )
 
-// list takes the hosts from what the pair said. Whether a mapping is read-only a target of an earlier release does not say: that
-// is remembered in the status with the generation, which differs for each mapping.
+// list takes the hosts from what the pair said. Whether a mapping is read-only a target of an earlier release does not say, and with which
+// credentials it was made none says: that is remembered in the status with the generation, which differs for each mapping.
 func (p *pass) list() {
 	p.listed, p.hosts = true, nil
 	for _, m := range p.lun.GetMappings() {
 		h := mapping(m)
 		for _, old := range p.lu.Status.Hosts {
-			if m.ReadOnly == nil && old.IQN == h.IQN && old.Generation == h.Generation {
+			if old.IQN != h.IQN || old.Generation != h.Generation {
+				continue
+			}
+			h.CHAPUser = old.CHAPUser
+			if m.ReadOnly == nil {
 				h.ReadOnly = old.ReadOnly
 			}
 		}
@@ -92,20 +98,44 @@ func (p *pass) shown(h v1alpha1.HostMapping) bool {
 	return slices.ContainsFunc(p.lu.Status.Hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == h.IQN && o.Generation == h.Generation })
 }
 
-// mapHost lets a host in. One whose mapping stands in the status is in; after a crash, or a status that was lost, the pair is
-// asked again: it gives the mapping that there is.
+// mapHost lets a host in. One whose mapping stands in the status, with the credentials that it has now, is in; after a crash, or a status
+// that was lost, the pair is asked again: it gives the mapping that there is, and has the credentials from then on. Sessions that
+// are up are not touched by other credentials.
 func (p *pass) mapHost(ctx context.Context, iqn string, readOnly bool) error {
 	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
-	if i >= 0 && p.shown(p.hosts[i]) {
+	mapped := i >= 0 && p.shown(p.hosts[i])
+	if mapped && p.hosts[i].CHAPUser == "" {
+		return nil
+	}
+	c, err := p.credentials(ctx, iqn)
+	if err != nil {
+		return err
+	}
+	if mapped && p.hosts[i].CHAPUser == c.Name() {
 		return nil
 	}
 	m, err := rpc(ctx, p, "admit "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: readOnly,
-		Exclusive: !p.lu.Spec.Shared})
+		Exclusive: !p.lu.Spec.Shared, Chap: c.Proto()})
 	if err != nil {
 		return err
 	}
 	h := mapping(m)
-	h.ReadOnly = readOnly
+	h.ReadOnly, h.CHAPUser = readOnly, c.Name()
 	p.hosts = append(slices.DeleteFunc(p.hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == iqn }), h)
 	return nil
+}
+
+// credentials of a host on the LUN's pair; nil: without CHAP.
+func (p *pass) credentials(ctx context.Context, iqn string) (*chap.Credentials, error) {
+	if p.CHAP == nil {
+		return nil, nil
+	}
+	c, err := p.CHAP.For(ctx, p.lu.Spec.Placement.Pair, iqn)
+	switch {
+	case errors.Is(err, chap.ErrUnknown), errors.Is(err, chap.ErrTwice):
+		return nil, finding.Wait(v1alpha1.ReasonNotEnrolled, "admit %s: %v", iqn, err)
+	case errors.Is(err, chap.ErrDamaged), errors.Is(err, chap.ErrCluster):
+		return nil, finding.Wait(v1alpha1.ReasonNotConfirmed, "admit %s: %v", iqn, err)
+	}
+	return c, err
 }

@@ -22,6 +22,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/pairs"
 )
@@ -32,6 +33,8 @@ type Reconciler struct {
 	Live     client.Reader
 	Pairs    pairs.Pairs
 	Recorder events.EventRecorder
+	// CHAP keeps the credentials of hosts; nil: hosts are let in by their names.
+	CHAP *chap.Keeper
 	// Refresh is how often a LUN is looked at when nothing happens; default 1 min, and a part at random.
 	Refresh time.Duration
 	// Lazy is how often a status is written for its lazy fields alone (owner, inSync, allocated); default 30 s.

@@ -2,8 +2,11 @@ package logicalunit
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/pairs"
 )
 
@@ -28,14 +32,21 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-func SetupWithManager(mgr ctrl.Manager, p pairs.Pairs) error {
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager)}
+func SetupWithManager(mgr ctrl.Manager, p pairs.Pairs, c *chap.Keeper) error {
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c}
 	return r.Setup(mgr)
 }
 
 // Setup is for a Reconciler with other settings.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr)
+	if r.CHAP != nil {
+		// Credentials that are gone are made anew, and the targets told, before anybody needs them.
+		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.mapped)).
+			// A worker that was not known is known now.
+			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.wanting), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	return b.
 		// Only what somebody wants: our own status and annotations wake nobody.
 		For(&v1alpha1.LogicalUnit{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
@@ -46,15 +57,56 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 }
 
 // waiting are the LUNs of a pair's cluster that have no place yet: there may be room now.
-func (r *Reconciler) waiting(ctx context.Context, o client.Object) (out []reconcile.Request) {
+func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
 	pair, ok := o.(*v1alpha1.TargetPair)
-	var list v1alpha1.LogicalUnitList
-	if !ok || r.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
+	if !ok {
 		return nil
 	}
+	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+		return lu.Spec.Placement == nil && lu.Spec.Cluster == pair.Spec.Cluster
+	})
+}
+
+// mapped are the LUNs whose host's credentials have changed.
+func (r *Reconciler) mapped(ctx context.Context, o client.Object) []reconcile.Request {
+	s, ok := o.(*corev1.Secret)
+	if !ok {
+		return nil
+	}
+	pair, iqn, ok := chap.OfPair(s)
+	if !ok {
+		return nil
+	}
+	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+		return lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair && lists(lu, iqn)
+	})
+}
+
+// wanting are the LUNs that are to be mapped to a host and are not.
+func (r *Reconciler) wanting(ctx context.Context, o client.Object) []reconcile.Request {
+	h, ok := o.(*v1alpha1.Host)
+	if !ok {
+		return nil
+	}
+	iqn := strings.ToLower(h.Spec.IQN)
+	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+		return lists(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
+	})
+}
+
+// lists tells whether a host is in the spec.
+func lists(lu *v1alpha1.LogicalUnit, iqn string) bool {
+	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn })
+}
+
+func (r *Reconciler) of(ctx context.Context, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
+	var list v1alpha1.LogicalUnitList
+	if r.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
+		return nil // the regular look comes soon
+	}
 	for i := range list.Items {
-		if lu := &list.Items[i]; lu.Spec.Placement == nil && lu.Spec.Cluster == pair.Spec.Cluster {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: lu.Name}})
+		if ok(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
 		}
 	}
 	return out

@@ -152,14 +152,19 @@ func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster stri
 		return false, err
 	}
 	l := &corev1.SecretList{}
-	if err := r.Live.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingLabels(SecretLabels), client.MatchingLabels{v1alpha1.LabelCluster: cluster}); err != nil {
+	if err := r.Live.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingLabels(pairs.SecretLabels), client.MatchingLabels{v1alpha1.LabelCluster: cluster}); err != nil {
 		return false, err
 	}
+	certificates := 0
 	for i := range l.Items {
 		x := &l.Items[i]
+		if x.Type != corev1.SecretTypeTLS {
+			continue // credentials of workers, which no authority signs
+		}
+		certificates++
 		if x.Name != s.Name && (!bytes.Equal(x.Data[pairs.KeyCA], s.Data[pairs.KeyCA]) || !a.Signed(x.Data[corev1.TLSCertKey])) {
 			return false, nil
 		}
 	}
-	return len(l.Items) > 1, nil
+	return certificates > 1, nil
 }

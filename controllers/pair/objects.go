@@ -185,7 +185,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
 			"Claim": ClaimName(p.Name, n.Name, n.Disk), "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
-			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n)}
+			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}

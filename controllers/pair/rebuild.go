@@ -171,6 +171,7 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 			continue
 		}
 		spec, target := &s.Spec.Template.Spec, container(s)
+		x.Spec.Security.CHAP = s.Annotations[annotationCHAP]
 		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, target.Resources, spec.NodeSelector
 		for _, a := range target.Args {
 			if v, ok := strings.CutPrefix(a, "--lease="); ok {
@@ -191,6 +192,9 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 	}
 	return x
 }
+
+// annotationCHAP on a StatefulSet is the cluster's spec.security.chap: no argument of the targets tells it.
+const annotationCHAP = "gemel.storage/chap"
 
 // operatorImage leaves the image to the operator where targets run the operator's own: they are to follow it as before.
 func operatorImage(ctx context.Context, c client.Reader, namespace string, clusters []v1alpha1.StorageCluster) error {

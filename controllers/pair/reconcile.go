@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
 )
 
 // Reconciler of TargetPairs.
@@ -27,6 +28,7 @@ type Reconciler struct {
 	Namespace string        // of everything that it makes
 	Image     string        // for clusters that name none
 	Targets   Targets
+	CHAP      *chap.Keeper // of hosts' credentials; nil: there are none
 	Events    events.EventRecorder
 	Now       func() time.Time // nil: time.Now
 }
@@ -114,7 +116,10 @@ func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p
 	if err := r.disks(ctx, c, p); err != nil {
 		return err
 	}
-	return r.targets(ctx, c, p)
+	if err := r.targets(ctx, c, p); err != nil || r.CHAP == nil {
+		return err
+	}
+	return r.CHAP.Sweep(ctx, c, p.Name)
 }
 
 // finalize lets a pair go when it holds nothing, and says what keeps it otherwise.

@@ -25,6 +25,11 @@ import (
 // remove takes down what runs, the record last: until then an operator that comes after a crash knows the pair. Claims and volumes
 // stay.
 func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
+	if r.CHAP != nil {
+		if err := r.CHAP.Remove(ctx, p.Name); err != nil {
+			return err
+		}
+	}
 	base := Base(p.Name)
 	var objs []client.Object
 	add := func(o client.Object, name string) {

@@ -15,9 +15,6 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// SecretLabels are on every Secret of the operator; its cache holds no others.
-var SecretLabels = map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
-
 // certificates sees to the cluster's authority, the operator's own certificate and those of both nodes. They are made anew
 // when two thirds of their life are over; targets read them without a restart.
 func (r *Reconciler) certificates(ctx context.Context, p *v1alpha1.TargetPair) error {
@@ -72,9 +69,13 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 	return err
 }
 
-func secret(key client.ObjectKey, cluster string, p pki.Pair, bundle []byte) *corev1.Secret {
-	l := maps.Clone(SecretLabels)
+func secretLabels(cluster string) map[string]string {
+	l := maps.Clone(pairs.SecretLabels)
 	l[v1alpha1.LabelCluster] = cluster
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: l}, Type: corev1.SecretTypeTLS,
+	return l
+}
+
+func secret(key client.ObjectKey, cluster string, p pki.Pair, bundle []byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: secretLabels(cluster)}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, pairs.KeyCA: bundle}}
 }

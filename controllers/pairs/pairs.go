@@ -63,6 +63,9 @@ func TLS(s *corev1.Secret, p *v1alpha1.TargetPair) (*tls.Config, error) {
 	return c, nil
 }
 
+// SecretLabels are on every Secret of the operator; its cache holds no others.
+var SecretLabels = map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
+
 // KeyCA are the authorities' certificates in a Secret of the operator, beside tls.crt and tls.key.
 const KeyCA = "ca.crt"
 

@@ -1,0 +1,178 @@
+package chap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Errors of a Keeper. The text says which object and what to do.
+var (
+	// ErrUnknown: no Host object has the iSCSI name, so that nobody could ask for its credentials.
+	ErrUnknown = errors.New("unknown host")
+	// ErrTwice: two Host objects have the same iSCSI name.
+	ErrTwice = errors.New("one iSCSI name, several hosts")
+	// ErrCluster: the StorageCluster that says whether CHAP is wanted is not there.
+	ErrCluster = errors.New("the StorageCluster is not there")
+)
+
+// Keeper of credentials.
+type Keeper struct {
+	client.Client               // reads from a cache
+	Live          client.Reader // never a cache
+	Namespace     string        // of the Secrets
+	// Made is told of credentials that were made, for people; nil: nobody is.
+	Made func(h *v1alpha1.Host, pair string)
+}
+
+// Get gives the credentials of a worker on a pair as the cache has them; nil when there are none. ErrDamaged.
+func (k *Keeper) Get(ctx context.Context, pair, iqn string) (*Credentials, error) {
+	return k.read(ctx, k.Client, pair, iqn)
+}
+
+func (k *Keeper) read(ctx context.Context, from client.Reader, pair, iqn string) (*Credentials, error) {
+	s := &corev1.Secret{}
+	if err := from.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: SecretName(pair, iqn)}, s); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return Of(s)
+}
+
+// For gives the credentials with which a LUN of the pair is to be mapped to a worker, and makes them if there are none; nil: without
+// CHAP. Other LUNs of the pair that the worker has decide it, because targets ask one worker for one thing, whatever the LUN: what
+// runs without credentials would be cut off at its next login. Only a worker that has none gets what the cluster's spec says.
+// ErrUnknown, ErrTwice, ErrCluster, ErrDamaged.
+func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error) {
+	with, without, err := k.Mapped(ctx, pair, iqn)
+	if err != nil {
+		return nil, err
+	}
+	p := &v1alpha1.TargetPair{}
+	if err := k.Client.Get(ctx, client.ObjectKey{Name: pair}, p); err != nil {
+		return nil, fmt.Errorf("TargetPair %s: %w", pair, err)
+	}
+	if with == without {
+		c := &v1alpha1.StorageCluster{}
+		if err := k.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Cluster}, c); apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: %s says whether hosts of pair %s need CHAP: make it again", ErrCluster, p.Spec.Cluster, pair)
+		} else if err != nil {
+			return nil, fmt.Errorf("StorageCluster %s: %w", p.Spec.Cluster, err)
+		}
+		without = c.Spec.Security.CHAP == v1alpha1.CHAPNone
+	}
+	if without {
+		return nil, nil
+	}
+	c, err := k.Get(ctx, pair, iqn)
+	if err != nil || c != nil && with {
+		return c, err
+	}
+	// From nothing, or for the first LUN of this worker: then they have to be those of the worker that is there now.
+	h, err := k.host(ctx, iqn)
+	if err != nil || c != nil && c.Host == h.Name {
+		return c, err
+	}
+	if c != nil {
+		if err := k.forget(ctx, pair, h); err != nil {
+			return nil, err
+		}
+	}
+	return k.make(ctx, p, h)
+}
+
+// Mapped tells whether the worker has LUNs of the pair that were mapped with credentials, and such that were mapped without, by their status.
+func (k *Keeper) Mapped(ctx context.Context, pair, iqn string) (with, without bool, err error) {
+	l := &v1alpha1.LogicalUnitList{}
+	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+		return false, false, fmt.Errorf("LogicalUnits: %w", err)
+	}
+	for i := range l.Items {
+		lu := &l.Items[i]
+		if lu.Spec.Placement == nil || lu.Spec.Placement.Pair != pair {
+			continue
+		}
+		for _, h := range lu.Status.Hosts {
+			if h.IQN == strings.ToLower(iqn) {
+				with, without = with || h.CHAPUser != "", without || h.CHAPUser == ""
+			}
+		}
+	}
+	return with, without, nil
+}
+
+// make makes credentials, for a worker that can ask for them. A crash right after leaves a Secret that is found the next time.
+func (k *Keeper) make(ctx context.Context, p *v1alpha1.TargetPair, h *v1alpha1.Host) (*Credentials, error) {
+	iqn := h.Spec.IQN
+	c := generate(h.Name, iqn)
+	err := k.Create(ctx, c.object(k.Namespace, p.Spec.Cluster, p.Name))
+	if apierrors.IsAlreadyExists(err) {
+		// Another LUN of the same worker was first, and the cache has not heard of it.
+		again, err := k.read(ctx, k.Live, p.Name, iqn)
+		if again == nil && err == nil {
+			err = fmt.Errorf("secret %s/%s was deleted meanwhile", k.Namespace, SecretName(p.Name, iqn))
+		}
+		return again, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("CHAP credentials of host %s on pair %s: %w", h.Name, p.Name, err)
+	}
+	if k.Made != nil {
+		k.Made(h, p.Name)
+	}
+	return &c, nil
+}
+
+// host finds the one Host of an iSCSI name.
+func (k *Keeper) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
+	found, err := k.Hosts(ctx, iqn)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, fmt.Errorf("%w: no Host object has the iSCSI name %s: does the node plugin run on that worker?", ErrUnknown, iqn)
+	case len(found) > 1:
+		return nil, fmt.Errorf("%w: %s is the name of %s: workers that were made from one image need a machine-id of their own and an empty state folder of the node plugin",
+			ErrTwice, iqn, Names(found))
+	}
+	return &found[0], nil
+}
+
+// Hosts that have an iSCSI name, by the names of the objects.
+func (k *Keeper) Hosts(ctx context.Context, iqn string) (out []v1alpha1.Host, err error) {
+	l := &v1alpha1.HostList{}
+	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	for i := range l.Items {
+		if strings.EqualFold(l.Items[i].Spec.IQN, iqn) {
+			out = append(out, *l.Items[i].DeepCopy())
+		}
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.Host) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Names of hosts, for people.
+func Names(hosts []v1alpha1.Host) string {
+	var out []string
+	for _, h := range hosts {
+		out = append(out, h.Name)
+	}
+	return strings.Join(out, " and ")
+}
+
+// Tell makes an event of credentials that were made.
+func Tell(r events.EventRecorder) func(*v1alpha1.Host, string) {
+	return func(h *v1alpha1.Host, pair string) {
+		r.Eventf(h, nil, corev1.EventTypeNormal, "CredentialsMade", "Map", "CHAP credentials on pair %s were made", pair)
+	}
+}

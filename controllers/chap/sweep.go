@@ -1,0 +1,111 @@
+package chap
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Sweep deletes the credentials on a pair that nobody needs: of workers whose Host is gone, or of all workers when the cluster wants no
+// CHAP. Those of a worker that has a LUN of the pair, or is to have one, stay. A deletion by an old picture does no harm: the credentials are made
+// anew, the targets told, and the worker enrols again.
+func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
+	all, err := k.secrets(ctx, pair)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	used, err := k.used(ctx, pair)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		s := &all[i]
+		_, iqn, ok := OfPair(s)
+		if !ok || used[iqn] {
+			continue
+		}
+		if c.Spec.Security.CHAP != v1alpha1.CHAPNone {
+			hosts, err := k.Hosts(ctx, iqn)
+			if err != nil {
+				return err
+			}
+			if len(hosts) > 0 {
+				continue
+			}
+		}
+		if err := k.delete(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove deletes all credentials on a pair.
+func (k *Keeper) Remove(ctx context.Context, pair string) error {
+	all, err := k.secrets(ctx, pair)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := k.delete(ctx, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) secrets(ctx context.Context, pair string) ([]corev1.Secret, error) {
+	l := &corev1.SecretList{}
+	if err := k.List(ctx, l, client.InNamespace(k.Namespace), client.MatchingLabels(Labels(pair))); err != nil {
+		return nil, fmt.Errorf("CHAP credentials on pair %s: %w", pair, err)
+	}
+	return l.Items, nil
+}
+
+// forget deletes credentials on a pair that were made for a former worker of the host's iSCSI name.
+func (k *Keeper) forget(ctx context.Context, pair string, h *v1alpha1.Host) error {
+	s := &corev1.Secret{}
+	if err := k.Live.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: SecretName(pair, h.Spec.IQN)}, s); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if s.Annotations[annotationHost] == h.Name {
+		return nil // the cache is behind
+	}
+	return k.delete(ctx, s)
+}
+
+func (k *Keeper) delete(ctx context.Context, s *corev1.Secret) error {
+	uid := types.UID(s.UID)
+	if err := k.Delete(ctx, s, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove Secret %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// used are the iSCSI names that have a LUN of the pair, or are to have one.
+func (k *Keeper) used(ctx context.Context, pair string) (map[string]bool, error) {
+	l := &v1alpha1.LogicalUnitList{}
+	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("LogicalUnits: %w", err)
+	}
+	out := map[string]bool{}
+	for i := range l.Items {
+		lu := &l.Items[i]
+		if lu.Spec.Placement == nil || lu.Spec.Placement.Pair != pair {
+			continue
+		}
+		for _, h := range lu.Spec.Hosts {
+			out[strings.ToLower(h.IQN)] = true
+		}
+		for _, h := range lu.Status.Hosts {
+			out[h.IQN] = true
+		}
+	}
+	return out, nil
+}
