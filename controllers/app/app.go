@@ -24,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/cluster"
+	"github.com/gemel-storage/gemel/controllers/enroll"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/controllers/pairs"
@@ -42,6 +44,7 @@ type Options struct {
 	Kubeconfig  string // empty: in the cluster
 	Metrics     string // host:port, "0": none
 	Health      string // host:port, "0": none
+	Enroll      string // host:port, "0": none
 	LeaderElect bool
 }
 
@@ -91,6 +94,7 @@ Nothing that serves I/O needs it: while it is away pairs go on, fail over and co
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server from outside of the cluster")
 	f.StringVar(&o.Metrics, "metrics-listen", ":9261", `host:port of /metrics; "0": none`)
 	f.StringVar(&o.Health, "health-listen", ":9262", `host:port of /healthz and /readyz; "0": none`)
+	f.StringVar(&o.Enroll, "enroll-listen", ":9265", `host:port at which node plugins ask for CHAP credentials; "0": none`)
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the operator's lease, so that several may run")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "json", "text or json")
@@ -136,7 +140,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			// Of Secrets only the operator's own: nobody else's is in its memory.
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pair.SecretLabels)}}},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 	})
 	if err != nil {
@@ -145,13 +149,24 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
+	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.Tell(events)}
+	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
-		(&pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, Events: events}).SetupWithManager(m),
-		logicalunit.SetupWithManager(m, directory), snapshot.SetupWithManager(m, directory),
+		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err
 	}
 	return m.Start(ctx)
+}
+
+// enrolment serves CHAP credentials to workers, and keeps what that takes.
+func (o *Options) enrolment(m ctrl.Manager, r *pair.Reconciler) error {
+	if o.Enroll == "0" {
+		return nil
+	}
+	return errors.Join(m.Add(&enroll.Keep{Once: r.Enrollment}), m.Add(&enroll.Server{Listen: o.Enroll, Keeper: r.CHAP, Events: r.Events, Log: m.GetLogger().WithName("enroll"),
+		Reviewer:    &enroll.Tokens{Client: m.GetClient(), Namespace: o.Namespace},
+		Certificate: enroll.FromSecret(m.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: pair.EnrollSecret()})}))
 }

@@ -48,6 +48,9 @@ func TargetURI(cluster, pair, node string) string {
 // ControlURI names who may call the control API.
 func ControlURI(cluster string) string { return "gemel://" + cluster + "/control" }
 
+// EnrollURI names the operator's endpoint at which workers ask for their credentials.
+const EnrollURI = "gemel://enroll.operator/server"
+
 // New makes an authority, from now on.
 func New(name string, life time.Duration) (*Authority, Pair, error) {
 	return NewAt(name, time.Now(), life)

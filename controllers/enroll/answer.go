@@ -1,0 +1,81 @@
+package enroll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/internal/enroll"
+)
+
+// refusal is an answer other than credentials. Its text goes to the worker.
+type refusal struct {
+	status  int
+	outcome string // label of the metric
+	text    string
+	event   bool // an administrator has to do something about the Host
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, outcome, format string, args ...any) *refusal {
+	return &refusal{status: status, outcome: outcome, text: fmt.Sprintf(format, args...)}
+}
+
+// answer gives the credentials of one worker on one pair. It reads from the cache: an answer that is a moment too old is refused by the
+// targets, and the worker asks again.
+func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, error) {
+	none := enroll.Answer{}
+	h := &v1alpha1.Host{}
+	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "there is no Host object %s yet: the node plugin writes it when it starts", node)
+	} else if err != nil {
+		return none, err
+	}
+	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: pair}, &v1alpha1.TargetPair{}); apierrors.IsNotFound(err) {
+		return none, refuse(http.StatusNotFound, "refused", "there is no TargetPair %s", pair)
+	} else if err != nil {
+		return none, err
+	}
+	// Only who has a LUN there has anything to prove.
+	with, without, err := s.Keeper.Mapped(ctx, pair, h.Spec.IQN)
+	switch {
+	case err != nil:
+		return none, err
+	case !with && !without:
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "no LUN of pair %s is mapped to host %s (%s), or not yet", pair, node, h.Spec.IQN)
+	case !with:
+		return none, nil
+	}
+	c, err := s.Keeper.Get(ctx, pair, h.Spec.IQN)
+	switch {
+	case errors.Is(err, chap.ErrDamaged):
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
+	case err != nil:
+		return none, err
+	case c == nil:
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "the credentials of host %s on pair %s are being made", node, pair)
+	case c.Host == h.Name:
+		return enroll.Answer{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}, nil
+	}
+	// Another worker was there first, under the same iSCSI name: it keeps what it has.
+	r := refuse(http.StatusConflict, "refused", "the iSCSI name %s of host %s has LUNs of pair %s as host %s: workers that were made from one image need a machine-id of their own and an empty state folder of the node plugin",
+		h.Spec.IQN, node, pair, c.Host)
+	r.event = true
+	return none, r
+}
+
+// tell makes an event of a refusal that somebody has to do something about.
+func (s *Server) tell(ctx context.Context, node string, r *refusal) {
+	h := &v1alpha1.Host{}
+	if r.event && s.Events != nil && s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h) == nil {
+		s.Events.Eventf(h, nil, corev1.EventTypeWarning, v1alpha1.ReasonNotEnrolled, "Enroll", "%s", r.text)
+	}
+}

@@ -1,0 +1,61 @@
+package enroll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/internal/enroll"
+)
+
+// extraNode is where the API server says to which worker the pod of a token is bound (Kubernetes 1.32).
+const extraNode = "authentication.kubernetes.io/node-name"
+
+// errToken: a token is none of a node plugin. The text has nothing of the token.
+var errToken = errors.New("the token is not that of a node plugin")
+
+// Reviewer says on which worker the node plugin is whose token it is.
+type Reviewer interface {
+	// Node names the worker; errToken when the token is not that of a node plugin. Any other error: it is not known.
+	Node(ctx context.Context, token string) (string, error)
+}
+
+// Tokens asks the API server.
+type Tokens struct {
+	Client         client.Client
+	Namespace      string
+	ServiceAccount string // default: that of node plugins
+}
+
+// Node implements Reviewer.
+func (t *Tokens) Node(ctx context.Context, token string) (string, error) {
+	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{enroll.Audience}}}
+	if err := t.Client.Create(ctx, r); err != nil {
+		return "", fmt.Errorf("review of a token: %w", err)
+	}
+	account := t.ServiceAccount
+	if account == "" {
+		account = enroll.ServiceAccount
+	}
+	return judge(&r.Status, "system:serviceaccount:"+t.Namespace+":"+account)
+}
+
+// judge reads what the API server says of a token.
+func judge(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
+	node := s.User.Extra[extraNode]
+	switch {
+	case !s.Authenticated:
+		return "", fmt.Errorf("%w: the API server does not know it, or not for the audience %s", errToken, enroll.Audience)
+	case !slices.Contains(s.Audiences, enroll.Audience): // a server that does not know of audiences lets every token pass
+		return "", fmt.Errorf("%w: it is not for the audience %s", errToken, enroll.Audience)
+	case s.User.Username != user:
+		return "", fmt.Errorf("%w: it is of %s, want %s", errToken, s.User.Username, user)
+	case len(node) != 1 || node[0] == "":
+		return "", fmt.Errorf("%w: it does not say on which worker its pod is: it has to be bound to a pod (a projected volume), and the API server to be of Kubernetes 1.32 or later", errToken)
+	}
+	return node[0], nil
+}

@@ -1,0 +1,157 @@
+// Package enroll is the operator's endpoint at which workers get their CHAP credentials. A worker is known by the token of its node
+// plugin's pod, which the API server judges, and gets what it has itself on the pair that it names, nothing of others.
+//
+// Every replica of the operator serves, whoever leads: nothing is written here, and a worker that comes up again after a failure does not have to wait
+// for an election.
+package enroll
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/internal/enroll"
+)
+
+// Limits of the endpoint, which everything in the cluster's network can reach.
+const (
+	maxConnections = 256
+	maxAtOnce      = 32               // requests that the API server is asked about
+	maxHeader      = 32 << 10         // bytes; a token has 1 or 2 KiB
+	maxToken       = 16 << 10         // bytes
+	readTime       = 5 * time.Second  // of a request, its TLS handshake included
+	answerTime     = 10 * time.Second // of an answer
+)
+
+// Server of the endpoint. Fields are set before Start.
+type Server struct {
+	Listen      string
+	Keeper      *chap.Keeper
+	Reviewer    Reviewer
+	Certificate func(ctx context.Context) (*tls.Certificate, error) // asked at each handshake
+	Events      events.EventRecorder                                // nil: none
+	Log         logr.Logger
+
+	limits limits
+	busy   chan struct{}
+}
+
+// NeedLeaderElection has a manager start it in every replica.
+func (*Server) NeedLeaderElection() bool { return false }
+
+// Start serves until the context ends.
+func (s *Server) Start(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("enrolment: %w", err)
+	}
+	return s.Serve(ctx, l)
+}
+
+// Serve is Start with a listener, which it closes.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	s.busy = make(chan struct{}, maxAtOnce)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+enroll.Path, s.handle)
+	h := &http.Server{Handler: mux, ReadTimeout: readTime, WriteTimeout: readTime + answerTime, IdleTimeout: readTime, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    stdlog.New(io.Discard, "", 0), // handshakes that fail are everybody's to cause
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			ctx, cancel := context.WithTimeout(ctx, readTime)
+			defer cancel()
+			return s.Certificate(ctx)
+		}}}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+		defer cancel()
+		if h.Shutdown(end) != nil {
+			_ = h.Close()
+		}
+	})
+	s.Log.Info("serving enrolment", "address", l.Addr().String())
+	err := h.ServeTLS(netutil.LimitListener(l, maxConnections), "", "")
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("enrolment: %w", err)
+}
+
+// handle answers one request.
+func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
+	ctx, cancel := context.WithTimeout(q.Context(), answerTime)
+	defer cancel()
+	a, node, pair, err := s.serve(ctx, q)
+	status, outcome := http.StatusOK, "given"
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		status, outcome, a = r.status, r.outcome, enroll.Answer{Error: r.text}
+		s.tell(ctx, node, r)
+		s.Log.Info("no credentials", "node", node, "pair", pair, "from", q.RemoteAddr, "why", r.text)
+	case err != nil:
+		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Answer{Error: "the operator could not find out: see its log"}
+		s.Log.Error(err, "enrolment", "node", node, "pair", pair)
+	case a.User == "":
+		outcome = "unneeded"
+	default:
+		s.Log.Info("credentials given", "node", node, "pair", pair, "user", a.User)
+	}
+	requests.WithLabelValues(outcome).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(a)
+}
+
+// serve finds out who asks, then what for. What costs something comes after what costs less.
+func (s *Server) serve(ctx context.Context, q *http.Request) (a enroll.Answer, node, pair string, err error) {
+	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+	if !s.limits.allow(address) {
+		return a, "", "", refuse(http.StatusTooManyRequests, "throttled", "too many requests from %s: wait a moment", address)
+	}
+	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" || len(token) > maxToken {
+		return a, "", "", refuse(http.StatusUnauthorized, "unauthenticated", "the Authorization header has no bearer token")
+	}
+	var body enroll.Request
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, q.Body, enroll.MaxMessage))
+	if err == nil {
+		err = json.Unmarshal(raw, &body)
+	}
+	if err != nil || body.Pair == "" || len(body.Pair) > 253 {
+		return a, "", "", refuse(http.StatusBadRequest, "refused", `the request is not {"pair": NAME}`)
+	}
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	default:
+		return a, "", "", refuse(http.StatusServiceUnavailable, "throttled", "%d other requests are being answered: wait a moment", maxAtOnce)
+	}
+	node, err = s.Reviewer.Node(ctx, token)
+	if errors.Is(err, errToken) {
+		return a, "", "", refuse(http.StatusForbidden, "unauthenticated", "%v", err)
+	}
+	if err != nil {
+		return a, "", "", err
+	}
+	a, err = s.answer(ctx, node, body.Pair)
+	return a, node, body.Pair, err
+}

@@ -1,0 +1,55 @@
+// Package enroll is how a worker gets the CHAP credentials that it has on a pair: the node plugin asks the operator, over TLS, with the
+// token of its own service account, which says on which worker it is (docs/decisions/0026). Here are what the two say to each other and the
+// worker's side.
+package enroll
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Path of the endpoint: POST, Request in, Answer out, as JSON. The token is the bearer of the Authorization header.
+const Path = "/v1/enroll"
+
+// Audience of the token: it is good for nothing else, and no other token is good for this.
+const Audience = "gemel.storage/enroll"
+
+// ServiceAccount of node plugins, in the operator's namespace.
+const ServiceAccount = "gemel-csi-node"
+
+// MaxMessage bounds a request and an answer, in bytes.
+const MaxMessage = 4 << 10
+
+// Request asks for the credentials of the worker that asks.
+type Request struct {
+	Pair string `json:"pair"` // TargetPair
+}
+
+// Answer is what the worker proves (User, Secret) and what the targets have to (MutualUser, MutualSecret); all empty where the pair lets the
+// worker in by its name. With an Error there is nothing else.
+type Answer struct {
+	Error        string `json:"error,omitempty"`
+	User         string `json:"user,omitempty"`
+	Secret       string `json:"secret,omitempty"`
+	MutualUser   string `json:"mutualUser,omitempty"`
+	MutualSecret string `json:"mutualSecret,omitempty"`
+}
+
+// String hides the secrets.
+func (a Answer) String() string {
+	if a.Error != "" {
+		return "error: " + a.Error
+	}
+	return fmt.Sprintf("chap(%s, %s)", a.User, a.MutualUser)
+}
+
+// GoString hides the secrets.
+func (a Answer) GoString() string { return a.String() }
+
+// Errors of a Client. Test for them with errors.Is.
+var (
+	// ErrUnavailable: the operator can not be asked now, or can not answer yet. Trying again helps.
+	ErrUnavailable = errors.New("the operator gives no credentials now")
+	// ErrRefused: the operator gives this worker no credentials. The text says why.
+	ErrRefused = errors.New("the operator refuses credentials")
+)
