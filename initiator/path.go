@@ -115,7 +115,9 @@ func (p *path) run(ctx context.Context) {
 
 // once logs in, verifies, serves and returns why that ended.
 func (p *path) once(ctx context.Context) error {
-	sess, err := Login(ctx, p.cfg)
+	cfg := p.cfg
+	cfg.Auth, cfg.MutualAuth = p.d.credentials()
+	sess, err := Login(ctx, cfg)
 	if err != nil {
 		return err
 	}
