@@ -23,6 +23,8 @@ var (
 	ErrBusy = errors.New("device is in use")
 	// ErrFailed: the attachment is there, but what serves it is gone.
 	ErrFailed = errors.New("attachment has failed")
+	// ErrCredentials: node and targets do not take each other's credentials.
+	ErrCredentials = errors.New("node and targets do not agree on CHAP credentials")
 )
 
 // CHAP is one direction's credentials. It is never stored and prints without its secret.
@@ -50,8 +52,10 @@ type Attachment struct {
 	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
 	ReadOnly   bool     `json:"readOnly,omitempty"`
-	Auth       *CHAP    `json:"-"` // how the node authenticates; nil: not
-	MutualAuth *CHAP    `json:"-"` // how the target must; nil: not
+	Pair       string   `json:"pair,omitempty"` // that holds the LUN, where the node can ask for credentials by its name
+	Enroll     bool     `json:"-"`              // the targets want CHAP credentials, which the node asks for
+	Auth       *CHAP    `json:"-"`              // how the node authenticates; nil: not
+	MutualAuth *CHAP    `json:"-"`              // how the target must; nil: not
 }
 
 // Same tells whether two attachments are one and the same publish, whatever the credentials.
@@ -67,6 +71,7 @@ type Path struct {
 	Current   bool       `json:"current"` // I/O goes here
 	State     alua.State `json:"state"`
 	LastError string     `json:"lastError,omitempty"`
+	Refused   bool       `json:"refused,omitempty"` // it is down because of its credentials
 }
 
 // Status is what an attachment looks like now.
@@ -96,6 +101,10 @@ type Attacher interface {
 	Status(ctx context.Context, volumeID string) (Status, error)
 	// Attached lists the volumes that have a record here.
 	Attached() ([]string, error)
+	// Refused lists the attachments that have a path which is down because of its credentials. What can not be asked is left out.
+	Refused(ctx context.Context) ([]Attachment, error)
+	// Renew gives an attachment other credentials for its next logins; nil: none. Sessions that are up go on.
+	Renew(ctx context.Context, volumeID string, auth, mutual *CHAP) error
 }
 
 // Keys of the publish context, the contract between controller and node. None of them is secret.
@@ -107,7 +116,12 @@ const (
 	KeyWWID       = "wwid"
 	KeyGeneration = "generation"
 	KeyReadOnly   = "readOnly" // "true" when the target refuses writes
+	KeyPair       = "pair"     // where the node asks for credentials: of which TargetPair
+	KeyCHAP       = "chap"     // "Mutual" when it has to
 )
+
+// chapMutual is the one value of KeyCHAP.
+const chapMutual = "Mutual"
 
 // Keys of the secrets that publish and stage take.
 const (
@@ -124,12 +138,19 @@ func (a Attachment) PublishContext() map[string]string {
 	if a.ReadOnly {
 		m[KeyReadOnly] = "true"
 	}
+	if a.Pair != "" {
+		m[KeyPair] = a.Pair
+	}
+	if a.Enroll {
+		m[KeyCHAP] = chapMutual
+	}
 	return m
 }
 
 // FromPublishContext is the reverse of PublishContext. Every missing or wrong key is named; the error is ErrInvalid.
 func FromPublishContext(volumeID string, m map[string]string) (Attachment, error) {
-	a := Attachment{VolumeID: volumeID, HostIQN: m[KeyHost], TargetIQN: m[KeyTarget], WWID: m[KeyWWID], ReadOnly: m[KeyReadOnly] == "true"}
+	a := Attachment{VolumeID: volumeID, HostIQN: m[KeyHost], TargetIQN: m[KeyTarget], WWID: m[KeyWWID], ReadOnly: m[KeyReadOnly] == "true",
+		Pair: m[KeyPair], Enroll: m[KeyCHAP] != ""}
 	var errs []error
 	for _, k := range []string{KeyHost, KeyTarget, KeyPortals, KeyLUN, KeyWWID, KeyGeneration} {
 		if m[k] == "" {
@@ -138,6 +159,9 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 	}
 	if len(errs) > 0 {
 		return a, errors.Join(errs...)
+	}
+	if a.Enroll && (a.Pair == "" || m[KeyCHAP] != chapMutual) {
+		return a, fmt.Errorf("%w: publish context: %s %q needs %s, and is not known unless %s", ErrInvalid, KeyCHAP, m[KeyCHAP], KeyPair, chapMutual)
 	}
 	a.Portals = strings.Split(m[KeyPortals], ",")
 	lun, err := strconv.ParseUint(m[KeyLUN], 10, 16)

@@ -15,6 +15,8 @@
 // to (a random number chosen for this attachment and kept in the record), the holder by its lock. A detach plans from
 // record and observation, so that it works from any point at which a crash may have left things.
 //
+// Credentials are in the holder's memory and in no file. It logs in with them again whenever it has to; others it gets over its control socket.
+//
 // The holder has no file descriptor on its own mount or on the loop device. If it had, killing it could leave it waiting, unkillable,
 // for a flush that only it could have served. That is also why the loop device does not have autoclear from the start:
 // nobody would hold it open between mkfs and mount. Detach sets it by LOOP_CLR_FD.

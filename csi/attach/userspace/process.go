@@ -81,6 +81,9 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 		return ready, fmt.Errorf("attach holder: not ready: %w", context.Cause(ctx))
 	case err != nil:
 		return ready, fmt.Errorf("%w: the holder ended before it was ready, see %s: %w", attach.ErrFailed, log.Name(), err)
+	case ready.Refused:
+		err = fmt.Errorf("%w: %w: %s", attach.ErrFailed, attach.ErrCredentials, ready.Error)
+		return ready, err
 	case ready.Error != "":
 		err = fmt.Errorf("%w: %s", attach.ErrFailed, ready.Error)
 		return ready, err

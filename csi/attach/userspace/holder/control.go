@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/initiator"
 )
 
 // The control protocol: one JSON request per line, one JSON answer per line, over a Unix socket in the folder.
@@ -27,11 +28,13 @@ const maxLine = 64 << 10
 const (
 	OpStatus = "status"
 	OpResize = "resize" // read the capacity anew
+	OpRenew  = "renew"  // log in with other credentials from now on
 )
 
-// Request is one line to the holder.
+// Request is one line to the holder. The socket is in a folder of root's alone.
 type Request struct {
-	Op string `json:"op"`
+	Op               string       `json:"op"`
+	Auth, MutualAuth *attach.CHAP `json:",omitempty"` // OpRenew
 }
 
 // Answer is one line from it.
@@ -140,6 +143,10 @@ func (c *control) answer(q Request) Answer {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		_, err = f.resize(ctx)
 		cancel()
+	case OpRenew:
+		if err = f.dev.SetCredentials(chap(q.Auth), chap(q.MutualAuth)); err == nil {
+			f.log.Info("other credentials")
+		}
 	default:
 		err = fmt.Errorf("there is no operation %q", q.Op)
 	}
@@ -151,7 +158,7 @@ func (c *control) answer(q Request) Answer {
 	for _, p := range f.dev.Paths() {
 		ap := attach.Path{Portal: p.Portal, Connected: p.Connected, Current: p.Current, State: p.State}
 		if p.LastError != nil && !p.Connected {
-			ap.LastError = p.LastError.Error()
+			ap.LastError, ap.Refused = p.LastError.Error(), initiator.CredentialsRefused(p.LastError)
 		}
 		a.Paths = append(a.Paths, ap)
 	}

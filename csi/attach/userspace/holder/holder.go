@@ -42,6 +42,7 @@ type Config struct {
 // Ready is the holder's one answer to its parent, as JSON.
 type Ready struct {
 	Error     string `json:"error,omitempty"`
+	Refused   bool   `json:"refused,omitempty"` // the error is about the credentials
 	Size      int64  `json:"size"`
 	BlockSize int    `json:"blockSize"`
 }
@@ -60,7 +61,7 @@ func Run(dir string, in io.Reader, log *slog.Logger) error {
 	tell := os.NewFile(readyFD, "ready")
 	err := run(dir, in, tell, log)
 	if err != nil {
-		_ = json.NewEncoder(tell).Encode(Ready{Error: err.Error()})
+		_ = json.NewEncoder(tell).Encode(Ready{Error: err.Error(), Refused: initiator.CredentialsRefused(err)})
 	}
 	return err
 }
@@ -138,14 +139,15 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 func initiatorConfig(c Config, log *slog.Logger) initiator.Config {
 	a := c.Attachment
 	i := initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: a.LUN, WWID: a.WWID,
-		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log}
-	if c.Auth != nil {
-		i.Auth = &initiator.CHAP{User: c.Auth.User, Secret: c.Auth.Secret}
-	}
-	if c.MutualAuth != nil {
-		i.MutualAuth = &initiator.CHAP{User: c.MutualAuth.User, Secret: c.MutualAuth.Secret}
-	}
+		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(c.Auth), MutualAuth: chap(c.MutualAuth)}
 	return i
+}
+
+func chap(c *attach.CHAP) *initiator.CHAP {
+	if c == nil {
+		return nil
+	}
+	return &initiator.CHAP{User: c.User, Secret: c.Secret}
 }
 
 // stayInMemory keeps writeback from waiting for itself: pages of this process are not swapped or dropped, and the
