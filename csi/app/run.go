@@ -41,6 +41,8 @@ type config struct {
 	Registry, KubeletEndpoint           string
 	IODeadline, NoLUNAfter              time.Duration
 	MaxVolumes                          int64
+	EnrollEndpoint, EnrollCA            string
+	EnrollToken                         string
 	MetricsListen                       string
 }
 
@@ -90,6 +92,7 @@ func (c *config) check() error {
 		if c.NoLUNAfter < time.Second {
 			bad("no-lun-after", "%v is below 1s: a volume that is published anew would become an I/O error", c.NoLUNAfter)
 		}
+		c.checkEnroll(bad)
 		if c.MaxVolumes < 0 || c.MaxVolumes > maxLUNs {
 			bad("max-volumes", "%d is not within 0 (what the machine can hold) to %d, the LUN numbers that a host has on a pair", c.MaxVolumes, maxLUNs)
 		}
@@ -129,10 +132,11 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 		services.Controller = controller.New(b, log)
 	}
 	if c.node() {
-		n, worker, err := c.nodeService(log)
+		n, worker, stop, err := c.nodeService(ctx, reg, log)
 		if err != nil {
 			return err
 		}
+		defer stop()
 		if c.NodeObject {
 			stop, err := c.tellCluster(ctx, worker, log)
 			if err != nil {
@@ -178,36 +182,44 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func (c *config) nodeService(log *slog.Logger) (*node.Server, hostobject.Worker, error) {
+// nodeService makes the node service, and what the cluster is told of this worker. stop ends what runs beside it.
+func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
 	iqn, machine := c.NodeIQN, node.MachineID()
 	if iqn == "" {
 		name := c.NodeName
 		if name == "" {
 			name, _ = os.Hostname() // an empty one is replaced
 		}
-		var err error
 		if iqn, err = node.InitiatorName(c.StateDir, name, machine, log); err != nil {
-			return nil, hostobject.Worker{}, err
+			return nil, w, nil, err
 		}
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
 		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
 	if err != nil {
-		return nil, hostobject.Worker{}, err
+		return nil, w, nil, err
 	}
 	can, by, err := userspace.Limit()
 	if err != nil {
-		return nil, hostobject.Worker{}, err
+		return nil, w, nil, err
 	}
 	volumes := maxVolumes(c.MaxVolumes, can, by, log)
 	log.Info("node", "iqn", iqn, "maxVolumes", volumes)
-	n, err := node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Log: log})
+	keeper, stop, err := c.credentials(ctx, a, reg, log)
+	if err != nil {
+		return nil, w, nil, err
+	}
+	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Log: log})
+	if err != nil {
+		stop()
+		return nil, w, nil, err
+	}
 	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: "Userspace", Version: Version, Ready: needed,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()
 			return len(ids), err
-		}}, err
+		}}, stop, nil
 }
 
 // needed tells what the node service lacks on this machine.

@@ -18,9 +18,11 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/credentials"
 	"github.com/gemel-storage/gemel/csi/durable"
 	"github.com/gemel-storage/gemel/csi/identity"
 	"github.com/gemel-storage/gemel/csi/inflight"
+	"github.com/gemel-storage/gemel/internal/enroll"
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
@@ -40,7 +42,9 @@ type Config struct {
 	StateDir   string // absolute; survives restarts
 	Attacher   attach.Attacher
 	MaxVolumes int64 // that may be published to this node; 0: no limit is told
-	Log        *slog.Logger
+	// Credentials are where this worker's CHAP credentials come from; nil: only from the calls.
+	Credentials *credentials.Keeper
+	Log         *slog.Logger
 }
 
 // Server implements csi.NodeServer. It lets one call at a time work on a volume and leaves the rest to unlocked.
@@ -165,6 +169,8 @@ var errorCodes = []grpcerr.Code{
 	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: attach.ErrNotAttached, Code: codes.NotFound},
 	{Err: attach.ErrBusy, Code: codes.FailedPrecondition},
+	{Err: enroll.ErrUnavailable, Code: codes.Unavailable},
+	{Err: enroll.ErrRefused, Code: codes.FailedPrecondition},
 	{Err: attach.ErrFailed, Code: codes.Unavailable},
 }
 

@@ -43,7 +43,7 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 	if err := n.save(want); err != nil { // before anything is done that would have to be undone
 		return nil, err
 	}
-	device, err := n.cfg.Attacher.Attach(ctx, want.Attachment)
+	device, err := n.attach(ctx, want.Attachment)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attachment, error) {
 	what := fmt.Sprintf("publish volume %s to %s", q.VolumeID, q.HostIQN)
 	if q.Auth != nil || q.MutualAuth != nil {
-		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: CHAP is not supported with Kubernetes objects yet: take the publish secret out of the StorageClass", what, backend.ErrInvalid)
+		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: the operator makes CHAP credentials itself (StorageCluster.spec.security.chap): take the publish and stage secrets out of the StorageClass", what, backend.ErrInvalid)
 	}
 	if _, err := b.ready(ctx, q.VolumeID); err != nil {
 		return attach.Attachment{}, err
@@ -51,7 +51,8 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 		return attach.Attachment{}, err
 	}
 	return attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
-		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly}, nil
+		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly,
+		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}, nil
 }
 
 // addHost puts the host into the spec.
