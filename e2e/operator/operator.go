@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +37,7 @@ const Cluster = harness.Cluster
 // Scheme knows what the driver and the operator use.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // the types are wrong
 		}
@@ -89,6 +90,8 @@ type Operator struct {
 	wg     sync.WaitGroup
 	err    error
 	dir    *pairs.Directory
+
+	Enroll string // host:port of the enrolment endpoint
 }
 
 // Several reaches pairs beside the first one, which have ports of their own: a wrap for Start.
@@ -127,12 +130,18 @@ func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
 	return s.first.Client(ctx, name)
 }
 
-// Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs.
+// Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs. Hosts are
+// let in by their names.
 func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs) (*Operator, error) {
+	return StartIn(ctx, cfg, p, wrap, "")
+}
+
+// StartIn is Start with CHAP credentials in a namespace, for hosts that enrol.
+func StartIn(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs, namespace string) (*Operator, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, Cache: secrets(namespace)})
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +154,12 @@ func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pai
 		found = wrap(found)
 	}
 	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
+	keeper, err := o.enrolment(m, namespace)
+	if err != nil {
+		return nil, err
+	}
 	err = errors.Join(
-		(&logicalunit.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second, Lazy: time.Second}).Setup(m),
+		(&logicalunit.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, CHAP: keeper, Refresh: 2 * time.Second, Lazy: time.Second}).Setup(m),
 		(&snapshot.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second}).Setup(m))
 	if err != nil {
 		return nil, err

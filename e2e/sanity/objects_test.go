@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -24,6 +25,9 @@ const backendVariable = "GEMEL_SANITY_BACKEND"
 
 // nodeName of the Kubernetes node that the plugin believes to be on.
 const nodeName = "sanity"
+
+// systemNamespace is the operator's.
+const systemNamespace = "gemel-system"
 
 // TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and the operator in this process.
 func TestCSISanityObjects(t *testing.T) {
@@ -69,14 +73,18 @@ func (e *env) operate() []string {
 	e.ok(operator.AddPair(e.ctx, c, e.pair2))
 	wrap, err := operator.Several(c, e.pair2)
 	e.ok(err)
-	o, err := operator.Start(e.ctx, cfg, e.pair, wrap)
+	e.ok(operator.AddCluster(e.ctx, c, "")) // as it comes: hosts need CHAP
+	_, err = kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}, metav1.CreateOptions{})
+	e.ok(err)
+	o, err := operator.StartIn(e.ctx, cfg, e.pair, wrap, systemNamespace)
 	e.ok(err)
 	e.t.Cleanup(func() {
 		if err := o.Stop(); err != nil {
 			e.t.Errorf("stop of the operator: %v", err)
 		}
 	})
-	e.ok(c.Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+	w, err := operator.Worker(e.ctx, cfg, systemNamespace, nodeName, e.dir)
+	e.ok(err)
 	e.api = c
 	user, err := api.AddUser(envtest.User{Name: "driver", Groups: []string{"system:masters"}}, nil)
 	e.ok(err)
@@ -84,7 +92,8 @@ func (e *env) operate() []string {
 	e.ok(err)
 	path := filepath.Join(e.dir, "kubeconfig")
 	e.ok(os.WriteFile(path, file, 0o600))
-	return []string{"--backend", "objects", "--kubeconfig", path, "--node-object", "--node-name", nodeName}
+	return []string{"--backend", "objects", "--kubeconfig", path, "--node-object", "--node-name", nodeName,
+		"--enroll-endpoint", o.Enroll, "--enroll-ca", w.CAFile, "--enroll-token", w.TokenFile}
 }
 
 // enrolled waits until the node plugin has written its Host object.
