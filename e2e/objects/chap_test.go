@@ -48,7 +48,7 @@ func (r *rig) guard(mode string, more ...*harness.Pair) *guarded {
 	})
 	wrap, err := operator.Several(r.c, more...)
 	r.ok(err)
-	g.operator, err = operator.StartIn(r.ctx, envtest.Operator(r.T, r.cfg, g.namespace, "../../config/rbac"), r.pair, wrap, g.namespace)
+	g.operator, err = operator.StartWith(r.ctx, envtest.Operator(r.T, r.cfg, g.namespace, "../../config/rbac"), r.pair, wrap, operator.Enrolment{Namespace: g.namespace})
 	r.ok(err)
 	r.Cleanup(func() {
 		if err := g.operator.Stop(); err != nil {

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -30,6 +31,12 @@ import (
 	wire "github.com/gemel-storage/gemel/internal/enroll"
 )
 
+// Enrolment of hosts. Without a namespace there is none, and hosts are let in by their names.
+type Enrolment struct {
+	Namespace string // of the credentials
+	Listen    string // default: a free port of loopback
+}
+
 // secrets are cached as the operator does it: its own, of its namespace.
 func secrets(namespace string) cache.Options {
 	if namespace == "" {
@@ -40,13 +47,14 @@ func secrets(namespace string) cache.Options {
 }
 
 // enrolment adds the enrolment endpoint, on a port of its own, with its certificate and the keeper of credentials; nil without a namespace.
-func (o *Operator) enrolment(m ctrl.Manager, namespace string) (*chap.Keeper, error) {
+func (o *Operator) enrolment(m ctrl.Manager, e Enrolment) (*chap.Keeper, error) {
+	namespace := e.Namespace
 	if namespace == "" {
 		return nil, nil
 	}
 	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
 	k := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: namespace, Made: chap.Tell(rec)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", cmp.Or(e.Listen, "127.0.0.1:0"))
 	if err != nil {
 		return nil, err
 	}

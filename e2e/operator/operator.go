@@ -133,15 +133,15 @@ func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
 // Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs. Hosts are
 // let in by their names.
 func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs) (*Operator, error) {
-	return StartIn(ctx, cfg, p, wrap, "")
+	return StartWith(ctx, cfg, p, wrap, Enrolment{})
 }
 
-// StartIn is Start with CHAP credentials in a namespace, for hosts that enrol.
-func StartIn(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs, namespace string) (*Operator, error) {
+// StartWith is Start with CHAP credentials, for hosts that enrol.
+func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs, e Enrolment) (*Operator, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, Cache: secrets(namespace)})
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, Cache: secrets(e.Namespace)})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func StartIn(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(p
 		found = wrap(found)
 	}
 	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
-	keeper, err := o.enrolment(m, namespace)
+	keeper, err := o.enrolment(m, e)
 	if err != nil {
 		return nil, err
 	}

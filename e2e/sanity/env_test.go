@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/operator"
 	"github.com/gemel-storage/gemel/e2e/plugin"
 )
 
@@ -91,6 +92,9 @@ type env struct {
 	plugin *plugin.Plugin
 	ids    []string      // of the volumes that were made
 	api    client.Client // with the objects backend
+
+	operator *operator.Operator                     // with the objects backend
+	restart  func(enroll string) *operator.Operator // runs one in place of e.operator, which was stopped
 }
 
 // start brings pair and plugin up, and checks at the end that nothing is left.

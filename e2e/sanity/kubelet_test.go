@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/e2e/operator"
 )
 
 const mib = 1 << 20
@@ -64,9 +67,12 @@ func (e *env) code(err error, want codes.Code) {
 
 func (e *env) create(name string, size int64, c *csi.VolumeCapability, source *csi.VolumeContentSource) *vol {
 	e.t.Helper()
+	parameters := map[string]string{"csi.storage.k8s.io/pvc/name": name}
+	if e.api != nil {
+		parameters[v1alpha1.ParamCluster] = operator.Cluster
+	}
 	r, err := e.plugin.Controller.CreateVolume(e.ctx, &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{c},
-		CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: source,
-		Parameters: map[string]string{"csi.storage.k8s.io/pvc/name": name}})
+		CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: source, Parameters: parameters})
 	e.ok(err)
 	if r.Volume.CapacityBytes != size {
 		e.t.Fatalf("%s has %d bytes, want %d", name, r.Volume.CapacityBytes, size)

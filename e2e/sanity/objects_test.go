@@ -76,10 +76,15 @@ func (e *env) operate() []string {
 	e.ok(operator.AddCluster(e.ctx, c, "")) // as it comes: hosts need CHAP
 	_, err = kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}, metav1.CreateOptions{})
 	e.ok(err)
-	o, err := operator.StartIn(e.ctx, cfg, e.pair, wrap, systemNamespace)
-	e.ok(err)
+	e.restart = func(listen string) *operator.Operator {
+		e.t.Helper()
+		o, err := operator.StartWith(e.ctx, cfg, e.pair, wrap, operator.Enrolment{Namespace: systemNamespace, Listen: listen})
+		e.ok(err)
+		return o
+	}
+	e.operator = e.restart("")
 	e.t.Cleanup(func() {
-		if err := o.Stop(); err != nil {
+		if err := e.operator.Stop(); err != nil {
 			e.t.Errorf("stop of the operator: %v", err)
 		}
 	})
@@ -93,7 +98,7 @@ func (e *env) operate() []string {
 	path := filepath.Join(e.dir, "kubeconfig")
 	e.ok(os.WriteFile(path, file, 0o600))
 	return []string{"--backend", "objects", "--kubeconfig", path, "--node-object", "--node-name", nodeName,
-		"--enroll-endpoint", o.Enroll, "--enroll-ca", w.CAFile, "--enroll-token", w.TokenFile}
+		"--enroll-endpoint", e.operator.Enroll, "--enroll-ca", w.CAFile, "--enroll-token", w.TokenFile}
 }
 
 // enrolled waits until the node plugin has written its Host object.
