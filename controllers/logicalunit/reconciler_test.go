@@ -3,6 +3,7 @@ package logicalunit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +34,8 @@ type stub struct {
 	lun   *targetv1.LUN
 	fail  map[string]codes.Code // by call, or call and host
 	calls []string
-	next  uint64 // generation
+	next  uint64         // generation
+	chap  *targetv1.CHAP // of the last MapHost
 }
 
 func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
@@ -93,6 +96,7 @@ func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.
 	if err := s.did("map " + q.HostIqn); err != nil {
 		return nil, err
 	}
+	s.chap = q.Chap
 	for _, m := range s.lun.Mappings {
 		if m.HostIqn == q.HostIqn {
 			return m, nil
@@ -129,7 +133,7 @@ type fixture struct {
 func setup(t *testing.T, change func(*v1alpha1.LogicalUnit)) *fixture {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{T: t, stub: &stub{fail: map[string]codes.Code{}}}
