@@ -383,6 +383,51 @@ func TestDeviceCHAP(t *testing.T) {
 	}
 }
 
+// TestCredentialsChange: sessions go on while the target wants other credentials; what is refused says so, and is mended by the new ones.
+func TestCredentialsChange(t *testing.T) {
+	x := startTwoNodes(t)
+	want := func(secret string) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.creds = iscsi.Credentials{User: "host", Secret: "host-" + secret, MutualUser: "pair", MutualSecret: "pair-" + secret}
+	}
+	want("secret-123")
+	cfg := x.config()
+	cfg.Auth, cfg.MutualAuth = &CHAP{"host", "host-secret-123"}, &CHAP{"pair", "pair-secret-123"}
+	d := openDevice(t, cfg)
+	want("secret-456")
+	if _, err := d.WriteAt(testContext(t), make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.paths[0].abandon()
+	eventually(t, "the path is refused", func() bool { p := d.Paths()[0]; return !p.Connected && CredentialsRefused(p.LastError) })
+	if _, err := d.WriteAt(testContext(t), make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetCredentials(&CHAP{"host", "same-secret-123"}, &CHAP{"pair", "same-secret-123"}); err == nil {
+		t.Error("one secret for both directions is taken")
+	}
+	if err := d.SetCredentials(&CHAP{"host", "host-secret-456"}, &CHAP{"pair", "pair-secret-456"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the path is back", func() bool { return d.Paths()[0].Connected })
+	// And none at all.
+	x.mu.Lock()
+	x.creds = iscsi.Credentials{}
+	x.mu.Unlock()
+	d.paths[1].abandon()
+	eventually(t, "the path is refused", func() bool { p := d.Paths()[1]; return !p.Connected && CredentialsRefused(p.LastError) })
+	if err := d.SetCredentials(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the path is back", func() bool { return d.Paths()[1].Connected })
+	for err, refused := range map[error]bool{&LoginError{pdu.LoginForbidden}: false, &LoginError{pdu.LoginNotFound}: false, ErrNoPath: false, ErrAuth: true} {
+		if CredentialsRefused(err) != refused {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // TestTwoDevicesOfOneHost: sessions of one initiator name do not reinstate each other.
 func TestTwoDevicesOfOneHost(t *testing.T) {
 	x := startTwoNodes(t)

@@ -23,7 +23,7 @@ func TestJudge(t *testing.T) {
 		"not known":    func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false },
 		"audience":     func(s *authenticationv1.TokenReviewStatus) { s.Audiences = []string{"https://kubernetes.default.svc"} },
 		"any audience": func(s *authenticationv1.TokenReviewStatus) { s.Audiences = nil },
-		"of somebody-else": func(s *authenticationv1.TokenReviewStatus) {
+		"somebody-else": func(s *authenticationv1.TokenReviewStatus) {
 			s.User.Username = "system:serviceaccount:ns:somebody-else"
 		},
 		"Kubernetes 1.32": func(s *authenticationv1.TokenReviewStatus) { s.User.Extra = nil },

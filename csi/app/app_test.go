@@ -26,6 +26,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--backend", "objects"}, []string{"--kubeconfig"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--kubeconfig", "/no/such/file"}, []string{"/no/such/file"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--node-object"}, []string{"--node-name", "--kubeconfig"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-token", "/t"}, []string{"--enroll-endpoint"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-endpoint", "operator", "--enroll-ca", "ca"}, []string{"--enroll-endpoint", "--enroll-ca", "--enroll-token"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level"}},
 		{[]string{"--log-format", "xml"}, []string{"log-format"}},
 		{[]string{"attach-holder"}, []string{"attach-holder"}},

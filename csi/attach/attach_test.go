@@ -30,6 +30,24 @@ func TestPublishContextRoundTrip(t *testing.T) {
 	}
 }
 
+// That credentials are wanted travels, and none of them.
+func TestPublishContextOfCHAP(t *testing.T) {
+	a := Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, WWID: "6001405", Pair: "p", Enroll: true,
+		Auth: &CHAP{"u", "very secret"}, MutualAuth: &CHAP{"m", "other secret"}}
+	m := a.PublishContext()
+	got, err := FromPublishContext("v", m)
+	if err != nil || !got.Same(a) || !got.Enroll || got.Pair != "p" || strings.Contains(fmt.Sprint(m), "secret") {
+		t.Fatalf("%+v, %v, %v", got, m, err)
+	}
+	for k, v := range map[string]string{KeyPair: "", KeyCHAP: "OneWay"} {
+		m := a.PublishContext()
+		m[k] = v
+		if _, err := FromPublishContext("v", m); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), KeyCHAP) {
+			t.Errorf("%s=%q: %v", k, v, err)
+		}
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	auth, mutual, err := ParseSecrets(map[string]string{SecretUser: "u", SecretSecret: "very secret", SecretMutualUser: "m", SecretMutualSecret: "other secret"})
 	if err != nil || auth.Secret != "very secret" || mutual.User != "m" {
