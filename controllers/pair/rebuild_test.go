@@ -19,7 +19,7 @@ func TestRebuild(t *testing.T) {
 	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: "again"}, c))
 	c.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
-	c.Spec.FailureDomainKey, c.Spec.Image = "rack", "gemel:2"
+	c.Spec.FailureDomainKey, c.Spec.Image, c.Spec.Security.CHAP = "rack", "gemel:2", v1alpha1.CHAPNone
 	w.ok(w.c.Update(w.ctx, c))
 	w.step()
 	w.pod("a", "w1")
