@@ -96,6 +96,7 @@ func TestRefusedWhenMade(t *testing.T) {
 	}
 	for want, o := range map[string]client.Object{
 		"spec.pairs":                     with(func(c *v1alpha1.StorageCluster) { c.Spec.Pairs = -1 }),
+		"spec.security.chap":             with(func(c *v1alpha1.StorageCluster) { c.Spec.Security.CHAP = "OneWay" }),
 		"spec.pools":                     with(func(c *v1alpha1.StorageCluster) { c.Spec.Pools = nil }),
 		"spec.pools[0].size":             with(func(c *v1alpha1.StorageCluster) { c.Spec.Pools[0].Size = resource.MustParse("1Mi") }),
 		"spec.pools[0].storageClassName": with(func(c *v1alpha1.StorageCluster) { c.Spec.Pools[0].StorageClassName = "" }),

@@ -128,6 +128,9 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
+// idleCredentials is how long CHAP credentials stay that nobody needs: longer than lost objects take to come back.
+const idleCredentials = 10 * time.Minute
+
 // Run reconciles until the context ends.
 func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	grace := 15 * time.Second
@@ -149,7 +152,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
-	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.Tell(events)}
+	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.Tell(events), Grace: idleCredentials}
 	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),

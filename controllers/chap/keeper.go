@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +35,12 @@ type Keeper struct {
 	Namespace     string        // of the Secrets
 	// Made is told of credentials that were made, for people; nil: nobody is.
 	Made func(h *v1alpha1.Host, pair string)
+	// Grace is how long credentials stay that nobody needs: objects may have been lost, and come back with an import. Default: not at all.
+	Grace time.Duration
+	Now   func() time.Time // nil: time.Now
+
+	mu   sync.Mutex
+	idle map[types.UID]time.Time // Secrets that nobody needs, since when
 }
 
 // Get gives the credentials of a worker on a pair as the cache has them; nil when there are none. ErrDamaged.

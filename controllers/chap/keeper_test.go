@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,6 +227,18 @@ func TestSweepAndRemove(t *testing.T) {
 	f.get("p", iqnA)
 	sweep(3)
 	c.Spec.Security.CHAP = v1alpha1.CHAPNone
+	now := time.Now()
+	f.k.Grace, f.k.Now = time.Minute, func() time.Time { return now }
+	sweep(3)
+	now = now.Add(50 * time.Second)
+	c.Spec.Security.CHAP = v1alpha1.CHAPMutual // needed again: the time begins anew
+	sweep(3)
+	c.Spec.Security.CHAP = v1alpha1.CHAPNone
+	now = now.Add(50 * time.Second)
+	sweep(3)
+	now = now.Add(50 * time.Second)
+	sweep(3)
+	now = now.Add(20 * time.Second)
 	sweep(2)
 	if err := f.k.Remove(t.Context(), "q"); err != nil || f.left() != 1 {
 		t.Errorf("%d Secrets are left: %v", f.left(), err)

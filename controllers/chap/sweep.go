@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,9 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Sweep deletes the credentials on a pair that nobody needs: of workers whose Host is gone, or of all workers when the cluster wants no
-// CHAP. Those of a worker that has a LUN of the pair, or is to have one, stay. A deletion by an old picture does no harm: the credentials are made
-// anew, the targets told, and the worker enrols again.
+// Sweep deletes the credentials on a pair that nobody has needed for a while: of workers whose Host is gone, or of all workers when the
+// cluster wants no CHAP. Those of a worker that has a LUN of the pair, or is to have one, stay. A deletion by an old picture does no
+// harm: the credentials are made anew, the targets told, and the worker enrols again.
 func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
 	all, err := k.secrets(ctx, pair)
 	if err != nil || len(all) == 0 {
@@ -27,23 +28,50 @@ func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair str
 	for i := range all {
 		s := &all[i]
 		_, iqn, ok := OfPair(s)
-		if !ok || used[iqn] {
-			continue
-		}
-		if c.Spec.Security.CHAP != v1alpha1.CHAPNone {
+		needed := !ok || used[iqn]
+		if !needed && c.Spec.Security.CHAP != v1alpha1.CHAPNone {
 			hosts, err := k.Hosts(ctx, iqn)
 			if err != nil {
 				return err
 			}
-			if len(hosts) > 0 {
-				continue
-			}
+			needed = len(hosts) > 0
+		}
+		if !k.over(s.UID, needed) {
+			continue
 		}
 		if err := k.delete(ctx, s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// over tells whether a Secret has not been needed for the grace time.
+func (k *Keeper) over(id types.UID, needed bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now
+	if k.Now != nil {
+		now = k.Now
+	}
+	since, idle := k.idle[id]
+	switch {
+	case needed:
+		delete(k.idle, id)
+		return false
+	case k.Grace == 0:
+		return true
+	case !idle:
+		if k.idle == nil {
+			k.idle = map[types.UID]time.Time{}
+		}
+		k.idle[id] = now()
+		return false
+	case now().Sub(since) < k.Grace:
+		return false
+	}
+	delete(k.idle, id)
+	return true
 }
 
 // Remove deletes all credentials on a pair.
