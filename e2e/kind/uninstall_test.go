@@ -27,13 +27,13 @@ var _ = Describe("an uninstallation", Serial, func() {
 		for _, o := range []string{"storagecluster/" + cluster, "targetpair/" + pair, "logicalunit/" + lun, "crd/logicalunits.gemel.storage", "crd/hosts.gemel.storage"} {
 			Expect(kubectl(ctx, "get", o, "-o", "name")).NotTo(BeEmpty())
 		}
-		kept := kubectl(ctx, "get", "statefulset,service,secret,lease,pvc,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget", "-n", namespace,
+		kept := kubectl(ctx, "get", "statefulset,service,secret,configmap,lease,pvc,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget", "-n", namespace,
 			"-o", `jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.labels.gemel\.storage/pair}{.metadata.labels.gemel\.storage/cluster}{"\n"}{end}`)
 		for line := range strings.Lines(kept) {
 			f := strings.Fields(line)
 			switch {
 			case len(f) == 2: // of a pair or a cluster
-			case f[0] == "ServiceAccount/default", strings.HasPrefix(f[0], "Secret/gemel-main-"): // Kubernetes' own, and the cluster's certificates
+			case f[0] == "ServiceAccount/default", f[0] == "ConfigMap/kube-root-ca.crt", strings.HasPrefix(f[0], "Secret/gemel-main-"): // Kubernetes' own, and the cluster's certificates
 			default:
 				// Leases of leader elections are nobody's; they are as harmless as they are small.
 				Expect(f[0]).To(HavePrefix("Lease/"), "it is not said to be kept")

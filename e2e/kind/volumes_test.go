@@ -41,6 +41,8 @@ var _ = Describe("an app team's volume", func() {
 		Expect(inPod(ctx, ns, "second", "cat /data/file")).To(Equal("before"))
 		lun := lunOf(ctx, ns, "data")
 		Expect(condition(ctx, "logicalunit", lun, "", "Ready")).To(Equal("True"))
+		Expect(field(ctx, "logicalunit", lun, "", "{.status.hosts[*].chapUser}")).NotTo(BeEmpty(), "the targets ask the worker for nothing")
+		hidden(ctx)
 		kubectl(ctx, "delete", "pod,pvc", "-n", ns, "--all", "--wait=true", "--timeout=120s")
 		Eventually(func() string { return field(ctx, "logicalunit", lun, "", "{.metadata.name}") }).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(6*time.Minute))
