@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -46,6 +47,8 @@ type Options struct {
 	Health      string // host:port, "0": none
 	Enroll      string // host:port, "0": none
 	LeaderElect bool
+
+	several bool // in one process: tests
 }
 
 // Check names every bad value.
@@ -137,7 +140,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: Scheme(), Metrics: server.Options{BindAddress: o.Metrics}, HealthProbeBindAddress: o.Health,
 		LeaderElection: o.LeaderElect, LeaderElectionID: "gemel-operator", LeaderElectionNamespace: o.Namespace, LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout: &grace,
+		GracefulShutdownTimeout: &grace, Controller: config.Controller{SkipNameValidation: &o.several},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},

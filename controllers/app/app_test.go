@@ -22,6 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/operator"
 	"github.com/gemel-storage/gemel/hack/envtest"
 )
 
@@ -61,11 +62,18 @@ func TestRun(t *testing.T) {
 	ok(c.Create(ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "run"}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
 		Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: "disks", Size: resource.MustParse("10Gi")}}}}))
 	run, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
+	const replicas = 2
+	done := make(chan error, replicas)
 	as := envtest.Operator(t, cfg, ns, "../../config/rbac")
-	go func() {
-		done <- Run(run, as, &Options{Namespace: ns, Image: "gemel:1", Metrics: "0", Health: "0", LeaderElect: true})
-	}()
+	var enroll [replicas]string
+	for i := range enroll {
+		port, err := harness.FreePort("127.0.0.1")
+		ok(err)
+		enroll[i] = fmt.Sprintf("127.0.0.1:%d", port)
+		go func() {
+			done <- Run(run, as, &Options{Namespace: ns, Image: "gemel:1", Metrics: "0", Health: "0", Enroll: enroll[i], LeaderElect: true, several: true})
+		}()
+	}
 	ok(harness.Wait(ctx, "both targets are asked for", func() (bool, string) {
 		select {
 		case err := <-done:
@@ -89,8 +97,20 @@ func TestRun(t *testing.T) {
 		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "there is no StorageCluster nowhere"), fmt.Sprintf("%v %+v", err, x)
 	}))
+	// Whoever leads, every replica answers a worker: that it has no LUN of the pair, which it finds out last.
+	w, err := operator.Worker(ctx, cfg, ns, "w0", t.TempDir())
+	ok(err)
+	ok(c.Create(ctx, &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "w0"}, Spec: v1alpha1.HostSpec{IQN: "iqn.2026-11.storage.gemel:w0", AttachMode: "Userspace"}}))
+	for _, w.Endpoint = range enroll {
+		ok(harness.Wait(ctx, "a replica answers", func() (bool, string) {
+			_, err := w.Enroll(ctx, "run-p0")
+			return err != nil && strings.Contains(err.Error(), "no LUN of pair run-p0"), fmt.Sprint(err)
+		}))
+	}
 	stop()
-	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	for range replicas {
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 }
