@@ -1,5 +1,5 @@
 // Package enroll is how a worker gets the CHAP credentials that it has on a pair: the node plugin asks the operator, over TLS, with the
-// token of its own service account, which says on which worker it is (docs/decisions/0026). Here are what the two say to each other and the
+// token of its own service account, which says on which worker it is (docs/decisions/0029). Here are what the two say to each other and the
 // worker's side.
 package enroll
 
