@@ -57,10 +57,10 @@ func startTwoNodes(t *testing.T) *twoNodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.CreateLUN(twoUUID, twoSize); err != nil {
+	if err := st.Default().CreateLUN(twoUUID, twoSize); err != nil {
 		t.Fatal(err)
 	}
-	file, err := st.OpenLUN(twoUUID)
+	file, err := st.Default().OpenLUN(twoUUID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,10 +83,10 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := st.CreateLUN(lunUUID, o.size); err != nil {
+	if err := st.Default().CreateLUN(lunUUID, o.size); err != nil {
 		return err
 	}
-	file, err := st.OpenLUN(lunUUID)
+	file, err := st.Default().OpenLUN(lunUUID)
 	if err != nil {
 		return err
 	}

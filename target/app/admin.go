@@ -132,6 +132,15 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	}
 	line("dirty", "%s", size(s.DirtyBytes))
 	line("capacity", "%s free of %s", size(s.FreeBytes), size(s.CapacityBytes))
+	if len(s.Volumes) > 1 {
+		for _, v := range s.Volumes {
+			lacks := ""
+			if len(v.Lacks) > 0 {
+				lacks = ", not on node " + strings.Join(v.Lacks, " and ") + ": no LUN can be made there"
+			}
+			line("", "%s: %s free of %s%s", v.Name, size(v.FreeBytes), size(v.CapacityBytes), lacks)
+		}
+	}
 	line("owned LUNs", "%d", len(s.OwnedLuns))
 	if s.ForceEpoch != 0 {
 		line("force", "if the other node is lost for good: gemel-target force --epoch %d --accept-data-loss", s.ForceEpoch)

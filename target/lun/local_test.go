@@ -26,10 +26,10 @@ func newLocal(t *testing.T, faults store.FaultFunc) *Local {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.CreateLUN(localUUID, localSize); err != nil {
+	if err := st.Default().CreateLUN(localUUID, localSize); err != nil {
 		t.Fatal(err)
 	}
-	f, err := st.OpenLUN(localUUID)
+	f, err := st.Default().OpenLUN(localUUID)
 	if err != nil {
 		t.Fatal(err)
 	}

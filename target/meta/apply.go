@@ -31,6 +31,9 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
 			return failed("exists", "LUN %s exists with another name, size or source", l.UUID), fx
 		}
+		if copied := l.SourceSnapshot != "" || l.SourceLUN != ""; old.Volume != l.Volume && (!copied || l.Volume != "") {
+			return failed("exists", "LUN %s exists in backing volume %q, not %q", l.UUID, VolumeName(old.Volume), VolumeName(l.Volume)), fx
+		}
 		if old.Stage == Preparing && old.SourceLUN != "" {
 			return failed("unfinished", "a clone under uuid %s was begun and not finished", l.UUID), fx
 		}
@@ -49,6 +52,9 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		if l.Size < src.Size {
 			return failed("invalid", "size_bytes %d is below the source snapshot's %d", l.Size, src.Size), fx
 		}
+		if out := l.besides(src.Volume); out.Code != "" {
+			return out, fx
+		}
 	case l.SourceLUN != "":
 		src := s.LUNs[l.SourceLUN]
 		if src == nil || src.Stage != Ready {
@@ -57,8 +63,16 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		if l.Size < src.Size {
 			return failed("invalid", "size_bytes %d is below the source LUN's %d", l.Size, src.Size), fx
 		}
+		if out := l.besides(src.Volume); out.Code != "" {
+			return out, fx
+		}
 	}
 	n := l.clone()
+	if n.SourceSnapshot != "" {
+		n.Volume = s.Snapshots[n.SourceSnapshot].Volume
+	} else if n.SourceLUN != "" {
+		n.Volume = s.LUNs[n.SourceLUN].Volume
+	}
 	n.Stage, n.Seq, n.Maps, n.Born = Preparing, 1, map[string]Map{}, s.Index
 	if n.Preferred == "" {
 		n.Preferred = "a"
@@ -72,6 +86,15 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 	s.LUNs[n.UUID] = n
 	fx.LUNs, fx.CreatedLUN, fx.UnitsChanged = []string{n.UUID}, n, true
 	return out, fx
+}
+
+// besides puts a copy into the backing volume of its source, with which it shares extents. Another one was asked for in vain.
+func (l *LUN) besides(source string) Outcome {
+	if l.Volume != "" && l.Volume != source {
+		return failed("invalid", "volume: a copy shares extents with its source and lies in the same backing volume, which is %q and not %q: leave it out",
+			VolumeName(source), l.Volume)
+	}
+	return Outcome{}
 }
 
 // prepareAgain repeats the preparation of a LUN whose proposer did not live to commit it.
@@ -103,7 +126,7 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 		return failed("not_found", "source LUN %s is not there", n.Source), fx
 	}
 	c := *n
-	c.Size, c.Stage, c.Born = src.Size, Preparing, s.Index
+	c.Size, c.Volume, c.Stage, c.Born = src.Size, src.Volume, Preparing, s.Index
 	s.Snapshots[c.UUID] = &c
 	fx.Snapshots, fx.CreatedSnapshot = []string{c.UUID}, &c
 	return out, fx
@@ -128,11 +151,11 @@ func (s *State) commit(id string) (out Outcome, fx Effect) {
 func (s *State) abort(id string) (out Outcome, fx Effect) {
 	if l := s.LUNs[id]; l != nil && l.Stage == Preparing {
 		delete(s.LUNs, id)
-		fx.LUNs, fx.RemovedLUN, fx.UnitsChanged = []string{id}, id, true
+		fx.LUNs, fx.RemovedLUN, fx.RemovedVolume, fx.UnitsChanged = []string{id}, id, l.Volume, true
 	}
 	if n := s.Snapshots[id]; n != nil && n.Stage == Preparing {
 		delete(s.Snapshots, id)
-		fx.Snapshots, fx.RemovedSnapshot = []string{id}, id
+		fx.Snapshots, fx.RemovedSnapshot, fx.RemovedVolume = []string{id}, id, n.Volume
 	}
 	return out, fx
 }
@@ -146,16 +169,17 @@ func (s *State) deleteLUN(id string) (out Outcome, fx Effect) {
 		return failed("in_use", "LUN %s is mapped to %d hosts: unmap them first", id, len(l.Maps)), fx
 	}
 	delete(s.LUNs, id)
-	fx.LUNs, fx.RemovedLUN, fx.UnitsChanged, fx.MapsChanged = []string{id}, id, true, true
+	fx.LUNs, fx.RemovedLUN, fx.RemovedVolume, fx.UnitsChanged, fx.MapsChanged = []string{id}, id, l.Volume, true, true
 	return out, fx
 }
 
 func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
-	if s.Snapshots[id] == nil {
+	n := s.Snapshots[id]
+	if n == nil {
 		return Outcome{Noop: true}, fx
 	}
 	delete(s.Snapshots, id)
-	fx.Snapshots, fx.RemovedSnapshot = []string{id}, id
+	fx.Snapshots, fx.RemovedSnapshot, fx.RemovedVolume = []string{id}, id, n.Volume
 	return out, fx
 }
 

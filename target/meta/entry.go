@@ -164,7 +164,8 @@ type Effect struct {
 	CreatedSnapshot *Snapshot // prepare its file
 	RemovedLUN      string    // remove its file
 	RemovedSnapshot string
-	Grown           *LUN // its file is to have this size, which the state does not show yet
+	RemovedVolume   string // in which either of them was
+	Grown           *LUN   // its file is to have this size, which the state does not show yet
 	Resized         *LUN
 	Fence           []string          // hosts whose commands on FenceLUN must end
 	FenceNumbers    map[string]uint16 // the LUN numbers under which they saw it

@@ -19,6 +19,7 @@ func random(r *rand.Rand) Entry {
 	case 0, 1:
 		e := lun(n, int64(r.IntN(4)))
 		e.CreateLUN.LUN.Labels = map[string]string{"x": "1", "y": "2", "z": "3"}
+		e.CreateLUN.LUN.Volume = []string{"", "", "fast"}[r.IntN(3)]
 		if r.IntN(3) == 0 {
 			e.CreateLUN.LUN.SourceSnapshot = id(10 + m)
 		}

@@ -43,6 +43,7 @@ type LUN struct {
 	Preferred      string            `json:"preferred"`
 	SourceSnapshot string            `json:"source_snapshot,omitempty"`
 	SourceLUN      string            `json:"source_lun,omitempty"`
+	Volume         string            `json:"volume,omitempty"` // backing volume on both nodes; empty: the default one
 	Labels         map[string]string `json:"labels,omitempty"`
 	Created        time.Time         `json:"created"`
 	Born           uint64            `json:"born,omitempty"` // log index at which it was made: another LUN under the same uuid has another
@@ -67,7 +68,8 @@ type Snapshot struct {
 	Size    int64             `json:"size"`
 	Stage   Stage             `json:"stage"`
 	Created time.Time         `json:"created"`
-	Born    uint64            `json:"born,omitempty"` // as for a LUN
+	Born    uint64            `json:"born,omitempty"`   // as for a LUN
+	Volume  string            `json:"volume,omitempty"` // its source's
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
@@ -157,6 +159,18 @@ func (s *State) Owned(node string) (n int) {
 		if l.Owner == node {
 			n++
 		}
+	}
+	return n
+}
+
+// Volumes counts the LUNs and snapshots in each backing volume that has some; the default one is under the empty name.
+func (s *State) Volumes() map[string]int {
+	n := map[string]int{}
+	for _, l := range s.LUNs {
+		n[l.Volume]++
+	}
+	for _, x := range s.Snapshots {
+		n[x.Volume]++
 	}
 	return n
 }

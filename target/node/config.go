@@ -22,8 +22,11 @@ type Config struct {
 	Pair    string `json:"pair"`
 	Node    string `json:"node"` // "a" or "b"
 
-	StateDir string `json:"state-dir"`
-	Arbiter  string `json:"arbiter"` // "lease:NAMESPACE/NAME" or "file:PATH"
+	StateDir string `json:"state-dir"` // the node's own metadata and its first backing volume, "default"
+	Arbiter  string `json:"arbiter"`   // "lease:NAMESPACE/NAME" or "file:PATH"
+
+	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, each on a filesystem of its own
+	SharedFilesystem bool     `json:"shared-filesystem"` // or not, for trials
 
 	Kubeconfig       string   `json:"kubeconfig"`        // lease: how to reach the API server; empty: as a pod does
 	ArbiterEndpoints []string `json:"arbiter-endpoints"` // lease: URLs of API servers beside that one
@@ -47,6 +50,7 @@ type Config struct {
 	DataDigest    iscsi.DigestPolicy `json:"data-digest"`
 	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
+	earlier        bool     // be a release that knows no link features; tests
 	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
 
 	Logger *slog.Logger    `json:"-"`
@@ -95,6 +99,9 @@ func (c *Config) Validate() error {
 	}
 	if c.StateDir == "" {
 		add(bad("state-dir", "is needed: the folder for this node's data"))
+	}
+	if _, err := c.volumes(); err != nil {
+		add(err)
 	}
 	errs = append(errs, c.validateArbiter()...)
 	if len(c.ISCSIListen) == 0 {

@@ -146,12 +146,34 @@ func (c *control) CreateLUN(ctx context.Context, q *targetv1.CreateLUNRequest) (
 		return nil, err
 	}
 	l := meta.LUN{UUID: q.Uuid, Name: q.Name, Size: int64(q.SizeBytes), Preferred: q.PreferredNode, Labels: q.Labels,
-		SourceLUN: q.SourceLunUuid, SourceSnapshot: q.SourceSnapshotUuid, Created: meta.Now()}
+		SourceLUN: q.SourceLunUuid, SourceSnapshot: q.SourceSnapshotUuid, Volume: meta.VolumeOf(q.Volume), Created: meta.Now()}
+	if err := c.sourceVolume(q); err != nil {
+		return nil, err
+	}
 	l.SetWriteThrough(through)
 	if err := c.n.createLUN(ctx, l); err != nil {
 		return nil, grpcError(err)
 	}
 	return c.lun(q.Uuid)
+}
+
+// sourceVolume refuses a copy in the default volume of what lies in another one: in an entry, no name means that of the source.
+func (c *control) sourceVolume(q *targetv1.CreateLUNRequest) error {
+	if q.Volume != meta.DefaultVolume {
+		return nil
+	}
+	c.n.metaMu.Lock()
+	defer c.n.metaMu.Unlock()
+	at := ""
+	if l := c.n.state.LUNs[q.SourceLunUuid]; l != nil {
+		at = l.Volume
+	} else if s := c.n.state.Snapshots[q.SourceSnapshotUuid]; s != nil {
+		at = s.Volume
+	}
+	if at != "" {
+		return invalid("volume", "a copy shares extents with its source and lies in the same backing volume, which is %q and not %q: leave it out", at, q.Volume)
+	}
+	return nil
 }
 
 // firstStatus keeps the first of joined status errors.
@@ -250,7 +272,7 @@ func (c *control) lun(id string) (*targetv1.LUN, error) {
 func (c *control) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
 		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
-		WriteCache: writeCacheProto(l)}
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume)}
 	if e := c.n.entryOf(l.UUID); e != nil {
 		c.n.mu.Lock()
 		if o, ok := c.n.m.Owner(e.id); ok {
@@ -364,5 +386,5 @@ func (c *control) TransferOwnership(ctx context.Context, q *targetv1.TransferOwn
 
 func snapshotProto(s *meta.Snapshot) *targetv1.Snapshot {
 	return &targetv1.Snapshot{Uuid: s.UUID, Name: s.Name, SourceLunUuid: s.Source, SizeBytes: uint64(s.Size),
-		Created: timestamppb.New(s.Created), Labels: s.Labels}
+		Created: timestamppb.New(s.Created), Labels: s.Labels, Volume: meta.VolumeName(s.Volume)}
 }

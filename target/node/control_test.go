@@ -209,7 +209,7 @@ func TestStatusHealthMetricsAndWatch(t *testing.T) {
 	}
 	_, body := p.get(1, "/metrics")
 	for _, want := range []string{`gemel_pair_phase{phase="paired"} 1`, "gemel_pair_epoch 1", "gemel_pair_linked 1", `gemel_luns{owner="b"} 1`,
-		"gemel_store_free_bytes ", `gemel_pair_events_total{event="mirror"}`, "gemel_arbiter_errors_total 0"} {
+		`gemel_store_free_bytes{volume="default"} `, `gemel_pair_events_total{event="mirror"}`, "gemel_arbiter_errors_total 0"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics lacks %q", want)
 		}

@@ -97,14 +97,22 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 	v := n.View()
 	s := &targetv1.Status{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Node: n.cfg.Node, TargetIqn: n.cfg.TargetIQN(),
 		Portals: n.protoPortals(), Epoch: v.Record.Epoch, Reason: v.Reason, Linked: v.Linked, LogIndex: v.LogIndex,
-		Reflink: n.store.Reflink(), Version: Version, Exposed: v.Exposed, Phase: n.phase(v)}
+		Reflink: n.reflinks(), Version: Version, Exposed: v.Exposed, Phase: n.phase(v)}
 	for _, m := range v.Record.Members {
 		s.Members = append(s.Members, m.Node.String())
 	}
-	if c, err := n.pairCapacity(ctx); err == nil {
-		s.CapacityBytes, s.FreeBytes = uint64(c.Total), uint64(c.Free)
-	} else {
+	volumes, err := n.pairCapacity(ctx)
+	if err != nil {
 		s.Reason = fmt.Sprintf("%s (capacity: %v)", s.Reason, err)
+	}
+	s.Volumes = volumes
+	for _, b := range volumes {
+		if len(b.Lacks) == 0 {
+			s.CapacityBytes, s.FreeBytes = s.CapacityBytes+b.CapacityBytes, s.FreeBytes+b.FreeBytes
+		}
+	}
+	if why := n.refused.Load(); why != nil && v.Phase == pair.Outside {
+		s.Reason = *why
 	}
 	if v.Phase == pair.Alone {
 		s.AloneSince = boottimeStamp(v.Since)

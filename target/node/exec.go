@@ -156,7 +156,7 @@ func (n *Node) slow(x pair.Action) {
 		n.async(func() {
 			res := n.syncAll()
 			if x.Msg != nil {
-				if err := errors.Join(n.clearCopying(), n.store.Trust()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
+				if err := errors.Join(n.clearCopying(), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
 					res = scsi.WriteError
 				}
 				n.appliedAsync(link, x.Msg, res)

@@ -18,8 +18,11 @@ import (
 func (n *Node) install(link uint64, msg *pair.Msg) {
 	res := scsi.OK
 	units, full, err := n.installState(msg)
+	n.refused.Store(nil)
 	if err != nil {
 		n.log.Error("the source's metadata can not be installed", "err", err)
+		text := err.Error()
+		n.refused.Store(&text)
 		res = scsi.Failed
 	}
 	n.do(func(m *pair.Machine, now int64) { m.Installed(now, link, uint64(msg.Aux), units, full, res) })
@@ -32,6 +35,9 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	}
 	if s.Index != uint64(msg.Aux) {
 		return nil, nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
+	}
+	if err := n.lacking(s); err != nil {
+		return nil, nil, err
 	}
 	n.metaMu.Lock()
 	defer n.metaMu.Unlock()
@@ -46,14 +52,14 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	if err := n.publish(); err != nil {
 		return nil, nil, err
 	}
-	for id := range old.LUNs {
-		if s.LUNs[id] == nil {
-			n.removeFiles(&meta.Effect{RemovedLUN: id})
+	for id, l := range old.LUNs {
+		if now := s.LUNs[id]; now == nil || now.Volume != l.Volume {
+			n.removeFiles(&meta.Effect{RemovedLUN: id, RemovedVolume: l.Volume})
 		}
 	}
-	for id := range old.Snapshots {
-		if s.Snapshots[id] == nil {
-			n.removeFiles(&meta.Effect{RemovedSnapshot: id})
+	for id, x := range old.Snapshots {
+		if now := s.Snapshots[id]; now == nil || now.Volume != x.Volume {
+			n.removeFiles(&meta.Effect{RemovedSnapshot: id, RemovedVolume: x.Volume})
 		}
 	}
 	copying, err := n.loadCopying()
@@ -79,14 +85,14 @@ func (n *Node) makeFiles(s *meta.State) error {
 	}
 	var luns, snaps []string
 	for id, l := range s.LUNs {
-		size, ok := have[id]
-		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Born == n.state.Index || size > l.Size {
+		size, ok := have[fileKey{l.Volume, id}]
+		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index || size > l.Size {
 			luns = append(luns, id)
 		}
 	}
 	for id, sn := range s.Snapshots {
-		_, ok := have[id]
-		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Born == n.state.Index {
+		_, ok := have[fileKey{sn.Volume, id}]
+		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index {
 			snaps = append(snaps, id)
 		}
 	}
@@ -95,26 +101,34 @@ func (n *Node) makeFiles(s *meta.State) error {
 	}
 	n.withdraw(luns, snaps)
 	for _, id := range luns {
-		if err = n.store.DeleteLUN(id); err == nil {
-			err = n.store.CreateLUN(id, s.LUNs[id].Size)
+		v, err := n.store.Volume(s.LUNs[id].Volume)
+		if err == nil {
+			err = v.DeleteLUN(id)
 		}
 		if err == nil {
-			err = n.cleanBits(id, s.LUNs[id].Size)
+			err = v.CreateLUN(id, s.LUNs[id].Size)
+		}
+		if err == nil {
+			err = cleanBits(v, id, s.LUNs[id].Size)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, id := range snaps {
-		if err = n.store.DeleteSnapshot(id); err == nil {
-			err = n.store.CreateSnapshot(id, s.Snapshots[id].Size)
+		v, err := n.store.Volume(s.Snapshots[id].Volume)
+		if err == nil {
+			err = v.DeleteSnapshot(id)
+		}
+		if err == nil {
+			err = v.CreateSnapshot(id, s.Snapshots[id].Size)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for id, l := range s.LUNs {
-		if size := have[id]; size < l.Size {
+		if size := have[fileKey{l.Volume, id}]; size < l.Size {
 			if err := n.growFiles(l); err != nil {
 				return err
 			}

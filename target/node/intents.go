@@ -6,6 +6,7 @@ import (
 
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // The write-intent bits (R7) and what a double failure may have lost (R8), as the runtime has them carried out.
@@ -39,8 +40,8 @@ func (n *Node) clearBits(x *pair.Action) {
 
 // cleanBits is for a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all bits
 // set, which costs a comparison.
-func (n *Node) cleanBits(uuid string, size int64) error {
-	bits, err := n.store.OpenIntents(uuid, size)
+func cleanBits(v *store.Volume, uuid string, size int64) error {
+	bits, err := v.OpenIntents(uuid, size)
 	if err != nil {
 		return err
 	}

@@ -79,20 +79,28 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 	switch {
 	case fx.CreatedLUN != nil:
 		l := fx.CreatedLUN
+		v, err := n.store.Volume(l.Volume)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.self, err)
+		}
 		switch {
 		case l.SourceSnapshot != "":
-			err = n.store.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
+			err = v.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
 		case l.SourceLUN != "":
-			err = n.store.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
+			err = v.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
 		default:
-			err = n.store.CreateLUN(l.UUID, l.Size)
+			err = v.CreateLUN(l.UUID, l.Size)
 		}
 		if err != nil {
 			return err
 		}
-		return n.cleanBits(l.UUID, l.Size)
+		return cleanBits(v, l.UUID, l.Size)
 	case fx.CreatedSnapshot != nil:
-		return n.store.Snapshot(n.ctx, fx.CreatedSnapshot.Source, fx.CreatedSnapshot.UUID, nil)
+		v, err := n.store.Volume(fx.CreatedSnapshot.Volume)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.self, err)
+		}
+		return v.Snapshot(n.ctx, fx.CreatedSnapshot.Source, fx.CreatedSnapshot.UUID, nil)
 	case fx.Grown != nil:
 		return n.growFiles(fx.Grown)
 	case fx.Resized != nil:
@@ -119,7 +127,11 @@ func (n *Node) growFiles(l *meta.LUN) error {
 			return err
 		}
 	}
-	return n.store.ResizeLUN(l.UUID, l.Size)
+	v, err := n.store.Volume(l.Volume)
+	if err != nil {
+		return err
+	}
+	return v.ResizeLUN(l.UUID, l.Size)
 }
 
 func fileOutcome(err error) (meta.Outcome, scsi.Result) {
@@ -131,13 +143,21 @@ func fileOutcome(err error) (meta.Outcome, scsi.Result) {
 
 // removeFiles removes what the durable state no longer names.
 func (n *Node) removeFiles(fx *meta.Effect) {
+	if fx.RemovedLUN == "" && fx.RemovedSnapshot == "" {
+		return
+	}
+	v, err := n.store.Volume(fx.RemovedVolume)
+	if err != nil {
+		n.log.Error("what was deleted stays as an orphan", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
+		return
+	}
 	if fx.RemovedLUN != "" {
-		if err := n.store.DeleteLUN(fx.RemovedLUN); err != nil {
+		if err := v.DeleteLUN(fx.RemovedLUN); err != nil {
 			n.log.Error("a deleted LUN's file stays as an orphan", "lun", fx.RemovedLUN, "err", err)
 		}
 	}
 	if fx.RemovedSnapshot != "" {
-		if err := n.store.DeleteSnapshot(fx.RemovedSnapshot); err != nil {
+		if err := v.DeleteSnapshot(fx.RemovedSnapshot); err != nil {
 			n.log.Error("a deleted snapshot's file stays as an orphan", "snapshot", fx.RemovedSnapshot, "err", err)
 		}
 	}
@@ -268,23 +288,35 @@ func (n *Node) export() {
 		panic(err) // plain data
 	}
 	objs := n.objectsLocked(true)
+	volumes := n.state.Volumes()
+	delete(volumes, "")
 	n.metaMu.Unlock()
+	if len(volumes) > 0 && !n.peerKnows(featureVolumes) {
+		// It would put those LUNs elsewhere. What it can not read it refuses, and comes again.
+		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
+		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
+	}
 	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, objs) })
 }
 
+// fileKey is where an object lies.
+type fileKey struct{ volume, id string }
+
 // files lists the objects in the store with their sizes.
-func (n *Node) files() (map[string]int64, error) {
-	have := map[string]int64{}
-	luns, err := n.store.ListLUNs()
-	if err != nil {
-		return nil, err
-	}
-	snaps, err := n.store.ListSnapshots()
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range append(luns, snaps...) {
-		have[i.UUID] = i.Size
+func (n *Node) files() (map[fileKey]int64, error) {
+	have := map[fileKey]int64{}
+	for _, v := range n.store.Volumes() {
+		luns, err := v.ListLUNs()
+		if err != nil {
+			return nil, err
+		}
+		snaps, err := v.ListSnapshots()
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range append(luns, snaps...) {
+			have[fileKey{meta.VolumeOf(v.Name()), i.UUID}] = i.Size
+		}
 	}
 	return have, nil
 }
@@ -298,19 +330,25 @@ func (n *Node) reconcileFiles() error {
 	if err != nil {
 		return err
 	}
-	for id := range have {
-		if n.state.LUNs[id] == nil && n.state.Snapshots[id] == nil {
-			n.log.Warn("orphan: a file without metadata; it is left alone", "uuid", id)
+	for k := range have {
+		l, s := n.state.LUNs[k.id], n.state.Snapshots[k.id]
+		if (l == nil || l.Volume != k.volume) && (s == nil || s.Volume != k.volume) {
+			n.log.Warn("orphan: a file without metadata; it is left alone", "uuid", k.id, "volume", meta.VolumeName(k.volume))
 		}
 	}
 	for id, l := range n.state.LUNs {
-		if _, ok := have[id]; ok {
+		if _, ok := have[fileKey{l.Volume, id}]; ok {
 			continue
 		}
 		if l.Stage == meta.Ready {
-			return fmt.Errorf("the file of LUN %s (%q) is missing from the store: restore it, or start with an empty state-dir to be rebuilt from the peer", id, l.Name)
+			return fmt.Errorf("the file of LUN %s (%q) is missing from backing volume %s: restore it, or start with an empty state-dir and empty backing volumes to be rebuilt from the peer",
+				id, l.Name, meta.VolumeName(l.Volume))
 		}
-		if err := n.store.CreateLUN(id, l.Size); err != nil {
+		v, err := n.store.Volume(l.Volume)
+		if err == nil {
+			err = v.CreateLUN(id, l.Size)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -43,8 +43,8 @@ var (
 	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last look.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
-	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.")
-	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.")
+	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
+	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
@@ -101,9 +101,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		count(descEvents, x, name)
 	}
 	count(descArbiter, n.metrics.arbiterErrors.Load())
-	if cp, err := n.capacity(); err == nil {
-		gauge(descCapacity, float64(cp.Total))
-		gauge(descFree, float64(cp.Free))
+	cp, _ := n.capacity() // of those that can be asked
+	for name, v := range cp.Volumes {
+		gauge(descCapacity, float64(v.Total), name)
+		gauge(descFree, float64(v.Free), name)
 	}
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}

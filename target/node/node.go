@@ -57,6 +57,10 @@ type Node struct {
 
 	probed atomic.Pointer[probed]
 
+	markFloor uint64      // the highest mark that a backing volume had at the start
+	doubt     atomic.Bool // a backing volume is not as it should be: their marks stand still
+	refused   atomic.Pointer[string]
+
 	lifeMu sync.Mutex
 	lifeID uint64        // number of the machine's own state that was saved last
 	phaseC chan struct{} // closed and replaced when the standing changed
@@ -103,7 +107,12 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
 	}
-	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node}, store.Options{Log: cfg.Logger, Faults: cfg.Faults})
+	volumes, err := cfg.volumes()
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem})
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +138,13 @@ func New(cfg Config) (_ *Node, err error) {
 	untrusted, err := st.Untrusted()
 	if err != nil {
 		return nil, err
+	}
+	doubt, err := n.checkVolumes(&life)
+	if err != nil {
+		return nil, err
+	}
+	if untrusted == "" {
+		untrusted = doubt
 	}
 	inc := pair.Incarnation{Boot: boot, Nonce: rand.Uint64() | 1}
 	if err = n.saveIncarnation(inc); err != nil {
@@ -184,7 +200,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return l, nil
 	}
 	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer,
-		Logger: n.log, Alloc: n.buffers.get}
+		Logger: n.log, Alloc: n.buffers.get, Features: n.cfg.features()}
 	if n.tls != nil {
 		lcfg.TLS = n.peerTLS()
 	}
@@ -242,7 +258,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	n.log.Info("node started", "cluster", n.cfg.Cluster, "pair", n.cfg.Pair, "node", n.cfg.Node, "store", n.store.ID(),
-		"iqn", n.cfg.TargetIQN(), "reflink", n.store.Reflink())
+		"iqn", n.cfg.TargetIQN(), "volumes", len(n.store.Volumes()))
 	<-ctx.Done()
 	n.handOver()
 	return nil

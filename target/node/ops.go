@@ -21,6 +21,11 @@ func (n *Node) createLUN(ctx context.Context, l meta.LUN) error {
 	if l.SourceLUN != "" {
 		return n.atOwner(ctx, l.SourceLUN, "clone_lun", l, func() error { return n.cloneHere(ctx, l) })
 	}
+	if l.SourceSnapshot == "" { // a copy is where its source is, which both nodes have
+		if err := n.volumeOnBoth(ctx, l.Volume); err != nil {
+			return err
+		}
+	}
 	return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
 }
 
@@ -91,7 +96,7 @@ func (n *Node) held(ctx context.Context, lun string, f func(context.Context) err
 		return err
 	}
 	limit := snapshotHold
-	if !n.store.Reflink() {
+	if !n.reflink(lun) {
 		limit = callTime // a copy: hosts get BUSY after a while and come back
 	}
 	release, err := n.quiesce(ctx, []pair.LUNID{id}, limit)
@@ -181,33 +186,4 @@ func (n *Node) transferHere(ctx context.Context, q transferRequest) (transferRep
 	}
 	n.event("owner", fmt.Sprintf("%d LUNs moved to node %s, held for %v", len(ids), q.To, pause.Round(time.Microsecond)))
 	return transferReply{Moved: len(ids), Pause: pause}, nil
-}
-
-type capacity struct {
-	Total int64 `json:"total"`
-	Free  int64 `json:"free"`
-}
-
-func (n *Node) capacity() (capacity, error) {
-	total, free, err := n.store.Capacity()
-	return capacity{total, free}, err
-}
-
-// pairCapacity is the minimum over the members (R14); the peer's last answer counts for a moment without link.
-func (n *Node) pairCapacity(ctx context.Context) (capacity, error) {
-	own, err := n.capacity()
-	v := n.View()
-	if err != nil || !v.Record.Both() {
-		return own, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer cancel()
-	var peer capacity
-	if err := n.call(ctx, "capacity", struct{}{}, &peer); err == nil {
-		n.peerCap.Store(&peer)
-	}
-	if p := n.peerCap.Load(); p != nil {
-		own.Total, own.Free = min(own.Total, p.Total), min(own.Free, p.Free)
-	}
-	return own, nil
 }

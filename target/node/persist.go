@@ -29,6 +29,9 @@ type life struct {
 	Acted       *pair.Record     `json:"acted,omitempty"`  // the last one that named the process of then
 	Life        pair.Life        `json:"life"`
 	Incarnation pair.Incarnation `json:"incarnation"` // of the last process
+
+	Mark    uint64            `json:"mark,omitempty"`    // of the backing volumes beside the default one, moved on with each change of this
+	Volumes map[string]string `json:"volumes,omitempty"` // their ids, by name
 }
 
 type head struct {
@@ -63,6 +66,9 @@ func (n *Node) updateLife(f func(*life)) error {
 			}
 		}
 		f(&l)
+		if err := n.mark(&l); err != nil {
+			return err
+		}
 		return put(b, keyLife, l)
 	})
 }

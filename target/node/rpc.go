@@ -156,6 +156,8 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(q meta.Modify) (any, error) { return nil, n.modifyHere(ctx, q) })
 	case "prepare_modify":
 		return served(body, func(q prepareModify) (any, error) { return nil, n.prepareModifyHere(q) })
+	case "prepare_volume":
+		return served(body, func(q prepareVolume) (any, error) { return nil, n.volumeHere(q.Volume) })
 	case "scrub":
 		return served(body, func(q scrubRequest) (any, error) {
 			total, err := n.scrubHere(q)

@@ -118,14 +118,18 @@ func (n *Node) publish() error {
 	for _, h := range t.hosts {
 		slices.Sort(h.nums)
 	}
-	for id := range n.state.Snapshots {
+	for id, s := range n.state.Snapshots {
 		k, err := parseID(id)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
-			f, err := n.store.OpenSnapshot(id)
+			var f *store.File
+			v, err := n.store.Volume(s.Volume)
+			if err == nil {
+				f, err = v.OpenSnapshot(id)
+			}
 			if err != nil {
 				delete(t.snapshots, k) // still being made, or lost: the resync brings it
 				continue
@@ -192,10 +196,14 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 			err = errors.Join(err, e.bits.Grow(l.Size))
 		}
 	} else {
-		if e.file, err = n.store.OpenLUN(l.UUID); err != nil {
+		v, err := n.store.Volume(l.Volume)
+		if err != nil {
 			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
 		}
-		if e.bits, err = n.store.OpenIntents(l.UUID, l.Size); err != nil {
+		if e.file, err = v.OpenLUN(l.UUID); err != nil {
+			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
+		}
+		if e.bits, err = v.OpenIntents(l.UUID, l.Size); err != nil {
 			return nil, errors.Join(err, e.file.Close())
 		}
 		med := &medium{n: n, id: id}

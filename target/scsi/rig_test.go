@@ -98,11 +98,11 @@ func newRig(t testing.TB, change func(*scsi.UnitConfig)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.CreateLUN(testUUID, testSize); err != nil {
+	if err := st.Default().CreateLUN(testUUID, testSize); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, cluster: &solo.Cluster{}}
-	if r.file, err = st.OpenLUN(testUUID); err != nil {
+	if r.file, err = st.Default().OpenLUN(testUUID); err != nil {
 		t.Fatal(err)
 	}
 	if r.medium, err = lun.NewLocal(r.file, nil); err != nil {

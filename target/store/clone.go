@@ -17,11 +17,11 @@ const copyChunk = 1 << 20
 
 // Snapshot makes a point-in-time copy of a LUN, durably. The caller keeps writes to the LUN away meanwhile (R14).
 // A snapshot with that uuid that exists is a success, whatever became of the LUN. progress may be nil.
-func (s *Store) Snapshot(ctx context.Context, lun, snapshot string, progress Progress) error {
-	if done, err := s.exists(kindSnapshot, snapshot, anySize); done || err != nil {
+func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, progress Progress) error {
+	if done, err := v.exists(kindSnapshot, snapshot, anySize); done || err != nil {
 		return err
 	}
-	src, err := s.OpenLUN(lun)
+	src, err := v.OpenLUN(lun)
 	if err != nil {
 		return err
 	}
@@ -30,38 +30,38 @@ func (s *Store) Snapshot(ctx context.Context, lun, snapshot string, progress Pro
 	if err != nil {
 		return err
 	}
-	return s.clone(ctx, src, kindSnapshot, snapshot, size, progress)
+	return v.clone(ctx, src, kindSnapshot, snapshot, size, progress)
 }
 
 // CloneFromSnapshot makes a LUN of size bytes from a snapshot, size being at least the snapshot's; what is beyond
 // reads as zero. A LUN with that uuid and size that exists is a success, whatever became of the snapshot.
-func (s *Store) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, progress Progress) error {
-	if done, err := s.exists(kindLUN, lun, size); done || err != nil {
+func (v *Volume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, progress Progress) error {
+	if done, err := v.exists(kindLUN, lun, size); done || err != nil {
 		return err
 	}
-	src, err := s.OpenSnapshot(snapshot)
+	src, err := v.OpenSnapshot(snapshot)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	return s.clone(ctx, src, kindLUN, lun, size, progress)
+	return v.clone(ctx, src, kindLUN, lun, size, progress)
 }
 
 // CloneLUN is CloneFromSnapshot from a LUN, to which the caller keeps writes away meanwhile.
-func (s *Store) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, progress Progress) error {
-	if done, err := s.exists(kindLUN, lun, size); done || err != nil {
+func (v *Volume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, progress Progress) error {
+	if done, err := v.exists(kindLUN, lun, size); done || err != nil {
 		return err
 	}
-	src, err := s.OpenLUN(srcLUN)
+	src, err := v.OpenLUN(srcLUN)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	return s.clone(ctx, src, kindLUN, lun, size, progress)
+	return v.clone(ctx, src, kindLUN, lun, size, progress)
 }
 
-func (s *Store) clone(ctx context.Context, src *File, k kind, id string, size int64, progress Progress) error {
-	full, rel, err := s.path(k, id)
+func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size int64, progress Progress) error {
+	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
 	}
@@ -75,33 +75,33 @@ func (s *Store) clone(ctx context.Context, src *File, k kind, id string, size in
 	if size < from {
 		return fmt.Errorf("clone of %d bytes into %d: %w", from, size, ErrShrink)
 	}
-	if err := s.Failed(); err != nil {
+	if err := v.s.Failed(); err != nil {
 		return err // a copy of what is not trusted would look trusted
 	}
-	if err := s.fault(FaultClone, rel, 0, size); err != nil {
+	if err := v.s.fault(FaultClone, rel, 0, size); err != nil {
 		return classify("clone", rel, err)
 	}
 	// A name of its own for each attempt: a copy runs without the lock, and two may run for one uuid.
-	dst, err := os.CreateTemp(s.volumeDir(string(k)), id+"-*"+tmpSuffix)
+	dst, err := os.CreateTemp(v.folder(k), id+"-*"+tmpSuffix)
 	if err != nil {
 		return classify("clone", rel, err)
 	}
-	if err := s.fill(ctx, src, dst, from, size, progress); err != nil {
+	if err := v.fill(ctx, src, dst, from, size, progress); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
-	s.objects.Lock()
-	defer s.objects.Unlock()
+	v.objects.Lock()
+	defer v.objects.Unlock()
 	if done, err := existing(full, size); done || err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
-	return s.publish(dst, dst.Name(), full, rel)
+	return v.publish(dst, dst.Name(), full, rel)
 }
 
-func (s *Store) fill(ctx context.Context, src *File, dst *os.File, from, size int64, progress Progress) error {
+func (v *Volume) fill(ctx context.Context, src *File, dst *os.File, from, size int64, progress Progress) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
-	if s.reflink {
+	if v.reflink {
 		err := src.control(func(fd int) error { return unix.IoctlFileClone(int(dst.Fd()), fd) })
 		if err != nil {
 			return classify("clone", src.path, err)

@@ -16,6 +16,8 @@ var (
 	ErrNewer = errors.New("the store has a newer format")
 	// ErrNotFound: no LUN or snapshot with that uuid.
 	ErrNotFound = errors.New("no such object")
+	// ErrNoVolume: no backing volume with that name.
+	ErrNoVolume = errors.New("this node has no backing volume")
 	// ErrExists: there is one, but of another size.
 	ErrExists = errors.New("the object exists with another size")
 	// ErrShrink: LUNs only grow.

@@ -21,7 +21,7 @@ type File struct {
 	sync syncGroup
 }
 
-func (s *Store) openFile(path, rel string) (*File, error) {
+func (v *Volume) openFile(path, rel string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *Store) openFile(path, rel string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &File{s: s, f: f, raw: raw, path: rel}, nil
+	return &File{s: v.s, f: f, raw: raw, path: rel}, nil
 }
 
 // ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the

@@ -14,10 +14,10 @@ import (
 func lunFile(t *testing.T, opts Options) (*Store, *File) {
 	t.Helper()
 	s := open(t, t.TempDir(), opts)
-	if err := s.CreateLUN(lunA, 8<<20); err != nil {
+	if err := s.Default().CreateLUN(lunA, 8<<20); err != nil {
 		t.Fatal(err)
 	}
-	f, err := s.OpenLUN(lunA)
+	f, err := s.Default().OpenLUN(lunA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,10 +137,10 @@ func TestFailedFlushIsNeverRetriedIntoSuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CreateLUN(lunA, 1<<20); err != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	f, err := s.OpenLUN(lunA)
+	f, err := s.Default().OpenLUN(lunA)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,25 +21,25 @@ import (
 // What is not known to be clean is dirty: every region when there is no file yet (a new LUN, or one whose file was
 // lost: the first checkpoint clears them), and every region of a block that does not decode, or is not there; Unreadable
 // counts them. Such blocks are rewritten here, so that they are what they are read as.
-func (s *Store) OpenIntents(id string, size int64) (*Intents, error) {
-	full, rel, err := s.path(kindIntents, id)
+func (v *Volume) OpenIntents(id string, size int64) (*Intents, error) {
+	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
 		return nil, err
 	}
 	if size <= 0 || size > MaxIntentSize {
 		return nil, fmt.Errorf("intents of LUN %s: size %d: %w", id, size, ErrRange)
 	}
-	s.objects.Lock()
-	defer s.objects.Unlock()
-	if ok, err := s.exists(kindLUN, id, anySize); !ok {
+	v.objects.Lock()
+	defer v.objects.Unlock()
+	if ok, err := v.exists(kindLUN, id, anySize); !ok {
 		return nil, errors.Join(err, fmt.Errorf("intents of LUN %s: %w", id, ErrNotFound))
 	}
-	x := &Intents{s: s, path: rel, owner: intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(s.id)},
+	x := &Intents{s: v.s, path: rel, owner: intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(v.s.id)},
 		writes: map[int]*intentWrite{}}
 	x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.log.Info("no intents of this LUN: every region is dirty", "lun", id)
-		if err := s.createIntents(&x.owner, full, rel, size); err != nil {
+		v.s.log.Info("no intents of this LUN: every region is dirty", "lun", id)
+		if err := v.createIntents(&x.owner, full, rel, size); err != nil {
 			return nil, err
 		}
 		x.unreadable = blocksFor(regionsOf(size))
@@ -55,12 +55,12 @@ func (s *Store) OpenIntents(id string, size int64) (*Intents, error) {
 }
 
 // createIntents makes a file in which every region is dirty: content before name, name before use.
-func (s *Store) createIntents(o *intentOwner, full, rel string, size int64) error {
-	if err := s.Failed(); err != nil {
+func (v *Volume) createIntents(o *intentOwner, full, rel string, size int64) error {
+	if err := v.s.Failed(); err != nil {
 		return err
 	}
 	length := int64(blocksFor(regionsOf(size))) * intentBlock
-	if err := s.fault(FaultCreate, rel, 0, length); err != nil {
+	if err := v.s.fault(FaultCreate, rel, 0, length); err != nil {
 		return classify("create", rel, err)
 	}
 	tmp := full + tmpSuffix
@@ -71,7 +71,7 @@ func (s *Store) createIntents(o *intentOwner, full, rel string, size int64) erro
 	if err := fillIntents(f, o, 0, regionsOf(size)); err != nil {
 		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
 	}
-	return s.publish(f, tmp, full, rel)
+	return v.publish(f, tmp, full, rel)
 }
 
 // fillIntents allocates the file up to its last block and writes those from the given one on, all dirty. Written, not only
@@ -216,8 +216,8 @@ func (x *Intents) Grow(size int64) error {
 
 // removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first can not outlive
 // the other, and a LUN without intents is all dirty.
-func (s *Store) removeIntents(id string) error {
-	full, rel, err := s.path(kindIntents, id)
+func (v *Volume) removeIntents(id string) error {
+	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
 		return err
 	}
@@ -229,15 +229,15 @@ func (s *Store) removeIntents(id string) error {
 	}
 	if err := syncDir(filepath.Dir(full)); err != nil {
 		err = classify("delete", rel, err)
-		s.fail(err)
+		v.s.fail(err)
 		return err
 	}
 	return nil
 }
 
 // removeOrphans deletes intents of LUNs that are not there: a LUN made later under the same uuid must not find them.
-func (s *Store) removeOrphans() error {
-	dir := s.volumeDir(string(kindIntents))
+func (v *Volume) removeOrphans() error {
+	dir := v.folder(kindIntents)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -247,10 +247,10 @@ func (s *Store) removeOrphans() error {
 		if !ok {
 			continue
 		}
-		if there, err := s.exists(kindLUN, id, anySize); there || err != nil {
+		if there, err := v.exists(kindLUN, id, anySize); there || err != nil {
 			continue // an error is not a file of this store: leave it
 		}
-		s.log.Info("removed intents without a LUN", "lun", id)
+		v.s.log.Info("removed intents without a LUN", "lun", id)
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}

@@ -10,10 +10,10 @@ import (
 
 func TestIntentsOfANewLUNAreDirtyUntilCleared(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
-	if _, err := s.OpenIntents(lunA, testLUN); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Default().OpenIntents(lunA, testLUN); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("without a LUN: %v", err)
 	}
-	if err := s.CreateLUN(lunA, testLUN); err != nil {
+	if err := s.Default().CreateLUN(lunA, testLUN); err != nil {
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, testLUN)
@@ -34,7 +34,7 @@ func TestIntentsOfANewLUNAreDirtyUntilCleared(t *testing.T) {
 func TestIntentsAreAllocatedBeforeUse(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	intents(t, s, testLUN)
-	full, _, _ := s.path(kindIntents, lunA)
+	full, _, _ := s.Default().path(kindIntents, lunA)
 	st, err := os.Stat(full)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestUnreadableBlocksAreDirty(t *testing.T) {
 				t.Fatal(err)
 			}
 			x.Close()
-			full, _, _ := s.path(kindIntents, lunA)
+			full, _, _ := s.Default().path(kindIntents, lunA)
 			whole(t, full, c.spoil)
 			want := bitset(testLUN, 7, 40000, 70000)
 			for _, b := range c.bad {
@@ -96,8 +96,8 @@ func TestUnreadableBlocksAreDirty(t *testing.T) {
 		x, y := intents(t, s, testLUN), intents(t, peer, testLUN)
 		x.Close()
 		y.Close()
-		from, _, _ := peer.path(kindIntents, lunA)
-		to, _, _ := s.path(kindIntents, lunA)
+		from, _, _ := peer.Default().path(kindIntents, lunA)
+		to, _, _ := s.Default().path(kindIntents, lunA)
 		b, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestUnreadableBlocksAreDirty(t *testing.T) {
 	t.Run("gone", func(t *testing.T) {
 		s := open(t, t.TempDir(), Options{})
 		intents(t, s, testLUN).Close()
-		full, _, _ := s.path(kindIntents, lunA)
+		full, _, _ := s.Default().path(kindIntents, lunA)
 		if err := os.Remove(full); err != nil {
 			t.Fatal(err)
 		}
@@ -152,14 +152,14 @@ func TestIntentsGrow(t *testing.T) {
 	want = append(want, make([]uint64, wordsFor(regionsOf(testLUN))-len(want))...)
 	setBits(want, 2*blockRegions, regionsOf(testLUN)-1)
 	same(t, "grown by OpenIntents", x.Dirty(), want)
-	if _, err := s.OpenIntents(lunA, MaxIntentSize+1); !errors.Is(err, ErrRange) {
+	if _, err := s.Default().OpenIntents(lunA, MaxIntentSize+1); !errors.Is(err, ErrRange) {
 		t.Fatalf("too large: %v", err)
 	}
 }
 
 func TestIntentsOfTheLargestLUN(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
-	if err := s.CreateLUN(lunA, 1<<30); err != nil { // the file need not be that long for its intents to be
+	if err := s.Default().CreateLUN(lunA, 1<<30); err != nil { // the file need not be that long for its intents to be
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, MaxIntentSize)
@@ -180,8 +180,8 @@ func TestIntentsGoWithTheirLUN(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := intents(t, s, testLUN)
-	full, _, _ := s.path(kindIntents, lunA)
-	if err := s.DeleteLUN(lunA); err != nil {
+	full, _, _ := s.Default().path(kindIntents, lunA)
+	if err := s.Default().DeleteLUN(lunA); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(full); !os.IsNotExist(err) {
@@ -192,7 +192,7 @@ func TestIntentsGoWithTheirLUN(t *testing.T) {
 	}
 	x.Close()
 	intents(t, s, testLUN).Close()
-	img, _, _ := s.path(kindLUN, lunA)
+	img, _, _ := s.Default().path(kindLUN, lunA)
 	if err := os.Remove(img); err != nil { // as after a deletion in another order, or by hand
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ const testLUN = int64(300) << 30 // three blocks, the last in part; a hole, so i
 // intents makes a LUN of size bytes with clean intents.
 func intents(t testing.TB, s *Store, size int64) *Intents {
 	t.Helper()
-	if err := s.CreateLUN(lunA, size); err != nil {
+	if err := s.Default().CreateLUN(lunA, size); err != nil {
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, size)
@@ -33,7 +33,7 @@ func intents(t testing.TB, s *Store, size int64) *Intents {
 
 func openIntents(t testing.TB, s *Store, size int64) *Intents {
 	t.Helper()
-	x, err := s.OpenIntents(lunA, size)
+	x, err := s.Default().OpenIntents(lunA, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func bitset(size int64, regions ...uint32) []uint64 {
 // onDisk opens the file anew, as the next process would after a crash at this moment.
 func onDisk(t testing.TB, s *Store, size int64) []uint64 {
 	t.Helper()
-	x, err := s.OpenIntents(lunA, size)
+	x, err := s.Default().OpenIntents(lunA, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +156,12 @@ func TestIntentFaults(t *testing.T) {
 		}
 		return nil
 	}})
-	if err := s.CreateLUN(lunA, testLUN); err != nil {
+	if err := s.Default().CreateLUN(lunA, testLUN); err != nil {
 		t.Fatal(err)
 	}
 	errno = syscall.ENOSPC
 	set(FaultCreate)
-	if _, err := s.OpenIntents(lunA, testLUN/2); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
+	if _, err := s.Default().OpenIntents(lunA, testLUN/2); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
 		t.Fatalf("no space to create: %v, store %v", err, s.Failed())
 	}
 	set("")

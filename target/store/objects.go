@@ -37,36 +37,36 @@ func (k kind) suffix() string {
 
 // path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no caller can name
 // a file outside its folder.
-func (s *Store) path(k kind, id string) (full, rel string, err error) {
+func (v *Volume) path(k kind, id string) (full, rel string, err error) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.String() != id {
 		return "", "", fmt.Errorf("%q: %w", id, ErrBadUUID)
 	}
-	rel = filepath.Join("volumes", defaultVolume, string(k), id+k.suffix())
-	return filepath.Join(s.dir, rel), rel, nil
+	name := id + k.suffix()
+	return filepath.Join(v.folder(k), name), filepath.Join(v.rel, string(k), name), nil
 }
 
 // CreateLUN makes a LUN of size bytes, all of it a hole. One that exists with that size is left alone, with another
 // size it is ErrExists.
-func (s *Store) CreateLUN(id string, size int64) error { return s.create(kindLUN, id, size) }
+func (v *Volume) CreateLUN(id string, size int64) error { return v.create(kindLUN, id, size) }
 
 // CreateSnapshot makes an empty snapshot file: a node that lacks one is about to be given its content by a resync.
-func (s *Store) CreateSnapshot(id string, size int64) error { return s.create(kindSnapshot, id, size) }
+func (v *Volume) CreateSnapshot(id string, size int64) error { return v.create(kindSnapshot, id, size) }
 
-func (s *Store) create(k kind, id string, size int64) error {
-	full, rel, err := s.path(k, id)
+func (v *Volume) create(k kind, id string, size int64) error {
+	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
 	}
 	if size <= 0 {
 		return fmt.Errorf("create %s: size %d: %w", id, size, ErrRange)
 	}
-	s.objects.Lock()
-	defer s.objects.Unlock()
+	v.objects.Lock()
+	defer v.objects.Unlock()
 	if done, err := existing(full, size); done || err != nil {
 		return err
 	}
-	if err := s.fault(FaultCreate, rel, 0, size); err != nil {
+	if err := v.s.fault(FaultCreate, rel, 0, size); err != nil {
 		return classify("create", rel, err)
 	}
 	tmp := full + tmpSuffix
@@ -77,14 +77,14 @@ func (s *Store) create(k kind, id string, size int64) error {
 	if err := f.Truncate(size); err != nil {
 		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
 	}
-	return s.publish(f, tmp, full, rel)
+	return v.publish(f, tmp, full, rel)
 }
 
 // anySize makes existing take an object of whatever size.
 const anySize = -1
 
-func (s *Store) exists(k kind, id string, size int64) (bool, error) {
-	full, _, err := s.path(k, id)
+func (v *Volume) exists(k kind, id string, size int64) (bool, error) {
+	full, _, err := v.path(k, id)
 	if err != nil {
 		return false, err
 	}
@@ -107,7 +107,7 @@ func existing(full string, size int64) (bool, error) {
 
 // publish gives a complete temporary file its name. Content before name, name before success: after a crash there is
 // either no object, or all of it, or a leftover that Open removes.
-func (s *Store) publish(f *os.File, tmp, full, rel string) error {
+func (v *Volume) publish(f *os.File, tmp, full, rel string) error {
 	err := f.Sync()
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(tmp, full)
@@ -117,24 +117,24 @@ func (s *Store) publish(f *os.File, tmp, full, rel string) error {
 	}
 	if err := syncDir(filepath.Dir(full)); err != nil {
 		err = classify("create", rel, err)
-		s.fail(err)
+		v.s.fail(err)
 		return err
 	}
 	return nil
 }
 
 // OpenLUN opens a LUN for I/O; ErrNotFound when there is none.
-func (s *Store) OpenLUN(id string) (*File, error) { return s.open(kindLUN, id) }
+func (v *Volume) OpenLUN(id string) (*File, error) { return v.open(kindLUN, id) }
 
 // OpenSnapshot opens a snapshot, for resync of objects a member lacks.
-func (s *Store) OpenSnapshot(id string) (*File, error) { return s.open(kindSnapshot, id) }
+func (v *Volume) OpenSnapshot(id string) (*File, error) { return v.open(kindSnapshot, id) }
 
-func (s *Store) open(k kind, id string) (*File, error) {
-	full, rel, err := s.path(k, id)
+func (v *Volume) open(k kind, id string) (*File, error) {
+	full, rel, err := v.path(k, id)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.openFile(full, rel)
+	f, err := v.openFile(full, rel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", rel, ErrNotFound)
 	}
@@ -146,23 +146,23 @@ func (s *Store) open(k kind, id string) (*File, error) {
 
 // DeleteLUN removes a LUN, its data and its intents; one that is not there is a success. An open File keeps working on the
 // nameless file until it is closed.
-func (s *Store) DeleteLUN(id string) error { return s.remove(kindLUN, id) }
+func (v *Volume) DeleteLUN(id string) error { return v.remove(kindLUN, id) }
 
 // DeleteSnapshot removes a snapshot; one that is not there is a success. LUNs cloned from it are not affected.
-func (s *Store) DeleteSnapshot(id string) error { return s.remove(kindSnapshot, id) }
+func (v *Volume) DeleteSnapshot(id string) error { return v.remove(kindSnapshot, id) }
 
-func (s *Store) remove(k kind, id string) error {
-	full, rel, err := s.path(k, id)
+func (v *Volume) remove(k kind, id string) error {
+	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
 	}
-	s.objects.Lock()
-	defer s.objects.Unlock()
-	if err := s.fault(FaultDelete, rel, 0, 0); err != nil {
+	v.objects.Lock()
+	defer v.objects.Unlock()
+	if err := v.s.fault(FaultDelete, rel, 0, 0); err != nil {
 		return classify("delete", rel, err)
 	}
 	if k == kindLUN {
-		if err := s.removeIntents(id); err != nil {
+		if err := v.removeIntents(id); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (s *Store) remove(k kind, id string) error {
 	// Also when it was gone already: the call that removed it may have been cut short before this.
 	if err := syncDir(filepath.Dir(full)); err != nil {
 		err = classify("delete", rel, err)
-		s.fail(err)
+		v.s.fail(err)
 		return err
 	}
 	return nil
@@ -181,10 +181,10 @@ func (s *Store) remove(k kind, id string) error {
 
 // ResizeLUN grows a LUN durably; the new part reads as zero. The same size is a success, a smaller one ErrShrink.
 // Open Files see the new size.
-func (s *Store) ResizeLUN(id string, size int64) error {
-	s.objects.Lock()
-	defer s.objects.Unlock()
-	f, err := s.OpenLUN(id)
+func (v *Volume) ResizeLUN(id string, size int64) error {
+	v.objects.Lock()
+	defer v.objects.Unlock()
+	f, err := v.OpenLUN(id)
 	if err != nil {
 		return err
 	}
@@ -208,13 +208,13 @@ func (s *Store) ResizeLUN(id string, size int64) error {
 }
 
 // ListLUNs lists LUNs in uuid order.
-func (s *Store) ListLUNs() ([]Info, error) { return s.list(kindLUN) }
+func (v *Volume) ListLUNs() ([]Info, error) { return v.list(kindLUN) }
 
 // ListSnapshots lists snapshots in uuid order.
-func (s *Store) ListSnapshots() ([]Info, error) { return s.list(kindSnapshot) }
+func (v *Volume) ListSnapshots() ([]Info, error) { return v.list(kindSnapshot) }
 
-func (s *Store) list(k kind) ([]Info, error) {
-	entries, err := os.ReadDir(s.volumeDir(string(k)))
+func (v *Volume) list(k kind) ([]Info, error) {
+	entries, err := os.ReadDir(v.folder(k))
 	if err != nil {
 		return nil, classify("list", string(k), err)
 	}
@@ -227,7 +227,7 @@ func (s *Store) list(k kind) ([]Info, error) {
 		if _, err := uuid.Parse(id); err != nil {
 			continue
 		}
-		f, err := s.open(k, id)
+		f, err := v.open(k, id)
 		if errors.Is(err, ErrNotFound) {
 			continue // deleted meanwhile
 		}
@@ -245,9 +245,9 @@ func (s *Store) list(k kind) ([]Info, error) {
 }
 
 // EmptyOfLUNs reports that there is neither a LUN nor a snapshot.
-func (s *Store) EmptyOfLUNs() (bool, error) {
+func (v *Volume) EmptyOfLUNs() (bool, error) {
 	for _, k := range []kind{kindLUN, kindSnapshot} {
-		l, err := s.list(k)
+		l, err := v.list(k)
 		if err != nil || len(l) > 0 {
 			return false, err
 		}

@@ -1,15 +1,24 @@
-// Package store keeps one node's state in a directory: a sparse file per LUN and per snapshot, and one small bbolt
-// database for replicated metadata and the node's own state.
+// Package store keeps one node's state: a directory with one small bbolt database, for replicated metadata and the node's own
+// state, and backing volumes with a sparse file per LUN and per snapshot. The first backing volume is in that directory; more of them
+// are directories on filesystems of their own.
 //
 //	lock                               flock: one process at a time
 //	store.json                         format, store id, cluster, pair, node
 //	untrusted                          present after a failed write or flush, until Trust
 //	meta.db                            bbolt, see DB
-//	volumes/<name>/luns/<uuid>.img     sparse, as long as the LUN
-//	volumes/<name>/snapshots/<uuid>.img
-//	volumes/<name>/intents/<uuid>.bits which regions of a LUN may differ between the nodes, see Intents
+//	volumes/default/                   the first backing volume:
+//	  luns/<uuid>.img                  sparse, as long as the LUN
+//	  snapshots/<uuid>.img
+//	  intents/<uuid>.bits              which regions of a LUN may differ between the nodes, see Intents
 //
-// There is one backing volume today, "default".
+// and in the directory of each other backing volume:
+//
+//	lock
+//	volume.json                        format, id, cluster, pair, node, name, the store's id
+//	mark                               see SetMarks
+//	luns/, snapshots/, intents/        as above
+//
+// Trust is the store's, not a volume's: a node is a member with all that it holds or not at all (R12).
 package store
 
 import (
@@ -20,6 +29,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,7 +49,7 @@ const (
 	lockFile      = "lock"
 	metaFile      = "meta.db"
 	untrustedFile = "untrusted"
-	defaultVolume = "default"
+	volumeFile    = "volume.json"
 	tmpSuffix     = ".tmp"
 )
 
@@ -64,6 +75,7 @@ const (
 	FaultTruncate = "truncate"
 	FaultClone    = "clone"
 	FaultIntent   = "intent" // a write of one block of an intents file; it is durable when it returns
+	FaultMark     = "mark"   // the same of a volume's mark
 )
 
 // Options are what is not part of the identity. The zero value is for production, with the default logger.
@@ -72,6 +84,10 @@ type Options struct {
 	Faults FaultFunc // tests of the layers above; nil costs one comparison
 	// NoReflink makes the store copy although the filesystem could share extents (tests).
 	NoReflink bool
+	// Volumes are backing volumes beside the default one.
+	Volumes []VolumeDir
+	// SharedFilesystem lets them lie on one filesystem (trials, tests).
+	SharedFilesystem bool
 }
 
 // Store is an open directory. All methods are safe for concurrent use.
@@ -83,12 +99,11 @@ type Store struct {
 	faults  FaultFunc
 	lock    *os.File
 	db      *bbolt.DB
-	reflink bool
+	volumes []*Volume // the default one first, then by name
 
-	objects sync.Mutex // serialises create, delete, resize and the final rename of copies
-	failed  atomic.Pointer[error]
-	failC   chan struct{}
-	once    sync.Once
+	failed atomic.Pointer[error]
+	failC  chan struct{}
+	once   sync.Once
 }
 
 type identityRecord struct {
@@ -97,54 +112,54 @@ type identityRecord struct {
 	Identity
 }
 
-// Open opens dir as the store of ident, making it when it is empty or missing. It fails with ErrLocked, ErrForeign or
-// ErrNewer, and a text that says what to do. What a crash left unfinished is removed.
+// Open opens dir as the store of ident, with its backing volumes, making what is empty or missing. It fails with ErrLocked, ErrForeign,
+// ErrNewer or ErrVolume, and a text that says what to do. What a crash left unfinished is removed.
 func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if ident.Cluster == "" || ident.Pair == "" || ident.Node == "" {
 		return nil, fmt.Errorf("store identity %+v: cluster, pair and node must all be set", ident)
+	}
+	if err := CheckVolumes(dir, opts.Volumes); err != nil {
+		return nil, err
 	}
 	s := &Store{dir: dir, ident: ident, log: opts.Log, faults: opts.Faults, failC: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+	for _, d := range append([]VolumeDir{{Dir: dir}}, opts.Volumes...) {
+		if err := os.MkdirAll(d.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
 	}
-	if err := s.takeLock(); err != nil {
+	if err := checkPlaces(dir, opts.Volumes, opts.SharedFilesystem); err != nil {
+		return nil, err
+	}
+	if s.lock, err = takeLock(dir); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.lock.Close()
+			err = errors.Join(err, s.closeVolumes(), s.lock.Close())
 		}
 	}()
 	if err := s.loadIdentity(); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{s.volumeDir("luns"), s.volumeDir("snapshots"), s.volumeDir("intents")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-		if err := removeLeftovers(d); err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
+	first := &Volume{s: s, name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
+	s.volumes = []*Volume{first}
+	if err := first.prepare(opts.NoReflink); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
 	}
-	// The folders must be there after a power loss too, or a durable LUN could vanish with its folder.
-	for _, d := range []string{s.volumeDir(""), filepath.Join(dir, "volumes"), dir} {
+	for _, d := range []string{filepath.Join(dir, "volumes"), dir} {
 		if err := syncDir(d); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	if err := s.removeOrphans(); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
-	}
-	if !opts.NoReflink {
-		if s.reflink, err = probeReflink(s.volumeDir("luns")); err != nil {
-			return nil, fmt.Errorf("open store: probing for reflink: %w", err)
+	for _, d := range slices.SortedFunc(slices.Values(opts.Volumes), func(a, b VolumeDir) int { return strings.Compare(a.Name, b.Name) }) {
+		v, err := s.openVolume(d, opts)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if !s.reflink {
-		s.log.Warn("the filesystem can not share extents: snapshots and clones are full copies", "dir", dir)
+		s.volumes = append(s.volumes, v)
 	}
 	s.db, err = bbolt.Open(filepath.Join(dir, metaFile), 0o600, &bbolt.Options{Timeout: 5 * time.Second})
 	if err != nil {
@@ -156,21 +171,20 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	return s, nil
 }
 
-func (s *Store) takeLock() error {
-	path := filepath.Join(s.dir, lockFile)
+func takeLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("open store: %w", err)
+		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return fmt.Errorf("%s: %w; stop it, or give this node a directory of its own", s.dir, ErrLocked)
+			return nil, fmt.Errorf("%s: %w; stop it, or give this node a directory of its own", dir, ErrLocked)
 		}
-		return fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	s.lock = f
-	return nil
+	return f, nil
 }
 
 // loadIdentity reads store.json, or writes it into an empty directory.
@@ -188,66 +202,87 @@ func (s *Store) loadIdentity() error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", path, err)
 	case rec.Cluster != s.ident.Cluster:
-		return s.foreign(path, "cluster", rec.Cluster, s.ident.Cluster)
+		return foreign(path, "cluster", rec.Cluster, s.ident.Cluster)
 	case rec.Pair != s.ident.Pair:
-		return s.foreign(path, "pair", rec.Pair, s.ident.Pair)
+		return foreign(path, "pair", rec.Pair, s.ident.Pair)
 	case rec.Node != s.ident.Node:
-		return s.foreign(path, "node", rec.Node, s.ident.Node)
+		return foreign(path, "node", rec.Node, s.ident.Node)
 	}
 	s.id = rec.ID
 	return nil
 }
 
-// parseIdentity reads store.json. The format is looked at before anything else, since a newer one may have changed it.
 func parseIdentity(raw []byte) (rec identityRecord, err error) {
+	err = parseRecord(raw, &rec, func() (int, string) { return rec.Format, rec.ID })
+	return rec, err
+}
+
+// parseRecord reads store.json or volume.json. The format is looked at before anything else, since a newer one may have changed it.
+func parseRecord(raw []byte, into any, read func() (format int, id string)) error {
 	var f struct {
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(raw, &f); err == nil && f.Format > Format {
-		return rec, fmt.Errorf("%w: format %d, this version reads up to %d; run the version that wrote it, or a newer one",
+		return fmt.Errorf("%w: format %d, this version reads up to %d; run the version that wrote it, or a newer one",
 			ErrNewer, f.Format, Format)
 	}
-	if err := json.Unmarshal(raw, &rec); err != nil {
-		return rec, fmt.Errorf("%w: unreadable (%w); restore the file or start with an empty directory", ErrForeign, err)
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: unreadable (%w); restore the file or start with an empty directory", ErrForeign, err)
 	}
-	if rec.Format < 1 {
-		return rec, fmt.Errorf("%w: format %d does not exist", ErrForeign, rec.Format)
+	format, name := read()
+	if format < 1 {
+		return fmt.Errorf("%w: format %d does not exist", ErrForeign, format)
 	}
-	if id, err := uuid.Parse(rec.ID); err != nil || id.String() != rec.ID {
-		return rec, fmt.Errorf("%w: store id %q: %w", ErrForeign, rec.ID, ErrBadUUID)
+	if id, err := uuid.Parse(name); err != nil || id.String() != name {
+		return fmt.Errorf("%w: store id %q: %w", ErrForeign, name, ErrBadUUID)
 	}
-	return rec, nil
+	return nil
 }
 
-func (s *Store) foreign(path, what, has, want string) error {
+func foreign(path, what, has, want string) error {
 	return fmt.Errorf("%s: %w: it belongs to %s %q, this is %s %q; point the node at its own directory, or at an empty one to have it copied from the peer",
 		path, ErrForeign, what, has, what, want)
 }
 
-// initialise makes a new store, only where nothing is that could be somebody's data. store.json is written first,
-// so a crash right after leaves either an empty directory or a named one.
-func (s *Store) initialise(path string) error {
-	entries, err := os.ReadDir(s.dir)
+// onlyOurs refuses a directory without the file that says whose it is, but with something in it that could be data.
+func onlyOurs(dir, file string, known ...string) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
 	for _, e := range entries {
-		switch e.Name() {
-		case lockFile, identityFile + tmpSuffix, "lost+found":
-		default:
-			return fmt.Errorf("%s: %w: it has no %s but holds %q; restore the file, or use an empty directory",
-				s.dir, ErrForeign, identityFile, e.Name())
+		name := strings.TrimSuffix(e.Name(), tmpSuffix)
+		if name == lockFile || name == "lost+found" || name == file && name != e.Name() || slices.Contains(known, name) {
+			continue
 		}
+		return fmt.Errorf("%s: %w: it has no %s but holds %q; restore the file, or use an empty directory",
+			dir, ErrForeign, file, e.Name())
 	}
-	rec := identityRecord{Format: Format, ID: uuid.NewString(), Identity: s.ident}
-	raw, err := json.MarshalIndent(rec, "", "  ")
+	return nil
+}
+
+// writeRecord gives a directory its id, durably.
+func writeRecord(path string, record func(id string) any) (id string, err error) {
+	id = uuid.NewString()
+	raw, err := json.MarshalIndent(record(id), "", "  ")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := writeFileDurably(path, append(raw, '\n')); err != nil {
-		return fmt.Errorf("open store: %w", err)
+		return "", fmt.Errorf("open store: %w", err)
 	}
-	s.id = rec.ID
+	return id, nil
+}
+
+// initialise makes a new store, only where nothing is that could be somebody's data. store.json is written first,
+// so a crash right after leaves either an empty directory or a named one.
+func (s *Store) initialise(path string) (err error) {
+	if err := onlyOurs(s.dir, identityFile); err != nil {
+		return err
+	}
+	if s.id, err = writeRecord(path, func(id string) any { return identityRecord{Format: Format, ID: id, Identity: s.ident} }); err != nil {
+		return err
+	}
 	s.log.Info("new store", "dir", s.dir, "id", s.id, "cluster", s.ident.Cluster, "pair", s.ident.Pair, "node", s.ident.Node)
 	return nil
 }
@@ -264,24 +299,42 @@ func (s *Store) Dir() string { return s.dir }
 // DB is the metadata database. Buckets belong to their users; none is made here.
 func (s *Store) DB() *bbolt.DB { return s.db }
 
-// Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
-func (s *Store) Reflink() bool { return s.reflink }
+// Default is the backing volume in the store's own directory.
+func (s *Store) Default() *Volume { return s.volumes[0] }
 
-// Capacity is the size of the backing volumes and what is free for unprivileged writes, in bytes.
-func (s *Store) Capacity() (total, free int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.volumeDir(""), &st); err != nil {
-		return 0, 0, fmt.Errorf("capacity: %w", err)
+// Volumes are the backing volumes, the default one first, then by name. The slice is the store's.
+func (s *Store) Volumes() []*Volume { return s.volumes }
+
+// Volume finds a backing volume; the empty name is that of the default one. ErrNoVolume.
+func (s *Store) Volume(name string) (*Volume, error) {
+	if name == "" {
+		return s.volumes[0], nil
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+	for _, v := range s.volumes {
+		if v.name == name {
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("%w %q: there are %s", ErrNoVolume, name, strings.Join(s.names(), ", "))
 }
 
-// Close releases the directory. Files must have been closed before.
+func (s *Store) names() (out []string) {
+	for _, v := range s.volumes {
+		out = append(out, v.name)
+	}
+	return out
+}
+
+// Close releases the directories. Files must have been closed before.
 func (s *Store) Close() error {
 	err := s.db.Close()
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.closeVolumes(), s.lock.Close())
 }
 
-func (s *Store) volumeDir(kind string) string {
-	return filepath.Join(s.dir, "volumes", defaultVolume, kind)
+func (s *Store) closeVolumes() error {
+	var errs []error
+	for _, v := range s.volumes {
+		errs = append(errs, v.close())
+	}
+	return errors.Join(errs...)
 }

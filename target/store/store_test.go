@@ -118,10 +118,10 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CreateLUN(lunA, 1<<20); err != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	left := filepath.Join(s.volumeDir("luns"), lunB+imgSuffix+tmpSuffix)
+	left := filepath.Join(s.Default().folder(kindLUN), lunB+imgSuffix+tmpSuffix)
 	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +130,13 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	if _, err := os.Stat(left); !os.IsNotExist(err) {
 		t.Fatalf("leftover is still there: %v", err)
 	}
-	if l, err := s.ListLUNs(); err != nil || len(l) != 1 {
+	if l, err := s.Default().ListLUNs(); err != nil || len(l) != 1 {
 		t.Fatalf("%v %v", l, err)
 	}
 }
 
 func TestCapacity(t *testing.T) {
-	total, free, err := open(t, t.TempDir(), Options{}).Capacity()
+	total, free, err := open(t, t.TempDir(), Options{}).Default().Capacity()
 	if err != nil || total <= 0 || free < 0 || free > total {
 		t.Fatalf("total %d free %d: %v", total, free, err)
 	}

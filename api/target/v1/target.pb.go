@@ -221,6 +221,7 @@ type CreateLUNRequest struct {
 	PreferredNode      string                 `protobuf:"bytes,6,opt,name=preferred_node,json=preferredNode,proto3" json:"preferred_node,omitempty"`                                        // "a", "b" or empty: the one with fewer LUNs
 	Labels             map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // kept with the LUN on disk: PV and PVC names, fsType, ...
 	WriteCache         WriteCache             `protobuf:"varint,8,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"`                // unspecified: write-back
+	Volume             string                 `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`                                                                           // backing volume, by its name; empty: "default", or for a clone that of its source, the only one possible
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -311,6 +312,13 @@ func (x *CreateLUNRequest) GetWriteCache() WriteCache {
 	return WriteCache_WRITE_CACHE_UNSPECIFIED
 }
 
+func (x *CreateLUNRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
 type LUN struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Uuid               string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
@@ -326,6 +334,7 @@ type LUN struct {
 	SourceSnapshotUuid string                 `protobuf:"bytes,11,opt,name=source_snapshot_uuid,json=sourceSnapshotUuid,proto3" json:"source_snapshot_uuid,omitempty"`
 	SourceLunUuid      string                 `protobuf:"bytes,12,opt,name=source_lun_uuid,json=sourceLunUuid,proto3" json:"source_lun_uuid,omitempty"`
 	WriteCache         WriteCache             `protobuf:"varint,13,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified by targets that do not know it
+	Volume             string                 `protobuf:"bytes,14,opt,name=volume,proto3" json:"volume,omitempty"`                                                            // backing volume on both nodes; empty by targets that know one only
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -449,6 +458,13 @@ func (x *LUN) GetWriteCache() WriteCache {
 		return x.WriteCache
 	}
 	return WriteCache_WRITE_CACHE_UNSPECIFIED
+}
+
+func (x *LUN) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
 }
 
 type Mapping struct {
@@ -1123,6 +1139,7 @@ type Snapshot struct {
 	SizeBytes     uint64                 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Volume        string                 `protobuf:"bytes,7,opt,name=volume,proto3" json:"volume,omitempty"` // that of its source
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1197,6 +1214,13 @@ func (x *Snapshot) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *Snapshot) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
 }
 
 type CreateSnapshotRequest struct {
@@ -1636,11 +1660,11 @@ type Status struct {
 	Reason          string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // what is wrong and what to do, empty when in sync
 	Linked          bool                   `protobuf:"varint,10,opt,name=linked,proto3" json:"linked,omitempty"`
 	LogIndex        uint64                 `protobuf:"varint,11,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
-	CapacityBytes   uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // minimum over members
-	FreeBytes       uint64                 `protobuf:"varint,13,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // minimum over members
+	CapacityBytes   uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // sum over backing volumes of the minimum over members
+	FreeBytes       uint64                 `protobuf:"varint,13,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // the same
 	Resync          *Resync                `protobuf:"bytes,14,opt,name=resync,proto3" json:"resync,omitempty"`
 	AloneSince      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=alone_since,json=aloneSince,proto3" json:"alone_since,omitempty"`
-	Reflink         bool                   `protobuf:"varint,16,opt,name=reflink,proto3" json:"reflink,omitempty"` // snapshots and clones share extents
+	Reflink         bool                   `protobuf:"varint,16,opt,name=reflink,proto3" json:"reflink,omitempty"` // snapshots and clones share extents in every backing volume here
 	OwnedLuns       []string               `protobuf:"bytes,17,rep,name=owned_luns,json=ownedLuns,proto3" json:"owned_luns,omitempty"`
 	Version         string                 `protobuf:"bytes,18,opt,name=version,proto3" json:"version,omitempty"`
 	Exposed         bool                   `protobuf:"varint,19,opt,name=exposed,proto3" json:"exposed,omitempty"`                         // alone and not everything flushed yet
@@ -1650,6 +1674,7 @@ type Status struct {
 	Arbiter         *Arbiter               `protobuf:"bytes,23,opt,name=arbiter,proto3" json:"arbiter,omitempty"`
 	LostLuns        []string               `protobuf:"bytes,24,rep,name=lost_luns,json=lostLuns,proto3" json:"lost_luns,omitempty"`                       // uuids of LUNs that answer MEDIUM ERROR to a host until it is published again
 	ProtocolVersion uint32                 `protobuf:"varint,25,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // spoken on the link, 0 without one
+	Volumes         []*BackingVolume       `protobuf:"bytes,26,rep,name=volumes,proto3" json:"volumes,omitempty"`                                         // of this node and of the other one, by name, "default" first
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1859,6 +1884,98 @@ func (x *Status) GetProtocolVersion() uint32 {
 	return 0
 }
 
+func (x *Status) GetVolumes() []*BackingVolume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+// BackingVolume is a filesystem on each node. LUNs are made in one that every member has.
+type BackingVolume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	CapacityBytes uint64                 `protobuf:"varint,2,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // minimum over the members that have it
+	FreeBytes     uint64                 `protobuf:"varint,3,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // the same
+	Reflink       bool                   `protobuf:"varint,4,opt,name=reflink,proto3" json:"reflink,omitempty"`                                  // snapshots and clones share extents on each of them
+	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`                                       // that have it, of the members and of this node
+	Lacks         []string               `protobuf:"bytes,6,rep,name=lacks,proto3" json:"lacks,omitempty"`                                       // members that do not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackingVolume) Reset() {
+	*x = BackingVolume{}
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackingVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackingVolume) ProtoMessage() {}
+
+func (x *BackingVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
+func (*BackingVolume) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BackingVolume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackingVolume) GetCapacityBytes() uint64 {
+	if x != nil {
+		return x.CapacityBytes
+	}
+	return 0
+}
+
+func (x *BackingVolume) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *BackingVolume) GetReflink() bool {
+	if x != nil {
+		return x.Reflink
+	}
+	return false
+}
+
+func (x *BackingVolume) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *BackingVolume) GetLacks() []string {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
+}
+
 // Arbiter is what the last look at the arbiter gave. While both nodes serve, one that does not answer changes nothing; if a
 // node dies meanwhile, I/O waits for it.
 type Arbiter struct {
@@ -1873,7 +1990,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2002,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2015,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -1946,7 +2063,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2075,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2088,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -2048,7 +2165,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2177,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2190,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -2106,7 +2223,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2235,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2248,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -2151,7 +2268,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2280,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2293,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -2201,7 +2318,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2330,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2343,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 type Resync struct {
@@ -2246,7 +2363,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2375,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2388,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -2345,7 +2462,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2474,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2487,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 type Event struct {
@@ -2385,7 +2502,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2514,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2527,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -2451,7 +2568,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1f\n" +
 	"\vmutual_user\x18\x03 \x01(\tR\n" +
 	"mutualUser\x12#\n" +
-	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\x9a\x03\n" +
+	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xb2\x03\n" +
 	"\x10CreateLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2462,10 +2579,11 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0epreferred_node\x18\x06 \x01(\tR\rpreferredNode\x12E\n" +
 	"\x06labels\x18\a \x03(\v2-.gemel.target.v1.CreateLUNRequest.LabelsEntryR\x06labels\x12<\n" +
 	"\vwrite_cache\x18\b \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
-	"writeCache\x1a9\n" +
+	"writeCache\x12\x16\n" +
+	"\x06volume\x18\t \x01(\tR\x06volume\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x04\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2482,7 +2600,8 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x14source_snapshot_uuid\x18\v \x01(\tR\x12sourceSnapshotUuid\x12&\n" +
 	"\x0fsource_lun_uuid\x18\f \x01(\tR\rsourceLunUuid\x12<\n" +
 	"\vwrite_cache\x18\r \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
-	"writeCache\x1a9\n" +
+	"writeCache\x12\x16\n" +
+	"\x06volume\x18\x0e \x01(\tR\x06volume\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
@@ -2534,7 +2653,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x10UnmapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\"\x13\n" +
-	"\x11UnmapHostResponse\"\xa9\x02\n" +
+	"\x11UnmapHostResponse\"\xc1\x02\n" +
 	"\bSnapshot\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
@@ -2542,7 +2661,8 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x04 \x01(\x04R\tsizeBytes\x124\n" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12=\n" +
-	"\x06labels\x18\x06 \x03(\v2%.gemel.target.v1.Snapshot.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x06 \x03(\v2%.gemel.target.v1.Snapshot.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06volume\x18\a \x01(\tR\x06volume\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
@@ -2574,7 +2694,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
 	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x12\n" +
-	"\x10GetStatusRequest\"\xd4\x06\n" +
+	"\x10GetStatusRequest\"\x8e\a\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -2607,7 +2727,16 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x05scrub\x18\x16 \x01(\v2\x16.gemel.target.v1.ScrubR\x05scrub\x122\n" +
 	"\aarbiter\x18\x17 \x01(\v2\x18.gemel.target.v1.ArbiterR\aarbiter\x12\x1b\n" +
 	"\tlost_luns\x18\x18 \x03(\tR\blostLuns\x12)\n" +
-	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\"\xbc\x01\n" +
+	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\x128\n" +
+	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\"\xaf\x01\n" +
+	"\rBackingVolume\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x0ecapacity_bytes\x18\x02 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x03 \x01(\x04R\tfreeBytes\x12\x18\n" +
+	"\areflink\x18\x04 \x01(\bR\areflink\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\x12\x14\n" +
+	"\x05lacks\x18\x06 \x03(\tR\x05lacks\"\xbc\x01\n" +
 	"\aArbiter\x12\x1c\n" +
 	"\treachable\x18\x01 \x01(\bR\treachable\x124\n" +
 	"\achecked\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\achecked\x12G\n" +
@@ -2702,7 +2831,7 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_api_target_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
 	(Phase)(0),                        // 1: gemel.target.v1.Phase
@@ -2731,87 +2860,89 @@ var file_api_target_v1_target_proto_goTypes = []any{
 	(*TransferOwnershipResponse)(nil), // 24: gemel.target.v1.TransferOwnershipResponse
 	(*GetStatusRequest)(nil),          // 25: gemel.target.v1.GetStatusRequest
 	(*Status)(nil),                    // 26: gemel.target.v1.Status
-	(*Arbiter)(nil),                   // 27: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 28: gemel.target.v1.Scrub
-	(*ScrubRequest)(nil),              // 29: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 30: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 31: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 32: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 33: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 34: gemel.target.v1.WatchRequest
-	(*Event)(nil),                     // 35: gemel.target.v1.Event
-	nil,                               // 36: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 37: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 38: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 39: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
+	(*BackingVolume)(nil),             // 27: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                   // 28: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 29: gemel.target.v1.Scrub
+	(*ScrubRequest)(nil),              // 30: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 31: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 32: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 33: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 34: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 35: gemel.target.v1.WatchRequest
+	(*Event)(nil),                     // 36: gemel.target.v1.Event
+	nil,                               // 37: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 38: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 39: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 40: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	36, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	37, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	5,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	37, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	38, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	4,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	2,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	40, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	38, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	39, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	41, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	39, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	40, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	17, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	6,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	1,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	33, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	40, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	28, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	27, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	40, // 19: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	40, // 20: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	40, // 21: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	40, // 22: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	40, // 23: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	40, // 24: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	40, // 25: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	40, // 26: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	26, // 27: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	3,  // 28: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	7,  // 29: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	9,  // 30: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	10, // 31: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	11, // 32: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	12, // 33: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	14, // 34: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	15, // 35: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	18, // 36: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	19, // 37: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	21, // 38: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	23, // 39: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	25, // 40: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	29, // 41: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	31, // 42: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	34, // 43: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	4,  // 44: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	8,  // 45: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	4,  // 46: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	4,  // 47: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	4,  // 48: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	13, // 49: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	5,  // 50: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	16, // 51: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	17, // 52: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	20, // 53: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	22, // 54: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	24, // 55: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	26, // 56: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	30, // 57: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	32, // 58: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	35, // 59: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	44, // [44:60] is the sub-list for method output_type
-	28, // [28:44] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	34, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	41, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	29, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	28, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	27, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	41, // 20: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	41, // 21: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	41, // 22: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	41, // 23: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	41, // 24: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	41, // 25: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	41, // 26: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	41, // 27: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	26, // 28: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	3,  // 29: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	7,  // 30: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	9,  // 31: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	10, // 32: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	11, // 33: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	12, // 34: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	14, // 35: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	15, // 36: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	18, // 37: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	19, // 38: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	21, // 39: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	23, // 40: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	25, // 41: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	30, // 42: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	32, // 43: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	35, // 44: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	4,  // 45: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	8,  // 46: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	4,  // 47: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	4,  // 48: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	4,  // 49: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	13, // 50: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	5,  // 51: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	16, // 52: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	17, // 53: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	20, // 54: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	22, // 55: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	24, // 56: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	26, // 57: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	31, // 58: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	33, // 59: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	36, // 60: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	45, // [45:61] is the sub-list for method output_type
+	29, // [29:45] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -2826,7 +2957,7 @@ func file_api_target_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,8 +44,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type TargetServiceClient interface {
-	// CreateLUN makes a LUN on both nodes. ALREADY_EXISTS when the uuid or name exists with another size or source,
-	// RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the pair can not change its metadata now.
+	// CreateLUN makes a LUN on both nodes. ALREADY_EXISTS when the uuid or name exists with another size, source or backing volume,
+	// RESOURCE_EXHAUSTED when it does not fit, INVALID_ARGUMENT when a node lacks the backing volume, UNAVAILABLE when the pair can
+	// not change its metadata now.
 	CreateLUN(ctx context.Context, in *CreateLUNRequest, opts ...grpc.CallOption) (*LUN, error)
 	// DeleteLUN removes the LUN and its data from both nodes. FAILED_PRECONDITION while a host is mapped.
 	DeleteLUN(ctx context.Context, in *DeleteLUNRequest, opts ...grpc.CallOption) (*DeleteLUNResponse, error)
@@ -265,8 +266,9 @@ type TargetService_WatchClient = grpc.ServerStreamingClient[Event]
 // All implementations must embed UnimplementedTargetServiceServer
 // for forward compatibility.
 type TargetServiceServer interface {
-	// CreateLUN makes a LUN on both nodes. ALREADY_EXISTS when the uuid or name exists with another size or source,
-	// RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the pair can not change its metadata now.
+	// CreateLUN makes a LUN on both nodes. ALREADY_EXISTS when the uuid or name exists with another size, source or backing volume,
+	// RESOURCE_EXHAUSTED when it does not fit, INVALID_ARGUMENT when a node lacks the backing volume, UNAVAILABLE when the pair can
+	// not change its metadata now.
 	CreateLUN(context.Context, *CreateLUNRequest) (*LUN, error)
 	// DeleteLUN removes the LUN and its data from both nodes. FAILED_PRECONDITION while a host is mapped.
 	DeleteLUN(context.Context, *DeleteLUNRequest) (*DeleteLUNResponse, error)

@@ -1,0 +1,266 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
+const DefaultVolume = "default"
+
+// MaxVolumes of a node, the default one included.
+const MaxVolumes = 8
+
+// VolumeDir is one more backing volume: a directory on a filesystem of its own.
+type VolumeDir struct {
+	Name string `json:"name"`
+	Dir  string `json:"dir"`
+}
+
+// ErrVolume is wrapped when the backing volumes that were given can not be what they are said to be.
+var ErrVolume = errors.New("backing volume")
+
+// Volume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies in one, and so does whatever shares
+// extents with it. All methods are safe for concurrent use.
+type Volume struct {
+	s       *Store
+	name    string
+	id      string
+	dir     string // of the folders
+	rel     string // the same, as errors and faults name it
+	reflink bool
+	lock    *os.File // nil of the default one: it is under the store's lock
+	mark    *markFile
+
+	objects sync.Mutex // serialises create, delete, resize and the final rename of copies
+}
+
+// Name of the volume.
+func (v *Volume) Name() string { return v.name }
+
+// ID is the random uuid that the volume got when it was made; that of the store for the default one.
+func (v *Volume) ID() string { return v.id }
+
+// Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
+func (v *Volume) Reflink() bool { return v.reflink }
+
+// Capacity is the size of the volume and what is free for unprivileged writes, in bytes.
+func (v *Volume) Capacity() (total, free int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(v.dir, &st); err != nil {
+		return 0, 0, fmt.Errorf("capacity of backing volume %s: %w", v.name, err)
+	}
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+}
+
+func (v *Volume) folder(k kind) string { return filepath.Join(v.dir, string(k)) }
+
+// prepare makes the folders, removes what a crash left unfinished, and finds out what the filesystem can do.
+func (v *Volume) prepare(noReflink bool) (err error) {
+	for _, k := range []kind{kindLUN, kindSnapshot, kindIntents} {
+		if err := os.MkdirAll(v.folder(k), 0o700); err != nil {
+			return err
+		}
+		if err := removeLeftovers(v.folder(k)); err != nil {
+			return err
+		}
+	}
+	// The folders must be there after a power loss too, or a durable LUN could vanish with its folder.
+	if err := syncDir(v.dir); err != nil {
+		return err
+	}
+	if err := v.removeOrphans(); err != nil {
+		return err
+	}
+	if !noReflink {
+		if v.reflink, err = probeReflink(v.folder(kindLUN)); err != nil {
+			return fmt.Errorf("probing for reflink: %w", err)
+		}
+	}
+	if !v.reflink {
+		v.s.log.Warn("the filesystem can not share extents: snapshots and clones are full copies", "volume", v.name, "dir", v.dir)
+	}
+	return nil
+}
+
+var volumeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
+
+// CheckVolumes refuses what can be seen to be wrong without looking at the disks.
+func CheckVolumes(dir string, volumes []VolumeDir) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w "+format, append([]any{ErrVolume}, args...)...))
+	}
+	if len(volumes) >= MaxVolumes {
+		bad("number %d: a node has %d at most, the first one included", len(volumes)+1, MaxVolumes)
+	}
+	given := []VolumeDir{{DefaultVolume, dir}}
+	for _, v := range volumes {
+		switch {
+		case v.Name == DefaultVolume:
+			bad("%s: this name is that of the first one, which is in the state directory; take another one", v.Name)
+			continue
+		case !volumeName.MatchString(v.Name):
+			bad("%q: a name has 1 to 32 of a-z, 0-9 and -, and neither begins nor ends with -", v.Name)
+			continue
+		case v.Dir == "":
+			bad("%s: its directory is missing", v.Name)
+			continue
+		}
+		for _, o := range given {
+			switch {
+			case o.Name == v.Name:
+				bad("%s: the name is given twice, for %s and %s", v.Name, o.Dir, v.Dir)
+			case overlap(absolute(o.Dir), absolute(v.Dir)):
+				bad("%s: %s and %s, which is that of backing volume %s, are one directory, or one is in the other; give each a directory of its own",
+					v.Name, v.Dir, o.Dir, o.Name)
+			}
+		}
+		given = append(given, v)
+	}
+	return errors.Join(errs...)
+}
+
+func absolute(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		return abs
+	}
+	return filepath.Clean(dir)
+}
+
+// overlap of two clean paths: the same, or one within the other.
+func overlap(a, b string) bool {
+	in := func(a, b string) bool { return a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") }
+	return in(a, b) || in(b, a)
+}
+
+// checkPlaces looks at the directories, which are there: behind other names, by links, they may be one, or within each other; and two
+// on one filesystem would count its space twice, and one could fill the other.
+func checkPlaces(dir string, volumes []VolumeDir, shared bool) error {
+	type place struct {
+		VolumeDir
+		real string
+		dev  uint64
+	}
+	var places []place
+	for _, v := range append([]VolumeDir{{DefaultVolume, dir}}, volumes...) {
+		real, err := filepath.EvalSymlinks(absolute(v.Dir))
+		if err != nil {
+			return fmt.Errorf("%w %s: %w", ErrVolume, v.Name, err)
+		}
+		st, err := os.Stat(real)
+		if err != nil {
+			return fmt.Errorf("%w %s: %w", ErrVolume, v.Name, err)
+		}
+		p := place{v, real, st.Sys().(*syscall.Stat_t).Dev}
+		for _, o := range places {
+			switch {
+			case overlap(o.real, p.real):
+				return fmt.Errorf("%w %s: %s and %s, which is that of backing volume %s, are one directory, or one is in the other; give each a directory of its own",
+					ErrVolume, p.Name, p.Dir, o.Dir, o.Name)
+			case o.dev == p.dev && !shared:
+				return fmt.Errorf("%w %s: %s is on the same filesystem as %s, which is that of backing volume %s: its space would count twice; mount another filesystem there",
+					ErrVolume, p.Name, p.Dir, o.Dir, o.Name)
+			}
+		}
+		places = append(places, p)
+	}
+	return nil
+}
+
+// volumeRecord is volume.json: whose volume a directory is. Store ties it to one store: what a volume holds means something only with
+// the metadata that it belongs to.
+type volumeRecord struct {
+	Format int    `json:"format"`
+	ID     string `json:"id"`
+	Identity
+	Volume string `json:"volume"`
+	Store  string `json:"store"`
+}
+
+// openVolume opens one more backing volume, making it when its directory is empty or missing.
+func (s *Store) openVolume(d VolumeDir, opts Options) (_ *Volume, err error) {
+	v := &Volume{s: s, name: d.Name, dir: d.Dir, rel: filepath.Join("volumes", d.Name)}
+	if v.lock, err = takeLock(d.Dir); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.close())
+		}
+	}()
+	if err = v.load(); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+	}
+	if v.mark, err = openMark(v); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+	}
+	if err = v.prepare(opts.NoReflink); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+	}
+	return v, nil
+}
+
+func (v *Volume) close() (err error) {
+	if v.mark != nil {
+		err = v.mark.f.Close()
+	}
+	if v.lock != nil {
+		err = errors.Join(err, v.lock.Close())
+	}
+	return err
+}
+
+// load reads volume.json, or writes it into an empty directory.
+func (v *Volume) load() error {
+	path := filepath.Join(v.dir, volumeFile)
+	raw, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return v.initialise(path)
+	}
+	if err != nil {
+		return err
+	}
+	var rec volumeRecord
+	if err := parseRecord(raw, &rec, func() (int, string) { return rec.Format, rec.ID }); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	own := v.record("")
+	for _, x := range []struct{ what, has, want string }{{"cluster", rec.Cluster, own.Cluster}, {"pair", rec.Pair, own.Pair},
+		{"node", rec.Node, own.Node}, {"backing volume", rec.Volume, own.Volume}, {"store", rec.Store, own.Store}} {
+		if x.has != x.want {
+			return foreign(path, x.what, x.has, x.want)
+		}
+	}
+	v.id = rec.ID
+	return nil
+}
+
+func (v *Volume) record(id string) volumeRecord {
+	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
+}
+
+// initialise makes a new volume, only where nothing is that could be somebody's data. The mark comes first, so that a volume
+// that has a name has a mark too.
+func (v *Volume) initialise(path string) (err error) {
+	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {
+		return err
+	}
+	if err := makeMark(v.dir); err != nil {
+		return err
+	}
+	if v.id, err = writeRecord(path, func(id string) any { return v.record(id) }); err != nil {
+		return err
+	}
+	v.s.log.Info("new backing volume", "volume", v.name, "dir", v.dir, "id", v.id, "store", v.s.id)
+	return nil
+}
