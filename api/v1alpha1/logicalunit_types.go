@@ -11,6 +11,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the LUN is made"
+// +kubebuilder:validation:XValidation:rule="has(self.pool) == has(oldSelf.pool) && (!has(self.pool) || self.pool == oldSelf.pool)",message="pool: a LUN stays in its pool; make another one and copy the data"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it can not be taken back"
 // +kubebuilder:validation:XValidation:rule="self.shared || !has(self.hosts) || size(self.hosts) <= 1",message="hosts: a LUN that is not shared has one host at most"
@@ -20,6 +21,11 @@ type LogicalUnitSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Cluster string `json:"cluster"`
+
+	// Pool of the cluster that it is to lie in. Empty: the first one, or for a copy that of its source, the only one possible.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Pool string `json:"pool,omitempty"`
 
 	// Size, a multiple of 1Mi. It may grow.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",message="size: 1Mi at least"
@@ -122,6 +128,10 @@ type Placement struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pair string `json:"pair"`
+	// Pool that its backing volumes, one on each node, are of. Empty: the first one.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Pool string `json:"pool,omitempty"`
 	// UUID of the LUN on the disks; its WWID comes from it.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`
@@ -201,6 +211,7 @@ type HostMapping struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.volume.namespace`
 // +kubebuilder:printcolumn:name="PVC",type=string,JSONPath=`.spec.volume.pvc`
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.allocated`
+// +kubebuilder:printcolumn:name="Pool",type=string,priority=1,JSONPath=`.spec.placement.pool`
 // +kubebuilder:printcolumn:name="Write cache",type=string,priority=1,JSONPath=`.status.writeCache`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

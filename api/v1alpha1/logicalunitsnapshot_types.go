@@ -43,6 +43,10 @@ type SnapshotPlacement struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pair string `json:"pair"`
+	// Pool of its source. Empty: the first one.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Pool string `json:"pool,omitempty"`
 	// UUID of the snapshot on the disks.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`

@@ -92,6 +92,7 @@ const DriverName = "csi.gemel.storage"
 const (
 	ParamCluster   = "cluster"       // StorageCluster; needed
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
+	ParamPool      = "pool"          // of that StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
 	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass may have this one and ParamPreferred.
 	ParamWriteCache = "writeCache"

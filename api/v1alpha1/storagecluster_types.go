@@ -26,11 +26,16 @@ type StorageClusterSpec struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// Pools of backing volumes. This version knows one; each target node has one backing volume of it.
+	// Pools of backing volumes. Each target node has one backing volume of each; a LUN lies in one pool. The first one holds each
+	// node's own metadata as well and is what volumes lie in that name no pool. Pools may be added, and nodes get them one of a
+	// pair at a time; none is ever taken away, since LUNs lie in it.
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=1
+	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:XValidation:rule="oldSelf.all(o, self.exists(p, p.name == o.name))",message="pools: a pool can not be taken away or renamed, its backing volumes hold LUNs; put it back under its name"
+	// +kubebuilder:validation:XValidation:rule="self[0].name == oldSelf[0].name",message="pools: the first one holds the metadata of the nodes and stays the first; put new ones after it"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.name != 'default' || p.name == self[0].name)",message="pools: only the first one may be called default, which is its name on the disks; take another name"
 	Pools []Pool `json:"pools"`
 
 	// NodeSelector names the workers that target nodes may run on. Empty: all that take pods.
@@ -81,7 +86,8 @@ type Security struct {
 
 // Pool is a kind of backing volume.
 type Pool struct {
-	// Name of the pool.
+	// Name of the pool. The StorageClass parameter `pool` chooses by it.
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`
 	Name string `json:"name"`
 
@@ -92,9 +98,21 @@ type Pool struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: a pool's class can not be changed; backing volumes hold data"
 	StorageClassName string `json:"storageClassName"`
 
-	// Size of each backing volume.
+	// Size of each backing volume that is made from now on.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
 	Size resource.Quantity `json:"size"`
+}
+
+// PoolStatus is how full a pool is.
+type PoolStatus struct {
+	// Name of the pool.
+	Name string `json:"name"`
+	// Capacity is what the smaller member of each pair has.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// Free is what LUNs can still take, on the member that has less.
+	// +optional
+	Free *resource.Quantity `json:"free,omitempty"`
 }
 
 // StorageClusterStatus is what the operator has found.
@@ -119,6 +137,11 @@ type StorageClusterStatus struct {
 	// Free is what LUNs can still take.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
+	// Pools by themselves, summed up over pairs.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Pools []PoolStatus `json:"pools,omitempty"`
 	// LogicalUnits that the pairs hold.
 	// +optional
 	LogicalUnits int32 `json:"logicalUnits"`

@@ -49,7 +49,7 @@ type PairNode struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Disk counts the backing volumes that this node has had; replace makes the next one.
+	// Disk counts the sets of backing volumes that this node has had; replace makes the next one.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Disk int32 `json:"disk"`
@@ -91,12 +91,17 @@ type TargetPairStatus struct {
 	// +listMapKey=name
 	// +optional
 	Nodes []NodeStatus `json:"nodes,omitempty"`
-	// Capacity is that of the smaller member.
+	// Capacity of all pools that every member has, each as the smaller member has it.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Free is what LUNs can still take, on the member that has less.
+	// Free is what LUNs can still take, in all these pools together.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
+	// Pools that every member has a backing volume of: those that LUNs can be made in.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Pools []PoolStatus `json:"pools,omitempty"`
 	// LogicalUnits that it holds, with those that no object stands for.
 	// +optional
 	LogicalUnits int32 `json:"logicalUnits"`

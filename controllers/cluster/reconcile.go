@@ -164,6 +164,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 			free.Add(*p.Status.Free)
 		}
 	}
+	s.Pools = sumPools(c.Spec.Pools, pairs)
 	s.Capacity, s.Free = capacity, free
 	for _, x := range conditions(c, pairs, short) {
 		x.ObservedGeneration = c.Generation
@@ -177,6 +178,23 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	r.tell(before, c)
 	return nil
+}
+
+// sumPools sums each pool of the spec up over the pairs.
+func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha1.PoolStatus) {
+	for i := range pools {
+		x := v1alpha1.PoolStatus{Name: pools[i].Name, Capacity: resource.NewQuantity(0, resource.BinarySI), Free: resource.NewQuantity(0, resource.BinarySI)}
+		for j := range pairs {
+			for _, p := range pairs[j].Status.Pools {
+				if p.Name == x.Name && p.Capacity != nil && p.Free != nil {
+					x.Capacity.Add(*p.Capacity)
+					x.Free.Add(*p.Free)
+				}
+			}
+		}
+		out = append(out, x)
+	}
+	return out
 }
 
 // tell makes an event of a state that does not go away by itself, when it begins and when it ends.

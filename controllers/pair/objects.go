@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -96,40 +97,41 @@ func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) erro
 // ErrClass: a StorageClass that can not hold backing volumes.
 var ErrClass = errors.New("storageClassName")
 
-// disks makes the claims, refuses volumes that do not belong to one worker, and has released volumes kept.
+// disks makes the claims of the first pool, refuses volumes that do not belong to one worker, and has released volumes kept.
 func (r *Reconciler) disks(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
 	pool := &c.Spec.Pools[0]
-	class := &storagev1.StorageClass{}
-	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
-	case apierrors.IsNotFound(err):
-		return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q is not there; make it, or name another one in the StorageCluster", pool.Name, pool.StorageClassName)
-	case err != nil:
-		return err
-	case class.Provisioner == v1alpha1.DriverName:
-		return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is Gemel's own: backing volumes need a class of local disks", pool.Name, class.Name)
+	class, unfit, err := r.class(ctx, pool)
+	if err == nil {
+		err = unfit
 	}
-	for _, n := range p.Spec.Nodes {
+	for i := 0; err == nil && i < len(p.Spec.Nodes); i++ {
+		n := &p.Spec.Nodes[i]
+		_, err = r.claim(ctx, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
+	}
+	return err
+}
+
+// claim makes the claim of a node's backing volume, unless its class is unfit, and looks at the volume that it has got.
+func (r *Reconciler) claim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
+	err := r.Get(ctx, client.ObjectKeyFromObject(claim), claim)
+	switch {
+	case apierrors.IsNotFound(err) && unfit != nil:
+		return claim, unfit
+	case apierrors.IsNotFound(err):
+		if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+			return claim, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both of a pair may lie on one worker: "+
+				"name a class with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
+		}
 		l := labels(p, n.Name)
 		l[v1alpha1.LabelPool] = pool.Name
-		claim := &corev1.PersistentVolumeClaim{}
-		key := client.ObjectKey{Namespace: r.Namespace, Name: ClaimName(p.Name, n.Name, n.Disk)}
-		err := r.Get(ctx, key, claim)
-		if apierrors.IsNotFound(err) {
-			if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
-				return waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both of a pair may lie on one worker: "+
-					"name a class with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
-			}
-			err = r.apply(ctx, "claim.yaml", map[string]any{"Claim": key.Name, "Namespace": r.Namespace, "Labels": l,
-				"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
-		}
-		if err == nil && claim.Spec.VolumeName != "" {
-			err = r.volume(ctx, claim.Spec.VolumeName)
-		}
-		if err != nil {
-			return err
-		}
+		claim.Name, claim.Namespace = name, r.Namespace // of an answer that found nothing nothing is left
+		return claim, r.apply(ctx, "claim.yaml", map[string]any{"Claim": name, "Namespace": r.Namespace, "Labels": l,
+			"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
+	case err == nil && claim.Spec.VolumeName != "":
+		err = r.volume(ctx, claim.Spec.VolumeName)
 	}
-	return nil
+	return claim, err
 }
 
 // volume checks a backing volume and has it kept when its claim goes.
@@ -150,11 +152,14 @@ func (r *Reconciler) volume(ctx context.Context, name string) error {
 }
 
 // args of gemel-target.
-func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string) []string {
+func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string, m mounts) []string {
 	a := []string{"--cluster=" + p.Spec.Cluster, "--pair=" + p.Name, "--node=" + node, "--state-dir=/data/gemel",
 		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
 		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
 		"--log-format=json"}
+	for _, pool := range m[node] {
+		a = append(a, "--backing-volume="+pool.Name+"=/volumes/"+pool.Name+"/gemel")
+	}
 	if c.Spec.Lease != nil {
 		a = append(a, "--lease="+c.Spec.Lease.Duration.String())
 	}
@@ -178,14 +183,18 @@ func (r *Reconciler) image(c *v1alpha1.StorageCluster) string {
 }
 
 // targets applies both StatefulSets. Their pods are not touched by that: see roll.
-func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts) error {
 	for _, n := range p.Spec.Nodes {
-		args := r.args(c, p, n.Name)
+		args := r.args(c, p, n.Name, m)
+		var more []map[string]string
+		for _, pool := range m[n.Name] {
+			more = append(more, map[string]string{"Name": "pool-" + pool.Name, "Path": "/volumes/" + pool.Name, "Claim": PoolClaim(p.Name, n.Name, n.Disk, pool.Name)})
+		}
 		data := map[string]any{"Name": NodeName(p.Name, n.Name), "Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, n.Name),
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
-			"Claim": ClaimName(p.Name, n.Name, n.Disk), "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
+			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
-			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
+			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n, m), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}
@@ -199,9 +208,9 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 }
 
 // revision tells pods that run what they should from those that do not. What leaves a pod as good as it was is not in it.
-func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n v1alpha1.PairNode) string {
+func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n v1alpha1.PairNode, m mounts) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s|%q|%d|%v", r.image(c), r.args(c, p, n.Name), n.Disk, c.Spec.Resources)
+	fmt.Fprintf(h, "%s|%q|%d|%v", r.image(c), r.args(c, p, n.Name, m), n.Disk, c.Spec.Resources)
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
@@ -233,11 +242,10 @@ func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *
 
 // homeless says which fields of the cluster keep a node from finding a worker; said is the scheduler's reason.
 func homeless(c *v1alpha1.StorageCluster, node, said string) error {
-	pool := &c.Spec.Pools[0]
 	reason, fix := v1alpha1.ReasonTooFewNodes, "add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey"
 	if text := strings.ToLower(said); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
-		reason, fix = v1alpha1.ReasonNoStorage, fmt.Sprintf("make a volume of %s or more (spec.pools[%s].size) there, of the class %s (storageClassName)", pool.Size.String(), pool.Name, pool.StorageClassName)
+		reason, fix = v1alpha1.ReasonNoStorage, "make a volume there "+wants(c)
 	}
 	return waiting(reason, "node %s finds no worker (%s): it needs one that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the other node's, "+
-		"with a free volume of the class %s: %s", node, said, c.Spec.FailureDomainKey, pool.StorageClassName, fix)
+		"with a free volume of the class of each pool: %s", node, said, c.Spec.FailureDomainKey, fix)
 }

@@ -29,6 +29,7 @@ type traces struct {
 	cluster  string
 	claims   map[string]*corev1.PersistentVolumeClaim // by node, that of its newest disk
 	disks    map[string]int32
+	pools    map[string]*corev1.PersistentVolumeClaim // beside the first one, by name
 	sets     map[string]*appsv1.StatefulSet
 	services map[string]*corev1.Service
 }
@@ -63,6 +64,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows image, lease and where it may run: it gets the defaults. To have others, apply your own StorageCluster first", t.cluster))
 			}
 		}
+		t.addPools(x)
 		n, _ := v1alpha1.PairNumber(name, t.cluster)
 		x.Spec.Pairs = max(x.Spec.Pairs, int32(n)+1)
 	}
@@ -88,12 +90,17 @@ func gather(ctx context.Context, c client.Reader, namespace string) (map[string]
 		pair, node := o.Labels[v1alpha1.LabelPair], o.Labels[v1alpha1.LabelNode]
 		if found[pair] == nil {
 			found[pair] = &traces{cluster: o.Labels[v1alpha1.LabelCluster], claims: map[string]*corev1.PersistentVolumeClaim{},
-				disks: map[string]int32{}, sets: map[string]*appsv1.StatefulSet{}, services: map[string]*corev1.Service{}}
+				disks: map[string]int32{}, pools: map[string]*corev1.PersistentVolumeClaim{}, sets: map[string]*appsv1.StatefulSet{}, services: map[string]*corev1.Service{}}
 		}
 		t := found[pair]
-		disk, err := strconv.ParseInt(strings.TrimPrefix(o.Name, NodeName(pair, node)+"-d"), 10, 32)
-		if err != nil {
+		number, pool, more := strings.Cut(strings.TrimPrefix(o.Name, NodeName(pair, node)+"-d"), ".")
+		disk, err := strconv.ParseInt(number, 10, 32)
+		switch {
+		case err != nil:
 			continue // none of ours
+		case more:
+			t.pools[pool] = o
+			continue
 		}
 		if t.claims[node] == nil || int32(disk) > t.disks[node] {
 			t.claims[node], t.disks[node] = o, int32(disk)
@@ -153,6 +160,17 @@ func boundTo(s *appsv1.StatefulSet) string {
 		}
 	}
 	return ""
+}
+
+// addPools puts those beside the first one into the cluster that a pair is of.
+func (t *traces) addPools(x *v1alpha1.StorageCluster) {
+	for _, name := range slices.Sorted(maps.Keys(t.pools)) {
+		c := t.pools[name]
+		if c.Spec.StorageClassName == nil || len(x.Spec.Pools) == 0 || x.Spec.Pool(name) != nil {
+			continue
+		}
+		x.Spec.Pools = append(x.Spec.Pools, v1alpha1.Pool{Name: name, StorageClassName: *c.Spec.StorageClassName, Size: c.Spec.Resources.Requests[corev1.ResourceStorage]})
+	}
 }
 
 // storageCluster from one of its pairs.

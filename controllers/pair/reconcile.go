@@ -46,6 +46,13 @@ type wait struct {
 
 func (w *wait) Error() string { return w.message }
 
+// asWait finds a step that is not done yet in an error.
+func asWait(err error) (*wait, bool) {
+	var w *wait
+	ok := errors.As(err, &w)
+	return w, ok
+}
+
 func waiting(reason, format string, args ...any) error {
 	return &wait{reason, fmt.Sprintf(format, args...)}
 }
@@ -68,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	}
 	if c.Name == "" {
 		// Its pods run on; only what was to be changed by the cluster's spec stays as it is.
-		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, p, r.look(ctx, p), waiting(v1alpha1.ReasonInvalid,
+		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, nil, p, r.look(ctx, p), waiting(v1alpha1.ReasonInvalid,
 			"StorageCluster %q is not there: the pair runs on as it is; make the StorageCluster again", p.Spec.Cluster))
 	}
 	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
@@ -76,15 +83,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
-	err := r.converge(ctx, c, p)
+	m, later, err := r.converge(ctx, c, p)
 	if errors.Is(err, errGone) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	view := r.look(ctx, p)
 	if err == nil {
-		err = r.roll(ctx, c, p, view)
+		err = r.roll(ctx, c, p, m, view)
 	}
-	serr := r.writeStatus(ctx, p, view, err)
+	if err == nil {
+		err = later
+	}
+	serr := r.writeStatus(ctx, c, p, view, err)
 	var w *wait
 	if errors.As(err, &w) {
 		log.FromContext(ctx).V(1).Info("waiting", "reason", w.reason, "message", w.message)
@@ -96,30 +106,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: statusEvery}, errors.Join(err, serr)
 }
 
-// converge makes what is missing, in the order in which one thing needs the other.
-func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+// converge makes what is missing, in the order in which one thing needs the other. It tells which pools beside the first one the nodes
+// have, and later is why some can not have one yet, for which nothing else waits.
+func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
 	if err := r.confirm(ctx, p); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := r.shared(ctx, p); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := r.addresses(ctx, p); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := r.certificates(ctx, p); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := r.replace(ctx, p); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := r.disks(ctx, c, p); err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := r.targets(ctx, c, p); err != nil || r.CHAP == nil {
-		return err
+	if m, later, err = r.more(ctx, c, p); err != nil {
+		return nil, nil, err
 	}
-	return r.CHAP.Sweep(ctx, c, p.Name)
+	if err := r.targets(ctx, c, p, m); err != nil || r.CHAP == nil {
+		return m, later, err
+	}
+	return m, later, r.CHAP.Sweep(ctx, c, p.Name)
 }
 
 // finalize lets a pair go when it holds nothing, and says what keeps it otherwise.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ const annotationRevision = "gemel.storage/revision"
 //
 // Crash windows: every step is decided from what is seen. A pod that is going down already is waited for, and one whose restart was
 // written down and not carried out is restarted.
-func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view) error {
+func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts, v *view) error {
 	var stale []*nodeView
 	for i := range v.nodes {
 		n := &v.nodes[i]
@@ -36,7 +37,7 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 			}
 			return waiting(v1alpha1.ReasonRolling, "node %s is being restarted", n.name)
 		}
-		if n.revision() != r.revision(c, p, p.Spec.Nodes[i]) {
+		if n.revision() != r.revision(c, p, p.Spec.Nodes[i], m) {
 			stale = append(stale, n)
 		}
 	}
@@ -64,7 +65,19 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 			return err
 		}
 	}
-	return r.restart(ctx, p, n, "it is to run "+r.image(c))
+	return r.restart(ctx, p, n, "it is to run "+r.image(c)+pooled(m[n.name]))
+}
+
+// pooled names the pools beside the first one.
+func pooled(pools []v1alpha1.Pool) string {
+	var names []string
+	for i := range pools {
+		names = append(names, pools[i].Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " with the pools " + strings.Join(names, ", ")
 }
 
 // abandoned reports whether a pod that is going down will never be gone by itself: its worker is not there to say so, and

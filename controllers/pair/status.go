@@ -167,8 +167,9 @@ func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (ids []st
 	return nil, false
 }
 
-// writeStatus writes down what was seen and what converging ended with, if it differs from what is written.
-func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v *view, cause error) error {
+// writeStatus writes down what was seen and what converging ended with, if it differs from what is written. Without the cluster nobody
+// knows what its pools are called: they stay as they were told.
+func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, cause error) error {
 	before := p.DeepCopy()
 	s := &p.Status
 	s.ObservedGeneration = p.Generation
@@ -177,6 +178,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v 
 		if b.serves() {
 			s.Capacity = resource.NewQuantity(int64(b.status.CapacityBytes), resource.BinarySI)
 			s.Free = quantized(b.status.FreeBytes, s.Free)
+			if c != nil {
+				s.Pools = poolStatus(c, b.status, s.Pools)
+			}
 		}
 	}
 	if v.known {
@@ -186,9 +190,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, p *v1alpha1.TargetPair, v 
 	for i := range v.nodes {
 		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
 	}
-	for _, c := range conditions(v, cause) {
-		c.ObservedGeneration = p.Generation
-		meta.SetStatusCondition(&s.Conditions, c)
+	for _, x := range conditions(v, cause) {
+		x.ObservedGeneration = p.Generation
+		meta.SetStatusCondition(&s.Conditions, x)
 	}
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil
@@ -271,13 +275,22 @@ func unreachable(n *nodeView) string {
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("its pod waits: %s %s", w.Reason, w.Message)
+			return fmt.Sprintf("its pod waits: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
 		}
 		if t := c.State.Terminated; t != nil {
 			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
 		}
 	}
 	return "its control API does not answer"
+}
+
+// lastWords of a process, which say why it does not start.
+func lastWords(t *corev1.ContainerStateTerminated) string {
+	if t == nil || strings.TrimSpace(t.Message) == "" {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
+	return "; its last words: " + lines[len(lines)-1]
 }
 
 // conditions of a pair.
