@@ -28,19 +28,36 @@ const MaxLUNs = 16384
 // Pair is what is known of a TargetPair.
 type Pair struct {
 	Name, Cluster string
-	Ready         bool  // it serves and can be asked for changes
-	InSync        bool  // both nodes hold every acknowledged write
-	Capacity      int64 // bytes, of the smaller member
-	Free          int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
+	Ready         bool   // it serves and can be asked for changes
+	InSync        bool   // both nodes hold every acknowledged write
+	Pools         []Pool // that every member has, the first one first
 	LUNs          int
+}
+
+// Pool is what is known of a pair's backing volumes of one kind, one on each node.
+type Pool struct {
+	Name     string
+	Capacity int64 // bytes, of the smaller member
+	Free     int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
+}
+
+// Pool finds one by its name, nil when not every member has it; the empty name is that of the first one.
+func (p *Pair) Pool(name string) *Pool {
+	for i := range p.Pools {
+		if name == "" || p.Pools[i].Name == name {
+			return &p.Pools[i]
+		}
+	}
+	return nil
 }
 
 // Request is a LUN that wants a place.
 type Request struct {
 	Cluster string
-	Size    int64 // bytes
-	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on its pair, and the pair
-	// alone can say whether there is room.
+	Pool    string // of the cluster; empty: the first one
+	Size    int64  // bytes
+	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on its pair and in its pool, and
+	// the pair alone can say whether there is room.
 	SourcePair string
 }
 
@@ -57,17 +74,19 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 	}
 	// Being deleted, it is to lose its LUNs, not to gain some.
 	out.Ready = out.Ready && p.DeletionTimestamp.IsZero()
-	if p.Status.Capacity != nil {
-		out.Capacity = p.Status.Capacity.Value()
+	for _, x := range p.Status.Pools {
+		if x.Capacity != nil && x.Free != nil {
+			out.Pools = append(out.Pools, Pool{Name: x.Name, Capacity: x.Capacity.Value(), Free: x.Free.Value()})
+		}
 	}
-	if p.Status.Free != nil {
-		out.Free = p.Status.Free.Value()
+	if len(p.Status.Pools) == 0 && p.Status.Capacity != nil && p.Status.Free != nil { // as an earlier release has left it
+		out.Pools = []Pool{{Capacity: p.Status.Capacity.Value(), Free: p.Status.Free.Value()}}
 	}
 	return out
 }
 
-// Choose picks a pair that is ready and has room: one in sync before one that is not, then the one with the most free bytes,
-// then the fewest LUNs, then by name.
+// Choose picks a pair that is ready and has room: one in sync before one that is not, then the one with the most free bytes in
+// the pool, then the fewest LUNs, then by name.
 func Choose(pairs []Pair, q Request) (string, error) {
 	var fit []Pair
 	var lacks []string
@@ -92,7 +111,7 @@ func Choose(pairs []Pair, q Request) (string, error) {
 	}
 	switch {
 	case len(fit) > 0:
-		return slices.MinFunc(fit, better).Name, nil
+		return slices.MinFunc(fit, func(a, b Pair) int { return better(a, b, q.Pool) }).Name, nil
 	case len(lacks) > 0:
 		return "", fmt.Errorf("%w: %s", class, strings.Join(lacks, "; "))
 	case q.SourcePair != "":
@@ -102,14 +121,21 @@ func Choose(pairs []Pair, q Request) (string, error) {
 }
 
 // better puts the pair first that a LUN should go to.
-func better(a, b Pair) int {
+func better(a, b Pair, pool string) int {
 	if a.InSync != b.InSync {
 		if a.InSync {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.Free, a.Free), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(b.free(pool), a.free(pool)), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+}
+
+func (p *Pair) free(pool string) int64 {
+	if x := p.Pool(pool); x != nil {
+		return x.Free
+	}
+	return 0
 }
 
 // refuses says what a pair lacks.
@@ -119,17 +145,24 @@ func refuses(p Pair, q Request) error {
 		return fmt.Errorf("%w: it does not serve", ErrNotReady)
 	case p.LUNs >= MaxLUNs:
 		return fmt.Errorf("it holds its limit of %d LUNs", MaxLUNs)
-	case q.SourcePair == "" && p.Free < q.Size:
-		return fmt.Errorf("%d bytes are free, %d are needed", p.Free, q.Size)
+	case q.SourcePair != "":
+		return nil
+	case p.Pool(q.Pool) == nil:
+		return fmt.Errorf("%w: not both of its nodes have a backing volume of the pool %s yet: see its condition UpToDate", ErrNotReady, q.Pool)
+	case p.free(q.Pool) < q.Size && q.Pool != "":
+		return fmt.Errorf("%d bytes are free in the pool %s, %d are needed", p.free(q.Pool), q.Pool, q.Size)
+	case p.free(q.Pool) < q.Size:
+		return fmt.Errorf("%d bytes are free, %d are needed", p.free(q.Pool), q.Size)
 	}
 	return nil
 }
 
-// Largest is the size in bytes of the largest LUN that one pair of a cluster takes, of any cluster with an empty name.
-func Largest(pairs []Pair, cluster string) (size int64) {
+// Largest is the size in bytes of the largest LUN that one pair of a cluster takes in a pool: of any cluster, and in the first pool, with
+// an empty name.
+func Largest(pairs []Pair, cluster, pool string) (size int64) {
 	for _, p := range pairs {
 		if (cluster == "" || p.Cluster == cluster) && p.Ready && p.LUNs < MaxLUNs {
-			size = max(size, p.Free)
+			size = max(size, p.free(pool))
 		}
 	}
 	return size

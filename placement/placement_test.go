@@ -3,6 +3,7 @@ package placement
 import (
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,14 +17,18 @@ import (
 const gib = 1 << 30
 
 func pair(name string, change ...func(*Pair)) Pair {
-	p := Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Capacity: 10 * gib, Free: 5 * gib}
+	p := Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Pools: []Pool{{"default", 10 * gib, 5 * gib}}}
 	for _, f := range change {
 		f(&p)
 	}
 	return p
 }
 
-func free(n int64) func(*Pair)      { return func(p *Pair) { p.Free = n } }
+func free(n int64) func(*Pair) { return func(p *Pair) { p.Pools[0].Free = n } }
+func fast(n int64) func(*Pair) {
+	return func(p *Pair) { p.Pools = append(p.Pools, Pool{"fast", 10 * gib, n}) }
+}
+func inFast(q Request) Request      { q.Pool = "fast"; return q }
 func luns(n int) func(*Pair)        { return func(p *Pair) { p.LUNs = n } }
 func cluster(s string) func(*Pair)  { return func(p *Pair) { p.Cluster = s } }
 func down(p *Pair)                  { p.Ready, p.InSync = false, false }
@@ -54,6 +59,12 @@ func TestChoose(t *testing.T) {
 		"limit of LUNs":     {[]Pair{pair("p", luns(MaxLUNs))}, ask(gib), "", ErrNoRoom, says("16384")},
 		"copy":              {[]Pair{pair("p", free(1)), pair("q")}, copyOf("p"), "p", nil, nil},
 		"copy, pair down":   {[]Pair{pair("p", down), pair("q")}, copyOf("p"), "", ErrNotReady, says("p: ")},
+		"pool":              {[]Pair{pair("p", fast(gib)), pair("q", free(9*gib), fast(2*gib))}, inFast(ask(gib)), "q", nil, nil},
+		"pool of one":       {[]Pair{pair("p", fast(gib)), pair("q", free(9*gib))}, inFast(ask(gib)), "p", nil, nil},
+		"pool full":         {[]Pair{pair("p", fast(7))}, inFast(ask(gib)), "", ErrNoRoom, says("p: 7 bytes are free in the pool fast")},
+		"pool to come":      {[]Pair{pair("p"), pair("q", fast(7))}, inFast(ask(gib)), "", ErrNotReady, says("p: ", "of the pool fast yet", "q: 7 bytes")},
+		"first, by name":    {[]Pair{pair("p", fast(9*gib))}, Request{Cluster: "c", Size: gib, Pool: "default"}, "p", nil, nil},
+		"copy in a pool":    {[]Pair{pair("p", fast(1)), pair("q", fast(9*gib))}, inFast(copyOf("p")), "p", nil, nil},
 		"copy, elsewhere":   {[]Pair{pair("p", cluster("d")), pair("q")}, copyOf("p"), "", ErrNoPair, says("source is on p")},
 	} {
 		got, err := Choose(c.pairs, c.q)
@@ -71,7 +82,7 @@ func TestChoose(t *testing.T) {
 func random(r *rand.Rand) (out []Pair) {
 	for i := range r.IntN(6) {
 		out = append(out, Pair{Name: string(rune('p' + i)), Cluster: string(rune('c' + r.IntN(2))), Ready: r.IntN(4) > 0, InSync: r.IntN(3) > 0,
-			Free: int64(r.IntN(5)) * gib, LUNs: r.IntN(3)})
+			Pools: []Pool{{"default", 0, int64(r.IntN(5)) * gib}}, LUNs: r.IntN(3)})
 	}
 	return out
 }
@@ -99,20 +110,20 @@ func TestProperties(t *testing.T) {
 			taken++
 			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got })
 			p := pairs[k]
-			if !p.Ready || p.Cluster != "c" || q.SourcePair == "" && p.Free < q.Size || q.SourcePair != "" && q.SourcePair != got {
+			if !p.Ready || p.Cluster != "c" || q.SourcePair == "" && p.free("") < q.Size || q.SourcePair != "" && q.SourcePair != got {
 				t.Fatalf("%v can not take %+v", p, q)
 			}
 			for _, o := range pairs {
-				if q.SourcePair == "" && o.Ready && o.Cluster == "c" && o.Free >= q.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.Free > p.Free) {
+				if q.SourcePair == "" && o.Ready && o.Cluster == "c" && o.free("") >= q.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.free("") > p.free("")) {
 					t.Fatalf("%v was passed over for %v", o, p)
 				}
 			}
 		}
 		if q.SourcePair == "" {
-			if (q.Size <= Largest(pairs, "c")) != (err == nil) {
-				t.Fatalf("%v: largest %d, asked %d: %v", pairs, Largest(pairs, "c"), q.Size, err)
+			if (q.Size <= Largest(pairs, "c", "")) != (err == nil) {
+				t.Fatalf("%v: largest %d, asked %d: %v", pairs, Largest(pairs, "c", ""), q.Size, err)
 			}
-			if Largest(pairs, "") != max(Largest(pairs, "c"), Largest(pairs, "d")) {
+			if Largest(pairs, "", "") != max(Largest(pairs, "c", ""), Largest(pairs, "d", "")) {
 				t.Fatal(pairs)
 			}
 		}
@@ -127,7 +138,12 @@ func TestFromObject(t *testing.T) {
 	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}, Status: v1alpha1.TargetPairStatus{
 		Capacity: q("10Gi"), Free: q("5Gi"), LogicalUnits: 3, Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse}}}}
-	if got := FromObject(o, 1); got != pair("p", alone, luns(3)) {
+	if got := FromObject(o, 1); got.Pool("") == nil || got.Pool("").Free != 5*gib || got.Pool("fast") != nil || got.LUNs != 3 || got.InSync || !got.Ready {
+		t.Errorf("of an earlier release: %+v", got)
+	}
+	o.Status.Capacity, o.Status.Free = q("30Gi"), q("7Gi")
+	o.Status.Pools = []v1alpha1.PoolStatus{{Name: "default", Capacity: q("10Gi"), Free: q("5Gi")}, {Name: "fast", Capacity: q("10Gi"), Free: q("2Gi")}}
+	if got := FromObject(o, 1); !reflect.DeepEqual(got, pair("p", alone, luns(3), fast(2*gib))) {
 		t.Errorf("%+v", got)
 	}
 	now := metav1.Now()
@@ -135,7 +151,19 @@ func TestFromObject(t *testing.T) {
 	if got := FromObject(o, 7); got.Ready || !got.InSync || got.LUNs != 7 {
 		t.Errorf("%+v", got)
 	}
-	if got := FromObject(&v1alpha1.TargetPair{}, 0); got != (Pair{}) {
+	if got := FromObject(&v1alpha1.TargetPair{}, 0); !reflect.DeepEqual(got, Pair{}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestLargestInAPool(t *testing.T) {
+	pairs := []Pair{pair("p", fast(3*gib)), pair("q", free(7*gib)), pair("r", down, fast(9*gib)), pair("s", cluster("d"), fast(4*gib))}
+	for _, x := range []struct {
+		cluster, pool string
+		want          int64
+	}{{"c", "", 7 * gib}, {"c", "default", 7 * gib}, {"c", "fast", 3 * gib}, {"", "fast", 4 * gib}, {"c", "slow", 0}} {
+		if got := Largest(pairs, x.cluster, x.pool); got != x.want {
+			t.Errorf("%+v: %d", x, got)
+		}
 	}
 }

@@ -153,9 +153,11 @@ func TestStorageClass(t *testing.T) {
 	}{
 		{map[string]string{"cluster": ""}, []string{"parameters.cluster: is needed"}},
 		{map[string]string{"cluster": "Main"}, []string{`parameters.cluster: "Main"`}},
-		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"not known: ", "replicas", "thin", "preferredNode"}},
+		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"not known: ", "replicas", "thin", "pool, preferredNode"}},
 		{map[string]string{"cluster": "main", "writeCache": "writethrough"}, []string{`parameters.writeCache: "writethrough"`}},
 		{map[string]string{"cluster": "main", "writeCache": "write-through"}, nil},
+		{map[string]string{"cluster": "main", "pool": "Fast"}, []string{`parameters.pool: "Fast"`, "up to 32 of a-z"}},
+		{map[string]string{"cluster": "main", "pool": "fast-2"}, nil},
 		{map[string]string{"cluster": "main", "preferredNode": "c"}, []string{`parameters.preferredNode: "c"`}},
 		{map[string]string{"cluster": "main", fstype: "btrfs"}, []string{fstype + `: "btrfs"`, "xfs or ext4"}},
 		{map[string]string{"cluster": "main"}, nil},

@@ -30,6 +30,9 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 		m[backend.LabelAccess] = backend.AccessMulti
 	}
 	put(m, LabelPrefer, lu.Spec.PreferredNode)
+	if lu.Spec.Placement != nil {
+		put(m, v1alpha1.LabelPool, lu.Spec.Placement.Pool)
+	}
 	if s := lu.Spec.Source; s != nil {
 		put(m, LabelLUN, s.LogicalUnit)
 		put(m, LabelSnap, s.Snapshot)
@@ -69,9 +72,15 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
 			Shared:    l.Labels[backend.LabelAccess] == backend.AccessMulti,
-			Placement: &v1alpha1.Placement{Pair: pair, UUID: l.Uuid},
+			Placement: &v1alpha1.Placement{Pair: pair, Pool: l.Labels[v1alpha1.LabelPool], UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
 				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}
+	if lu.Spec.Placement.Pool == "" && l.Volume != v1alpha1.DefaultVolume { // the first pool, which old LUNs do not name, or one whose label is lost
+		lu.Spec.Placement.Pool = l.Volume
+	}
+	if l.Volume != v1alpha1.DefaultVolume {
+		lu.Spec.Pool = lu.Spec.Placement.Pool // as it was asked for, but for copies, which may have asked for none
+	}
 	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
 	}

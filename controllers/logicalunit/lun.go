@@ -72,8 +72,14 @@ func (p *pass) create(ctx context.Context) error {
 		return err
 	}
 	at := p.lu.Spec.Placement
+	volume := ""
+	if p.lu.Spec.Source == nil { // a copy is where its source is
+		if volume, err = p.volume(ctx); err != nil {
+			return err
+		}
+	}
 	lun, err := rpc(ctx, p, "make the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
-		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu)})
+		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // of the source

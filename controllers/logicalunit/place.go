@@ -19,7 +19,7 @@ import (
 
 // source is what a LUN is a copy of, on the disks.
 type source struct {
-	pair, lun, snapshot string
+	pair, pool, lun, snapshot string
 }
 
 // source finds it. It is read live: a clone is often asked for in the moment after its source was made.
@@ -36,7 +36,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 		if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
 			return s, finding.Wait(v1alpha1.ReasonProgressing, "the snapshot %s is being taken", q.Snapshot)
 		}
-		return source{pair: o.Spec.Placement.Pair, snapshot: o.Spec.Placement.UUID}, nil
+		return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, snapshot: o.Spec.Placement.UUID}, nil
 	}
 	o := &v1alpha1.LogicalUnit{}
 	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
@@ -45,7 +45,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 	if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
 		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", q.LogicalUnit)
 	}
-	return source{pair: o.Spec.Placement.Pair, lun: o.Spec.Placement.UUID}, nil
+	return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, lun: o.Spec.Placement.UUID}, nil
 }
 
 func (p *pass) readSource(ctx context.Context, o client.Object, kind, name string) error {
@@ -75,11 +75,19 @@ func (p *pass) place(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := p.candidates(ctx, s.pair)
+	spec, err := p.cluster(ctx)
 	if err != nil {
 		return err
 	}
-	pair, err := placement.Choose(list, placement.Request{Cluster: p.lu.Spec.Cluster, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair})
+	pool, err := p.pool(spec, s)
+	if err != nil {
+		return err
+	}
+	list, err := p.candidates(ctx, spec, s.pair)
+	if err != nil {
+		return err
+	}
+	pair, err := placement.Choose(list, placement.Request{Cluster: p.lu.Spec.Cluster, Pool: pool, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair})
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
@@ -92,7 +100,7 @@ func (p *pass) place(ctx context.Context) error {
 	}
 	return p.patch(ctx, "placement", func(lu *v1alpha1.LogicalUnit) {
 		controllerutil.AddFinalizer(lu, v1alpha1.Finalizer)
-		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, UUID: string(lu.UID)}
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, Pool: pool, UUID: string(lu.UID)}
 	})
 }
 
@@ -112,7 +120,7 @@ func (p *pass) noPair(ctx context.Context) error {
 const statusLimit = 3 * time.Second
 
 // candidates are the pairs of the cluster, or the source's alone, as they say themselves: the copy in TargetPair.status may be old.
-func (p *pass) candidates(ctx context.Context, only string) ([]placement.Pair, error) {
+func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec, only string) ([]placement.Pair, error) {
 	var pairs v1alpha1.TargetPairList
 	var units v1alpha1.LogicalUnitList
 	if err := p.List(ctx, &pairs); err != nil {
@@ -135,14 +143,14 @@ func (p *pass) candidates(ctx context.Context, only string) ([]placement.Pair, e
 	}
 	var all sync.WaitGroup
 	for i := range out {
-		all.Go(func() { p.ask(ctx, &out[i]) })
+		all.Go(func() { p.ask(ctx, spec, &out[i]) })
 	}
 	all.Wait()
 	return out, nil
 }
 
 // ask puts a pair's own word in place of what its object says.
-func (p *pass) ask(ctx context.Context, c *placement.Pair) {
+func (p *pass) ask(ctx context.Context, spec *v1alpha1.StorageClusterSpec, c *placement.Pair) {
 	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
 	pair, err := p.Pairs.Client(ctx, c.Name)
@@ -156,5 +164,13 @@ func (p *pass) ask(ctx context.Context, c *placement.Pair) {
 		return
 	}
 	c.Ready, c.InSync = true, s.Phase == targetv1.Phase_PHASE_IN_SYNC
-	c.Capacity, c.Free = int64(s.CapacityBytes), int64(s.FreeBytes)
+	c.Pools = nil
+	for _, v := range s.Volumes {
+		if len(v.Lacks) == 0 {
+			c.Pools = append(c.Pools, placement.Pool{Name: spec.PoolOf(v.Name), Capacity: int64(v.CapacityBytes), Free: int64(v.FreeBytes)})
+		}
+	}
+	if len(s.Volumes) == 0 { // a target of an earlier release
+		c.Pools = []placement.Pool{{Name: spec.PoolOf(""), Capacity: int64(s.CapacityBytes), Free: int64(s.FreeBytes)}}
+	}
 }

@@ -34,8 +34,11 @@ type stub struct {
 	lun   *targetv1.LUN
 	fail  map[string]codes.Code // by call, or call and host
 	calls []string
-	next  uint64         // generation
 	chap  *targetv1.CHAP // of the last MapHost
+	// volumes that it says it has; none: a release that knows one only
+	volumes []*targetv1.BackingVolume
+	asked   *targetv1.CreateLUNRequest // last
+	next    uint64                     // generation
 }
 
 func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
@@ -49,7 +52,7 @@ func (s *stub) did(call string) error {
 }
 
 func (s *stub) Serving(context.Context) (*targetv1.Status, error) {
-	return &targetv1.Status{Phase: targetv1.Phase_PHASE_IN_SYNC, FreeBytes: 1 << 30}, s.did("status")
+	return &targetv1.Status{Phase: targetv1.Phase_PHASE_IN_SYNC, FreeBytes: 1 << 30, Volumes: s.volumes}, s.did("status")
 }
 
 func (s *stub) GetLUN(context.Context, *targetv1.GetLUNRequest, ...grpc.CallOption) (*targetv1.LUN, error) {
@@ -63,6 +66,7 @@ func (s *stub) CreateLUN(_ context.Context, q *targetv1.CreateLUNRequest, _ ...g
 	if err := s.did("create"); err != nil {
 		return nil, err
 	}
+	s.asked = q
 	s.lun = &targetv1.LUN{Uuid: q.Uuid, Name: q.Name, SizeBytes: q.SizeBytes, Owner: "a", Wwid: "6", Labels: q.Labels,
 		PreferredNode: cmp.Or(q.PreferredNode, "a"), WriteCache: cmp.Or(q.WriteCache, targetv1.WriteCache_WRITE_CACHE_WRITE_BACK)}
 	return s.lun, nil

@@ -23,6 +23,9 @@ func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 	if o.Spec.Name != "" {
 		m[backend.LabelName] = o.Spec.Name
 	}
+	if o.Spec.Placement != nil && o.Spec.Placement.Pool != "" {
+		m[v1alpha1.LabelPool] = o.Spec.Placement.Pool
+	}
 	if o.Spec.Group != "" {
 		m[LabelGroup] = o.Spec.Group
 	}
@@ -38,10 +41,14 @@ func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot,
 	if name == "" || cluster == "" || source == "" {
 		return nil, fmt.Errorf("snapshot %s (%s) of %s: %w", s.Uuid, s.Name, pair, ErrForeign)
 	}
+	pool := s.Labels[v1alpha1.LabelPool]
+	if pool == "" && s.Volume != v1alpha1.DefaultVolume {
+		pool = s.Volume
+	}
 	return &v1alpha1.LogicalUnitSnapshot{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnitSnapshot"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: cluster, Source: source, Name: s.Labels[backend.LabelName], Group: s.Labels[LabelGroup],
-			Placement: &v1alpha1.SnapshotPlacement{Pair: pair, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}, nil
+			Placement: &v1alpha1.SnapshotPlacement{Pair: pair, Pool: pool, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}, nil
 }

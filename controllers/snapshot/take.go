@@ -41,7 +41,7 @@ func (p *pass) place(ctx context.Context) error {
 	}
 	return p.patch(ctx, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
 		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
-		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
+		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, Pool: lu.Spec.Placement.Pool, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
 	})
 }
 

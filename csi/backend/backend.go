@@ -57,6 +57,7 @@ type Volume struct {
 	Hosts          []string // IQNs that it is published to, sorted
 	Writers        []string // those of Hosts that may write
 	Cluster        string   // StorageCluster; empty where there is none
+	Pool           string   // of backing volumes; empty where that is not known
 	Pair           string   // that holds it, a key of Health; empty where there is but one
 	Mutable                 // what it has
 }
@@ -89,6 +90,7 @@ type CreateVolume struct {
 	SourceVolume   string
 	SourceSnapshot string
 	Cluster        string // StorageCluster, set when the backend needs it
+	Pool           string // of backing volumes; empty: the first one, or that of the source, the only one possible
 	Labels         map[string]string
 	Mutable        // empty fields: the pair chooses the node, write-back
 }
@@ -127,7 +129,7 @@ type Backend interface {
 	NeedsCluster() bool
 
 	// CreateVolume: ErrExists when the id or name exists with another size or source, ErrNotFound without the source,
-	// ErrInvalid when the source is larger, ErrExhausted.
+	// ErrInvalid when the source is larger or in another pool, or when there is no such pool, ErrExhausted.
 	CreateVolume(ctx context.Context, q CreateVolume) (Volume, error)
 	// DeleteVolume destroys the data. A volume that is not there is deleted. ErrInUse while it is published.
 	DeleteVolume(ctx context.Context, id string) error
@@ -158,8 +160,9 @@ type Backend interface {
 	// ListSnapshots of a volume, or of all with an empty source. ErrBadToken.
 	ListSnapshots(ctx context.Context, source string, p Page) (list []Snapshot, next string, err error)
 
-	// Capacity is the largest volume that can be made, in bytes: of a StorageCluster, or anywhere with an empty name.
-	Capacity(ctx context.Context, cluster string) (int64, error)
+	// Capacity is the largest volume that can be made, in bytes: of a StorageCluster, or anywhere with an empty name, in a pool, or the
+	// first one with an empty name. 0 where there is no such pool.
+	Capacity(ctx context.Context, cluster, pool string) (int64, error)
 	// Health of each pair, by Volume.Pair. Storage that does not answer is a finding, not an error.
 	Health(ctx context.Context) (map[string]Health, error)
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -96,6 +97,7 @@ const (
 	paramPreferredNode = v1alpha1.ParamPreferred
 	paramWriteCache    = v1alpha1.ParamWriteCache
 	paramCluster       = v1alpha1.ParamCluster // only where the backend needs it
+	paramPool          = v1alpha1.ParamPool
 	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
 	paramFSType        = v1alpha1.ParamFSType
 )
@@ -103,9 +105,12 @@ const (
 // keptParameters are the reserved ones that say whose volume it is; they become labels.
 var keptParameters = []string{backend.LabelPV, backend.LabelPVC, backend.LabelNamespace}
 
+var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
+
 // parameters of a StorageClass as they are used.
 type parameters struct {
 	cluster string
+	pool    string
 	mutable mutable
 	labels  map[string]string
 }
@@ -113,7 +118,7 @@ type parameters struct {
 // parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right. clusters says that
 // the backend has StorageClusters; whether one has to be named depends on the call.
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
-	known := []string{paramPreferredNode, paramWriteCache, reservedPrefix + "*"}
+	known := []string{paramPool, paramPreferredNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
 		known = append([]string{paramCluster}, known...)
 	}
@@ -122,6 +127,11 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 		switch {
 		case k == paramCluster && clusters:
 			p.cluster = v
+		case k == paramPool:
+			if v != "" && !poolName.MatchString(v) {
+				return p, invalid("parameters: %s %q can be no pool: their names are up to 32 of a-z, 0-9 and -", k, v)
+			}
+			p.pool = v
 		case k == paramPreferredNode || k == paramWriteCache:
 			if err := p.mutable.set("parameters", k, v); err != nil {
 				return p, err

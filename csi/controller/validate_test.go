@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -61,12 +62,15 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s=%s: %v", k, v, err)
 		}
 	}
-	for clusters, says := range map[bool]string{false: "there are preferredNode", true: "there are cluster, preferredNode"} {
+	for clusters, says := range map[bool]string{false: "there are pool, preferredNode", true: "there are cluster, pool, preferredNode"} {
 		if _, err := parseParameters(map[string]string{"x": ""}, clusters); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say what is allowed", err)
 		}
 	}
 	if p, err := parseParameters(map[string]string{"cluster": "main"}, true); err != nil || p.cluster != "main" {
+		t.Error(p, err)
+	}
+	if p, err := parseParameters(map[string]string{"pool": "fast"}, true); err != nil || p.pool != "fast" {
 		t.Error(p, err)
 	}
 }
@@ -118,7 +122,14 @@ func TestSameAsAsked(t *testing.T) {
 	other.SourceVolume = ""
 	fs := want
 	fs.Labels = map[string]string{backend.LabelFSType: "ext4", backend.LabelAccess: backend.AccessSingle}
+	pool, elsewhere := want, v
+	pool.Pool, elsewhere.Pool = "fast", "fast"
+	if err := errors.Join(sameAsAsked(elsewhere, pool, nil), sameAsAsked(elsewhere, want, nil), sameAsAsked(v, pool, nil)); err != nil {
+		t.Error(err)
+	}
+	elsewhere.Pool = "slow"
 	for name, err := range map[string]error{
+		"pool":   sameAsAsked(elsewhere, pool, nil),
 		"limit":  sameAsAsked(v, want, &csi.CapacityRange{LimitBytes: 9 << 20}),
 		"size":   sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 11 << 20}),
 		"source": sameAsAsked(v, other, nil),

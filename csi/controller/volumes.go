@@ -36,7 +36,7 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, err
 	}
-	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, Labels: params.labels,
+	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
 		Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[backend.LabelName], want.Labels[backend.LabelFSType], want.Labels[backend.LabelAccess] = q.Name, fstype, mode
@@ -111,6 +111,8 @@ func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRan
 		return exists("with another content source")
 	case v.Cluster != want.Cluster:
 		return exists("in cluster %q, not %q", v.Cluster, want.Cluster)
+	case want.Pool != "" && v.Pool != "" && v.Pool != want.Pool:
+		return exists("in pool %q, not %q", v.Pool, want.Pool)
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}
@@ -233,7 +235,7 @@ func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVo
 }
 
 // GetCapacity says how large a volume with these capabilities and parameters can be. A LUN is whole on one pair, so what is free on
-// several can not be added up: both answers are the largest LUN that one pair takes. The scheduler compares a claim with
+// several can not be added up: both answers are the largest LUN that one pair takes in the pool of the parameters. The scheduler compares a claim with
 // maximum_volume_size: "The largest size that may be used in a CreateVolumeRequest.capacity_range.required_bytes field". Topology
 // is not asked for: every worker reaches every pair.
 func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
@@ -244,7 +246,7 @@ func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*c
 	if err != nil {
 		return nil, err
 	}
-	free, err := s.backend.Capacity(ctx, params.cluster)
+	free, err := s.backend.Capacity(ctx, params.cluster, params.pool)
 	if err != nil {
 		return nil, grpcError(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend/objects"
@@ -63,6 +64,24 @@ func TestCapacityOfSeveralPairs(t *testing.T) {
 	if n := capacity(map[string]string{"cluster": "gold"}); n != 0 {
 		t.Errorf("%d bytes of nothing", n)
 	}
+	pool := func(name, pool, free string) {
+		t.Helper()
+		o := &v1alpha1.TargetPair{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, o); err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Status.Pools) == 0 {
+			o.Status.Pools = []v1alpha1.PoolStatus{{Name: "default", Capacity: o.Status.Capacity, Free: o.Status.Free}}
+		}
+		q := resource.MustParse(free)
+		o.Status.Pools = append(o.Status.Pools, v1alpha1.PoolStatus{Name: pool, Capacity: &q, Free: &q})
+		all := o.Status.Free.DeepCopy()
+		all.Add(q)
+		o.Status.Free = &all
+		if err := c.Status().Update(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
 	add("gold-p0", "gold", "5Gi", true)
 	add("gold-p1", "gold", "7516192769", true) // 7Gi and one byte: whole MiB are told
 	add("gold-p2", "gold", "90Gi", false)      // does not serve
@@ -75,6 +94,14 @@ func TestCapacityOfSeveralPairs(t *testing.T) {
 	}{{"gold", 7 << 30}, {"silver", 20 << 30}, {"huge", 256 << 40}, {"bronze", 0}} {
 		if n := capacity(map[string]string{"cluster": x.cluster, "csi.storage.k8s.io/fstype": "xfs"}); n != x.want {
 			t.Errorf("%s: %d, not %d", x.cluster, n, x.want)
+		}
+	}
+	pool("gold-p0", "fast", "3Gi")
+	pool("gold-p1", "fast", "2Gi")
+	pool("gold-p2", "fast", "80Gi")
+	for name, want := range map[string]int64{"": 7 << 30, "default": 7 << 30, "fast": 3 << 30, "none": 0} {
+		if n := capacity(map[string]string{"cluster": "gold", "pool": name}); n != want {
+			t.Errorf("pool %q: %d, not %d", name, n, want)
 		}
 	}
 	if n := capacity(nil); n != 256<<40 {

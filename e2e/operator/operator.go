@@ -81,6 +81,13 @@ func AddPair(ctx context.Context, c client.Client, p *harness.Pair) error {
 		o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: now})
 	}
 	o.Status.Capacity, o.Status.Free = resource.NewQuantity(int64(s.CapacityBytes), resource.BinarySI), resource.NewQuantity(int64(s.FreeBytes), resource.BinarySI)
+	o.Status.Pools = nil
+	for _, v := range s.Volumes { // pools are called as the volumes are
+		if len(v.Lacks) == 0 {
+			o.Status.Pools = append(o.Status.Pools, v1alpha1.PoolStatus{Name: v.Name, Capacity: resource.NewQuantity(int64(v.CapacityBytes), resource.BinarySI),
+				Free: resource.NewQuantity(int64(v.FreeBytes), resource.BinarySI)})
+		}
+	}
 	return c.Status().Update(ctx, o)
 }
 

@@ -74,12 +74,20 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 }
 
 // Capacity implements backend.Backend.
-func (b *Backend) Capacity(ctx context.Context, _ string) (int64, error) {
+func (b *Backend) Capacity(ctx context.Context, _, pool string) (int64, error) {
 	s, err := call(ctx, b, "capacity", client.GetStatus, &targetv1.GetStatusRequest{})
 	if err != nil {
 		return 0, err
 	}
-	return int64(s.FreeBytes), nil
+	for _, v := range s.Volumes {
+		if (pool == "" || v.Name == pool) && len(v.Lacks) == 0 {
+			return int64(v.FreeBytes), nil
+		}
+	}
+	if len(s.Volumes) == 0 && pool == "" { // of an earlier release
+		return int64(s.FreeBytes), nil
+	}
+	return 0, nil
 }
 
 // Health implements backend.Backend. It asks every node once: one that does not answer says nothing about the other.

@@ -18,7 +18,7 @@ func notFound(kind, id string) error {
 
 func volume(l *targetv1.LUN) backend.Volume {
 	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
-		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels}
+		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels, Pool: l.Volume}
 	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, WriteCache: l.WriteCache.Word()}
 	for _, m := range l.Mappings {
 		v.Hosts = append(v.Hosts, m.HostIqn)
@@ -41,7 +41,7 @@ func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (bac
 	}
 	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: q.ID, Name: q.Name,
 		SizeBytes: uint64(q.Size), SourceLunUuid: q.SourceVolume, SourceSnapshotUuid: q.SourceSnapshot,
-		PreferredNode: q.PreferredNode, WriteCache: targetv1.ParseWriteCache(q.WriteCache), Labels: q.Labels})
+		PreferredNode: q.PreferredNode, WriteCache: targetv1.ParseWriteCache(q.WriteCache), Labels: q.Labels, Volume: q.Pool})
 	if err != nil {
 		return backend.Volume{}, err
 	}

@@ -72,8 +72,8 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 	return out, next, nil
 }
 
-// Capacity implements backend.Backend: the largest LUN that fits both members of one pair.
-func (b *Backend) Capacity(ctx context.Context, cluster string) (int64, error) {
+// Capacity implements backend.Backend: the largest LUN that fits both members of one pair in a pool.
+func (b *Backend) Capacity(ctx context.Context, cluster, pool string) (int64, error) {
 	list, err := b.pairs(ctx)
 	if err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (b *Backend) Capacity(ctx context.Context, cluster string) (int64, error) {
 	for i := range list {
 		known = append(known, placement.FromObject(&list[i], 0))
 	}
-	return placement.Largest(known, cluster), nil
+	return placement.Largest(known, cluster, pool), nil
 }
 
 func (b *Backend) pairs(ctx context.Context) ([]v1alpha1.TargetPair, error) {

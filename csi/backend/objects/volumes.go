@@ -28,6 +28,7 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	if s := lu.Spec.Source; s != nil {
 		v.SourceVolume, v.SourceSnapshot = s.LogicalUnit, s.Snapshot
 	}
+	v.Pool = poolOf(lu)
 	if lu.Spec.Placement != nil {
 		v.Pair = lu.Spec.Placement.Pair
 	}
@@ -55,6 +56,14 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	return v
 }
 
+// poolOf a LUN; empty as long as it has no place, and of one that was made before there were several.
+func poolOf(lu *v1alpha1.LogicalUnit) string {
+	if lu.Spec.Placement != nil && lu.Spec.Placement.Pool != "" {
+		return lu.Spec.Placement.Pool
+	}
+	return lu.Spec.Pool
+}
+
 // writes tells whether a host may write, or still may.
 func writes(lu *v1alpha1.LogicalUnit, iqn string) bool {
 	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn && !h.ReadOnly }) ||
@@ -76,7 +85,7 @@ func hosts(lu *v1alpha1.LogicalUnit) map[string]bool {
 // unitOf is the object of a new volume.
 func unitOf(q backend.CreateVolume) *v1alpha1.LogicalUnit {
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: q.ID, Labels: map[string]string{v1alpha1.LabelCluster: q.Cluster}},
-		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode, WriteCache: q.WriteCache,
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Pool: q.Pool, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode, WriteCache: q.WriteCache,
 			Shared: q.Labels[backend.LabelAccess] == backend.AccessMulti,
 			Volume: &v1alpha1.VolumeInfo{Name: q.Name, PVC: q.Labels[backend.LabelPVC], Namespace: q.Labels[backend.LabelNamespace], FSType: q.Labels[backend.LabelFSType]}}}
 	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
@@ -150,6 +159,8 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 		differs = "name"
 	case old.Spec.Cluster != want.Spec.Cluster:
 		differs = "cluster " + old.Spec.Cluster
+	case want.Spec.Pool != "" && poolOf(old) != "" && poolOf(old) != want.Spec.Pool:
+		differs = "pool " + poolOf(old)
 	case old.Spec.Size.Cmp(want.Spec.Size) != 0:
 		differs = "size " + old.Spec.Size.String()
 	case !equal(old.Spec.Source, want.Spec.Source):

@@ -1,0 +1,68 @@
+package logicalunit
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
+)
+
+// cluster is the spec of the StorageCluster, empty when there is none: its pairs may go on without it. A pool that was added a moment ago
+// may not have come to the cache.
+func (p *pass) cluster(ctx context.Context) (*v1alpha1.StorageClusterSpec, error) {
+	c := &v1alpha1.StorageCluster{}
+	key := client.ObjectKey{Name: p.lu.Spec.Cluster}
+	err := p.Get(ctx, key, c)
+	if err == nil && c.Spec.Pool(p.lu.Spec.Pool) == nil || apierrors.IsNotFound(err) {
+		err = p.Live.Get(ctx, key, c)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("StorageCluster %s: %w", key.Name, err)
+	}
+	return &c.Spec, nil
+}
+
+// pool that the LUN goes to: the one that is asked for, that of its source, or the first one. Empty without a StorageCluster: that is
+// the first one as well.
+func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error) {
+	name := func(pool string) string { return spec.PoolOf(spec.Volume(pool)) }
+	want := p.lu.Spec.Pool
+	switch copied := p.lu.Spec.Source != nil; {
+	case len(spec.Pools) == 0 && want == "":
+		return s.pool, nil
+	case len(spec.Pools) == 0:
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: there is no StorageCluster %s, so nothing says what its pool %s is: make it", p.lu.Spec.Cluster, want)
+	case copied && want != "" && name(want) != name(s.pool):
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: a copy shares extents with its source and lies in the same pool, which is %s and not %s: "+
+			"name that one in the StorageClass (parameters.%s) or none, or make an empty volume and copy the data", name(s.pool), want, v1alpha1.ParamPool)
+	case copied:
+		return name(s.pool), nil
+	case spec.Pool(want) == nil:
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: StorageCluster %s has no pool %s, it has %s: add it there, or name one of these in the StorageClass (parameters.%s)",
+			p.lu.Spec.Cluster, want, spec.PoolNames(), v1alpha1.ParamPool)
+	}
+	return name(want), nil
+}
+
+// volume is how the pair calls the backing volume of the LUN's pool; empty for the first one, as every release of a target knows it.
+func (p *pass) volume(ctx context.Context) (string, error) {
+	pool := p.lu.Spec.Placement.Pool
+	if pool == "" {
+		return "", nil
+	}
+	spec, err := p.cluster(ctx)
+	if err != nil {
+		return "", err
+	}
+	if spec.Pool(pool) == nil {
+		return "", finding.Wait(v1alpha1.ReasonInvalid, "spec.placement.pool: StorageCluster %s has no pool %s: put it back", p.lu.Spec.Cluster, pool)
+	}
+	if v := spec.Volume(pool); v != v1alpha1.DefaultVolume {
+		return v, nil
+	}
+	return "", nil
+}
