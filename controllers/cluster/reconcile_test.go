@@ -175,6 +175,32 @@ func TestMakesPairsAndSumsThemUp(t *testing.T) {
 	}
 }
 
+// Each pool is summed up over the pairs that have it; a cluster as a whole is the sum of its pools.
+func TestSumsUpPools(t *testing.T) {
+	w := newWorld(t, "pools", 2)
+	c := w.get()
+	c.Spec.Pools = append(c.Spec.Pools, v1alpha1.Pool{Name: "fast", StorageClassName: "flash", Size: resource.MustParse("5Gi")},
+		v1alpha1.Pool{Name: "new", StorageClassName: "disks", Size: resource.MustParse("5Gi")})
+	w.ok(w.c.Update(w.ctx, c))
+	w.step()
+	q := func(s string) *resource.Quantity { v := resource.MustParse(s); return &v }
+	for i := range 2 {
+		w.pair(i, 0, true)
+		p := &v1alpha1.TargetPair{}
+		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: v1alpha1.PairName(w.name, i)}, p))
+		p.Status.Pools = []v1alpha1.PoolStatus{{Name: "default", Capacity: q("10Gi"), Free: q("9Gi")}, {Name: "fast", Capacity: q("5Gi"), Free: q("1Gi")}}[:2-i]
+		w.ok(w.c.Status().Update(w.ctx, p))
+	}
+	w.step()
+	got := ""
+	for _, p := range w.get().Status.Pools {
+		got += p.Name + " " + p.Free.String() + "/" + p.Capacity.String() + " "
+	}
+	if got != "default 18Gi/20Gi fast 1Gi/5Gi new 0/0 " {
+		t.Error(got)
+	}
+}
+
 func TestScaling(t *testing.T) {
 	w := newWorld(t, "scales", 2)
 	w.step()

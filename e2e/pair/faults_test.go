@@ -50,6 +50,18 @@ func through(t *testing.T, ctx context.Context, m *targetv1.Mapping, node string
 // finish ends a load and checks all of it: by the device that wrote, by each node alone, and on the disks.
 func finish(t *testing.T, ctx context.Context, p *harness.Pair, l *load, lun *targetv1.LUN, m *targetv1.Mapping) {
 	t.Helper()
+	finishLoad(t, ctx, l, m)
+	for i := range harness.Names {
+		if err := p.Term(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alike(t, p, lun.Uuid)
+}
+
+// finishLoad ends a load and checks all of it, by the device that wrote and by each node alone.
+func finishLoad(t *testing.T, ctx context.Context, l *load, m *targetv1.Mapping) {
+	t.Helper()
 	close(l.stop)
 	l.wg.Wait()
 	l.verify(t, ctx, l.d)
@@ -57,12 +69,6 @@ func finish(t *testing.T, ctx context.Context, p *harness.Pair, l *load, lun *ta
 		l.verify(t, ctx, through(t, ctx, m, n))
 	}
 	closeDevice(l.d.(*initiator.Device))
-	for i := range harness.Names {
-		if err := p.Term(i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	alike(t, p, lun.Uuid)
 }
 
 func closeDevice(d *initiator.Device) {

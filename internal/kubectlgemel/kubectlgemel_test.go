@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -88,12 +89,33 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+func quantity(s string) *resource.Quantity {
+	q := resource.MustParse(s)
+	return &q
+}
+
 func TestStatus(t *testing.T) {
 	var out bytes.Buffer
 	if err := Status(t.Context(), clientOf(world()), &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"cluster main: 1 pairs", "not Ready (Because): it is too cold", "pair main-p0", "node b on no worker yet: Unknown, owns 0: its pod waits", "worker worker-1"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "pool ") {
+		t.Errorf("a pool by itself is told twice:\n%s", &out)
+	}
+	w := world()
+	told := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
+	c, p := w["cluster"].(*v1alpha1.StorageCluster), w["pair"].(*v1alpha1.TargetPair)
+	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, told, "main", told[:1]
+	out.Reset()
+	if err := Status(t.Context(), clientOf(w), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"  pool default: 7Gi free of 10Gi\n", "  pool fast: 1Gi free of 2Gi\n", "0 LUNs, 7Gi free in default\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)
 		}

@@ -25,12 +25,17 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 	}
 	for _, x := range clusters.Items {
 		fmt.Fprintf(w, "cluster %s: %d pairs, %d in sync, %d LUNs, %v free of %v\n", x.Name, x.Status.Pairs, x.Status.ReadyPairs, x.Status.LogicalUnits, x.Status.Free, x.Status.Capacity)
+		if len(x.Status.Pools) > 1 {
+			for _, p := range x.Status.Pools {
+				fmt.Fprintf(w, "  pool %s: %v free of %v\n", p.Name, p.Free, p.Capacity)
+			}
+		}
 		wrong(w, "  ", x.Status.Conditions)
 		for _, p := range pairs.Items {
 			if p.Spec.Cluster != x.Name {
 				continue
 			}
-			fmt.Fprintf(w, "  pair %s: epoch %d, members %v, %d LUNs\n", p.Name, p.Status.Epoch, p.Status.Members, p.Status.LogicalUnits)
+			fmt.Fprintf(w, "  pair %s: epoch %d, members %v, %d LUNs%s\n", p.Name, p.Status.Epoch, p.Status.Members, p.Status.LogicalUnits, pools(&p, len(x.Spec.Pools)))
 			wrong(w, "    ", p.Status.Conditions)
 			for _, n := range p.Status.Nodes {
 				fmt.Fprintf(w, "    node %s on %s: %s, owns %d", n.Name, worker(&p, n.Name), n.Phase, n.Owned)
@@ -52,6 +57,17 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 		wrong(w, "  ", h.Status.Conditions)
 	}
 	return nil
+}
+
+// pools of a pair, where there are several, with what is free for LUNs in each.
+func pools(p *v1alpha1.TargetPair, several int) (text string) {
+	if several < 2 {
+		return ""
+	}
+	for _, x := range p.Status.Pools {
+		text += fmt.Sprintf(", %v free in %s", x.Free, x.Name)
+	}
+	return text
 }
 
 func worker(p *v1alpha1.TargetPair, node string) string {

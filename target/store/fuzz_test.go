@@ -73,6 +73,26 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
+// A block of a mark: what is taken is what was written, whatever it is.
+func FuzzMark(f *testing.F) {
+	good := make([]byte, markBlock)
+	encodeMark(good, 7)
+	f.Add(good)
+	f.Add(good[:19])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, ok := decodeMark(b)
+		if !ok {
+			return
+		}
+		again := make([]byte, 20)
+		encodeMark(again, n)
+		if !bytes.Equal(again, b[:20]) {
+			t.Fatalf("%x became %d", b[:20], n)
+		}
+	})
+}
+
 // The untrusted marker: whatever it holds, it is a reason, of one printable line.
 func FuzzUntrusted(f *testing.F) {
 	f.Add([]byte("write volumes/default/luns/x.img: input/output error\n"))
