@@ -22,7 +22,7 @@ import (
 func TestRenders(t *testing.T) {
 	for name, set := range map[string]map[string]any{
 		"least":         {},
-		"storage class": {"storageClass.create": true, "storageClass.default": true, "storageClass.fsType": "ext4"},
+		"storage class": {"storageClass.create": true, "storageClass.default": true, "storageClass.fsType": "ext4", "storageClass.pool": "fast"},
 		"no snapshots":  {"sidecars.snapshots": false, "storageClass.create": true},
 		"registrar":     {"node.registrar.image": "example.org/registrar:v1"},
 		"no CRDs":       {"crds.install": false, "policies.install": false},
@@ -65,6 +65,7 @@ func TestValues(t *testing.T) {
 		{userspace(map[string]any{"sidecars.livenessprobe": "x"}), []string{"/sidecars", "livenessprobe"}},
 		{userspace(map[string]any{"storageClass.fsType": "btrfs"}), []string{"/storageClass/fsType"}},
 		{userspace(map[string]any{"storageClass.name": ""}), []string{"/storageClass/name"}},
+		{userspace(map[string]any{"storageClass.pool": "Fast"}), []string{"/storageClass/pool"}},
 		{userspace(map[string]any{"storageClass.cluster": "Main"}), []string{"/storageClass/cluster"}},
 		{userspace(map[string]any{"crds.keep": true}), []string{"/crds", "keep"}},
 		{userspace(map[string]any{"policies.install": "yes"}), []string{"/policies/install"}},

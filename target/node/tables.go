@@ -196,8 +196,8 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 			err = errors.Join(err, e.bits.Grow(l.Size))
 		}
 	} else {
-		v, err := n.store.Volume(l.Volume)
-		if err != nil {
+		var v *store.Volume
+		if v, err = n.store.Volume(l.Volume); err != nil {
 			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
 		}
 		if e.file, err = v.OpenLUN(l.UUID); err != nil {

@@ -80,7 +80,14 @@ func (n *Node) checkVolumes(l *life) (doubt string, err error) {
 // mark has the backing volumes move on with the node's own state, and remembers which they are. The caller is about to save l.
 func (n *Node) mark(l *life) error {
 	volumes := n.store.Volumes()
-	if len(volumes) == 1 || n.doubt.Load() {
+	if len(volumes) == 1 {
+		return nil
+	}
+	l.Volumes = map[string]string{} // those that hold something are the ones of before: see checkVolumes
+	for _, v := range volumes[1:] {
+		l.Volumes[v.Name()] = v.ID()
+	}
+	if n.doubt.Load() {
 		return nil
 	}
 	next := l.Mark + 1
@@ -90,10 +97,7 @@ func (n *Node) mark(l *life) error {
 	if err := n.store.SetMarks(next); err != nil {
 		return err
 	}
-	l.Mark, l.Volumes = next, map[string]string{}
-	for _, v := range volumes[1:] {
-		l.Volumes[v.Name()] = v.ID()
-	}
+	l.Mark = next
 	return nil
 }
 
@@ -198,23 +202,20 @@ func (n *Node) capacity() (c capacity, err error) {
 // pairCapacity is, of each backing volume, the minimum over the members (R14); the peer's last answer counts for a moment without link.
 func (n *Node) pairCapacity(ctx context.Context) ([]*targetv1.BackingVolume, error) {
 	own, err := n.capacity()
-	var peer *capacity
-	if v := n.View(); v.Record.Both() {
-		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		defer cancel()
-		var c capacity
-		if err := n.call(ctx, "capacity", struct{}{}, &c); err == nil {
-			n.peerCap.Store(&c)
-		}
-		peer = n.peerCap.Load()
+	v := n.View()
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	var c capacity
+	if err := n.call(ctx, "capacity", struct{}{}, &c); err == nil {
+		n.peerCap.Store(&c)
 	}
-	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), peer), err
+	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), n.peerCap.Load(), v.Record.Both()), err
 }
 
-// merge what two nodes say; peer is nil when there is no other member, or it has not said anything yet.
-func merge(self string, own map[string]volume, other string, peer *capacity) (out []*targetv1.BackingVolume) {
+// merge what two nodes say; peer is nil as long as it has not said anything. Of one that is no member it only counts what it lacks.
+func merge(self string, own map[string]volume, other string, peer *capacity, member bool) (out []*targetv1.BackingVolume) {
 	names := maps.Clone(own)
-	if peer != nil {
+	if peer != nil && member {
 		maps.Copy(names, peer.all())
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(names), byName) {
@@ -234,8 +235,9 @@ func merge(self string, own map[string]volume, other string, peer *capacity) (ou
 		v, ok := own[name]
 		add(self, v, ok)
 		if peer != nil {
-			v, ok = peer.all()[name]
-			add(other, v, ok)
+			if v, ok = peer.all()[name]; member || !ok {
+				add(other, v, ok)
+			}
 		}
 		slices.Sort(b.Nodes)
 		out = append(out, b)

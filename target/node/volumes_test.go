@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestLUNInAnotherVolume(t *testing.T) {
 	p.alikeInFast("luns", id)
 
 	p.end(1)
-	p.until("a is alone", func() bool { return p.nodes[0].View().Phase == pair.Alone })
+	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && !v.Linked })
 	p.write(d, 4*mib, 3)
 	p.write(d2, 4*mib, 4)
 	later, m3 := p.lunIn(0, "fast") // alone: node b is known to have it
@@ -224,7 +225,10 @@ func TestVolumeOfOneNode(t *testing.T) {
 		}
 	}
 	p.end(1)
-	p.until("a is alone", func() bool { return p.nodes[0].View().Phase == pair.Alone })
+	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && !v.Linked })
+	if v := p.nodes[0].status(p.ctx).Volumes; !slices.Equal(v[1].Lacks, []string{"b"}) {
+		t.Errorf("%v", v)
+	}
 	p.refuses(make(0, "fast"), codes.InvalidArgument, `node b, which is away, has no backing volume "fast"`)
 	p.end(0)
 	p.start(0) // what it knew of node b is gone
@@ -253,7 +257,7 @@ func TestEarlierRelease(t *testing.T) {
 	p.refuses(make(), codes.Unavailable, "upgrade it")
 	p.lunIn(0, "default")
 	p.end(1)
-	p.until("a is alone", func() bool { return p.nodes[0].View().Phase == pair.Alone })
+	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && !v.Linked })
 	if err := make(); err != nil {
 		t.Fatal(err)
 	}
@@ -378,18 +382,46 @@ func TestFullVolume(t *testing.T) {
 	p.inSync()
 }
 
+// A volume that fails takes its node out, with all of them; the other node serves all, and copies all when the node comes back (R12).
+func TestFailingVolume(t *testing.T) {
+	p := newTestPair(t).fast()
+	var broken atomic.Bool
+	p.cfg[1].Faults = func(op, path string, _, _ int64) error {
+		if broken.Load() && op == store.FaultWrite && strings.HasPrefix(path, "volumes/fast/luns/") {
+			return syscall.EIO
+		}
+		return nil
+	}
+	p.startBoth()
+	id, m := p.lunIn(0, "fast")
+	other, m2 := p.lunIn(0, "default")
+	d, d2 := p.device(m), p.device(m2)
+	broken.Store(true)
+	p.write(d, 0, 1)
+	p.write(d2, 0, 2)
+	p.until("a serves alone", func() bool { return p.nodes[0].View().Phase == pair.Alone && p.nodes[0].View().Serving })
+	p.end(1)
+	broken.Store(false)
+	p.start(1)
+	p.inSync()
+	p.alikeInFast("luns", id)
+	p.alike(other)
+}
+
 func TestMerge(t *testing.T) {
 	own := map[string]volume{"default": {100, 50, true}, "fast": {10, 5, true}}
 	for _, x := range []struct {
 		peer *capacity
+		away bool
 		want string
 	}{
-		{nil, "default 100 50 true a|fast 10 5 true a"},
-		{&capacity{Total: 90, Free: 60}, "default 90 50 true ab|fast 10 5 true a-b"}, // of an earlier release
-		{&capacity{Volumes: map[string]volume{"default": {200, 40, false}, "cold": {7, 6, true}}}, "default 100 40 false ab|cold 7 6 true b-a|fast 10 5 true a-b"},
+		{&capacity{Volumes: map[string]volume{"default": {1, 1, false}, "cold": {7, 6, true}}}, true, "default 100 50 true a|fast 10 5 true a-b"},
+		{nil, false, "default 100 50 true a|fast 10 5 true a"},
+		{&capacity{Total: 90, Free: 60}, false, "default 90 50 true ab|fast 10 5 true a-b"}, // of an earlier release
+		{&capacity{Volumes: map[string]volume{"default": {200, 40, false}, "cold": {7, 6, true}}}, false, "default 100 40 false ab|cold 7 6 true b-a|fast 10 5 true a-b"},
 	} {
 		var got []string
-		for _, b := range merge("a", own, "b", x.peer) {
+		for _, b := range merge("a", own, "b", x.peer, !x.away) {
 			s := strings.Join([]string{b.Name, fmt.Sprint(b.CapacityBytes), fmt.Sprint(b.FreeBytes), fmt.Sprint(b.Reflink), strings.Join(b.Nodes, "")}, " ")
 			if len(b.Lacks) > 0 {
 				s += "-" + strings.Join(b.Lacks, "")

@@ -1660,7 +1660,7 @@ type Status struct {
 	Reason          string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // what is wrong and what to do, empty when in sync
 	Linked          bool                   `protobuf:"varint,10,opt,name=linked,proto3" json:"linked,omitempty"`
 	LogIndex        uint64                 `protobuf:"varint,11,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
-	CapacityBytes   uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // sum over backing volumes of the minimum over members
+	CapacityBytes   uint64                 `protobuf:"varint,12,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"` // sum over backing volumes that no node lacks of the minimum over members
 	FreeBytes       uint64                 `protobuf:"varint,13,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // the same
 	Resync          *Resync                `protobuf:"bytes,14,opt,name=resync,proto3" json:"resync,omitempty"`
 	AloneSince      *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=alone_since,json=aloneSince,proto3" json:"alone_since,omitempty"`
@@ -1899,7 +1899,7 @@ type BackingVolume struct {
 	FreeBytes     uint64                 `protobuf:"varint,3,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // the same
 	Reflink       bool                   `protobuf:"varint,4,opt,name=reflink,proto3" json:"reflink,omitempty"`                                  // snapshots and clones share extents on each of them
 	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`                                       // that have it, of the members and of this node
-	Lacks         []string               `protobuf:"bytes,6,rep,name=lacks,proto3" json:"lacks,omitempty"`                                       // members that do not
+	Lacks         []string               `protobuf:"bytes,6,rep,name=lacks,proto3" json:"lacks,omitempty"`                                       // nodes that are known not to have it, members or not: no LUN can be made there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

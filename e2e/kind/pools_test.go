@@ -1,0 +1,163 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// A cluster of its own, because a pool is never taken away again: what a worker needs for it is made here and removed at the end. Its
+// second volumes are in memory: they only have to be filesystems of their own.
+const (
+	poolsCluster = "pools"
+	poolsPair    = "pools-p0"
+	poolsDir     = "/var/lib/gemel-backing/pools-e2e"
+	poolsFast    = "/var/lib/pools-e2e-fast"
+)
+
+// localVolumes are local volumes of one class, one on each worker.
+func localVolumes(ctx context.Context, class, dir string) {
+	GinkgoHelper()
+	manifest := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %s}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+`, class)
+	for _, w := range workers(ctx) {
+		manifest += fmt.Sprintf(`---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s-%[2]s, labels: {e2e: pools}}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: %[1]s
+  local: {path: %[3]s}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - {key: kubernetes.io/hostname, operator: In, values: [%[2]s]}
+`, class, w, dir)
+	}
+	apply(ctx, namespace, manifest)
+}
+
+// poolsStorageClass chooses a pool; none with an empty name.
+func poolsStorageClass(ctx context.Context, name, pool string) {
+	GinkgoHelper()
+	chosen := ""
+	if pool != "" {
+		chosen = "pool: " + pool
+	}
+	apply(ctx, namespace, fmt.Sprintf(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %s}
+provisioner: csi.gemel.storage
+parameters:
+  cluster: %s
+  csi.storage.k8s.io/fstype: ext4
+  %s
+`, name, poolsCluster, chosen))
+}
+
+func claimOf(ctx context.Context, ns, name, class, size, mode string) {
+	GinkgoHelper()
+	apply(ctx, ns, fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %s}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeMode: %s
+  storageClassName: %s
+  resources: {requests: {storage: %s}}
+`, name, mode, class, size))
+}
+
+// forgetPools removes what the spec has made, in the order in which one thing lets go of the other.
+func forgetPools(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() error { // refused as long as the pair is known to hold a LUN
+		_, err := run(ctx, "", "kubectl", "delete", "storagecluster", poolsCluster, "--ignore-not-found", "--wait=true", "--timeout=180s")
+		return err
+	}).WithContext(ctx).WithTimeout(4 * time.Minute).Should(Succeed())
+	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+poolsCluster, "--wait=true", "--timeout=120s")
+	kubectl(ctx, "delete", "pv", "-l", "e2e=pools", "--wait=true", "--timeout=120s")
+	kubectl(ctx, "delete", "storageclass", "e2e-disks", "e2e-flash", "e2e-first", "e2e-fast", "--ignore-not-found")
+	for _, w := range workers(ctx) {
+		on(ctx, w, fmt.Sprintf("umount %[2]s; rm -rf %[1]s %[2]s", poolsDir, poolsFast))
+	}
+}
+
+var _ = Describe("a pool", func() {
+	It("is added on a running cluster", func(ctx context.Context) {
+		DeferCleanup(forgetPools, NodeTimeout(8*time.Minute))
+		for _, w := range workers(ctx) {
+			on(ctx, w, fmt.Sprintf("mkdir -p %[1]s %[2]s && mount -t tmpfs -o size=512m pools-e2e %[2]s", poolsDir, poolsFast))
+		}
+		localVolumes(ctx, "e2e-disks", poolsDir)
+		apply(ctx, namespace, fmt.Sprintf(`apiVersion: gemel.storage/v1alpha1
+kind: StorageCluster
+metadata: {name: %s}
+spec:
+  pairs: 1
+  pools:
+  - {name: main, storageClassName: e2e-disks, size: 1Gi}
+`, poolsCluster))
+		told := func(kind, path string) func() string {
+			name := map[string]string{"storagecluster": poolsCluster, "targetpair": poolsPair}[kind]
+			return func() string { return field(ctx, kind, name, "", path) }
+		}
+		inStep := told("targetpair", `{.status.conditions[?(@.type=="InSync")].status}`)
+		Eventually(inStep).WithContext(ctx).WithTimeout(4 * time.Minute).Should(Equal("True"))
+
+		ns := newNamespace(ctx)
+		poolsStorageClass(ctx, "e2e-first", "")
+		poolsStorageClass(ctx, "e2e-fast", "fast")
+		claimOf(ctx, ns, "data", "e2e-first", "128Mi", "Filesystem")
+		load(ctx, ns, "load", "data", "", 90)
+
+		By("a pool for which no worker has a volume")
+		kubectl(ctx, "patch", "storagecluster", poolsCluster, "--type=json", "-p",
+			`[{"op":"add","path":"/spec/pools/-","value":{"name":"fast","storageClassName":"e2e-flash","size":"1Gi"}}]`)
+		claimOf(ctx, ns, "early", "e2e-fast", "64Mi", "Block")
+		Eventually(told("targetpair", `{.status.conditions[?(@.type=="UpToDate")].message}`)).WithContext(ctx).Should(ContainSubstring("spec.pools[fast]"))
+		Consistently(inStep).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("True"))
+
+		By("volumes for it")
+		localVolumes(ctx, "e2e-flash", poolsFast)
+		Eventually(told("storagecluster", `{.status.pools[?(@.name=="fast")].free}`)).WithContext(ctx).WithTimeout(4 * time.Minute).ShouldNot(Or(BeEmpty(), Equal("0")))
+		Eventually(told("targetpair", `{.status.conditions[?(@.type=="UpToDate")].status}`)).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Equal("True"))
+		for _, n := range []string{"a", "b"} {
+			Expect(field(ctx, "pvc", "gemel-"+poolsPair+"-"+n+"-d0", namespace, "{.status.phase}")).To(Equal("Bound"))
+			Expect(field(ctx, "pvc", "gemel-"+poolsPair+"-"+n+"-d0.fast", namespace, "{.status.phase}")).To(Equal("Bound"))
+		}
+
+		By("volumes in it")
+		Eventually(func() string { return field(ctx, "pvc", "early", ns, "{.status.phase}") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("Bound"))
+		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "early"), "", "{.spec.placement.pool}")).To(Equal("fast"))
+		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "data"), "", "{.spec.placement.pool}")).To(Equal("main"))
+		pod(ctx, ns, "block", "early", "", "echo kept | dd of=/dev/data bs=512 count=1 conv=sync,fsync && dd if=/dev/data bs=4 count=1 iflag=fullblock && sleep infinity", true)
+		running(ctx, ns, "block")
+		Eventually(func() string { return kubectl(ctx, "logs", "-n", ns, "block") }).WithContext(ctx).Should(ContainSubstring("kept"))
+
+		By("what can not be")
+		_, err := run(ctx, "", "kubectl", "patch", "storagecluster", poolsCluster, "--type=json", "-p", `[{"op":"remove","path":"/spec/pools/1"}]`)
+		Expect(err).To(MatchError(ContainSubstring("pools: a pool can not be taken away or renamed")))
+		poolsStorageClass(ctx, "e2e-none", "none")
+		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "delete", "storageclass", "e2e-none") }, NodeTimeout(time.Minute))
+		claimOf(ctx, ns, "none", "e2e-none", "64Mi", "Block")
+		Eventually(func() string { return kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}") }).WithContext(ctx).
+			Should(ContainSubstring("has no pool none, it has main, fast"))
+
+		By("those who were at work meanwhile")
+		Expect(finish(ctx, ns, "load", 1000)).To(BeNumerically("<", 20_000))
+		Expect(strings.Fields(kubectl(ctx, "get", "targetpair", poolsPair, "-o", "jsonpath={.status.members[*]}"))).To(HaveLen(2))
+	}, NodeTimeout(20*time.Minute))
+})
