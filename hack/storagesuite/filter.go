@@ -43,3 +43,18 @@ var understood = []rule{
 	{regexp.MustCompile(`[Bb]lock volumes? .*(not|can)|for block mode|non-filesystem volume mode|not valid for Block|covered by block volume case`),
 		"the test is for the other volume mode"},
 }
+
+// understoodOf are reasons that say too little by themselves: what they are matched with is the test's name, a colon and the reason.
+var understoodOf = []rule{
+	// The same words come from a driver that takes no snapshots.
+	{regexp.MustCompile(`\(filesystem volmode\)\] multiVolume .* and restored snapshot .*: Driver ".*" does not support snapshots`),
+		"the test's pattern has no kind of snapshot; others of the same name have"},
+}
+
+// skipped says why a test may skip itself.
+func skipped(test, reason string) (why string, ok bool) {
+	if why, ok = match(understood, reason); ok {
+		return why, ok
+	}
+	return match(understoodOf, test+": "+reason)
+}

@@ -171,3 +171,25 @@ func TestASuiteWithoutReport(t *testing.T) {
 		t.Errorf("%v, %v: a run without report is no run", ok, err)
 	}
 }
+
+// The same words can be right from one test and a lost capability from another.
+func TestASkipIsJudgedWithItsTest(t *testing.T) {
+	const reason = `Driver "csi.gemel.storage" does not support snapshots - skipping`
+	skip := func(pattern, name string) types.SpecReport {
+		s := it(types.SpecStateSkipped, name, reason, 0)
+		s.ContainerHierarchyTexts[1] = "[Testpattern: Dynamic PV (" + pattern + ")] multiVolume [Slow]"
+		return s
+	}
+	const name = "should concurrently access the volume and restored snapshot from pods on the same node [LinuxOnly]"
+	passed := it(types.SpecStatePassed, "fast", "", time.Second)
+	right := summarize(types.Report{SpecReports: types.SpecReports{passed, skip("filesystem volmode", name)}})
+	var out bytes.Buffer
+	if right.print(&out); !right.ok() || !strings.Contains(out.String(), "no kind of snapshot") {
+		t.Errorf("not understood: %v\n%s", right.NotUnderstood, &out)
+	}
+	for _, s := range []types.SpecReport{skip("ext4", name), skip("filesystem volmode", "should do something else")} {
+		if wrong := summarize(types.Report{SpecReports: types.SpecReports{passed, s}}); wrong.ok() {
+			t.Errorf("a lost capability is taken for right: %s", s.FullText())
+		}
+	}
+}

@@ -28,6 +28,8 @@ type report struct {
 	Slowest  []spec         `json:"slowest"` // ten
 
 	NotUnderstood []string `json:"not_understood,omitempty"` // reasons of skips that filter.go does not know
+
+	why map[string]string // reason of a skip: what filter.go says of it
 }
 
 type failure struct {
@@ -42,7 +44,7 @@ type spec struct {
 }
 
 func newReport() *report {
-	return &report{Skips: map[string]int{}, LeftOut: map[string]int{}, Failures: []failure{}}
+	return &report{Skips: map[string]int{}, LeftOut: map[string]int{}, Failures: []failure{}, why: map[string]string{}}
 }
 
 // addPart counts the tests of external drivers that belong to a part; chosen says that some of them were chosen by name.
@@ -96,7 +98,9 @@ func (r *report) add(s types.SpecReport, chosen bool) {
 	case s.Failure.Message != "":
 		r.Skipped++
 		r.Skips[s.Failure.Message]++
-		if _, ok := match(understood, s.Failure.Message); !ok && !slices.Contains(r.NotUnderstood, s.Failure.Message) {
+		if why, ok := skipped(short(name), s.Failure.Message); ok {
+			r.why[s.Failure.Message] = why
+		} else if !slices.Contains(r.NotUnderstood, s.Failure.Message) {
 			r.NotUnderstood = append(r.NotUnderstood, s.Failure.Message)
 		}
 	default: // not started
@@ -123,10 +127,10 @@ func (r *report) print(out io.Writer) {
 		}
 	}
 	list("skipped themselves", r.Skips, func(reason string) string {
-		if why, ok := match(understood, reason); ok {
-			return "\n         " + why
+		if slices.Contains(r.NotUnderstood, reason) {
+			return "\n         NOT UNDERSTOOD: a capability that testdriver.yaml lacks? If it is right, filter.go has to say why"
 		}
-		return "\n         NOT UNDERSTOOD: a capability that testdriver.yaml lacks? If it is right, filter.go has to say why"
+		return "\n         " + r.why[reason]
 	})
 	list("left out", r.LeftOut, func(string) string { return "" })
 	if len(r.Failures) > 0 {
