@@ -7,8 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -47,6 +50,27 @@ var scenes = []scene{
 			}
 			p := &corev1.Pod{}
 			if err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: PodName(s.name, n)}, p); err != nil || p.Spec.Containers[0].Image != "gemel:2" {
+				return fmt.Errorf("pod of %s: %v %v", n, p.Spec.Containers, err)
+			}
+		}
+		return s.upToDate()
+	}},
+	{"pool", true, true, func(s *stage) {
+		s.ok(client.IgnoreAlreadyExists(s.c.Create(s.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "example.org/local",
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})))
+		s.addPool("fast", "made")
+	}, func(s *stage) error {
+		want := []string{ClaimName(s.name, "a", 0), PoolClaim(s.name, "a", 0, "fast"), ClaimName(s.name, "b", 0), PoolClaim(s.name, "b", 0, "fast")}
+		if got := s.claims(); !slices.Equal(got, want) {
+			return fmt.Errorf("claims %v", got)
+		}
+		for _, n := range Nodes {
+			if len(s.seen[n]) != 1 {
+				return fmt.Errorf("pod of %s was taken down %d times", n, len(s.seen[n]))
+			}
+			p := &corev1.Pod{}
+			if err := s.c.Get(s.ctx, client.ObjectKey{Namespace: s.r.Namespace, Name: PodName(s.name, n)}, p); err != nil ||
+				!slices.Contains(p.Spec.Containers[0].Args, "--backing-volume=fast=/volumes/fast/gemel") {
 				return fmt.Errorf("pod of %s: %v %v", n, p.Spec.Containers, err)
 			}
 		}

@@ -49,6 +49,10 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"lease too long":         {func(c *Config) { c.Lease = Duration(time.Hour) }, "lease"},
 		"negative lease":         {func(c *Config) { c.Lease = -1 }, "lease"},
 		"preferred node unknown": {func(c *Config) { c.Preferred = "x" }, "preferred-node"},
+		"volume without name":    {func(c *Config) { c.BackingVolumes = []string{"/data"} }, "backing-volume"},
+		"volume of a bad name":   {func(c *Config) { c.BackingVolumes = []string{"Fast=/data"} }, "backing-volume"},
+		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "given twice"},
+		"volume in the state":    {func(c *Config) { c.BackingVolumes = []string{"f=" + c.StateDir + "/f"} }, "backing volume default"},
 		"metrics address":        {func(c *Config) { c.MetricsListen = "x" }, "metrics-listen"},
 	} {
 		cfg := goodConfig()
