@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,13 +210,13 @@ func TestOperatorCrashesAtPair(t *testing.T) {
 // sticky remembers a crash that was healed, until the next is armed.
 type sticky struct {
 	crasher
-	was bool
+	was atomic.Bool
 }
 
-func (s *sticky) arm(n int, landed bool) { s.was = false; s.crasher.arm(n, landed) }
-func (s *sticky) crashed() bool          { return s.was || s.crasher.crashed() }
+func (s *sticky) arm(n int, landed bool) { s.was.Store(false); s.crasher.arm(n, landed) }
+func (s *sticky) crashed() bool          { return s.was.Load() || s.crasher.crashed() }
 func (s *sticky) heal() {
-	s.was = s.crashed()
+	s.was.Store(s.crashed())
 	s.crasher.heal()
 }
 
