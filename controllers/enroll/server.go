@@ -105,6 +105,9 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	case errors.As(err, &r):
 		status, outcome, a = r.status, r.outcome, enroll.Answer{Error: r.text}
 		s.tell(ctx, node, r)
+		if outcome == "throttled" {
+			break // counted: a log line for each would be what is to be kept away
+		}
 		s.Log.Info("no credentials", "node", node, "pair", pair, "from", q.RemoteAddr, "why", r.text)
 	case err != nil:
 		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Answer{Error: "the operator could not find out: see its log"}
