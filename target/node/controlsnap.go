@@ -128,8 +128,11 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 	}
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
-	luns := n.state.SortedLUNs()
+	luns, held := n.state.SortedLUNs(), n.state.Volumes()
 	n.metaMu.Unlock()
+	if v.Linked && v.Phase == pair.Alone && n.misread(held) {
+		s.Reason = fmt.Sprintf("LUNs lie in backing volumes that the release of node %s does not know: upgrade it", n.self.Peer())
+	}
 	for _, l := range luns {
 		for _, m := range l.Maps {
 			if m.Lost {

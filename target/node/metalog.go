@@ -289,10 +289,9 @@ func (n *Node) export() {
 	}
 	objs := n.objectsLocked(true)
 	volumes := n.state.Volumes()
-	delete(volumes, "")
 	n.metaMu.Unlock()
-	if len(volumes) > 0 && !n.peerKnows(featureVolumes) {
-		// It would put those LUNs elsewhere. What it can not read it refuses, and comes again.
+	if n.misread(volumes) {
+		// What it can not read it refuses, and comes again.
 		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}

@@ -30,6 +30,12 @@ func (n *Node) peerKnows(feature string) bool {
 	return ok && neg.Has(feature)
 }
 
+// misread tells that the other node would put LUNs elsewhere: they lie in backing volumes, and its release knows one only.
+func (n *Node) misread(volumes map[string]int) bool {
+	delete(volumes, "")
+	return len(volumes) > 0 && !n.peerKnows(featureVolumes)
+}
+
 // volumes are the backing volumes beside the default one, as the configuration has them.
 func (c *Config) volumes() (out []store.VolumeDir, err error) {
 	var errs []error

@@ -258,7 +258,9 @@ func TestEarlierRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.start(1)
-	p.until("b is refused", func() bool { return strings.Contains(p.nodes[1].status(p.ctx).Reason, "metadata") })
+	p.until("b is refused, and a says why", func() bool {
+		return strings.Contains(p.nodes[1].status(p.ctx).Reason, "metadata") && strings.Contains(p.nodes[0].status(p.ctx).Reason, "the release of node b does not know")
+	})
 	p.end(1)
 	p.cfg[1].earlier = false
 	p.start(1)
