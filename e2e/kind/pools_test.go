@@ -143,7 +143,7 @@ spec:
 		Eventually(func() string { return field(ctx, "pvc", "early", ns, "{.status.phase}") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("Bound"))
 		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "early"), "", "{.spec.placement.pool}")).To(Equal("fast"))
 		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "data"), "", "{.spec.placement.pool}")).To(Equal("main"))
-		pod(ctx, ns, "block", "early", "", "echo kept | dd of=/dev/data bs=512 count=1 conv=sync,fsync && dd if=/dev/data bs=4 count=1 iflag=fullblock && sleep infinity", true)
+		pod(ctx, ns, "block", "early", "", "echo kept | dd of=/dev/data bs=512 count=1 conv=sync,fsync && dd if=/dev/data bs=5 count=1 iflag=fullblock && sleep infinity", true)
 		running(ctx, ns, "block")
 		Eventually(func() string { return kubectl(ctx, "logs", "-n", ns, "block") }).WithContext(ctx).Should(ContainSubstring("kept"))
 
