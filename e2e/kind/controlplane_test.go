@@ -87,6 +87,11 @@ var _ = Describe("an etcd that is put back to an older state", Serial, func() {
 
 		By("attaching the volume again")
 		kubectl(ctx, "delete", "pod", "-n", ns, "app", "--wait=true", "--timeout=180s")
+		// A successor on the same worker would get what is still attached, which answers MEDIUM ERROR.
+		volume := field(ctx, "pvc", "data", ns, "{.spec.volumeName}")
+		Eventually(func() string {
+			return kubectl(ctx, "get", "volumeattachments", "-o", "jsonpath={.items[*].spec.source.persistentVolumeName}")
+		}).WithContext(ctx).WithTimeout(3 * time.Minute).ShouldNot(ContainSubstring(volume))
 		pod(ctx, ns, "again", "data", "", "sleep infinity", false)
 		running(ctx, ns, "again")
 		files := []string{"first", "second"}
