@@ -5,6 +5,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$KIND_DIR/versions.sh"
+. "$KIND_DIR/../debian.sh"
 mkdir -p "$LAB/trees"
 
 node=(systemd conntrack iptables nftables iproute2 ethtool util-linux mount kmod libseccomp2 pigz e2fsprogs bash ca-certificates
@@ -16,18 +17,6 @@ tools=("${gemel[@]}" busybox-static fio bash procps iproute2 curl)
 # Half of Gemel's tree is there for xfs_scrub and for packages' own scripts; each node gets the image again whenever it changes.
 unused='usr/sbin/xfs_scrub* usr/lib/*/libicu* usr/bin/python3* usr/lib/python3* usr/lib/*/libpython3* usr/bin/perl* usr/share/perl*
   usr/lib/*/perl* usr/lib/*/libperl* usr/bin/apt* usr/lib/apt usr/lib/*/libapt* usr/bin/dpkg* var/lib/dpkg usr/share/zoneinfo'
-
-# sources: the machine's own where they are of the suite that is wanted (they may name a mirror), else none: mmdebstrap then uses
-# Debian's.
-sources() {
-  local file=/etc/apt/sources.list.d/debian.sources
-  [ -e "$file" ] || file=/etc/apt/sources.list
-  if ! grep -qE "^(Suites:|deb ).*\b$SUITE\b" "$file" 2>/dev/null; then
-    need_file /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
-    return 0
-  fi
-  echo "$file"
-}
 
 # make_tree NAME VARIANT CLEANUP PACKAGE...: CLEANUP runs on the machine in the tree's root.
 make_tree() {

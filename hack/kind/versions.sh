@@ -5,5 +5,4 @@ CONTAINERD_VERSION=v2.3.7
 CNI_VERSION=v1.9.1
 HELM_VERSION=v3.22.0
 PAUSE_VERSION=3.10.2
-SUITE=bookworm # systemd of later Debian suites refuses machines with cgroup v1
 CLUSTER=gemel

@@ -1,0 +1,81 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
+)
+
+// The wiring: two storage networks, each a bridge in the test's namespace that every guest is plugged into; node a of the pair has its
+// portal on the first, node b on the second. The nodes are in namespaces of their own, with a wire between them for the link and one to
+// the test for the control API.
+const (
+	portalPort  = ":3260"
+	controlPort = ":3261"
+	linkPort    = ":3262"
+	metricsPort = ":9100"
+)
+
+var (
+	bridges  = [2]string{"net-a", "net-b"}
+	testIP   = [2]string{"10.98.1.254", "10.98.2.254"} // on the bridges
+	portalIP = [2]string{"10.98.1.1", "10.98.2.1"}
+	linkIP   = [2]string{"10.98.3.1", "10.98.3.2"}
+	mgmtIP   = [2]string{"10.98.4.2", "10.98.5.2"}
+	mgmtTest = [2]string{"10.98.4.1", "10.98.5.1"}
+)
+
+// guestIP is a guest's address on one of the storage networks, with its mask.
+func guestIP(number, network int) string { return fmt.Sprintf("10.98.%d.%d/24", network+1, 10+number) }
+
+type network struct{ nodes [2]*netns.Namespace }
+
+func newNetwork() (n *network, err error) {
+	n = &network{}
+	var own *netns.Namespace // the process's
+	err = own.Command("ip", "link", "set", "lo", "up")
+	for i, name := range harness.Names {
+		if err != nil {
+			return n, err
+		}
+		if n.nodes[i], err = netns.New(); err != nil {
+			return n, err
+		}
+		node, portal, mgmt := n.nodes[i], "portal-"+name, "mgmt-"+name
+		err = errors.Join(
+			own.Command("ip", "link", "add", bridges[i], "type", "bridge"), own.Address(bridges[i], testIP[i]),
+			own.Command("ip", "link", "add", portal, "type", "veth", "peer", "name", "portal", "netns", node.Path()),
+			own.Command("ip", "link", "set", portal, "master", bridges[i], "up"), node.Address("portal", portalIP[i]),
+			own.Command("ip", "link", "add", mgmt, "type", "veth", "peer", "name", "mgmt", "netns", node.Path()),
+			own.Address(mgmt, mgmtTest[i]), node.Address("mgmt", mgmtIP[i]))
+	}
+	a, b := n.nodes[0], n.nodes[1]
+	return n, errors.Join(err, a.Command("ip", "link", "add", "inter", "type", "veth", "peer", "name", "inter", "netns", b.Path()),
+		a.Address("inter", linkIP[0]), b.Address("inter", linkIP[1]))
+}
+
+func (n *network) close() {
+	for _, s := range n.nodes {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+// silence drops what arrives at and what leaves one node by an interface ("portal", "inter"), as a cut wire does; nothing is reset.
+func (n *network) silence(i int, interfaces ...string) error {
+	rules := "table inet cut\ndelete table inet cut\ntable inet cut {\n"
+	for _, hook := range []string{"input", "output"} {
+		rules += fmt.Sprintf("chain %s {\ntype filter hook %s priority 0; policy accept;\n", hook, hook)
+		for _, dev := range interfaces {
+			rules += fmt.Sprintf("%s %q drop\n", map[string]string{"input": "iifname", "output": "oifname"}[hook], dev)
+		}
+		rules += "}\n"
+	}
+	return n.nodes[i].NFT(rules + "}\n")
+}
+
+// heal ends a silence.
+func (n *network) heal(i int) error { return n.silence(i) }

@@ -1,0 +1,134 @@
+// Command probe runs in a guest: it writes to a device or file with O_DIRECT and a queue, remembers what was acknowledged, measures how
+// long operations take around an event, and reads everything back in the end. It is told what to do over a socket.
+//
+//	probe PATH BYTES DEPTH SOCKET
+//
+// GET /window begins a measurement, GET /measure ends it, GET /finish stops, verifies and ends the program.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gemel-storage/gemel/hack/demo/ledger"
+	"github.com/gemel-storage/gemel/hack/demo/load"
+)
+
+// Report is the answer to measure and finish.
+type Report struct {
+	Operations int64    `json:"operations"`
+	LongestMS  float64  `json:"longest_ms"` // of those that overlap the window
+	Errors     []string `json:"errors,omitempty"`
+	Lost       []string `json:"lost,omitempty"` // finish only: blocks that lost an acknowledged write
+}
+
+type probe struct {
+	stream *load.Stream
+	meter  *load.Meter
+	end    chan struct{}
+
+	mu     sync.Mutex
+	window *load.Window
+}
+
+func main() {
+	if len(os.Args) != 5 {
+		log.Fatal("usage: probe PATH BYTES DEPTH SOCKET")
+	}
+	size, err1 := strconv.ParseInt(os.Args[2], 10, 64)
+	depth, err2 := strconv.Atoi(os.Args[3])
+	if err1 != nil || err2 != nil || depth < 1 || size < int64(depth)*ledger.BlockSize {
+		log.Fatal("probe: BYTES or DEPTH is wrong")
+	}
+	if err := run(os.Args[1], size, depth, os.Args[4]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(path string, size int64, depth int, socket string) error {
+	f, err := load.OpenFile(path, false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	p := &probe{meter: load.NewMeter(""), end: make(chan struct{})}
+	seed := uint64(time.Now().UnixNano())
+	p.stream = load.NewStream(path, f, p.meter, seed, depth, seed, load.Region{Blocks: int(size / ledger.BlockSize)})
+	p.stream.Start()
+	s := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		<-p.end
+		_ = s.Shutdown(context.Background())
+	}()
+	if err := s.Serve(l); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+func (p *probe) handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /window", func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.window = p.meter.Begin()
+		answer(w, Report{Operations: p.meter.Acked(), Errors: p.errors()})
+	})
+	m.HandleFunc("GET /measure", func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.window == nil {
+			http.Error(w, "no window was begun", http.StatusConflict)
+			return
+		}
+		longest, n, err := p.window.End(r.Context())
+		p.window = nil
+		report := Report{Operations: n, LongestMS: float64(longest.Microseconds()) / 1e3, Errors: p.errors()}
+		if err != nil {
+			report.Errors = append(report.Errors, "operations under way do not end: "+err.Error())
+		}
+		answer(w, report)
+	})
+	m.HandleFunc("GET /finish", func(w http.ResponseWriter, r *http.Request) {
+		report := Report{Operations: p.meter.Acked()}
+		err := p.stream.Stop(r.Context())
+		if err == nil {
+			var lost []load.Finding
+			lost, err = p.stream.Verify(r.Context(), p.stream.Target, func(int) {})
+			for _, f := range lost {
+				report.Lost = append(report.Lost, f.String())
+			}
+		}
+		if report.Errors = p.errors(); err != nil {
+			report.Errors = append(report.Errors, err.Error())
+		}
+		answer(w, report)
+		close(p.end)
+	})
+	return m
+}
+
+func (p *probe) errors() (out []string) {
+	for _, err := range p.meter.Errors() {
+		out = append(out, fmt.Sprint(err))
+	}
+	return out
+}
+
+func answer(w http.ResponseWriter, r Report) {
+	if err := json.NewEncoder(w).Encode(r); err != nil {
+		log.Print(err)
+	}
+}

@@ -1,0 +1,60 @@
+// Package kernel proves the worker's side on a real kernel: Debian's open-iscsi, multipathd and scsi_dh_alua in guests of an emulator,
+// against real targets.
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/netns"
+)
+
+// labEnv is the folder that hack/vm/up.sh prints.
+const labEnv = "GEMEL_VM_LAB"
+
+// The suite runs in namespaces of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv(labEnv) != "" && !netns.Isolated() {
+		code, err := netns.Isolate(context.Background())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+func TestKernel(t *testing.T) {
+	if os.Getenv(labEnv) == "" {
+		t.Skip("needs guests in an emulator: make e2e-kernel")
+	}
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	RunSpecs(t, "kernel")
+}
+
+var (
+	work   string // the suite's folder
+	target string // gemel-target
+	probe  string // e2e/kernel/probe
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	work, err = os.MkdirTemp("", "gemel-kernel-")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(os.RemoveAll, work)
+	target, err = harness.Build(ctx, work, "./cmd/gemel-target")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.Setenv("CGO_ENABLED", "0")).To(Succeed()) // for what runs on the guests' own Debian
+	probe, err = harness.Build(ctx, work, "./e2e/kernel/probe")
+	Expect(err).NotTo(HaveOccurred())
+})
