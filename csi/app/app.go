@@ -31,9 +31,11 @@ func Command() *cobra.Command {
 		Long: `gemel-csi gives out the LUNs of a Gemel pair as CSI volumes: mounted (xfs, ext4) or raw.
 
 The controller service writes LogicalUnits, which the operator carries out on the pairs of a StorageCluster (--backend objects:
-within a cluster, or with --kubeconfig), or talks itself to the control API of both nodes of one pair (--backend direct). The node service attaches a LUN by a process
-of its own (iSCSI initiator, FUSE file, loop device) that goes on when the plugin is restarted. The node service needs
-root, /dev/fuse, /dev/loop-control, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
+within a cluster, or with --kubeconfig), or talks itself to the control API of both nodes of one pair (--backend direct).
+
+The node service attaches a LUN with the worker's own open-iscsi and dm-multipath (--attach kernel; docs/workers.md says what they need),
+or by a process of its own (--attach userspace: iSCSI initiator, FUSE file, loop device; needs /dev/fuse and /dev/loop-control).
+Either goes on when the plugin is restarted. Both need root, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
 
 SIGTERM lets calls under way finish and ends the plugin; what is attached and mounted stays.`,
 		Example: `  gemel-csi --endpoint unix:///run/gemel/csi.sock --mode all --state-dir /var/lib/gemel/csi \
@@ -66,7 +68,8 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.StateDir, "state-dir", "", "node service: folder for its records; must survive restarts")
 	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
 	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node (in Kubernetes: the node's), part of a generated iSCSI name (default: the host name)")
-	f.StringVar(&c.Attach, "attach", "userspace", "node service: how LUNs are attached: userspace")
+	f.StringVar(&c.Attach, "attach", attachUserspace, "node service: how LUNs are attached: kernel (the worker's open-iscsi and dm-multipath) or userspace")
+	f.StringVar(&c.HostProc, "host-proc", "/proc/1", "node service, --attach kernel: folder in proc of the worker's first process, whose namespaces its tools are run in")
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
 	f.DurationVar(&c.NoLUNAfter, "no-lun-after", 5*time.Second, "node service: how long the target has to say that this node has no such LUN (it was fenced) before I/O fails instead of waiting for --io-deadline")

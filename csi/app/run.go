@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/csi/attach/userspace"
 	"github.com/gemel-storage/gemel/csi/controller"
 	"github.com/gemel-storage/gemel/csi/hostobject"
 	"github.com/gemel-storage/gemel/csi/identity"
@@ -37,7 +35,7 @@ type config struct {
 	TLSCert, TLSKey, TLSCA              string
 	Cluster, Pair                       string
 	StateDir, NodeIQN, NodeName, Attach string
-	HolderAgent                         string
+	HolderAgent, HostProc               string
 	Registry, KubeletEndpoint           string
 	IODeadline, NoLUNAfter              time.Duration
 	MaxVolumes                          int64
@@ -80,8 +78,11 @@ func (c *config) check() error {
 				bad("node-iqn", "%w", err)
 			}
 		}
-		if c.Attach != "userspace" {
-			bad("attach", "%q is not userspace", c.Attach)
+		if c.Attach != attachUserspace && c.Attach != attachKernel {
+			bad("attach", "%q is not userspace or kernel", c.Attach)
+		}
+		if c.Attach == attachKernel && !filepath.IsAbs(c.HostProc) {
+			bad("host-proc", "%q is not an absolute path", c.HostProc)
 		}
 		if c.HolderAgent != "" && !filepath.IsAbs(c.HolderAgent) {
 			bad("holder-agent", "%q is not an absolute path", c.HolderAgent)
@@ -145,7 +146,7 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 			defer stop()
 		}
 		services.Node = n
-		ready.Ready = func(context.Context) error { return needed() }
+		ready.Ready = func(context.Context) error { return worker.Ready() }
 	}
 	stopMetrics, err := c.serveMetrics(reg, ready, log)
 	if err != nil {
@@ -194,18 +195,12 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 			return nil, w, nil, err
 		}
 	}
-	// The program's file may be replaced while we run; a holder is started from the one that we are.
-	a, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, "attach"), Command: []string{"/proc/self/exe", holderCommand},
-		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
-	if err != nil {
-		return nil, w, nil, err
-	}
-	can, by, err := userspace.Limit()
+	a, can, by, err := c.attacher(log)
 	if err != nil {
 		return nil, w, nil, err
 	}
 	volumes := maxVolumes(c.MaxVolumes, can, by, log)
-	log.Info("node", "iqn", iqn, "maxVolumes", volumes)
+	log.Info("node", "iqn", iqn, "attach", c.Attach, "maxVolumes", volumes)
 	keeper, stop, err := c.credentials(ctx, a, reg, log)
 	if err != nil {
 		return nil, w, nil, err
@@ -215,28 +210,11 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 		stop()
 		return nil, w, nil, err
 	}
-	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: "Userspace", Version: Version, Ready: needed,
+	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Version: Version, Ready: a.ready,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()
 			return len(ids), err
 		}}, stop, nil
-}
-
-// needed tells what the node service lacks on this machine.
-func needed() error {
-	var missing []string
-	for _, p := range []string{"/dev/fuse", "/dev/loop-control"} {
-		if _, err := os.Stat(p); err != nil {
-			missing = append(missing, p)
-		}
-	}
-	if os.Geteuid() != 0 {
-		missing = append(missing, "root")
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("the node service lacks %s", strings.Join(missing, ", "))
-	}
-	return nil
 }
 
 // serveMetrics serves /metrics, /healthz (the process turns) and /readyz (it can do its work).

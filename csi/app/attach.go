@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/attach/kernel"
+	"github.com/gemel-storage/gemel/csi/attach/userspace"
+)
+
+// Values of --attach.
+const (
+	attachUserspace = "userspace"
+	attachKernel    = "kernel"
+)
+
+// attacher is the chosen one, and what there is to tell about it.
+type attacher struct {
+	attach.Attacher
+	mode  string // as the Host object has it
+	ready func() error
+}
+
+// attacher makes it; can is how many volumes it can hold, and by what that is limited.
+func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, err error) {
+	dir := filepath.Join(c.StateDir, "attach")
+	if err := onlyOne(c.StateDir, c.Attach); err != nil {
+		return a, 0, "", err
+	}
+	if c.Attach == attachKernel {
+		k, err := kernel.New(kernel.Config{Dir: filepath.Join(c.StateDir, kernelFolder), HostProc: c.HostProc, Deadline: c.IODeadline, Log: log})
+		if err != nil {
+			return a, 0, "", err
+		}
+		ready := func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+			defer cancel()
+			return k.Check(ctx)
+		}
+		if err := ready(); err != nil {
+			log.Error("this worker can not attach volumes as it is", "err", err)
+		}
+		return attacher{k, "Kernel", ready}, maxLUNs, "LUN numbers", nil
+	}
+	// The program's file may be replaced while we run; a holder is started from the one that we are.
+	u, err := userspace.New(userspace.Config{Dir: dir, Command: []string{"/proc/self/exe", holderCommand},
+		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
+	if err != nil {
+		return a, 0, "", err
+	}
+	can, by, err = userspace.Limit()
+	return attacher{u, "Userspace", needed}, can, by, err
+}
+
+// checkLimit bounds one look at what the worker lacks.
+const checkLimit = time.Minute
+
+// kernelFolder below --state-dir has the records of --attach kernel; the other's are in "attach".
+const kernelFolder = "attach-kernel"
+
+// onlyOne refuses to change the way of attaching while volumes are attached in the other: their devices would be forgotten.
+func onlyOne(stateDir, mode string) error {
+	other := map[string]string{attachKernel: "attach", attachUserspace: kernelFolder}[mode]
+	entries, err := os.ReadDir(filepath.Join(stateDir, other))
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("--attach %s: %d volumes are still attached in another way: drain this worker first, or go back to it", mode, len(entries))
+}
+
+// needed tells what userspace attachments lack on this machine.
+func needed() error {
+	var missing []string
+	for _, p := range []string{"/dev/fuse", "/dev/loop-control"} {
+		if _, err := os.Stat(p); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	if os.Geteuid() != 0 {
+		missing = append(missing, "root")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the node service lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
+}

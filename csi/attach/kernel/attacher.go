@@ -1,0 +1,249 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+// host is this worker, or what a test puts in its place.
+type host interface {
+	// observe looks at what is there. It does no I/O to a LUN, so that it can not hang with one.
+	observe(ctx context.Context) (*observed, error)
+	// do takes one step. Each can be repeated, and each checks right before it acts that what it acts on is what was observed.
+	do(ctx context.Context, s step) error
+	// states tells how multipathd sees the paths of a map, by name of the disk; nil where it does not answer in time.
+	states(ctx context.Context, m dmMap) map[string]pathState
+	// device returns the path of a map's block device in this process's own mount namespace.
+	device(ctx context.Context, m dmMap) (string, error)
+}
+
+// pathState is a path as multipathd sees it.
+type pathState struct {
+	current bool   // in the group that I/O goes to, and not failed
+	usable  bool   // its checker says so
+	text    string // in multipathd's words
+}
+
+// Config of an Attacher.
+type Config struct {
+	// Dir holds a record per attachment. It must outlive this process and be the same for every one after it.
+	Dir string
+	// HostProc is the folder in proc of the worker's first process, whose namespaces are the worker's: /proc/1, or where a container sees
+	// that.
+	HostProc string
+	Deadline time.Duration // of I/O while no path serves; default 30 s
+	Log      *slog.Logger
+}
+
+// Attacher implements attach.Attacher.
+type Attacher struct {
+	cfg     Config
+	log     *slog.Logger
+	host    host
+	volumes *locks
+	targets *locks
+
+	mu     sync.Mutex
+	logins map[netip.AddrPort]failure // that failed
+
+	checkMu sync.Mutex
+	checked time.Time
+	lacks   error
+}
+
+var _ attach.Attacher = (*Attacher)(nil)
+
+// failure is a login that failed.
+type failure struct {
+	at      time.Time
+	refused bool // because of its credentials
+}
+
+// again is how long a portal that could not be logged in to is left alone by calls that have another path.
+const again = 20 * time.Second
+
+// New checks the configuration and makes the folder.
+func New(c Config) (*Attacher, error) {
+	if c.HostProc == "" {
+		c.HostProc = "/proc/1"
+	}
+	if c.Deadline == 0 {
+		c.Deadline = 30 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	l, err := newLinux(c)
+	if err != nil {
+		return nil, err
+	}
+	return newAttacher(c, l)
+}
+
+func newAttacher(c Config, h host) (*Attacher, error) {
+	if !filepath.IsAbs(c.Dir) || c.Deadline < 0 {
+		return nil, errors.New("kernel attach: Dir must be absolute, Deadline not negative")
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("kernel attach: %w", err)
+	}
+	if err := durable.RemoveTemp(c.Dir); err != nil {
+		return nil, fmt.Errorf("kernel attach: %w", err)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Attacher{cfg: c, log: c.Log, host: h, volumes: newLocks(), targets: newLocks(), logins: map[netip.AddrPort]failure{}}, nil
+}
+
+// Attach implements attach.Attacher.
+func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, error) {
+	u, err := parse(want)
+	if err != nil {
+		return "", err
+	}
+	u.chapKnown = true
+	if _, err := a.path(want.VolumeID); err != nil {
+		return "", err
+	}
+	defer a.volumes.lock(want.VolumeID)()
+	r, err := a.load(want.VolumeID)
+	if err != nil {
+		return "", err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return "", err
+	}
+	same := r != nil && r.Attachment.Same(want)
+	fresh := !same || r.BootID != o.boot
+	if r != nil && !same {
+		if r.BootID == o.boot && want.Generation < r.Attachment.Generation {
+			return "", fmt.Errorf("%w: publish %d of volume %s was superseded by %d", attach.ErrInvalid, want.Generation, want.VolumeID, r.Attachment.Generation)
+		}
+		a.log.Warn("tearing down what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation)
+		if err := a.detach(ctx, r, true); err != nil {
+			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
+		}
+	}
+	if fresh {
+		// From here on Detach finds everything.
+		if err := a.save(&record{Version: recordVersion, BootID: o.boot, Attachment: want}); err != nil {
+			return "", err
+		}
+	}
+	device, err := a.build(ctx, goal{unit: u, fresh: fresh})
+	if err != nil && fresh {
+		// The caller's context may have ended, and what is half made must go all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, a.converge(ctx, goal{unit: u, absent: true}))
+	}
+	if err != nil {
+		return "", err
+	}
+	a.log.Info("attached", "volume", want.VolumeID, "generation", want.Generation, "device", device)
+	return device, nil
+}
+
+func (a *Attacher) build(ctx context.Context, g goal) (string, error) {
+	// A map of this WWID that no record knows of: from a publish whose record was lost. Whoever uses it must not come to use this one.
+	if g.fresh {
+		o, err := a.host.observe(ctx)
+		if err != nil {
+			return "", err
+		}
+		if m := o.mapOf(g.id); m != nil {
+			a.log.Warn("tearing down a map that no record knows of", "volume", g.volume, "map", m.kernel, "users", m.users())
+			if err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
+				return "", err
+			}
+		}
+	}
+	if err := a.converge(ctx, g); err != nil {
+		return "", err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return "", err
+	}
+	m := o.mapOf(g.id)
+	if m == nil {
+		return "", fmt.Errorf("%w: the map of %s went away again", attach.ErrFailed, g.id)
+	}
+	return a.host.device(ctx, *m)
+}
+
+// Detach implements attach.Attacher.
+func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
+	return a.take(ctx, volumeID, false)
+}
+
+// Purge takes an attachment away whoever uses it: for a LUN that is lost. What has not been written yet is lost.
+func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
+	return a.take(ctx, volumeID, true)
+}
+
+func (a *Attacher) take(ctx context.Context, volumeID string, force bool) error {
+	if _, err := a.path(volumeID); err != nil {
+		return err
+	}
+	defer a.volumes.lock(volumeID)()
+	r, err := a.load(volumeID)
+	if err != nil || r == nil {
+		return err
+	}
+	return a.detach(ctx, r, force)
+}
+
+func (a *Attacher) detach(ctx context.Context, r *record, force bool) error {
+	u, err := parse(r.Attachment)
+	if err != nil {
+		return err
+	}
+	if err := a.converge(ctx, goal{unit: u, absent: true, force: force}); err != nil {
+		return err
+	}
+	a.log.Info("detached", "volume", u.volume, "generation", u.generation, "forced", force)
+	return nil
+}
+
+// Resize implements attach.Attacher.
+func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
+	if _, err := a.path(volumeID); err != nil {
+		return 0, err
+	}
+	defer a.volumes.lock(volumeID)()
+	r, err := a.load(volumeID)
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		return 0, fmt.Errorf("%w: %s", attach.ErrNotAttached, volumeID)
+	}
+	u, err := parse(r.Attachment)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.converge(ctx, goal{unit: u, resize: true}); err != nil {
+		return 0, err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if m := o.mapOf(u.id); m != nil {
+		return m.size, nil
+	}
+	return 0, fmt.Errorf("%w: %s has no map", attach.ErrFailed, volumeID)
+}

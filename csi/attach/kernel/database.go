@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+// Files are made in the database's own folder and renamed to their place: iscsiadm takes every file below nodes/ and ifaces/ for a
+// record.
+const tempPattern = ".gemel-*"
+
+// nodePath is where open-iscsi looks for the record of a portal whose group's tag is not known (usr/idbm.c, "old style").
+func (l *linux) nodePath(target iqn, portal netip.AddrPort) string {
+	return l.path(l.db, "nodes", string(target), fmt.Sprintf("%s,%d", portal.Addr(), portal.Port()))
+}
+
+func (l *linux) ifacePath() string { return l.path(l.db, "ifaces", ifaceName) }
+
+// readDB reads our records. Those of other interfaces are not looked at.
+func (l *linux) readDB(o *observed) error {
+	raw, err := os.ReadFile(l.ifacePath())
+	if err == nil {
+		o.iface = sum(raw)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	targets, err := list(l.path(l.db, "nodes"))
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		target, err := parseIQN(t)
+		if err != nil || string(target) != t {
+			continue
+		}
+		portals, err := list(l.path(l.db, "nodes", t))
+		if err != nil {
+			return err
+		}
+		for _, p := range portals {
+			portal, ok := parseNodeName(p)
+			if !ok {
+				continue
+			}
+			raw, err := os.ReadFile(l.nodePath(target, portal))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if isOurs(raw) {
+				o.nodes = append(o.nodes, nodeFile{target: target, portal: portal, sum: sum(raw)})
+			}
+		}
+	}
+	return nil
+}
+
+// parseNodeName reads "address,port".
+func parseNodeName(s string) (netip.AddrPort, bool) {
+	a, p, ok := strings.Cut(s, ",")
+	addr, err := netip.ParseAddr(a)
+	port, perr := strconv.ParseUint(p, 10, 16)
+	return netip.AddrPortFrom(addr, uint16(port)), ok && err == nil && perr == nil
+}
+
+func isOurs(record []byte) bool {
+	return slices.Contains(strings.Split(string(record), "\n"), "iface.iscsi_ifacename = "+ifaceName)
+}
+
+func (l *linux) writeNode(n nodeRecord) error {
+	path := l.nodePath(n.target, n.portal)
+	raw, err := os.ReadFile(path)
+	if err == nil && !isOurs(raw) {
+		return fmt.Errorf("%s is a record of somebody else: remove it with iscsiadm -m node -T %s -p %s -o delete", path, n.target, n.portal)
+	}
+	return l.writeDB(path, n.render())
+}
+
+// writeDB replaces a file. It may have a secret: nobody else can read it at any time.
+func (l *linux) writeDB(path string, content []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(l.path(l.db), tempPattern) // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+func (l *linux) dropNode(target iqn, portal netip.AddrPort) error {
+	path := l.nodePath(target, portal)
+	if raw, err := os.ReadFile(path); err == nil && !isOurs(raw) {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(path)) // unless another record is there
+	return nil
+}
+
+// removeTemp removes what a crash left while a record was written.
+func (l *linux) removeTemp() error {
+	left, err := filepath.Glob(l.path(l.db, tempPattern))
+	for _, f := range left {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
+}

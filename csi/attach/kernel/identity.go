@@ -1,0 +1,152 @@
+package kernel
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// naa is an NAA designator (SPC-4 §7.8.6.6): 8 bytes, or 16 with the extension. The zero value is none.
+type naa struct {
+	b [16]byte
+	n int
+}
+
+// parseNAA reads hexadecimal digits.
+func parseNAA(s string) (id naa, err error) {
+	raw, err := hex.DecodeString(s)
+	if err != nil || len(raw) != 8 && len(raw) != 16 {
+		return naa{}, fmt.Errorf("%q is not an NAA designator of 16 or 32 hexadecimal digits", s)
+	}
+	id.n = copy(id.b[:], raw)
+	return id, nil
+}
+
+func (i naa) String() string { return hex.EncodeToString(i.b[:i.n]) }
+func (i naa) known() bool    { return i.n > 0 }
+
+// wwid is the name that multipath-tools know the LUN by: the designator after its type, 3.
+func (i naa) wwid() string { return "3" + i.String() }
+
+// The prefixes that the kernel and multipath-tools put in front of a designator.
+const (
+	sysfsPrefix = "naa."
+	uuidPrefix  = "mpath-"
+)
+
+// parseUUID tells which LUN a device-mapper device is the map of; not ok: of none.
+func parseUUID(uuid string) (id naa, ok bool) {
+	s, ok := strings.CutPrefix(uuid, uuidPrefix+"3")
+	if !ok {
+		return naa{}, false
+	}
+	id, err := parseNAA(s)
+	return id, err == nil
+}
+
+// hctl is a SCSI address: host, channel, target, LUN in the kernel's own numbering.
+type hctl struct {
+	host, channel, target int
+	lun                   uint64
+}
+
+func parseHCTL(s string) (a hctl, err error) {
+	f := strings.Split(s, ":")
+	if len(f) != 4 {
+		return a, fmt.Errorf("%q is not a SCSI address", s)
+	}
+	for i, p := range []*int{&a.host, &a.channel, &a.target} {
+		if *p, err = strconv.Atoi(f[i]); err != nil {
+			return hctl{}, fmt.Errorf("%q is not a SCSI address", s)
+		}
+	}
+	if a.lun, err = strconv.ParseUint(f[3], 10, 64); err != nil {
+		return hctl{}, fmt.Errorf("%q is not a SCSI address", s)
+	}
+	return a, nil
+}
+
+func (a hctl) String() string { return fmt.Sprintf("%d:%d:%d:%d", a.host, a.channel, a.target, a.lun) }
+
+// kernelLUN is how Linux numbers a LUN: its first two bytes on the wire as they are, which is peripheral device addressing below 256 and
+// flat space addressing above (SAM-5 §4.7.5, §4.7.7).
+func kernelLUN(lun uint16) uint64 {
+	if lun < 256 {
+		return uint64(lun)
+	}
+	return 0x4000 | uint64(lun)
+}
+
+// iqn is an iSCSI name in lower case (RFC 7143 §4.2.7.1: names are compared after case folding).
+type iqn string
+
+var validIQN = regexp.MustCompile(`^(iqn|eui|naa)\.[a-z0-9.:-]{1,219}$`)
+
+func parseIQN(s string) (iqn, error) {
+	l := strings.ToLower(s)
+	if !validIQN.MatchString(l) {
+		return "", fmt.Errorf("%q is not an iSCSI name", s)
+	}
+	return iqn(l), nil
+}
+
+// unit is an attachment in types that can be compared.
+type unit struct {
+	volume     string
+	generation uint64
+	initiator  iqn
+	target     iqn
+	portals    []netip.AddrPort
+	lun        uint64 // the kernel's number
+	id         naa
+	// How the sessions authenticate. chapKnown is false where the secrets were not given: a record of a node that is there then stays.
+	auth, mutual *attach.CHAP
+	chapKnown    bool
+}
+
+// parse checks an attachment; the error is ErrInvalid.
+func parse(a attach.Attachment) (u unit, err error) {
+	bad := func(key string, err error) error { return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err) }
+	u = unit{volume: a.VolumeID, generation: a.Generation, lun: kernelLUN(a.LUN), auth: a.Auth, mutual: a.MutualAuth}
+	if a.LUN > attach.MaxLUN {
+		return u, bad(attach.KeyLUN, fmt.Errorf("%d is above %d", a.LUN, attach.MaxLUN))
+	}
+	if u.initiator, err = parseIQN(a.HostIQN); err != nil {
+		return u, bad(attach.KeyHost, err)
+	}
+	if u.target, err = parseIQN(a.TargetIQN); err != nil {
+		return u, bad(attach.KeyTarget, err)
+	}
+	if u.id, err = parseNAA(a.WWID); err != nil {
+		return u, bad(attach.KeyWWID, err)
+	}
+	for _, s := range a.Portals {
+		// Addresses only: a name could resolve to another node's portal tomorrow, and a session is recognised by its portal.
+		p, err := netip.ParseAddrPort(s)
+		if err != nil || p.Port() == 0 {
+			return u, bad(attach.KeyPortals, fmt.Errorf("%q is not an address and a port", s))
+		}
+		p = netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+		if slices.Contains(u.portals, p) {
+			return u, bad(attach.KeyPortals, fmt.Errorf("%s is named twice", p))
+		}
+		u.portals = append(u.portals, p)
+	}
+	if len(u.portals) == 0 {
+		return u, bad(attach.KeyPortals, fmt.Errorf("none"))
+	}
+	for _, c := range []*attach.CHAP{a.Auth, a.MutualAuth} {
+		// They become lines of a file.
+		if c != nil && (strings.ContainsFunc(c.User+c.Secret, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(c.User) > 255 || len(c.Secret) > 255 ||
+			strings.TrimSpace(c.User) != c.User || strings.TrimSpace(c.Secret) != c.Secret) {
+			return u, fmt.Errorf("%w: secrets: a CHAP user or secret has control characters, outer blanks or more than 255 bytes", attach.ErrInvalid)
+		}
+	}
+	return u, nil
+}

@@ -1,0 +1,58 @@
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// askLimit is how long a status waits for multipathd.
+const askLimit = 2 * time.Second
+
+// topology is what "multipathd show map NAME json" answers; fields that are not used are left out.
+type topology struct {
+	Map struct {
+		UUID   string `json:"uuid"` // its WWID
+		Groups []struct {
+			State string `json:"dm_st"`
+			Paths []struct {
+				Dev     string `json:"dev"`
+				State   string `json:"dm_st"`
+				Checker string `json:"chk_st"`
+			} `json:"paths"`
+		} `json:"path_groups"`
+	} `json:"map"`
+}
+
+// parseTopology refuses an answer about another map.
+func parseTopology(raw string, id naa) (map[string]pathState, error) {
+	var t topology
+	if err := json.Unmarshal([]byte(raw), &t); err != nil {
+		return nil, fmt.Errorf("multipathd: %w", err)
+	}
+	if t.Map.UUID != id.wwid() {
+		return nil, fmt.Errorf("multipathd told of %q, not of %s", t.Map.UUID, id.wwid())
+	}
+	out := map[string]pathState{}
+	for _, g := range t.Map.Groups {
+		for _, p := range g.Paths {
+			usable := p.State == "active"
+			out[p.Dev] = pathState{current: g.State == "active" && usable, usable: usable, text: p.State + ", checker: " + p.Checker}
+		}
+	}
+	return out, nil
+}
+
+// states implements host.
+func (l *linux) states(ctx context.Context, m dmMap) map[string]pathState {
+	raw, err := l.run(ctx, askLimit, "multipathd", "show", "map", m.name, "json")
+	if err != nil {
+		return nil
+	}
+	out, err := parseTopology(raw, m.id)
+	if err != nil {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// ifaceName is our iSCSI interface record. A session is ours if it was made through it.
+const ifaceName = "gemel"
+
+// session is an iSCSI session of the kernel.
+type session struct {
+	sid       int
+	host      int // SCSI host number
+	targetID  int // of the SCSI target below it
+	iface     string
+	initiator iqn
+	target    iqn
+	portal    netip.AddrPort // the one it was made for, whatever a redirection said
+	connected bool           // logged in, and its connection up
+	state     string         // in words, for people
+}
+
+func (s session) ours() bool { return s.iface == ifaceName }
+
+// disk is a SCSI device.
+type disk struct {
+	at      hctl
+	name    string // sdX; empty until the disk driver has taken it
+	dev     string // major:minor
+	id      naa    // from its VPD page 83h; none if it shows another sort
+	vendor  string
+	product string
+	state   string // running, blocked, offline, transport-offline, ...
+	handler string // alua, or detached
+	access  string // ALUA state in the words of sysfs
+	size    int64  // bytes
+	holders []string
+}
+
+// dmMap is a multipath map of one of our LUNs, or of anybody's with an NAA designator.
+type dmMap struct {
+	kernel    string // dm-N
+	name      string
+	id        naa
+	dev       string // major:minor
+	rdev      uint64
+	size      int64 // bytes
+	suspended bool
+	slaves    []string // sdX
+	holders   []string // devices on top of it
+	mounts    []string // where it is mounted
+}
+
+// users are what holds a map, in words.
+func (m dmMap) users() []string {
+	out := slices.Clone(m.mounts)
+	for _, h := range m.holders {
+		out = append(out, "/dev/"+h)
+	}
+	return out
+}
+
+// nodeFile is a record of ours in the node database of open-iscsi.
+type nodeFile struct {
+	target iqn
+	portal netip.AddrPort
+	sum    string // of its content, which may have a secret
+}
+
+// observed is what is there, whatever any record says.
+type observed struct {
+	boot     string // id of this boot of the machine
+	sessions []session
+	disks    []disk
+	maps     []dmMap
+	nodes    []nodeFile
+	iface    string       // sum of our interface's record
+	claimed  map[naa]bool // LUNs that multipath-tools were told to take, whatever find_multipaths says
+}
+
+// session of ours to a portal of a target.
+func (o *observed) session(target iqn, portal netip.AddrPort) *session {
+	for i, s := range o.sessions {
+		if s.ours() && s.target == target && s.portal == portal {
+			return &o.sessions[i]
+		}
+	}
+	return nil
+}
+
+func (o *observed) disk(at hctl) *disk {
+	for i := range o.disks {
+		if o.disks[i].at == at {
+			return &o.disks[i]
+		}
+	}
+	return nil
+}
+
+func (o *observed) named(name string) *disk {
+	for i := range o.disks {
+		if name != "" && o.disks[i].name == name {
+			return &o.disks[i]
+		}
+	}
+	return nil
+}
+
+// disksOf lists the paths of a LUN, through whatever session.
+func (o *observed) disksOf(id naa) (out []disk) {
+	for _, d := range o.disks {
+		if d.id == id {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (o *observed) mapOf(id naa) *dmMap {
+	for i := range o.maps {
+		if o.maps[i].id == id {
+			return &o.maps[i]
+		}
+	}
+	return nil
+}
+
+func (o *observed) node(target iqn, portal netip.AddrPort) *nodeFile {
+	for i, n := range o.nodes {
+		if n.target == target && n.portal == portal {
+			return &o.nodes[i]
+		}
+	}
+	return nil
+}
+
+// oursOn tells whether a SCSI host belongs to a session of ours.
+func (o *observed) oursOn(host int) bool {
+	return slices.ContainsFunc(o.sessions, func(s session) bool { return s.ours() && s.host == host })
+}
+
+// carries tells whether ending a session would take the last path of a map that somebody uses, or a disk that is used by itself.
+func (o *observed) carries(s session) bool {
+	for _, d := range o.disks {
+		if d.at.host != s.host {
+			continue
+		}
+		for _, h := range d.holders {
+			i := slices.IndexFunc(o.maps, func(m dmMap) bool { return m.kernel == h })
+			if i < 0 {
+				return true // something that we do not understand
+			}
+			elsewhere := slices.ContainsFunc(o.maps[i].slaves, func(name string) bool {
+				other := o.named(name)
+				return other != nil && other.at.host != s.host
+			})
+			if !elsewhere {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// doMap takes a step on a map. dmsetup is told the UUID, so that it can not hit another device; multipath knows maps by their names only,
+// so it is looked at once more who has the name.
+func (l *linux) doMap(ctx context.Context, s step) error {
+	m, ok, err := l.still(s.dm)
+	if err != nil || !ok {
+		return err
+	}
+	uuid := uuidPrefix + m.id.wwid()
+	switch s.do {
+	case doResume:
+		_, err = l.run(ctx, toolLimit, "dmsetup", "resume", "--uuid", uuid)
+	case doResizeMap:
+		_, err = l.run(ctx, toolLimit, "multipathd", "resize", "map", m.name)
+		if errors.Is(err, errExit) {
+			err = nil // whether it has the size is observed
+		}
+	case doFlush:
+		return l.flush(ctx, m, uuid)
+	case doFail:
+		if err := l.nudge(ctx, "disablequeueing", "map", m.name); err != nil {
+			return err
+		}
+		_, err = l.run(ctx, toolLimit, "dmsetup", "message", "--uuid", uuid, "0", "fail_if_no_path")
+		if errors.Is(err, errExit) {
+			err = nil // its table has no multipath target any more
+		}
+	case doWipe:
+		// Neither waits for I/O nor freezes the filesystem: both could hang.
+		_, err = l.run(ctx, toolLimit, "dmsetup", "wipe_table", "--noflush", "--nolockfs", "--uuid", uuid)
+	case doUnmount:
+		return l.unmount(ctx, m)
+	case doRemove:
+		_, err = l.run(ctx, toolLimit, "dmsetup", "remove", "--retry", "--uuid", uuid)
+		if errors.Is(err, errExit) {
+			time.Sleep(200 * time.Millisecond) // the last user may be about to end
+			err = nil                          // whether it is gone is observed
+		}
+	default:
+		return fmt.Errorf("unknown step %q", s.do)
+	}
+	return err
+}
+
+// still finds a map again, by number and UUID.
+func (l *linux) still(m dmMap) (dmMap, bool, error) {
+	maps, err := l.maps()
+	if err != nil {
+		return m, false, err
+	}
+	i := slices.IndexFunc(maps, func(n dmMap) bool { return n.id == m.id && n.kernel == m.kernel })
+	if i < 0 {
+		return m, false, nil
+	}
+	return maps[i], true, nil
+}
+
+// flush removes a map that nobody uses. What was written is on the LUN then, or the map stays.
+func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
+	if u := m.users(); len(u) > 0 {
+		return fmt.Errorf("%w: /dev/%s is used by %s", attach.ErrBusy, m.kernel, strings.Join(u, ", "))
+	}
+	_, err := l.run(ctx, flushLimit, "multipath", "-f", m.name)
+	if err == nil {
+		return nil
+	}
+	// It suspends the map on its way, and one that stays so makes everything that touches it unkillable.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), toolLimit)
+	defer cancel()
+	if now, ok, lerr := l.still(m); lerr == nil && ok && now.suspended {
+		_, rerr := l.run(ctx, toolLimit, "dmsetup", "resume", "--uuid", uuid)
+		err = errors.Join(err, rerr)
+	}
+	var exit *exitError
+	if errors.As(err, &exit) && strings.Contains(exit.output, "in use") {
+		return fmt.Errorf("%w: %w", attach.ErrBusy, err)
+	}
+	return err
+}
+
+// unmount takes every mount of a dead map away, here and for the worker, the last made first.
+func (l *linux) unmount(ctx context.Context, m dmMap) error {
+	mounts := slices.Clone(m.mounts)
+	slices.Reverse(mounts)
+	var errs []error
+	for _, at := range mounts {
+		err := bounded(ctx, toolLimit, "unmount "+at, func() error {
+			err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+				return nil
+			}
+			return err
+		})
+		if len(l.enter) > 0 {
+			if _, werr := l.run(ctx, toolLimit, "umount", "-l", at); !errors.Is(werr, errExit) {
+				err = errors.Join(err, werr)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

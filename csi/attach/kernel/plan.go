@@ -1,0 +1,212 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// goal is what a call wants of one attachment.
+type goal struct {
+	unit
+	absent bool
+	// force, with absent: users of the device are cut off instead of being respected. For an attachment whose LUN was fenced off: nothing
+	// above it can be saved any more, and not one more byte of it may be sent.
+	force  bool
+	keep   bool // with absent: the record stays
+	fresh  bool // nothing that is found was made by this attachment: it is looked at anew before it is believed
+	resize bool // read the capacity anew
+	others []unit
+}
+
+// used lists the portals of the goal's target that other attachments have.
+func (g goal) used() (portals []netip.AddrPort) {
+	for _, o := range g.others {
+		if o.target == g.target {
+			portals = append(portals, o.portals...)
+		}
+	}
+	return portals
+}
+
+// verb is one step.
+type verb string
+
+const (
+	doIface    verb = "write the iSCSI interface record"
+	doNode     verb = "write the node record"
+	doLogin    verb = "log in"
+	doLogout   verb = "log out"
+	doDropNode verb = "remove the node record"
+
+	doClaim     verb = "let multipath claim the LUN"
+	doScan      verb = "scan the LUN"
+	doDelete    verb = "remove the path"
+	doRescan    verb = "look at the path anew"
+	doAwaitMap  verb = "wait for the multipath map"
+	doMakeMap   verb = "have multipathd make the map"
+	doAddPath   verb = "have multipathd add the path"
+	doResume    verb = "resume the map"
+	doResizeMap verb = "resize the map"
+	doFlush     verb = "flush and remove the map"
+	doFail      verb = "let the map fail what it can not serve"
+	doUnmount   verb = "unmount what is mounted from the map"
+	doWipe      verb = "cut the map off"
+	doRemove    verb = "remove the map"
+	doUnclaim   verb = "let multipath forget the LUN"
+)
+
+// onSessions tells the steps that concern what attachments share. They are planned and taken under the target's lock.
+func (v verb) onSessions() bool {
+	switch v {
+	case doIface, doNode, doLogin, doLogout, doDropNode:
+		return true
+	}
+	return false
+}
+
+// step has the fields that its verb needs.
+type step struct {
+	do      verb
+	node    nodeRecord // doIface, doNode, doLogin, doDropNode
+	session session    // doLogout
+	at      hctl       // doScan
+	disk    disk       // doDelete, doRescan, doAddPath
+	dm      dmMap      // doResume ... doRemove
+	id      naa        // doClaim ... doUnclaim
+}
+
+func (s step) String() string {
+	switch s.do {
+	case doNode, doLogin, doDropNode:
+		return fmt.Sprintf("%s: %s", s.do, s.node)
+	case doLogout:
+		return fmt.Sprintf("%s: session %d, %s at %s", s.do, s.session.sid, s.session.target, s.session.portal)
+	case doScan:
+		return fmt.Sprintf("%s %s", s.do, s.at)
+	case doDelete, doRescan, doAddPath:
+		return fmt.Sprintf("%s %s (%s)", s.do, s.disk.at, s.disk.name)
+	case doResume, doResizeMap, doFlush, doFail, doUnmount, doWipe, doRemove:
+		return fmt.Sprintf("%s %s (%s)", s.do, s.dm.kernel, s.dm.name)
+	case doClaim, doUnclaim, doAwaitMap, doMakeMap:
+		return fmt.Sprintf("%s %s", s.do, s.id)
+	}
+	return string(s.do)
+}
+
+// key tells steps apart for progress.
+type key struct {
+	do     verb
+	portal netip.AddrPort
+	at     hctl
+}
+
+func (s step) key() key {
+	k := key{do: s.do, portal: s.node.portal, at: s.at}
+	if s.do == doDelete || s.do == doRescan || s.do == doAddPath {
+		k.at = s.disk.at
+	}
+	return k
+}
+
+// progress is what a call has done already: how often, and with which error in the end. It is what keeps a plan that does not work
+// from being made for ever.
+type progress struct {
+	times  map[key]int
+	failed map[netip.AddrPort]error // logins
+}
+
+func newProgress() progress {
+	return progress{times: map[key]int{}, failed: map[netip.AddrPort]error{}}
+}
+
+func (p progress) done(s step) int { return p.times[s.key()] }
+func (p progress) note(s step)     { p.times[s.key()]++ }
+
+// plan says what to do next: the steps that can be taken on what is there now. When they have been taken, it is asked again with
+// what is there then; no steps means that the goal is reached, an error that it can not be.
+func plan(g goal, o *observed, p progress) ([]step, error) {
+	if g.absent {
+		return planAbsent(g, o, p)
+	}
+	for _, f := range []func(goal, *observed, progress) ([]step, error){planSessions, planPaths, planMap, planSize} {
+		if steps, err := f(g, o, p); err != nil || len(steps) > 0 {
+			return steps, err
+		}
+	}
+	return nil, nil
+}
+
+// planSessions: one session of ours to every portal, none to a portal that nobody has.
+func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
+	for _, portal := range g.portals {
+		n := nodeRecord{initiator: g.initiator, target: g.target, portal: portal, auth: g.auth, mutual: g.mutual}
+		s := o.session(g.target, portal)
+		if s != nil && s.initiator != g.initiator {
+			// Under another name, from before this one was made: no LUN is mapped to that any more.
+			if o.carries(*s) {
+				return nil, fmt.Errorf("%w: session %d to %s goes by the name of %s and is in use", attach.ErrBusy, s.sid, portal, s.initiator)
+			}
+			return []step{{do: doLogout, session: *s}}, nil
+		}
+		have := o.node(g.target, portal)
+		if have == nil || g.chapKnown && have.sum != sum(n.render()) {
+			if st := (step{do: doNode, node: n}); p.done(st) == 0 {
+				steps = append(steps, st)
+			}
+		}
+		if s == nil && p.failed[portal] == nil {
+			steps = append(steps, step{do: doLogin, node: n})
+		}
+	}
+	if i := (step{do: doIface, node: nodeRecord{initiator: g.initiator}}); o.iface != sum(renderIface(g.initiator)) && p.done(i) == 0 {
+		steps = append([]step{i}, steps...)
+	}
+	return append(steps, strays(g, o)...), nil
+}
+
+// strays are sessions and records of the target for portals that no attachment has.
+func strays(g goal, o *observed) (steps []step) {
+	keep := g.used()
+	if !g.absent {
+		keep = append(keep, g.portals...)
+	}
+	for _, s := range o.sessions {
+		if s.ours() && s.target == g.target && !slices.Contains(keep, s.portal) && !o.carries(s) {
+			steps = append(steps, step{do: doLogout, session: s})
+		}
+	}
+	for _, n := range o.nodes {
+		if n.target == g.target && !slices.Contains(keep, n.portal) {
+			steps = append(steps, step{do: doDropNode, node: nodeRecord{target: n.target, portal: n.portal}})
+		}
+	}
+	return steps
+}
+
+// address is where the kernel shows the LUN behind a session.
+func (g goal) address(s session) hctl { return hctl{host: s.host, target: s.targetID, lun: g.lun} }
+
+// up lists the sessions over which the LUN can be reached now.
+func (g goal) up(o *observed) (out []session) {
+	for _, portal := range g.portals {
+		if s := o.session(g.target, portal); s != nil && s.connected {
+			out = append(out, *s)
+		}
+	}
+	return out
+}
+
+// paths lists the disks that are what they should be: behind a session to one of the portals, at the LUN's address, with its WWID.
+func (g goal) paths(o *observed) (out []disk) {
+	for _, portal := range g.portals {
+		if s := o.session(g.target, portal); s != nil {
+			if d := o.disk(g.address(*s)); d != nil && d.id == g.id {
+				out = append(out, *d)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// planPaths: behind every session the LUN, and nothing else that looks like it.
+func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
+	up := g.up(o)
+	if len(up) == 0 && len(g.paths(o)) == 0 {
+		return nil, unreachable(g, p)
+	}
+	// Before the first path shows up, so that whatever find_multipaths says udev keeps others off it and multipathd makes a map of it.
+	if !o.claimed[g.id] {
+		return []step{{do: doClaim, id: g.id}}, nil
+	}
+	var expected []hctl
+	for _, portal := range g.portals {
+		if s := o.session(g.target, portal); s != nil {
+			expected = append(expected, g.address(*s))
+		}
+	}
+	// Of an earlier publish under another LUN number: it leads nowhere, or to another LUN.
+	for _, d := range o.disksOf(g.id) {
+		if o.oursOn(d.at.host) && !slices.Contains(expected, d.at) {
+			steps = append(steps, step{do: doDelete, disk: d})
+		}
+	}
+	for _, s := range up {
+		more, err := planPath(g, o, p, g.address(s))
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}
+
+// planPath looks at one address. LUN numbers are used again some time, and the kernel keeps what it saw there first.
+func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
+	scan := step{do: doScan, at: at}
+	d := o.disk(at)
+	switch {
+	case d == nil && p.done(scan) < 2:
+		return []step{scan}, nil
+	case d == nil:
+		return nil, nil // this node does not show the LUN: a missing path
+	case d.id != g.id:
+		purge := step{do: doDelete, disk: *d}
+		if p.done(purge) > 0 && p.done(scan) > 0 {
+			return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
+		}
+		return []step{purge, scan}, nil
+	case g.fresh && p.done(scan) == 0:
+		// The kernel answers from what it read when it found the device.
+		if again := (step{do: doRescan, disk: *d}); p.done(again) == 0 {
+			return []step{again}, nil
+		}
+	}
+	return nil, nil
+}
+
+func unreachable(g goal, p progress) error {
+	err := fmt.Errorf("%w: no portal of %s can be reached", attach.ErrFailed, g.target)
+	for _, portal := range g.portals {
+		if f := p.failed[portal]; f != nil {
+			err = fmt.Errorf("%w; %s: %w", err, portal, f)
+		}
+	}
+	return err
+}
+
+// planMap: the map of this LUN, made of its paths and of nothing else, not suspended.
+func planMap(g goal, o *observed, p progress) (steps []step, err error) {
+	paths := g.paths(o)
+	m := o.mapOf(g.id)
+	if m == nil {
+		if len(paths) == 0 {
+			return nil, fmt.Errorf("%w: no portal of %s shows LUN %d: it is not mapped to %s there", attach.ErrFailed, g.target, g.lun, g.initiator)
+		}
+		await, nudge := step{do: doAwaitMap, id: g.id}, step{do: doMakeMap, id: g.id}
+		switch {
+		case p.done(await) == 0:
+			return []step{await}, nil
+		case p.done(nudge) == 0:
+			for _, d := range paths {
+				steps = append(steps, step{do: doAddPath, disk: d})
+			}
+			return append(steps, nudge, await), nil
+		}
+		return nil, fmt.Errorf("%w: multipathd makes no map of %s although its paths %s are there", attach.ErrFailed, g.id.wwid(), names(paths))
+	}
+	if m.suspended {
+		if s := (step{do: doResume, dm: *m}); p.done(s) < 2 {
+			return []step{s}, nil
+		}
+		return nil, fmt.Errorf("%w: the map %s stays suspended", attach.ErrFailed, m.kernel)
+	}
+	for _, name := range m.slaves {
+		d := o.named(name)
+		if d != nil && d.id != g.id {
+			if s := (step{do: doDelete, disk: *d}); p.done(s) == 0 {
+				steps = append(steps, s)
+				continue
+			}
+			return nil, fmt.Errorf("%w: %s in the map %s is another device (%s)", attach.ErrFailed, name, m.kernel, d.id)
+		}
+	}
+	for _, d := range paths {
+		if s := (step{do: doAddPath, disk: d}); d.name != "" && !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
+			steps = append(steps, s)
+		}
+	}
+	if len(steps) == 0 && !slices.ContainsFunc(paths, func(d disk) bool { return slices.Contains(m.slaves, d.name) }) {
+		return nil, fmt.Errorf("%w: the map %s has none of the paths of %s", attach.ErrFailed, m.kernel, g.id)
+	}
+	return steps, nil
+}
+
+// planSize: every path that can be asked shows the same size, and the map has it.
+func planSize(g goal, o *observed, p progress) (steps []step, err error) {
+	if !g.resize {
+		return nil, nil
+	}
+	reachable := func(d disk) bool {
+		return slices.ContainsFunc(g.up(o), func(s session) bool { return g.address(s) == d.at })
+	}
+	size := int64(-1)
+	var stale []disk
+	for _, d := range g.paths(o) {
+		again := step{do: doRescan, disk: d}
+		switch {
+		case !reachable(d):
+			stale = append(stale, d)
+		case p.done(again) == 0:
+			steps = append(steps, again)
+		case size >= 0 && d.size != size:
+			return nil, fmt.Errorf("%w: the paths of %s show different sizes, %d and %d bytes: not yet resized on both nodes", attach.ErrFailed, g.id, size, d.size)
+		default:
+			size = d.size
+		}
+	}
+	if len(steps) > 0 {
+		return steps, nil
+	}
+	if size < 0 {
+		return nil, unreachable(g, p)
+	}
+	// A path that can not be asked keeps the old size, and the kernel refuses a map that is larger than one of its paths. It comes back
+	// when its session does.
+	for _, d := range stale {
+		if d.size != size {
+			steps = append(steps, step{do: doDelete, disk: d})
+		}
+	}
+	if m := o.mapOf(g.id); m.size != size {
+		s := step{do: doResizeMap, dm: *m}
+		if p.done(s) == 2 {
+			return nil, fmt.Errorf("%w: the map %s has %d bytes, its paths %d", attach.ErrFailed, m.kernel, m.size, size)
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
+}
+
+func names(disks []disk) string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.name)
+	}
+	return strings.Join(out, ", ")
+}

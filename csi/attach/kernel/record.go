@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/durable"
+)
+
+// recordVersion rises when an older program could misread a record.
+const recordVersion = 1
+
+const recordSuffix = ".json"
+
+// record is what an attachment is known by after a crash. It holds no secret.
+type record struct {
+	Version    int               `json:"version"`
+	BootID     string            `json:"bootID"` // of another boot, nothing but records can be left
+	Attachment attach.Attachment `json:"attachment"`
+}
+
+// validID admits what may be a file's name.
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func (a *Attacher) path(volumeID string) (string, error) {
+	if !validID.MatchString(volumeID) {
+		return "", fmt.Errorf("%w: volume id %q", attach.ErrInvalid, volumeID)
+	}
+	return filepath.Join(a.cfg.Dir, volumeID+recordSuffix), nil
+}
+
+// load returns nil without an error when there is no record.
+func (a *Attacher) load(volumeID string) (*record, error) {
+	path, err := a.path(volumeID)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attachment record: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("attachment record %s: %w", path, err)
+	}
+	if r.Version != recordVersion || r.Attachment.VolumeID != volumeID {
+		return nil, fmt.Errorf("attachment record %s is of volume %q, version %d: this program knows version %d", path, r.Attachment.VolumeID, r.Version, recordVersion)
+	}
+	return r, nil
+}
+
+func (a *Attacher) save(r *record) error {
+	path, err := a.path(r.Attachment.VolumeID)
+	if err != nil {
+		return err
+	}
+	return durable.WriteJSON(path, r)
+}
+
+func (a *Attacher) forget(volumeID string) error {
+	path, err := a.path(volumeID)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("attachment record: %w", err)
+	}
+	return durable.SyncDir(a.cfg.Dir)
+}
+
+// Attached implements attach.Attacher.
+func (a *Attacher) Attached() ([]string, error) {
+	entries, err := os.ReadDir(a.cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("kernel attach: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && validID.MatchString(id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// others are the attachments of all other volumes. One that can not be read may use any target: then nothing is known, and that is an
+// error.
+func (a *Attacher) others(volumeID string) (out []unit, err error) {
+	ids, err := a.Attached()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if id == volumeID {
+			continue
+		}
+		r, err := a.load(id)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			continue // detached meanwhile
+		}
+		u, err := parse(r.Attachment)
+		if err != nil {
+			return nil, fmt.Errorf("attachment record of %s: %w", id, err)
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}

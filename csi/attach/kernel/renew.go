@@ -1,0 +1,81 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// Refused implements attach.Attacher: attachments that miss a session because the last login over its portal was refused. Sessions that
+// lost their connection are logged in again by iscsid, which does not tell why it fails.
+func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err error) {
+	a.mu.Lock()
+	some := false
+	for _, f := range a.logins {
+		some = some || f.refused
+	}
+	a.mu.Unlock()
+	if !some {
+		return nil, nil
+	}
+	ids, err := a.Attached()
+	if err != nil {
+		return nil, err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		r, err := a.load(id)
+		if err != nil || r == nil {
+			continue
+		}
+		if u, err := parse(r.Attachment); err == nil && a.refused(u, o) {
+			out = append(out, r.Attachment)
+		}
+	}
+	return out, nil
+}
+
+func (a *Attacher) refused(u unit, o *observed) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, portal := range u.portals {
+		if a.logins[portal].refused && o.session(u.target, portal) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Renew implements attach.Attacher: it writes the node records anew and logs in where a session is missing. Sessions that are up go on.
+func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
+	if _, err := a.path(volumeID); err != nil {
+		return err
+	}
+	defer a.volumes.lock(volumeID)()
+	r, err := a.load(volumeID)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return fmt.Errorf("%w: %s", attach.ErrNotAttached, volumeID)
+	}
+	r.Attachment.Auth, r.Attachment.MutualAuth = auth, mutual
+	u, err := parse(r.Attachment)
+	if err != nil {
+		return err
+	}
+	u.chapKnown = true
+	a.mu.Lock()
+	for portal := range a.logins {
+		if slices.Contains(u.portals, portal) {
+			delete(a.logins, portal)
+		}
+	}
+	a.mu.Unlock()
+	return a.converge(ctx, goal{unit: u})
+}

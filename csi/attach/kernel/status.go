@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/target/alua"
+)
+
+// Status implements attach.Attacher.
+func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, error) {
+	r, err := a.load(volumeID)
+	if err != nil {
+		return attach.Status{}, err
+	}
+	if r == nil {
+		return attach.Status{}, fmt.Errorf("%w: %s", attach.ErrNotAttached, volumeID)
+	}
+	st := attach.Status{Attachment: r.Attachment}
+	u, err := parse(r.Attachment)
+	if err != nil {
+		return st, err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return st, err
+	}
+	m := o.mapOf(u.id)
+	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) })
+	if m == nil {
+		return st, fmt.Errorf("%w: %s has no multipath map", attach.ErrFailed, volumeID)
+	}
+	if st.Device, err = a.host.device(ctx, *m); err != nil {
+		return st, err
+	}
+	st.Rdev, st.Size = m.rdev, m.size
+	switch {
+	case r.BootID != o.boot:
+		err = fmt.Errorf("%w: %s is from before the last boot", attach.ErrFailed, volumeID)
+	case m.suspended:
+		err = fmt.Errorf("%w: the map /dev/%s of %s is suspended", attach.ErrFailed, m.kernel, volumeID)
+	case len(m.slaves) == 0:
+		err = fmt.Errorf("%w: the map /dev/%s of %s has lost all its paths", attach.ErrFailed, m.kernel, volumeID)
+	}
+	return st, err
+}
+
+// sysfsStates are the ALUA states in the words of the kernel (drivers/scsi/scsi_sysfs.c).
+var sysfsStates = map[string]alua.State{"active/optimized": alua.Optimized, "active/non-optimized": alua.NonOptimized,
+	"standby": alua.Standby, "unavailable": alua.Unavailable, "transitioning": alua.Transitioning}
+
+// paths describes every portal's path. What multipathd does not say is concluded from what the kernel shows.
+func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState) []attach.Path {
+	var known map[string]pathState
+	if m != nil {
+		known = ask(*m)
+	}
+	g := goal{unit: u}
+	out := make([]attach.Path, len(u.portals))
+	best := -1
+	for i, portal := range u.portals {
+		p := &out[i]
+		*p = attach.Path{Portal: portal.String(), State: alua.Unavailable}
+		s := o.session(u.target, portal)
+		if s == nil {
+			p.LastError = "no session"
+			continue
+		}
+		if !s.connected {
+			p.LastError = "the session is " + s.state
+			continue
+		}
+		d := o.disk(g.address(*s))
+		switch {
+		case d == nil:
+			p.LastError = "the LUN does not show up at this portal"
+			continue
+		case d.id != u.id:
+			p.LastError = fmt.Sprintf("LUN number leads to another device (%s)", d.id)
+			continue
+		case m == nil || !slices.Contains(m.slaves, d.name):
+			p.LastError = fmt.Sprintf("%s is not in the multipath map", d.name)
+			continue
+		case d.state != "running":
+			p.LastError = fmt.Sprintf("%s is %s", d.name, d.state)
+			continue
+		}
+		if state, ok := sysfsStates[d.access]; ok {
+			p.State = state
+		}
+		if d.handler != "alua" {
+			p.State = alua.Optimized // as the kernel treats it
+			p.LastError = fmt.Sprintf("the kernel's ALUA handler is not attached to %s: I/O may take the longer way", d.name)
+		}
+		ps, ok := known[d.name]
+		if ok && !ps.usable {
+			p.LastError = fmt.Sprintf("multipathd: %s is %s", d.name, ps.text)
+			continue
+		}
+		p.Connected, p.Current = true, ok && ps.current
+		if p.State == alua.Optimized && (best < 0 || out[best].State != alua.Optimized) || best < 0 && p.State == alua.NonOptimized {
+			best = i
+		}
+	}
+	// Before the first I/O, and without multipathd: it will go to the best path.
+	if best >= 0 && !slices.ContainsFunc(out, func(p attach.Path) bool { return p.Current }) {
+		out[best].Current = true
+	}
+	return out
+}
