@@ -45,6 +45,7 @@ var (
 	work   string // the suite's folder
 	target string // gemel-target
 	probe  string // e2e/kernel/probe
+	plugin string // gemel-csi
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
@@ -56,5 +57,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.Setenv("CGO_ENABLED", "0")).To(Succeed()) // for what runs on the guests' own Debian
 	probe, err = harness.Build(ctx, work, "./e2e/kernel/probe")
+	Expect(err).NotTo(HaveOccurred())
+	plugin, err = harness.Build(ctx, work, "./cmd/gemel-csi")
 	Expect(err).NotTo(HaveOccurred())
 })

@@ -1,0 +1,75 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// Every spec of this file has the same pair and worker.
+var _ = Describe("a worker's volumes", Ordered, func() {
+	var r *rig
+	var w *worker
+	BeforeAll(func(ctx SpecContext) { r, w = newWorkerRig(ctx, "lifecycle") })
+	AfterEach(func() { tellFailure(w) })
+
+	for _, fs := range []string{"xfs", "ext4", ""} {
+		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), func(ctx SpecContext) {
+			v, err := w.create(ctx, 512<<20, "a", fs)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(v.stage(ctx)).To(Succeed())
+			Expect(v.stage(ctx)).To(Succeed(), "again")
+			Expect(v.publish(ctx)).To(Succeed())
+			Expect(v.publish(ctx)).To(Succeed(), "again")
+			out, err := w.Shell(ctx, "multipath -ll; cat /proc/self/mounts | grep kubelet")
+			Expect(err).NotTo(HaveOccurred())
+			GinkgoWriter.Println(out)
+			Expect(out).To(ContainSubstring("active ready running"))
+			size, err := v.expand(ctx, 768<<20)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(size).To(BeEquivalentTo(768 << 20))
+			if fs != "" {
+				out, err := w.Shell(ctx, "df -B1 --output=size "+v.path()+" | tail -1")
+				Expect(err).NotTo(HaveOccurred())
+				var n int64
+				fmt.Sscan(out, &n)
+				Expect(n).To(BeNumerically(">", 600<<20))
+			}
+			Expect(v.unpublish(ctx)).To(Succeed())
+			Expect(v.unstage(ctx)).To(Succeed())
+			Expect(v.unstage(ctx)).To(Succeed(), "again")
+			Expect(w.left(ctx)).To(BeEmpty())
+		})
+	}
+	_ = r
+})
+
+// newWorkerRig starts a pair and one worker for the specs of a container.
+func newWorkerRig(ctx context.Context, name string) (*rig, *worker) {
+	GinkgoHelper()
+	r, err := newRig(ctx, filepath.Join(work, name), os.Getenv(labEnv), target)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(r.close()).To(Succeed()) })
+	w, err := r.worker(ctx, name)
+	Expect(err).NotTo(HaveOccurred())
+	return r, w
+}
+
+// tellFailure prints what explains a failed spec.
+func tellFailure(w *worker) {
+	if !CurrentSpecReport().Failed() || w == nil {
+		return
+	}
+	text := w.log()
+	GinkgoWriter.Println("plugin:", text[max(0, len(text)-12000):])
+	console, _ := os.ReadFile(w.Console())
+	GinkgoWriter.Println("console:", string(console[max(0, len(console)-3000):]))
+	ctx, cancel := context.WithTimeout(context.Background(), 20e9)
+	defer cancel()
+	out, err := w.Shell(ctx, "multipath -ll; iscsiadm -m session; ls /sys/block /sys/class/scsi_device; dmesg | tail -40")
+	GinkgoWriter.Println(out, err)
+}
