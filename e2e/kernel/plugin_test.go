@@ -32,6 +32,7 @@ type worker struct {
 	*vm.Guest
 	rig   *rig
 	iqn   string
+	chap  *targetv1.CHAP
 	enter []string // what the plugin's command line begins with
 	pid   int
 	conn  *grpc.ClientConn
@@ -93,10 +94,11 @@ func (w *worker) start(ctx context.Context) (err error) {
 	}
 }
 
-// kill ends the plugin as a crash does; its children are left.
+// kill ends the plugin and its children at once, as the end of a container does.
 func (w *worker) kill(ctx context.Context) error {
 	_ = w.conn.Close()
-	if _, err := w.Shell(ctx, fmt.Sprintf("kill -9 %d", w.pid)); err != nil {
+	line := fmt.Sprintf(`kill -STOP %[1]d; tree() { for p in $(ps -o pid= --ppid $1); do tree $p; echo $p; done; }; kill -9 $(tree %[1]d) %[1]d`, w.pid)
+	if _, err := w.Shell(ctx, line); err != nil {
 		return err
 	}
 	for {
@@ -115,6 +117,15 @@ func (w *worker) log() string {
 	return string(text)
 }
 
+// secrets are what the external attacher and kubelet would pass on.
+func (w *worker) secrets() map[string]string {
+	if w.chap == nil {
+		return nil
+	}
+	return map[string]string{attach.SecretUser: w.chap.User, attach.SecretSecret: w.chap.Secret,
+		attach.SecretMutualUser: w.chap.MutualUser, attach.SecretMutualSecret: w.chap.MutualSecret}
+}
+
 // volume is a LUN that is published to a worker.
 type volume struct {
 	id, wwid string
@@ -126,7 +137,7 @@ type volume struct {
 
 // create makes a LUN and publishes it; fs is empty for a raw volume.
 func (w *worker) create(ctx context.Context, size uint64, owner, fs string) (*volume, error) {
-	l, m, err := w.rig.lun(ctx, w.iqn, size, owner)
+	l, m, err := w.rig.lun(ctx, w.iqn, size, owner, w.chap)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +179,8 @@ func (v *volume) device() string    { return "/dev/disk/by-id/dm-uuid-mpath-3" +
 func (v *volume) lunNumber() string { return v.context[attach.KeyLUN] }
 
 func (v *volume) stage(ctx context.Context) error {
-	_, err := v.w.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v.id, PublishContext: v.context, StagingTargetPath: v.staging(), VolumeCapability: v.cap})
+	_, err := v.w.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v.id, PublishContext: v.context, StagingTargetPath: v.staging(),
+		VolumeCapability: v.cap, Secrets: v.w.secrets()})
 	return err
 }
 

@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,11 +16,13 @@ import (
 
 // rig is a pair of real targets and the guests that use it.
 type rig struct {
-	dir    string
-	lab    vm.Lab
-	net    *network
-	pair   *harness.Pair
-	guests []*vm.Guest
+	dir     string
+	lab     vm.Lab
+	net     *network
+	options harness.Options
+	pair    *harness.Pair
+	pairs   int // that there have been
+	guests  []*vm.Guest
 }
 
 // newRig starts the pair; dir is where everything is kept.
@@ -33,7 +36,7 @@ func newRig(ctx context.Context, dir, lab, target string) (r *rig, err error) {
 	if r.net, err = newNetwork(); err != nil {
 		return r, err
 	}
-	o := harness.Options{Dir: filepath.Join(dir, "pair"), Binary: target}
+	o := harness.Options{Binary: target}
 	n := &harness.Network{Link: linkIP[0] + linkPort}
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -47,10 +50,23 @@ func newRig(ctx context.Context, dir, lab, target string) (r *rig, err error) {
 		n.Enter[i] = r.net.nodes[i].Enter
 	}
 	o.Net = n
-	if r.pair, err = harness.New(o); err != nil {
-		return r, err
+	r.options = o
+	return r, r.startPair(ctx)
+}
+
+// startPair starts an empty pair. A second one has the name, portals and LUN numbers of the first, and other LUNs.
+func (r *rig) startPair(ctx context.Context) (err error) {
+	if r.pair != nil {
+		if err := r.pair.Close(); err != nil {
+			return err
+		}
 	}
-	return r, r.pair.Start(ctx)
+	r.pairs++
+	r.options.Dir = filepath.Join(r.dir, fmt.Sprintf("pair%d", r.pairs))
+	if r.pair, err = harness.New(r.options); err != nil {
+		return err
+	}
+	return r.pair.Start(ctx)
 }
 
 // guest clones one more worker.
@@ -64,13 +80,13 @@ func (r *rig) guest(ctx context.Context, name string) (*vm.Guest, error) {
 }
 
 // lun makes a LUN that the host may use.
-func (r *rig) lun(ctx context.Context, host string, size uint64, owner string) (*targetv1.LUN, *targetv1.Mapping, error) {
+func (r *rig) lun(ctx context.Context, host string, size uint64, owner string, chap *targetv1.CHAP) (*targetv1.LUN, *targetv1.Mapping, error) {
 	c, id := r.pair.Client(0), uuid.NewString()
 	l, err := c.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "lun-" + id, SizeBytes: size, PreferredNode: owner})
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := c.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: host})
+	m, err := c.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: host, Chap: chap})
 	return l, m, err
 }
 

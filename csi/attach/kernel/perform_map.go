@@ -13,8 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// doMap takes a step on a map. dmsetup is told the UUID, so that it can not hit another device; multipath knows maps by their names only,
-// so it is looked at once more who has the name.
+// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it can not hit another device; elsewhere a map is known by its
+// name only, so it is looked at once more who has that.
 func (l *linux) doMap(ctx context.Context, s step) error {
 	m, ok, err := l.still(s.dm)
 	if err != nil || !ok {
@@ -41,13 +41,13 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 		}
 	case doWipe:
 		// Neither waits for I/O nor freezes the filesystem: both could hang.
-		_, err = l.run(ctx, toolLimit, "dmsetup", "wipe_table", "--noflush", "--nolockfs", "--uuid", uuid)
+		_, err = l.run(ctx, toolLimit, "dmsetup", "wipe_table", "--noflush", "--nolockfs", m.name)
 	case doUnmount:
 		return l.unmount(ctx, m)
 	case doRemove:
-		_, err = l.run(ctx, toolLimit, "dmsetup", "remove", "--retry", "--uuid", uuid)
+		_, err = l.run(ctx, toolLimit, "dmsetup", "remove", "--uuid", uuid)
 		if errors.Is(err, errExit) {
-			time.Sleep(200 * time.Millisecond) // the last user may be about to end
+			time.Sleep(500 * time.Millisecond) // the last user may be about to end
 			err = nil                          // whether it is gone is observed
 		}
 	default:

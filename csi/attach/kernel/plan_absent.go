@@ -60,7 +60,7 @@ func planCut(o *observed, m *dmMap, p progress) (steps []step, err error) {
 	if len(steps) > 0 {
 		return steps, nil
 	}
-	if s := (step{do: doRemove, dm: *m}); p.done(s) < 3 {
+	if s := (step{do: doRemove, dm: *m}); p.done(s) < 6 {
 		return []step{s}, nil
 	}
 	what := strings.Join(m.users(), ", ")

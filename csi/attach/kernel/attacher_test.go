@@ -1,0 +1,531 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+const (
+	wwid1 = "602474d9192a9c48cc88f401fcf5b7ab"
+	wwid2 = "602474d4fb5f19be4b3457c7d29dc8b0"
+)
+
+func attachment(volume string, generation uint64, lun uint16, wwid string) attach.Attachment {
+	return attach.Attachment{VolumeID: volume, Generation: generation, HostIQN: "iqn.2026-11.storage.gemel:node.w1", TargetIQN: "iqn.2026-11.storage.gemel:demo.p0",
+		Portals: []string{"10.0.1.1:3260", "10.0.2.1:3260"}, LUN: lun, WWID: wwid}
+}
+
+func attacherOn(t *testing.T, f *fake, dir string) *Attacher {
+	t.Helper()
+	a, err := newAttacher(Config{Dir: dir}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func setup(t *testing.T) (*fake, *Attacher, attach.Attachment) {
+	f := newFake(t)
+	want := attachment("v1", 5, 3, wwid1)
+	f.show(want, 1<<30)
+	return f, attacherOn(t, f, t.TempDir()), want
+}
+
+func (f *fake) healthy(a attach.Attachment) error {
+	u := must(f.t, a)
+	m := f.mapOf(u.id)
+	if m == nil || len(m.slaves) != 2 || len(f.sessions) != 2 || len(f.disksOf(u.id)) != 2 {
+		return fmt.Errorf("sessions %v, disks %v, maps %v", f.sessions, f.disks, f.maps)
+	}
+	for _, s := range f.sessions {
+		if s.initiator != u.initiator {
+			return fmt.Errorf("session as %s", s.initiator)
+		}
+	}
+	return nil
+}
+
+func count(steps []step, v verb) (n int) {
+	for _, s := range steps {
+		if s.do == v {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAttachDetach(t *testing.T) {
+	f, a, want := setup(t)
+	ctx := t.Context()
+	device, err := a.Attach(ctx, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+	n := len(f.steps)
+	if again, err := a.Attach(ctx, want); err != nil || again != device || len(f.steps) != n {
+		t.Fatal(again, err, f.steps[n:])
+	}
+	if ids, err := a.Attached(); err != nil || !slices.Equal(ids, []string{"v1"}) {
+		t.Fatal(ids, err)
+	}
+	st, err := a.Status(ctx, "v1")
+	if err != nil || st.Device != device || st.Size != 1<<30 || len(st.Paths) != 2 || !st.Paths[0].Connected || !st.Paths[1].Connected {
+		t.Fatalf("%+v %v", st, err)
+	}
+	for range 2 {
+		if err := a.Detach(ctx, "v1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Status(ctx, "v1"); !errors.Is(err, attach.ErrNotAttached) {
+		t.Fatal(err)
+	}
+}
+
+// A crash at every step, before it and after it: the same call again reaches the goal, and so does a detach.
+func TestCrashAtEveryStep(t *testing.T) {
+	type call struct {
+		name string
+		do   func(*Attacher) error
+	}
+	want, next := attachment("v1", 5, 3, wwid1), attachment("v1", 6, 9, wwid1)
+	put := func(w attach.Attachment) call {
+		return call{fmt.Sprintf("attach %d", w.Generation), func(a *Attacher) error { _, err := a.Attach(context.Background(), w); return err }}
+	}
+	detach := call{"detach", func(a *Attacher) error { return a.Detach(context.Background(), "v1") }}
+	for _, c := range []struct {
+		before []call
+		crash  call
+		after  call
+		has    *attach.Attachment
+	}{
+		{nil, put(want), put(want), &want},
+		{nil, put(want), detach, nil},
+		{nil, put(want), put(next), &next},
+		{[]call{put(want)}, detach, detach, nil},
+		{[]call{put(want)}, detach, put(want), &want},
+		{[]call{put(want)}, put(next), put(next), &next}, // an older generation is torn down first
+		{[]call{put(want)}, put(next), detach, nil},
+	} {
+		for at := 0; ; at++ {
+			crashed := false
+			for _, before := range []bool{true, false} {
+				f, dir := newFake(t), t.TempDir()
+				f.show(want, 1<<30)
+				f.show(next, 1<<30)
+				for _, b := range c.before {
+					if err := b.do(attacherOn(t, f, dir)); err != nil {
+						t.Fatal(b.name, err)
+					}
+				}
+				f.dieAt, f.dieBefore = len(f.steps)+at, before
+				err := c.crash.do(attacherOn(t, f, dir))
+				if crashed = f.dead; crashed != (err != nil) {
+					t.Fatal(c.crash.name, crashed, err)
+				}
+				f.dead, f.dieAt = false, -1
+				if err := c.after.do(attacherOn(t, f, dir)); err != nil {
+					t.Fatalf("%s killed at step %d (before: %v, %s), then %s: %v", c.crash.name, at, before, f.steps[len(f.steps)-1], c.after.name, err)
+				}
+				if c.has != nil {
+					if err := f.healthy(*c.has); err != nil {
+						t.Fatalf("%s killed at step %d (before: %v), then %s: %v", c.crash.name, at, before, c.after.name, err)
+					}
+					if err := detach.do(attacherOn(t, f, dir)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := f.clean(); err != nil {
+					t.Fatalf("%s killed at step %d (before: %v), then %s: %v", c.crash.name, at, before, c.after.name, err)
+				}
+				if left, _ := os.ReadDir(dir); len(left) > 0 {
+					t.Fatal(left)
+				}
+			}
+			if !crashed {
+				break
+			}
+		}
+	}
+}
+
+// Hazard 1: the kernel shows another LUN, or what it read of an earlier one, under our number.
+func TestHazard1StaleDevice(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		shown string // what the targets really have
+		fails bool
+	}{{"the kernel is stale", wwid1, false}, {"the target has another LUN there", wwid2, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			f, a, want := setup(t)
+			other := attachment("other", 1, 4, wwid2)
+			f.show(other, 1<<20)
+			if _, err := a.Attach(t.Context(), other); err != nil { // so that there are sessions
+				t.Fatal(err)
+			}
+			real, _ := parseNAA(c.shown)
+			stale, _ := parseNAA(wwid2[:31] + "f")
+			u := must(t, want)
+			for _, s := range f.sessions {
+				f.shown[s.portal][u.lun] = real
+				f.disks = append(f.disks, disk{at: hctl{host: s.host, lun: u.lun}, name: fmt.Sprintf("sd%d-3", s.host), id: stale})
+			}
+			_, err := a.Attach(t.Context(), want)
+			if c.fails != errors.Is(err, attach.ErrFailed) {
+				t.Fatal(err)
+			}
+			for _, s := range f.steps {
+				if s.do == doScan && s.at.lun != 3 && s.at.lun != 4 {
+					t.Errorf("scanned %v", s.at)
+				}
+			}
+			if c.fails {
+				if d := f.disk(hctl{host: f.sessions[0].host, lun: u.lun}); d != nil {
+					t.Errorf("left %v", d)
+				}
+				if ids, _ := a.Attached(); !slices.Equal(ids, []string{"other"}) {
+					t.Error(ids)
+				}
+			}
+		})
+	}
+}
+
+// Hazard 5: a missing path is tolerated, and comes with the next call; no path at all and no map are errors.
+func TestHazard5MissingPath(t *testing.T) {
+	f, a, want := setup(t)
+	u := must(t, want)
+	f.down[u.portals[1]] = true
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	st, err := a.Status(t.Context(), "v1")
+	if err != nil || !st.Paths[0].Current || st.Paths[1].Connected || st.Paths[1].LastError == "" {
+		t.Fatalf("%+v %v", st, err)
+	}
+	f.down[u.portals[1]] = false
+	n := len(f.steps)
+	if _, err := a.Attach(t.Context(), want); err != nil || len(f.steps) != n {
+		t.Fatal("a portal that did not answer moments ago is waited for", err, f.steps[n:])
+	}
+	if _, err := attacherOn(t, f, a.cfg.Dir).Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+
+	f, a, want = setup(t)
+	f.down = map[netip.AddrPort]bool{u.portals[0]: true, u.portals[1]: true}
+	if _, err := a.Attach(t.Context(), want); !errors.Is(err, attach.ErrFailed) {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+
+	f, a, want = setup(t)
+	f.lazy = true
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	f, a, want = setup(t)
+	f.lazy, f.deaf = true, true
+	if _, err := a.Attach(t.Context(), want); !errors.Is(err, attach.ErrFailed) {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hazards 11 and 12: nobody is cut off but by force, and what hangs stays whole.
+func TestHazard12Busy(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	m := f.mapOf(must(t, want).id)
+	m.mounts = []string{"/mnt/x"}
+	if err := a.Detach(t.Context(), "v1"); !errors.Is(err, attach.ErrBusy) {
+		t.Fatal(err)
+	}
+	m.mounts, m.holders = nil, []string{"dm-7"}
+	if err := a.Detach(t.Context(), "v1"); !errors.Is(err, attach.ErrBusy) {
+		t.Fatal(err)
+	}
+	m.holders = nil
+	f.hung = true
+	if err := a.Detach(t.Context(), "v1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Purge(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hazard 14: a detach needs nothing but the record.
+func TestHazard14NothingLeft(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	f.sessions, f.disks, f.maps = nil, nil, nil
+	if err := a.Detach(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hazard 15: sessions go with the last user of the target, and never while a record can not be read.
+func TestHazard15SharedSessions(t *testing.T) {
+	f, a, want := setup(t)
+	second := attachment("v2", 6, 4, wwid2)
+	f.show(second, 1<<30)
+	for _, w := range []attach.Attachment{want, second} {
+		if _, err := a.Attach(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(f.steps, doLogin); n != 2 {
+		t.Fatalf("%d logins", n)
+	}
+	bad := filepath.Join(a.cfg.Dir, "v3.json")
+	if err := os.WriteFile(bad, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Detach(t.Context(), "v1"); err == nil || count(f.steps, doLogout) > 0 {
+		t.Fatal("a record that can not be read may use the target", err)
+	}
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Detach(t.Context(), "v1"); err != nil || len(f.sessions) != 2 {
+		t.Fatal(err, f.sessions)
+	}
+	if err := a.Detach(t.Context(), "v2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two that leave at once: the second is the last.
+func TestHazard15Together(t *testing.T) {
+	for range 50 {
+		f, a, want := setup(t)
+		second := attachment("v2", 6, 4, wwid2)
+		f.show(second, 1<<30)
+		errs := make(chan error, 2)
+		for _, w := range []attach.Attachment{want, second} {
+			go func() { _, err := a.Attach(context.Background(), w); errs <- err }()
+		}
+		if err := errors.Join(<-errs, <-errs); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"v1", "v2"} {
+			go func() { errs <- a.Detach(context.Background(), id) }()
+		}
+		if err := errors.Join(<-errs, <-errs); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.clean(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Hazard 17: after a reboot nothing is there but records; they and the node database are put in order.
+func TestHazard17Reboot(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	reboot := func() { f.boot, f.sessions, f.disks, f.maps = f.boot+"x", nil, nil, nil }
+	reboot()
+	if _, err := a.Status(t.Context(), "v1"); !errors.Is(err, attach.ErrFailed) {
+		t.Fatal(err)
+	}
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Status(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	reboot()
+	if err := a.Detach(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hazard 18: a session to a portal that is no longer one goes.
+func TestHazard18LostPortal(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	second := attachment("v2", 6, 4, wwid2)
+	second.Portals = []string{"10.0.1.1:3260", "10.0.3.1:3260"}
+	f.show(second, 1<<30)
+	if _, err := a.Attach(t.Context(), second); err != nil || len(f.sessions) != 3 {
+		t.Fatal(err, f.sessions)
+	}
+	if err := a.Detach(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.sessions) != 2 || f.session(must(t, second).target, must(t, want).portals[1]) != nil {
+		t.Fatal(f.sessions)
+	}
+}
+
+// Hazard 23: every path shows the new size, then the map has it.
+func TestHazard23Resize(t *testing.T) {
+	f, a, want := setup(t)
+	u := must(t, want)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	f.sizes[u.id] = 2 << 30
+	if size, err := a.Resize(t.Context(), "v1"); err != nil || size != 2<<30 {
+		t.Fatal(size, err)
+	}
+	if n := count(f.steps, doRescan); n != 2 {
+		t.Errorf("%d paths looked at", n)
+	}
+	// A path without a session can not be asked and would keep the map from growing.
+	f.sizes[u.id] = 3 << 30
+	f.sessions[1].connected = false
+	if size, err := a.Resize(t.Context(), "v1"); err != nil || size != 3<<30 || len(f.disksOf(u.id)) != 1 {
+		t.Fatal(size, err, f.disks)
+	}
+	f.sessions[1].connected = true
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Resize(t.Context(), "none"); !errors.Is(err, attach.ErrNotAttached) {
+		t.Fatal(err)
+	}
+}
+
+// Hazard 26: what an earlier publish left is cut off first, its users too; while somebody keeps the map open nothing new is made of it.
+func TestHazard26Generations(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	next := attachment("v1", 7, 8, wwid1)
+	f.show(next, 1<<30)
+	f.mapOf(must(t, want).id).mounts = []string{"/staging", "/pod"}
+	f.open = true
+	if _, err := a.Attach(t.Context(), next); !errors.Is(err, attach.ErrBusy) {
+		t.Fatal(err)
+	}
+	if len(f.disks) > 0 {
+		t.Fatal("the old user has paths", f.disks)
+	}
+	f.open = false
+	if _, err := a.Attach(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(next); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Attach(t.Context(), want); !errors.Is(err, attach.ErrInvalid) {
+		t.Fatal("an older publish was taken", err)
+	}
+	// The record was lost, the map was not.
+	if err := a.forget("v1"); err != nil {
+		t.Fatal(err)
+	}
+	f.mapOf(must(t, want).id).mounts = []string{"/staging"}
+	if _, err := a.Attach(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.healthy(next); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := a.Attached(); !slices.Equal(ids, []string{"v1"}) {
+		t.Fatal(ids)
+	}
+}
+
+// Hazard 27: sessions under a name that is no longer ours are made anew.
+func TestHazard27Name(t *testing.T) {
+	f, a, want := setup(t)
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Detach(t.Context(), "v1"); err != nil {
+		t.Fatal(err)
+	}
+	u := must(t, want)
+	f.sessions = []session{{sid: 70, host: 70, iface: ifaceName, initiator: "iqn.2026-11.storage.gemel:node.old", target: u.target, portal: u.portals[0], connected: true},
+		{sid: 71, host: 71, iface: "default", initiator: "iqn.2026-11.storage.gemel:node.old", target: u.target, portal: u.portals[1], connected: true}}
+	if _, err := a.Attach(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if f.sessions[0].sid != 71 {
+		t.Fatal("somebody else's session was ended")
+	}
+	f.sessions = f.sessions[1:]
+	if err := f.healthy(want); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	f, a, want := setup(t)
+	for name, spoil := range map[string]func(*attach.Attachment){
+		"portal name":  func(a *attach.Attachment) { a.Portals = []string{"storage.example:3260"} },
+		"no port":      func(a *attach.Attachment) { a.Portals = []string{"10.0.0.1"} },
+		"twice":        func(a *attach.Attachment) { a.Portals = []string{"10.0.0.1:3260", "10.0.0.1:3260"} },
+		"no portal":    func(a *attach.Attachment) { a.Portals = nil },
+		"short WWID":   func(a *attach.Attachment) { a.WWID = a.WWID[:31] },
+		"target":       func(a *attach.Attachment) { a.TargetIQN = "iqn.x/../../y" },
+		"host":         func(a *attach.Attachment) { a.HostIQN = "" },
+		"LUN":          func(a *attach.Attachment) { a.LUN = attach.MaxLUN + 1 },
+		"volume":       func(a *attach.Attachment) { a.VolumeID = "../v1" },
+		"secret lines": func(a *attach.Attachment) { a.Auth = &attach.CHAP{User: "u", Secret: "a\nnode.startup = automatic"} },
+	} {
+		w := want
+		spoil(&w)
+		if _, err := a.Attach(t.Context(), w); !errors.Is(err, attach.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(f.steps) > 0 {
+		t.Error(f.steps)
+	}
+}

@@ -1,0 +1,214 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+)
+
+// What the numbers mean is in the list of hazards of docs/workers.md.
+var _ = Describe("hazards of a worker", Ordered, func() {
+	var r *rig
+	var w *worker
+	BeforeAll(func(ctx SpecContext) { r, w = newWorkerRig(ctx, "hazards") })
+	AfterEach(func() { tellFailure(w) })
+
+	raw := func(ctx context.Context) *volume {
+		GinkgoHelper()
+		v, err := w.create(ctx, 64<<20, "a", "")
+		Expect(err).NotTo(HaveOccurred())
+		return v
+	}
+	sh := func(ctx context.Context, line string) string {
+		GinkgoHelper()
+		out, err := w.Shell(ctx, line)
+		Expect(err).NotTo(HaveOccurred())
+		return strings.TrimSpace(out)
+	}
+
+	It("1, 2: refuses a LUN that is not the one it was told", func(ctx SpecContext) {
+		right, wrong := raw(ctx), raw(ctx)
+		context := maps.Clone(wrong.context)
+		context[attach.KeyLUN] = right.context[attach.KeyLUN]
+		wrong.context = context
+		err := wrong.stage(ctx)
+		Expect(status.Code(err)).To(Equal(codes.Unavailable), "%v", err)
+		Expect(err).To(MatchError(ContainSubstring("is another device")))
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("4, 15: two volumes share sessions that show nothing else, and the last one ends them", func(ctx SpecContext) {
+		v1, v2, unasked := raw(ctx), raw(ctx), raw(ctx)
+		Expect(v1.stage(ctx)).To(Succeed())
+		Expect(v2.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/class/iscsi_session | wc -l")).To(Equal("2"))
+		Expect(sh(ctx, "grep -l GEMEL /sys/class/scsi_device/*/device/vendor | wc -l")).To(Equal("4"))
+		Expect(sh(ctx, "ls /sys/class/scsi_device")).NotTo(ContainSubstring(":" + unasked.lunNumber() + "\n"))
+		Expect(v1.unstage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/class/iscsi_session | wc -l")).To(Equal("2"))
+		Expect(v2.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("6: a LUN number above 255 is a flat one", func(ctx SpecContext) {
+		v := raw(ctx)
+		for i := 0; v.context[attach.KeyLUN] != "300" && i < 400; i++ {
+			Expect(v.republish(ctx)).To(Succeed())
+		}
+		Expect(v.lunNumber()).To(Equal("300"))
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/class/scsi_device")).To(ContainSubstring(fmt.Sprint(0x4000 | 300)))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("13: a map that was left suspended is resumed", func(ctx SpecContext) {
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		sh(ctx, "dmsetup suspend 3"+v.wwid)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "cat /sys/block/dm-*/dm/suspended")).To(Equal("0"))
+		sh(ctx, "dmsetup suspend 3"+v.wwid)
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("12: a map that somebody has open is not taken away", func(ctx SpecContext) {
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		sh(ctx, "sleep 1000 <"+v.device()+" >/dev/null 2>&1 & echo $! >/tmp/holder")
+		Expect(status.Code(v.unstage(ctx))).To(Equal(codes.FailedPrecondition))
+		Expect(v.stage(ctx)).To(Succeed())
+		sh(ctx, "kill $(cat /tmp/holder)")
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("26: what an earlier publish left unwritten never reaches the LUN", func(ctx SpecContext) {
+		v, err := w.create(ctx, 512<<20, "a", "xfs")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+		sh(ctx, "echo kept >"+v.path()+"/kept; sync -f "+v.path())
+		sh(ctx, "exec 7>"+v.path()+"/late; echo late >&7; sleep 1000 >/dev/null 2>&1 & echo $! >/tmp/holder")
+		old := v.wwid
+		Expect(v.republish(ctx)).To(Succeed())
+		Expect(v.wwid).To(Equal(old))
+		err = v.stage(ctx)
+		Expect(status.Code(err)).To(Equal(codes.FailedPrecondition), "%v", err)
+		Expect(err).To(MatchError(ContainSubstring("still used")))
+		Expect(sh(ctx, "dmsetup table 3"+v.wwid)).To(ContainSubstring("error"))
+		sh(ctx, "kill $(cat /tmp/holder)")
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+		Expect(sh(ctx, "cat "+v.path()+"/kept; cat "+v.path()+"/late 2>/dev/null || true")).To(Equal("kept"))
+		Expect(v.unpublish(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("14, 16: the plugin may be killed at any time", func(ctx SpecContext) {
+		for _, after := range []time.Duration{50, 250, 500, 800, 1200, 1700, 2300, 3000} {
+			v, err := w.create(ctx, 512<<20, "a", "xfs")
+			Expect(err).NotTo(HaveOccurred())
+			done := make(chan error, 1)
+			go func() { done <- v.stage(ctx) }()
+			time.Sleep(after * time.Millisecond)
+			Expect(w.kill(ctx)).To(Succeed())
+			GinkgoWriter.Println("killed after", after*time.Millisecond, <-done)
+			Expect(w.start(ctx)).To(Succeed())
+			if after%500 == 0 {
+				Expect(v.unstage(ctx)).To(Succeed())
+				Expect(w.left(ctx)).To(BeEmpty())
+			}
+			Expect(v.stage(ctx)).To(Succeed())
+			Expect(sh(ctx, "grep -c "+v.staging()+" /proc/self/mounts")).To(Equal("1"))
+			go func() { done <- v.unstage(ctx) }()
+			time.Sleep(after / 2 * time.Millisecond)
+			Expect(w.kill(ctx)).To(Succeed())
+			GinkgoWriter.Println("killed after", after/2*time.Millisecond, <-done)
+			Expect(w.start(ctx)).To(Succeed())
+			Expect(v.unstage(ctx)).To(Succeed())
+			Expect(w.left(ctx)).To(BeEmpty())
+		}
+	}, NodeTimeout(4*time.Minute))
+
+	It("25: health and statistics answer while no path does", func(ctx SpecContext) {
+		v, err := w.create(ctx, 512<<20, "a", "xfs")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+		reasons := func() (out []string) {
+			short, cancel := context.WithTimeout(ctx, 8*time.Second)
+			defer cancel()
+			h, err := w.node.NodeGetVolumeHealth(short, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, e := range h.VolumeHealth.HealthStatuses {
+				out = append(out, e.Reason)
+			}
+			return out
+		}
+		Eventually(reasons).Should(BeEmpty())
+		Expect(r.net.silence(0, "portal")).To(Succeed())
+		DeferCleanup(func() { _ = r.net.heal(0); _ = r.net.heal(1) })
+		sh(ctx, "dd if=/dev/zero of="+v.path()+"/f bs=4k count=1 oflag=direct status=none") // notices
+		Eventually(reasons).Should(ConsistOf("HostRedundancyLost"))
+		Expect(r.net.silence(1, "portal")).To(Succeed())
+		sh(ctx, "dd if=/dev/zero of="+v.path()+"/g bs=4k count=1 oflag=direct status=none >/dev/null 2>&1 &")
+		Eventually(reasons).Should(ConsistOf("NoPath"))
+		short, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err = w.node.NodeGetVolumeStats(short, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.path()})
+		GinkgoWriter.Println("stats:", err)
+		Expect(short.Err()).NotTo(HaveOccurred())
+		Expect(r.net.heal(0)).To(Succeed())
+		Expect(r.net.heal(1)).To(Succeed())
+		Eventually(reasons).Should(BeEmpty())
+		Expect(v.unpublish(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("5: a portal that does not answer is a missing path, which the next call brings back", func(ctx SpecContext) {
+		Expect(r.net.silence(1, "portal")).To(Succeed())
+		DeferCleanup(func() { _ = r.net.heal(1) })
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("1"))
+		Expect(r.net.heal(1)).To(Succeed())
+		Expect(w.kill(ctx)).To(Succeed())
+		Expect(w.start(ctx)).To(Succeed())
+		_, err := v.expand(ctx, 128<<20)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("2"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("1: a LUN number that another LUN has by now shows that one", func(ctx SpecContext) {
+		Expect(r.startPair(ctx)).To(Succeed())
+		v1 := raw(ctx)
+		Expect(v1.stage(ctx)).To(Succeed())
+		Expect(r.startPair(ctx)).To(Succeed())
+		v2 := raw(ctx)
+		Expect(v2.lunNumber()).To(Equal(v1.lunNumber()))
+		Eventually(func() error { return v2.stage(ctx) }).Should(Succeed())
+		Expect(sh(ctx, "cat /sys/class/scsi_device/*/device/wwid | grep naa.602474d | sort -u")).To(Equal("naa." + v2.wwid))
+		Expect(v1.unstage(ctx)).To(Succeed())
+		Expect(sh(ctx, "blockdev --getsize64 "+v2.device())).To(Equal(fmt.Sprint(64 << 20)))
+		Expect(v2.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+})
