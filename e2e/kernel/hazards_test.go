@@ -17,7 +17,7 @@ import (
 )
 
 // What the numbers mean is in the list of hazards of docs/workers.md.
-var _ = Describe("hazards of a worker", Ordered, func() {
+var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	var r *rig
 	var w *worker
 	BeforeAll(func(ctx SpecContext) { r, w = newWorkerRig(ctx, "hazards") })
@@ -38,12 +38,19 @@ var _ = Describe("hazards of a worker", Ordered, func() {
 
 	It("1, 2: refuses a LUN that is not the one it was told", func(ctx SpecContext) {
 		right, wrong := raw(ctx), raw(ctx)
+		Expect(right.stage(ctx)).To(Succeed())
+		sh(ctx, "dd if=/dev/urandom of="+right.device()+" bs=1M count=1 oflag=direct status=none")
 		context := maps.Clone(wrong.context)
 		context[attach.KeyLUN] = right.context[attach.KeyLUN]
 		wrong.context = context
 		err := wrong.stage(ctx)
 		Expect(status.Code(err)).To(Equal(codes.Unavailable), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring("is another device")))
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("2"), "the other volume has lost paths")
+		Expect(right.unstage(ctx)).To(Succeed())
+		err = wrong.stage(ctx)
+		Expect(status.Code(err)).To(Equal(codes.Unavailable), "%v", err)
+		Expect(wrong.unstage(ctx)).To(Succeed())
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
@@ -86,7 +93,7 @@ var _ = Describe("hazards of a worker", Ordered, func() {
 	It("12: a map that somebody has open is not taken away", func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
-		sh(ctx, "sleep 1000 <"+v.device()+" >/dev/null 2>&1 & echo $! >/tmp/holder")
+		sh(ctx, "sleep 1000 <"+v.device()+" >/dev/null 2>&1 & echo $! >/tmp/holder; sleep 0.3")
 		Expect(status.Code(v.unstage(ctx))).To(Equal(codes.FailedPrecondition))
 		Expect(v.stage(ctx)).To(Succeed())
 		sh(ctx, "kill $(cat /tmp/holder)")
@@ -100,7 +107,7 @@ var _ = Describe("hazards of a worker", Ordered, func() {
 		Expect(v.stage(ctx)).To(Succeed())
 		Expect(v.publish(ctx)).To(Succeed())
 		sh(ctx, "echo kept >"+v.path()+"/kept; sync -f "+v.path())
-		sh(ctx, "exec 7>"+v.path()+"/late; echo late >&7; sleep 1000 >/dev/null 2>&1 & echo $! >/tmp/holder")
+		sh(ctx, "exec 7>"+v.path()+"/late; echo late >&7; sleep 1000 >/dev/null 2>&1 & echo $! >/tmp/holder; sleep 0.3")
 		old := v.wwid
 		Expect(v.republish(ctx)).To(Succeed())
 		Expect(v.wwid).To(Equal(old))

@@ -205,6 +205,37 @@ func TestHazard1StaleDevice(t *testing.T) {
 	}
 }
 
+// Hazard 1: a wrong publish does not cut another volume off that has the number rightly.
+func TestHazard1InUse(t *testing.T) {
+	f, a, right := setup(t)
+	if _, err := a.Attach(t.Context(), right); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Attach(t.Context(), attachment("v2", 9, right.LUN, wwid2)); !errors.Is(err, attach.ErrFailed) {
+		t.Fatal(err)
+	}
+	if err := f.healthy(right); err != nil || count(f.steps, doDelete) > 0 {
+		t.Fatal(err, f.steps)
+	}
+	// The target has given the number to another LUN: the old volume has lost its publish.
+	f.show(attachment("v2", 9, right.LUN, wwid2), 1<<20)
+	next := attachment("v2", 9, right.LUN, wwid2)
+	if _, err := a.Attach(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if m := f.mapOf(must(t, next).id); m == nil || len(m.slaves) != 2 || len(f.mapOf(must(t, right).id).slaves) > 0 {
+		t.Fatal(f.maps)
+	}
+	for _, id := range []string{"v1", "v2"} {
+		if err := a.Detach(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.clean(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Hazard 5: a missing path is tolerated, and comes with the next call; no path at all and no map are errors.
 func TestHazard5MissingPath(t *testing.T) {
 	f, a, want := setup(t)

@@ -103,12 +103,13 @@ func (w worker) run(ctx context.Context, limit time.Duration, argv ...string) (s
 		}
 	}
 	var exit *exec.ExitError
+	ended := errors.As(err, &exit) && exit.Exited()
 	switch {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return out.String(), nil
-	case ctx.Err() != nil && !errors.As(err, &exit), exit != nil && !exit.Exited():
-		return out.String(), fmt.Errorf("%s: killed: %w", name, errors.Join(context.Cause(ctx), err))
-	case exit != nil:
+	case !ended && ctx.Err() != nil:
+		return out.String(), fmt.Errorf("%s: killed: %w", name, context.Cause(ctx))
+	case ended:
 		text := strings.Join(strings.Fields(bad.String()+" "+out.String()), " ")
 		return out.String(), &exitError{name, exit.ExitCode(), text[:min(len(text), 500)]}
 	}

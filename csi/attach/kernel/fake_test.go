@@ -128,6 +128,7 @@ func (f *fake) act(s step) error {
 				f.remove(d)
 			}
 		}
+	case doAwaitSession:
 	case doClaim:
 		f.claimed[s.id] = true
 	case doUnclaim:
@@ -141,7 +142,7 @@ func (f *fake) act(s step) error {
 			}
 			f.remove(*d)
 		}
-	case doRescan:
+	case doRescan, doIdentify:
 		if d := f.disk(s.disk.at); d != nil {
 			f.refresh(d)
 		}

@@ -135,6 +135,11 @@ func (o *observed) node(target iqn, portal netip.AddrPort) *nodeFile {
 	return nil
 }
 
+// heldByOther tells whether a disk is a path of a map of another LUN.
+func (o *observed) heldByOther(d disk, id naa) bool {
+	return slices.ContainsFunc(o.maps, func(m dmMap) bool { return m.id != id && slices.Contains(d.holders, m.kernel) })
+}
+
 // oursOn tells whether a SCSI host belongs to a session of ours.
 func (o *observed) oursOn(host int) bool {
 	return slices.ContainsFunc(o.sessions, func(s session) bool { return s.ours() && s.host == host })

@@ -20,6 +20,7 @@ import (
 const (
 	loginLimit = loginTimeout*time.Second*(loginAttempts+1) + 5*time.Second
 	mapLimit   = 10 * time.Second // for udev and multipathd to make a map of a new path
+	pathLimit  = 4 * time.Second  // for what comes right after
 	flushLimit = 45 * time.Second // what is still in memory is written
 )
 
@@ -36,6 +37,14 @@ func (l *linux) do(ctx context.Context, s step) error {
 		return l.login(ctx, s.node)
 	case doLogout:
 		return l.logout(ctx, s.session)
+	case doAwaitSession:
+		poll(ctx, loginLimit, func() bool {
+			now, err := l.sessions()
+			return err == nil && slices.ContainsFunc(now, func(n session) bool {
+				return n.connected && slices.ContainsFunc(s.sessions, func(w session) bool { return w.sid == n.sid })
+			})
+		})
+		return nil
 	case doClaim:
 		_, err := l.run(ctx, toolLimit, "multipath", "-a", s.id.wwid())
 		return err
@@ -47,10 +56,10 @@ func (l *linux) do(ctx context.Context, s step) error {
 		return l.poke(ctx, l.path("/sys/class/scsi_host", fmt.Sprintf("host%d", s.at.host), "scan"), fmt.Sprintf("%d %d %d", s.at.channel, s.at.target, s.at.lun))
 	case doDelete:
 		return l.deleteDisk(ctx, s.disk)
-	case doRescan:
+	case doRescan, doIdentify:
 		return l.onDisk(s.disk, func(dir string) error { return l.poke(ctx, filepath.Join(dir, "rescan"), "1") })
 	case doAwaitMap:
-		poll(ctx, mapLimit, func() bool { return l.hasMap(s.id) })
+		l.awaitMap(ctx, s.id, s.paths)
 		return nil
 	case doMakeMap:
 		return l.nudge(ctx, "add", "map", s.id.wwid())
@@ -101,9 +110,23 @@ func (l *linux) deleteDisk(ctx context.Context, d disk) error {
 	})
 }
 
-func (l *linux) hasMap(id naa) bool {
-	maps, err := l.maps()
-	return err == nil && slices.ContainsFunc(maps, func(m dmMap) bool { return m.id == id && !m.suspended && len(m.slaves) > 0 })
+// awaitMap waits for udev and multipathd: for the map, for its other paths, which are a moment later, and for its links in /dev, which
+// come last. Only the first is worth a long wait.
+func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
+	has := func(n int) func() bool {
+		return func() bool {
+			maps, err := l.maps()
+			return err == nil && slices.ContainsFunc(maps, func(m dmMap) bool { return m.id == id && !m.suspended && len(m.slaves) >= n })
+		}
+	}
+	if !poll(ctx, mapLimit, has(1)) {
+		return
+	}
+	poll(ctx, pathLimit, has(paths))
+	poll(ctx, pathLimit, func() bool {
+		_, err := os.Lstat(l.path("/dev/disk/by-id", "dm-uuid-"+uuidPrefix+id.wwid()))
+		return err == nil
+	})
 }
 
 // nudge asks multipathd for what it should have done by itself. Whether it helps is observed.

@@ -41,21 +41,23 @@ const (
 	doLogout   verb = "log out"
 	doDropNode verb = "remove the node record"
 
-	doClaim     verb = "let multipath claim the LUN"
-	doScan      verb = "scan the LUN"
-	doDelete    verb = "remove the path"
-	doRescan    verb = "look at the path anew"
-	doAwaitMap  verb = "wait for the multipath map"
-	doMakeMap   verb = "have multipathd make the map"
-	doAddPath   verb = "have multipathd add the path"
-	doResume    verb = "resume the map"
-	doResizeMap verb = "resize the map"
-	doFlush     verb = "flush and remove the map"
-	doFail      verb = "let the map fail what it can not serve"
-	doUnmount   verb = "unmount what is mounted from the map"
-	doWipe      verb = "cut the map off"
-	doRemove    verb = "remove the map"
-	doUnclaim   verb = "let multipath forget the LUN"
+	doAwaitSession verb = "wait until a session has its connection back"
+	doClaim        verb = "let multipath claim the LUN"
+	doScan         verb = "scan the LUN"
+	doDelete       verb = "remove the path"
+	doRescan       verb = "look at the path anew"
+	doIdentify     verb = "ask the path which LUN it is"
+	doAwaitMap     verb = "wait for the multipath map"
+	doMakeMap      verb = "have multipathd make the map"
+	doAddPath      verb = "have multipathd add the path"
+	doResume       verb = "resume the map"
+	doResizeMap    verb = "resize the map"
+	doFlush        verb = "flush and remove the map"
+	doFail         verb = "let the map fail what it can not serve"
+	doUnmount      verb = "unmount what is mounted from the map"
+	doWipe         verb = "cut the map off"
+	doRemove       verb = "remove the map"
+	doUnclaim      verb = "let multipath forget the LUN"
 )
 
 // onSessions tells the steps that concern what attachments share. They are planned and taken under the target's lock.
@@ -73,9 +75,12 @@ type step struct {
 	node    nodeRecord // doIface, doNode, doLogin, doDropNode
 	session session    // doLogout
 	at      hctl       // doScan
-	disk    disk       // doDelete, doRescan, doAddPath
+	disk    disk       // doDelete, doRescan, doIdentify, doAddPath
 	dm      dmMap      // doResume ... doRemove
 	id      naa        // doClaim ... doUnclaim
+	paths   int        // doAwaitMap: how many it should have
+
+	sessions []session // doAwaitSession: any of them
 }
 
 func (s step) String() string {
@@ -86,11 +91,11 @@ func (s step) String() string {
 		return fmt.Sprintf("%s: session %d, %s at %s", s.do, s.session.sid, s.session.target, s.session.portal)
 	case doScan:
 		return fmt.Sprintf("%s %s", s.do, s.at)
-	case doDelete, doRescan, doAddPath:
+	case doDelete, doRescan, doIdentify, doAddPath:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.disk.at, s.disk.name)
 	case doResume, doResizeMap, doFlush, doFail, doUnmount, doWipe, doRemove:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.dm.kernel, s.dm.name)
-	case doClaim, doUnclaim, doAwaitMap, doMakeMap:
+	case doClaim, doUnclaim, doAwaitMap, doMakeMap, doAwaitSession:
 		return fmt.Sprintf("%s %s", s.do, s.id)
 	}
 	return string(s.do)
@@ -105,7 +110,7 @@ type key struct {
 
 func (s step) key() key {
 	k := key{do: s.do, portal: s.node.portal, at: s.at}
-	if s.do == doDelete || s.do == doRescan || s.do == doAddPath {
+	if s.do == doDelete || s.do == doRescan || s.do == doIdentify || s.do == doAddPath {
 		k.at = s.disk.at
 	}
 	return k
@@ -188,6 +193,16 @@ func strays(g goal, o *observed) (steps []step) {
 
 // address is where the kernel shows the LUN behind a session.
 func (g goal) address(s session) hctl { return hctl{host: s.host, target: s.targetID, lun: g.lun} }
+
+// sessions to the portals, connected or not.
+func (g goal) sessions(o *observed) (out []session) {
+	for _, portal := range g.portals {
+		if s := o.session(g.target, portal); s != nil {
+			out = append(out, *s)
+		}
+	}
+	return out
+}
 
 // up lists the sessions over which the LUN can be reached now.
 func (g goal) up(o *observed) (out []session) {

@@ -12,7 +12,12 @@ import (
 func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 	up := g.up(o)
 	if len(up) == 0 && len(g.paths(o)) == 0 {
-		return nil, unreachable(g, p)
+		// Sessions that have just lost their connections get them back by themselves when a portal answers.
+		wait := step{do: doAwaitSession, id: g.id, sessions: g.sessions(o)}
+		if len(wait.sessions) > 0 && p.done(wait) == 0 {
+			return []step{wait}, nil
+		}
+		return nil, unreachable(g, o, p)
 	}
 	// Before the first path shows up, so that whatever find_multipaths says udev keeps others off it and multipathd makes a map of it.
 	if !o.claimed[g.id] {
@@ -44,30 +49,37 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	scan := step{do: doScan, at: at}
 	d := o.disk(at)
-	switch {
-	case d == nil && p.done(scan) < 2:
-		return []step{scan}, nil
-	case d == nil:
+	if d == nil {
+		if p.done(scan) < 2 {
+			return []step{scan}, nil
+		}
 		return nil, nil // this node does not show the LUN: a missing path
-	case d.id != g.id:
-		purge := step{do: doDelete, disk: *d}
-		if p.done(purge) > 0 && p.done(scan) > 0 {
-			return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
-		}
+	}
+	purge, identify, look := step{do: doDelete, disk: *d}, step{do: doIdentify, disk: *d}, step{do: doRescan, disk: *d}
+	wrong := d.id != g.id || o.heldByOther(*d, g.id)
+	switch {
+	case wrong && p.done(identify) == 0:
+		return []step{identify}, nil
+	case wrong && (p.done(purge) > 0 || d.id != g.id && len(d.holders) > 0):
+		// Asked anew, the target says that another LUN has the number. One that is in use is not touched.
+		return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
+	case wrong, p.done(identify) > 0 && p.done(purge) == 0:
+		// Even when it now says the right thing: udev and whatever has it open took it for the other one.
 		return []step{purge, scan}, nil
-	case g.fresh && p.done(scan) == 0:
+	case g.fresh && p.done(scan) == 0 && p.done(look) == 0:
 		// The kernel answers from what it read when it found the device.
-		if again := (step{do: doRescan, disk: *d}); p.done(again) == 0 {
-			return []step{again}, nil
-		}
+		return []step{look}, nil
 	}
 	return nil, nil
 }
 
-func unreachable(g goal, p progress) error {
+func unreachable(g goal, o *observed, p progress) error {
 	err := fmt.Errorf("%w: no portal of %s can be reached", attach.ErrFailed, g.target)
 	for _, portal := range g.portals {
-		if f := p.failed[portal]; f != nil {
+		switch f, s := p.failed[portal], o.session(g.target, portal); {
+		case s != nil && !s.connected:
+			err = fmt.Errorf("%w; %s: the session is %s", err, portal, s.state)
+		case f != nil:
 			err = fmt.Errorf("%w; %s: %w", err, portal, f)
 		}
 	}
@@ -82,7 +94,7 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 		if len(paths) == 0 {
 			return nil, fmt.Errorf("%w: no portal of %s shows LUN %d: it is not mapped to %s there", attach.ErrFailed, g.target, g.lun, g.initiator)
 		}
-		await, nudge := step{do: doAwaitMap, id: g.id}, step{do: doMakeMap, id: g.id}
+		await, nudge := step{do: doAwaitMap, id: g.id, paths: len(paths)}, step{do: doMakeMap, id: g.id}
 		switch {
 		case p.done(await) == 0:
 			return []step{await}, nil
@@ -148,7 +160,7 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 		return steps, nil
 	}
 	if size < 0 {
-		return nil, unreachable(g, p)
+		return nil, unreachable(g, o, p)
 	}
 	// A path that can not be asked keeps the old size, and the kernel refuses a map that is larger than one of its paths. It comes back
 	// when its session does.

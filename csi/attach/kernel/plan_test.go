@@ -65,8 +65,13 @@ func TestPlan(t *testing.T) {
 		{"paths", func(w *world) *world { return w.sessionsUp().claim().paths() }, goal{}, []verb{doAwaitMap}, nil},
 		{"all there", (*world).all, goal{}, nil, nil},
 		{"all there, never looked at", (*world).all, goal{fresh: true}, []verb{doRescan, doRescan}, nil},
-		{"1: another LUN's device at the address", func(w *world) *world { return w.sessionsUp().claim().path(0, 3, other).path(1, 3, w.u.id).dm("bdisk") }, goal{}, []verb{doDelete, doScan}, nil},
-		{"1: a device without an identity at the address", func(w *world) *world { return w.sessionsUp().claim().path(0, 3, naa{}).path(1, 3, w.u.id).dm("bdisk") }, goal{}, []verb{doDelete, doScan}, nil},
+		{"1: another LUN's device at the address", func(w *world) *world { return w.sessionsUp().claim().path(0, 3, other).path(1, 3, w.u.id).dm("bdisk") }, goal{}, []verb{doIdentify}, nil},
+		{"1: a device without an identity at the address", func(w *world) *world { return w.sessionsUp().claim().path(0, 3, naa{}).path(1, 3, w.u.id).dm("bdisk") }, goal{}, []verb{doIdentify}, nil},
+		{"1: a path of ours in the map of another LUN", func(w *world) *world {
+			w.sessionsUp().claim().paths()
+			w.maps, w.disks[0].holders = []dmMap{{kernel: "dm-4", id: other, slaves: []string{"adisk"}}}, []string{"dm-4"}
+			return w
+		}, goal{}, []verb{doIdentify}, nil},
 		{"1: an older LUN number of ours", func(w *world) *world { return w.all().path(0, 2, w.u.id) }, goal{}, []verb{doDelete}, nil},
 		{"6: LUN 30 is not LUN 3", func(w *world) *world { return w.all().path(0, 30, other) }, goal{}, nil, nil},
 		{"5: a path that the map lacks", func(w *world) *world { return w.sessionsUp().claim().paths().dm("adisk") }, goal{}, []verb{doAddPath}, nil},

@@ -19,7 +19,8 @@ import (
 // linux is the real host.
 type linux struct {
 	worker
-	db string // open-iscsi's folder with nodes/ and ifaces/
+	db     string   // open-iscsi's folder with nodes/ and ifaces/
+	tables []string // of mounts: this process's, and the worker's if that is another
 }
 
 func newLinux(c Config) (*linux, error) {
@@ -27,7 +28,10 @@ func newLinux(c Config) (*linux, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linux{worker: w}
+	l := &linux{worker: w, tables: []string{"/proc/self/mountinfo"}}
+	if len(w.enter) > 0 {
+		l.tables = append(l.tables, filepath.Join(w.proc, "mountinfo"))
+	}
 	l.db = l.findDB()
 	return l, l.removeTemp()
 }
@@ -249,11 +253,8 @@ func (l *linux) maps() (out []dmMap, err error) {
 
 // mounts of this process and of the worker.
 func (l *linux) mounts() (out []*mountinfo.Info, err error) {
-	for _, proc := range []string{"/proc/self", l.proc} {
-		if proc == "" {
-			continue
-		}
-		f, err := os.Open(filepath.Join(proc, "mountinfo"))
+	for _, table := range l.tables {
+		f, err := os.Open(table)
 		if err != nil {
 			return nil, err
 		}
@@ -263,9 +264,6 @@ func (l *linux) mounts() (out []*mountinfo.Info, err error) {
 			return nil, err
 		}
 		out = append(out, more...)
-		if len(l.enter) == 0 {
-			break
-		}
 	}
 	return out, nil
 }

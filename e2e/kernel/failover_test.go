@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// Bounds are generous: the machine that runs this is emulated, and may be busy with something else. What is measured is printed.
+const (
+	plannedBound = 4 * time.Second
+	killedBound  = 8 * time.Second
+	silentBound  = 15 * time.Second
+)
+
+var _ = Describe("a load on a worker", Ordered, func() {
+	var r *rig
+	var w *worker
+	var v *volume
+	var l *load
+	BeforeAll(func(ctx SpecContext) {
+		r, w = newWorkerRig(ctx, "failover")
+		var err error
+		v, err = w.create(ctx, 256<<20, "a", "")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(v.stage(ctx)).To(Succeed())
+		l, err = startLoad(ctx, w.Guest, v.device(), 32<<20, 4)
+		Expect(err).NotTo(HaveOccurred())
+	})
+	AfterEach(func() { tellFailure(w) })
+
+	move := func(ctx context.Context, to string) error {
+		_, err := r.pair.Client(0).TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{v.id}, ToNode: to})
+		return err
+	}
+	// during measures the longest operation around an event.
+	during := func(ctx context.Context, what string, bound, wait time.Duration, f func() error) {
+		GinkgoHelper()
+		_, err := l.begin(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(f()).To(Succeed())
+		time.Sleep(wait) // the window that is measured
+		rep, err := l.measure(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		AddReportEntry(what, fmt.Sprintf("longest of %d operations: %.0f ms", rep.Operations, rep.LongestMS))
+		Expect(rep.Errors).To(BeEmpty())
+		Expect(rep.Operations).To(BeNumerically(">", 100))
+		Expect(rep.LongestMS).To(BeNumerically("<", bound.Milliseconds()))
+	}
+	// settled waits until both paths serve again and the owner's is the one in use.
+	settled := func(ctx context.Context, owner int) {
+		GinkgoHelper()
+		Expect(r.pair.WaitInSync(ctx)).To(Succeed())
+		want := fmt.Sprintf("active %s", portalIP[owner])
+		Eventually(func() (string, error) {
+			return w.Shell(ctx, `n=$(multipathd show paths format "%t" | grep -c active); [ $n = 2 ] || { echo $n paths; exit; }
+for d in $(ls /sys/block/dm-*/slaves); do
+  h=$(readlink -f /sys/block/$d/device | grep -o 'session[0-9]*' | head -1); s=$(cat /sys/class/iscsi_connection/connection${h#session}:0/persistent_address)
+  [ "$(cat /sys/block/$d/device/access_state)" = active/optimized ] && echo active $s
+done`)
+		}).WithTimeout(60 * time.Second).WithPolling(time.Second).Should(ContainSubstring(want))
+	}
+
+	It("hardly notices a planned transfer", func(ctx SpecContext) {
+		for range 2 {
+			during(ctx, "planned transfer to b", plannedBound, 3*time.Second, func() error { return move(ctx, "b") })
+			settled(ctx, 1)
+			during(ctx, "planned transfer to a", plannedBound, 3*time.Second, func() error { return move(ctx, "a") })
+			settled(ctx, 0)
+		}
+	})
+
+	It("goes on when the owner is killed", func(ctx SpecContext) {
+		during(ctx, "owner killed", killedBound, 10*time.Second, func() error { return r.pair.Kill(0) })
+		Expect(r.pair.StartNode(0)).To(Succeed())
+		settled(ctx, 1)
+		Expect(move(ctx, "a")).To(Succeed())
+		settled(ctx, 0)
+	})
+
+	It("10: goes on when the owner falls silent", func(ctx SpecContext) {
+		DeferCleanup(func() { _ = r.net.heal(0); _ = r.pair.Signal(0, syscall.SIGCONT) })
+		during(ctx, "owner silent", silentBound, 18*time.Second, func() error {
+			if err := r.net.silence(0, "portal", "inter"); err != nil {
+				return err
+			}
+			return r.pair.Signal(0, syscall.SIGSTOP) // its arbiter is a file that no network keeps it from
+		})
+		Expect(r.net.heal(0)).To(Succeed())
+		Expect(r.pair.Signal(0, syscall.SIGCONT)).To(Succeed())
+		settled(ctx, 1)
+		Expect(move(ctx, "a")).To(Succeed())
+		settled(ctx, 0)
+	})
+
+	It("goes on when the owner's portal falls silent", func(ctx SpecContext) {
+		DeferCleanup(func() { _ = r.net.heal(0) })
+		during(ctx, "owner's portal silent", silentBound, 15*time.Second, func() error { return r.net.silence(0, "portal") })
+		Expect(r.net.heal(0)).To(Succeed())
+		settled(ctx, 0)
+	})
+
+	It("has lost nothing", func(ctx SpecContext) {
+		rep, err := l.finish(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		AddReportEntry("operations", rep.Operations)
+		Expect(rep.Errors).To(BeEmpty())
+		Expect(rep.Lost).To(BeEmpty())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+})

@@ -1,0 +1,157 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// The worker of this file authenticates, both ways.
+var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() {
+	var w *worker
+	BeforeAll(func(ctx SpecContext) {
+		_, w = newWorkerRig(ctx, "workers")
+		w.chap = &targetv1.CHAP{User: "w", Secret: "correct-horse-battery", MutualUser: "pair", MutualSecret: "staple-of-the-pair"}
+	})
+	AfterEach(func() { tellFailure(w) })
+
+	raw := func(ctx context.Context) *volume {
+		GinkgoHelper()
+		v, err := w.create(ctx, 64<<20, "a", "")
+		Expect(err).NotTo(HaveOccurred())
+		return v
+	}
+	sh := func(ctx context.Context, line string) string {
+		GinkgoHelper()
+		out, err := w.Shell(ctx, line)
+		Expect(err).NotTo(HaveOccurred())
+		return strings.TrimSpace(out)
+	}
+	cycle := func(ctx context.Context) {
+		GinkgoHelper()
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/block/"+sh(ctx, "basename $(readlink -f "+v.device()+")")+"/slaves | wc -l")).To(Equal("2"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	}
+
+	It("21, 27, 29: the secret is in one file of root's, the session has our own name", func(ctx SpecContext) {
+		v := raw(ctx)
+		// Whatever is ever executed while the volume is staged.
+		sh(ctx, `(while :; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >>/tmp/argv; done) >/dev/null 2>&1 & echo $! >/tmp/watch`)
+		Expect(v.stage(ctx)).To(Succeed())
+		sh(ctx, "kill $(cat /tmp/watch)")
+		Expect(sh(ctx, "grep -c iscsiadm /tmp/argv; true")).NotTo(Equal("0"))
+		for _, secret := range []string{w.chap.Secret, w.chap.MutualSecret} {
+			Expect(sh(ctx, fmt.Sprintf("grep -a -c '%s' /tmp/argv; true", strings.Replace(secret, "-", "[-]", 1)))).To(Equal("0"))
+			Expect(sh(ctx, fmt.Sprintf("grep -c '%s' %s; true", strings.Replace(secret, "-", "[-]", 1), pluginLog))).To(Equal("0"))
+			Expect(sh(ctx, "grep -rl '"+strings.Replace(secret, "-", "[-]", 1)+"' "+stateDir+"; true")).To(BeEmpty())
+		}
+		Expect(sh(ctx, "find /etc/iscsi/nodes -type f -printf '%m\n' | sort -u")).To(Equal("600"))
+		Expect(sh(ctx, "cat /sys/class/iscsi_session/*/initiatorname | sort -u")).To(Equal(w.iqn))
+		Expect(sh(ctx, "cat /etc/iscsi/initiatorname.iscsi")).NotTo(ContainSubstring(w.iqn))
+		Expect(sh(ctx, "grep -rh node.startup /etc/iscsi/nodes | sort -u")).To(Equal("node.startup = manual"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("29: wrong credentials are told as such", func(ctx SpecContext) {
+		v, right := raw(ctx), w.chap
+		w.chap = &targetv1.CHAP{User: "w", Secret: "another-horse-battery"}
+		defer func() { w.chap = right }()
+		Expect(v.stage(ctx)).To(MatchError(ContainSubstring("CHAP credentials are wrong")))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	for _, mode := range []string{"yes", "smart", "greedy", "strict", "off"} {
+		It("7: find_multipaths "+mode, func(ctx SpecContext) {
+			sh(ctx, "printf 'defaults {\\n\\tfind_multipaths "+mode+"\\n}\\n' >/etc/multipath.conf; multipathd reconfigure; sleep 1")
+			Expect(sh(ctx, "multipathd show config local | grep find_multipaths | head -1")).To(ContainSubstring(mode))
+			cycle(ctx)
+		})
+	}
+
+	It("7: a disk of somebody else's is left alone", func(ctx SpecContext) {
+		sh(ctx, "rm -f /etc/multipath.conf; multipathd reconfigure; modprobe scsi_debug dev_size_mb=8; udevadm settle")
+		cycle(ctx)
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls -d /sys/block/dm-* | wc -l; grep -c '^/' /etc/multipath/wwids")).To(Equal("1\n1"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		sh(ctx, "rmmod scsi_debug")
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("8: the administrator's polling stays, and what is in the way is named with what mends it", func(ctx SpecContext) {
+		ready := func() string {
+			p, err := w.ident.Probe(ctx, &csi.ProbeRequest{})
+			if err != nil {
+				return err.Error()
+			}
+			return fmt.Sprint("ready ", p.Ready.GetValue())
+		}
+		soon := func(f func() string) AsyncAssertion { return Eventually(f).WithTimeout(20 * time.Second) }
+		conf := func(text string) { sh(ctx, "printf '"+text+"' >/etc/multipath.conf; multipathd reconfigure") }
+		polling := func() string { return sh(ctx, "multipathd show config local | grep -w polling_interval") }
+		soon(ready).Should(Equal("ready true"))
+		Expect(polling()).To(HaveSuffix("polling_interval 1"))
+		conf(`defaults {\n\tpolling_interval 3\n}\n`)
+		soon(func() string { ready(); return polling() }).Should(HaveSuffix("polling_interval 3"))
+		Expect(sh(ctx, "grep no_path_retry /etc/multipath/conf.d/gemel.conf")).To(ContainSubstring("10"))
+		conf(`overrides {\n\tno_path_retry fail\n}\n`)
+		soon(ready).Should(And(ContainSubstring("overrides { no_path_retry"), ContainSubstring("move no_path_retry from overrides")))
+		conf(`blacklist {\n\twwid ".*"\n}\n`)
+		soon(ready).Should(And(ContainSubstring("blacklist { wwid"), ContainSubstring("blacklist_exceptions")))
+		sh(ctx, "rm /etc/multipath.conf /etc/multipath/conf.d/gemel.conf; multipathd reconfigure")
+		soon(ready).Should(Equal("ready true"))
+		Expect(sh(ctx, "multipathd show config | grep -A9 GEMEL")).To(ContainSubstring("group_by_prio"))
+
+		sh(ctx, "multipathd shutdown; while pidof multipathd; do sleep 0.1; done")
+		soon(ready).Should(And(ContainSubstring("multipathd does not run"), ContainSubstring("systemctl enable --now multipathd")))
+		sh(ctx, "kill $(pidof iscsid); while pidof iscsid; do sleep 0.1; done")
+		soon(ready).Should(And(ContainSubstring("iscsid does not run"), ContainSubstring("2 things")))
+		sh(ctx, daemons)
+		soon(ready).Should(Equal("ready true"))
+		cycle(ctx)
+	})
+
+	It("20: from a container, through the worker's namespaces", func(ctx SpecContext) {
+		Expect(w.kill(ctx)).To(Succeed())
+		w.enter = []string{"unshare", "--mount", "--net", "--ipc", "--"}
+		Expect(w.start(ctx)).To(Succeed())
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+		Expect(v.unpublish(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+		Expect(w.kill(ctx)).To(Succeed())
+		w.enter = nil
+		Expect(w.start(ctx)).To(Succeed())
+	})
+
+	It("17: after a restart of the machine, records and node database are put in order", func(ctx SpecContext) {
+		v, gone := raw(ctx), raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(gone.stage(ctx)).To(Succeed())
+		_ = w.conn.Close()
+		Expect(w.Reset(ctx)).To(Succeed())
+		sh(ctx, daemons)
+		Expect(sh(ctx, "ls /sys/class/iscsi_session 2>/dev/null; true")).To(BeEmpty())
+		Expect(w.start(ctx)).To(Succeed())
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("2"))
+		Expect(gone.unstage(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	}, NodeTimeout(5*time.Minute))
+})
