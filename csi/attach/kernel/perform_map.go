@@ -74,7 +74,12 @@ func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 	if u := m.users(); len(u) > 0 {
 		return fmt.Errorf("%w: /dev/%s is used by %s", attach.ErrBusy, m.kernel, strings.Join(u, ", "))
 	}
-	_, err := l.run(ctx, flushLimit, "multipath", "-f", m.name)
+	// Whoever has it open is mostly udev, which looks into a device whenever something about it has changed.
+	var err error
+	poll(ctx, openLimit, func() bool {
+		_, err = l.run(ctx, flushLimit, "multipath", "-f", m.name)
+		return !inUse(err)
+	})
 	if err == nil {
 		return nil
 	}
@@ -85,12 +90,20 @@ func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 		_, rerr := l.run(ctx, toolLimit, "dmsetup", "resume", "--uuid", uuid)
 		err = errors.Join(err, rerr)
 	}
-	var exit *exitError
-	if errors.As(err, &exit) && strings.Contains(exit.output, "in use") {
+	if inUse(err) {
 		return fmt.Errorf("%w: %w", attach.ErrBusy, err)
 	}
 	return err
 }
+
+// inUse: multipath found that somebody has the map open.
+func inUse(err error) bool {
+	var exit *exitError
+	return errors.As(err, &exit) && strings.Contains(exit.output, "in use")
+}
+
+// openLimit is how long a flush waits for somebody who has the map open for a moment.
+const openLimit = 5 * time.Second
 
 // unmount takes every mount of a dead map away, here and for the worker, the last made first.
 func (l *linux) unmount(ctx context.Context, m dmMap) error {
