@@ -63,7 +63,8 @@ var _ = Describe("a load on a worker", Ordered, func() {
 for d in $(ls /sys/block/dm-*/slaves); do
   h=$(readlink -f /sys/block/$d/device | grep -o 'session[0-9]*' | head -1); s=$(cat /sys/class/iscsi_connection/connection${h#session}:0/persistent_address)
   [ "$(cat /sys/block/$d/device/access_state)" = active/optimized ] && echo active $s
-done`)
+done
+true`)
 		}).WithTimeout(60 * time.Second).WithPolling(time.Second).Should(ContainSubstring(want))
 	}
 

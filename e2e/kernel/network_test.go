@@ -56,7 +56,14 @@ func newNetwork() (n *network, err error) {
 		a.Address("inter", linkIP[0]), b.Address("inter", linkIP[1]))
 }
 
+// close leaves the process's namespace as it was, for the next network.
 func (n *network) close() {
+	var own *netns.Namespace
+	for i, name := range harness.Names {
+		for _, link := range []string{"portal-" + name, "mgmt-" + name, bridges[i]} {
+			_ = own.Command("ip", "link", "del", link) // may never have been there
+		}
+	}
 	for _, s := range n.nodes {
 		if s != nil {
 			s.Close()
