@@ -82,7 +82,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "text", "text or json")
-	cmd.AddCommand(agentCmd(), holderCmd())
+	cmd.AddCommand(agentCmd(), holderCmd(), cleanCmd())
 	return cmd
 }
 

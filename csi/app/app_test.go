@@ -3,6 +3,8 @@ package app
 import (
 	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -15,7 +17,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}{
 		{nil, []string{"--endpoint", "--pair-endpoint", "--state-dir"}},
 		{[]string{"--endpoint", "tcp://x", "--mode", "both"}, []string{"--endpoint", "--mode"}},
-		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "rel", "--node-iqn", "me", "--attach", "kernel", "--io-deadline", "1ms", "--no-lun-after", "1ms", "--max-volumes", "-1"},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "rel", "--node-iqn", "me", "--attach", "magic", "--io-deadline", "1ms", "--no-lun-after", "1ms", "--max-volumes", "-1"},
 			[]string{"--state-dir", "--node-iqn", "--attach", "--io-deadline", "--no-lun-after", "--max-volumes"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--max-volumes", "16385"}, []string{"--max-volumes", "16384"}},
 		{[]string{"--endpoint", "/s", "--mode", "controller", "--pair-endpoint", "127.0.0.1:1", "--tls-cert", "x"}, []string{"--tls-cert"}},
@@ -28,6 +30,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--node-object"}, []string{"--node-name", "--kubeconfig"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-token", "/t"}, []string{"--enroll-endpoint"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-endpoint", "operator", "--enroll-ca", "ca"}, []string{"--enroll-endpoint", "--enroll-ca", "--enroll-token"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--attach", "kernel", "--host-proc", "proc"}, []string{"--host-proc"}},
+		{[]string{"worker-clean", "--state-dir", "x"}, []string{"--state-dir"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level"}},
 		{[]string{"--log-format", "xml"}, []string{"log-format"}},
 		{[]string{"attach-holder"}, []string{"attach-holder"}},
@@ -53,5 +57,27 @@ func TestMaxVolumes(t *testing.T) {
 		if got := maxVolumes(c.asked, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.asked > c.can) != strings.Contains(log.String(), "by=memory") {
 			t.Errorf("%+v: %d, %s", c, got, &log)
 		}
+	}
+}
+
+// A worker with volumes attached in one way does not start in the other.
+func TestOneWayOfAttaching(t *testing.T) {
+	dir := t.TempDir()
+	for _, mode := range []string{attachKernel, attachUserspace} {
+		if err := onlyOne(dir, mode); err != nil {
+			t.Fatal(mode, err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "attach", "v1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := onlyOne(dir, attachKernel); err == nil || onlyOne(dir, attachUserspace) != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "attach"), filepath.Join(dir, kernelFolder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := onlyOne(dir, attachUserspace); err == nil || onlyOne(dir, attachKernel) != nil {
+		t.Fatal(err)
 	}
 }

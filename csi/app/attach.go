@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/attach/kernel"
 	"github.com/gemel-storage/gemel/csi/attach/userspace"
@@ -57,6 +59,30 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 	}
 	can, by, err = userspace.Limit()
 	return attacher{u, "Userspace", needed}, can, by, err
+}
+
+// cleanCmd is for a worker that the driver leaves.
+func cleanCmd() *cobra.Command {
+	var stateDir, hostProc string
+	cmd := &cobra.Command{
+		Use: "worker-clean", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Short: "Remove what --attach kernel put into this worker's configuration",
+		Long: `worker-clean removes Gemel's file of multipath's configuration and its iSCSI interface record from this worker, once the node plugin
+is gone from it. It refuses while volumes are attached.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !filepath.IsAbs(stateDir) || !filepath.IsAbs(hostProc) {
+				return errors.New("--state-dir and --host-proc: absolute paths, those of the node plugin")
+			}
+			k, err := kernel.New(kernel.Config{Dir: filepath.Join(stateDir, kernelFolder), HostProc: hostProc})
+			if err != nil {
+				return err
+			}
+			return k.Clean(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node plugin's --state-dir")
+	cmd.Flags().StringVar(&hostProc, "host-proc", "/proc/1", "the node plugin's --host-proc")
+	return cmd
 }
 
 // checkLimit bounds one look at what the worker lacks.

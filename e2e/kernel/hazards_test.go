@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
@@ -186,6 +187,31 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(v.unpublish(ctx)).To(Succeed())
 		Expect(v.unstage(ctx)).To(Succeed())
 		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("11: a volume that was unpublished while it was in use goes away", func(ctx SpecContext) {
+		v, err := w.create(ctx, 512<<20, "a", "xfs")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+		sh(ctx, "dd if=/dev/zero of="+v.path()+"/f bs=1M count=8 status=none")
+		_, err = r.pair.Client(0).UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: v.id, HostIqn: w.iqn})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() error { return v.unpublish(ctx) }).WithTimeout(90 * time.Second).Should(Succeed())
+		Eventually(func() error { return v.unstage(ctx) }).WithTimeout(90 * time.Second).Should(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	}, NodeTimeout(4*time.Minute))
+
+	It("14: a volume goes away while no portal answers", func(ctx SpecContext) {
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		DeferCleanup(func() { _ = r.net.heal(0); _ = r.net.heal(1) })
+		Expect(r.net.silence(0, "portal")).To(Succeed())
+		Expect(r.net.silence(1, "portal")).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+		Expect(r.net.heal(0)).To(Succeed())
+		Expect(r.net.heal(1)).To(Succeed())
 	})
 
 	It("5: a portal that does not answer is a missing path, which the next call brings back", func(ctx SpecContext) {

@@ -115,6 +115,10 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		soon(ready).Should(Equal("ready true"))
 		Expect(sh(ctx, "multipathd show config | grep -A9 GEMEL")).To(ContainSubstring("group_by_prio"))
 
+		sh(ctx, pluginPath+" worker-clean --state-dir "+stateDir)
+		Expect(sh(ctx, "ls /etc/multipath/conf.d /etc/iscsi/ifaces; multipathd show config | grep GEMEL; true")).NotTo(ContainSubstring("gemel"))
+		soon(ready).Should(Equal("ready true"))
+
 		sh(ctx, "multipathd shutdown; while pidof multipathd; do sleep 0.1; done")
 		soon(ready).Should(And(ContainSubstring("multipathd does not run"), ContainSubstring("systemctl enable --now multipathd")))
 		sh(ctx, "kill $(pidof iscsid); while pidof iscsid; do sleep 0.1; done")
