@@ -47,7 +47,7 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 			return k.Check(ctx)
 		}
 		if err := ready(); err != nil {
-			log.Error("this worker can not attach volumes as it is", "err", err)
+			log.Error("not ready", "err", err)
 		}
 		return attacher{k, "Kernel", ready}, maxLUNs, "LUN numbers", nil
 	}

@@ -43,6 +43,7 @@ type worker struct {
 // daemons are what a distribution's service manager would have started.
 const daemons = `set -e
 mkdir -p /run/lock/iscsi ` + kubeletDir + `
+modprobe dm_multipath # multipathd's service does, and multipathd ends without it
 pidof iscsid >/dev/null || iscsid
 pidof multipathd >/dev/null || multipathd
 for i in $(seq 100); do multipathd show daemon >/dev/null 2>&1 && break; sleep 0.1; done`

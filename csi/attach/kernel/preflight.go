@@ -16,7 +16,7 @@ type Lack struct{ What, Mend string }
 func (l Lack) String() string { return l.What + ": " + l.Mend }
 
 // ErrLacks: the worker can not attach LUNs as it is.
-var ErrLacks = errors.New("the worker lacks")
+var ErrLacks = errors.New("this worker can not attach volumes")
 
 // packages in the words of the families of distributions.
 const packages = "apt-get install open-iscsi multipath-tools, or dnf install iscsi-initiator-utils device-mapper-multipath"
@@ -52,7 +52,7 @@ func (a *Attacher) Check(ctx context.Context) error {
 		for _, x := range list {
 			words = append(words, x.String())
 		}
-		err = errors.Join(fmt.Errorf("%w %d things: %s", ErrLacks, len(list), strings.Join(words, "; ")), err)
+		err = errors.Join(fmt.Errorf("%w: %s", ErrLacks, strings.Join(words, "; ")), err)
 	}
 	a.checked, a.lacks = time.Now(), err
 	return err
