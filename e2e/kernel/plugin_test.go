@@ -65,6 +65,9 @@ func (r *rig) worker(ctx context.Context, name string) (*worker, error) {
 	if err == nil {
 		err = w.start(ctx)
 	}
+	if err == nil {
+		_, err = g.Shell(ctx, "sync") // what is installed survives a restart of the machine
+	}
 	return w, err
 }
 
