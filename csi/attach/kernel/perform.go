@@ -64,7 +64,7 @@ func (l *linux) do(ctx context.Context, s step) error {
 	case doMakeMap:
 		return l.nudge(ctx, "add", "map", s.id.wwid())
 	case doAddPath:
-		return l.nudge(ctx, "add", "path", s.disk.name)
+		return l.addPath(ctx, s.disk.at)
 	}
 	return l.doMap(ctx, s)
 }
@@ -127,6 +127,28 @@ func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
 		_, err := os.Lstat(l.path("/dev/disk/by-id", "dm-uuid-"+uuidPrefix+id.wwid()))
 		return err == nil
 	})
+}
+
+// addPath waits until a disk is in a map. udev and multipathd put it there by themselves a moment after it has shown up; asked before udev
+// is done with it, multipathd says yes and does nothing.
+func (l *linux) addPath(ctx context.Context, at hctl) error {
+	block := filepath.Join(l.deviceDir(at), "block")
+	held := func() bool {
+		found, err := filepath.Glob(filepath.Join(block, "*", "holders", "dm-*"))
+		return err == nil && len(found) > 0
+	}
+	if poll(ctx, pathLimit, held) {
+		return nil
+	}
+	names, err := list(block)
+	if err != nil || len(names) != 1 {
+		return err // the disk driver has not taken it
+	}
+	if err := l.nudge(ctx, "add", "path", names[0]); err != nil {
+		return err
+	}
+	poll(ctx, pathLimit, held)
+	return nil
 }
 
 // nudge asks multipathd for what it should have done by itself. Whether it helps is observed.

@@ -123,7 +123,7 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 		}
 	}
 	for _, d := range paths {
-		if s := (step{do: doAddPath, disk: d}); d.name != "" && !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
+		if s := (step{do: doAddPath, disk: d}); !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
 			steps = append(steps, s)
 		}
 	}
