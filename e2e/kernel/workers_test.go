@@ -148,6 +148,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(v.stage(ctx)).To(Succeed())
 		Expect(gone.stage(ctx)).To(Succeed())
 		_ = w.conn.Close()
+		sh(ctx, "sync") // the guest's own filesystem has no journal
 		Expect(w.Reset(ctx)).To(Succeed())
 		sh(ctx, daemons)
 		Expect(sh(ctx, "ls /sys/class/iscsi_session 2>/dev/null; true")).To(BeEmpty())

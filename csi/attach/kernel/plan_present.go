@@ -122,8 +122,9 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 			return nil, fmt.Errorf("%w: %s in the map %s is another device (%s)", attach.ErrFailed, name, m.kernel, d.id)
 		}
 	}
+	// multipathd refuses a path of another size than the map's: one that came back after the LUN has grown waits for the resize.
 	for _, d := range paths {
-		if s := (step{do: doAddPath, disk: d}); !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
+		if s := (step{do: doAddPath, disk: d}); d.size == m.size && !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
 			steps = append(steps, s)
 		}
 	}

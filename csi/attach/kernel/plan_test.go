@@ -75,6 +75,11 @@ func TestPlan(t *testing.T) {
 		{"1: an older LUN number of ours", func(w *world) *world { return w.all().path(0, 2, w.u.id) }, goal{}, []verb{doDelete}, nil},
 		{"6: LUN 30 is not LUN 3", func(w *world) *world { return w.all().path(0, 30, other) }, goal{}, nil, nil},
 		{"5: a path that the map lacks", func(w *world) *world { return w.sessionsUp().claim().paths().dm("adisk") }, goal{}, []verb{doAddPath}, nil},
+		{"23: a path that has grown while it was away", func(w *world) *world {
+			w.sessionsUp().claim().paths().dm("adisk")
+			w.disks[1].size = 2 << 30
+			return w
+		}, goal{resize: true}, []verb{doRescan, doRescan}, nil},
 		{"13: suspended", func(w *world) *world { w.all(); w.maps[0].suspended = true; return w }, goal{}, []verb{doResume}, nil},
 		{"2: a stranger in the map", func(w *world) *world {
 			return w.sessionsUp().claim().paths().path(0, 7, other).dm("adisk", "bdisk", "cdisk")
