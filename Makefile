@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ e2e: ## on the cluster of kind-up: LABELS=smoke for the short part; out/e2e.json
 
 e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json
 	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
+
+e2e-kernel: ## workers with a real kernel, multipathd and iscsid, as guests of an emulator: FOCUS=regexp
+	@hack/vm/run.sh $(GO) test -count=1 -timeout 45m -v ./e2e/kernel -args -ginkgo.v $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out
