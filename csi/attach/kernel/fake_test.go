@@ -26,10 +26,11 @@ type fake struct {
 	shown map[netip.AddrPort]map[uint64]naa
 	sizes map[naa]int64
 	down  map[netip.AddrPort]bool
-	lazy  bool // multipathd makes no map by itself
-	deaf  bool // nor when it is asked
-	open  bool // a process keeps maps open
-	hung  bool // a flush does not end
+	wants map[netip.AddrPort]string // the CHAP secret that a portal asks for
+	lazy  bool                      // multipathd makes no map by itself
+	deaf  bool                      // nor when it is asked
+	open  bool                      // a process keeps maps open
+	hung  bool                      // a flush does not end
 	steps []step
 	// died is the number of the step at which the process is killed, before it or after it.
 	dieAt     int
@@ -163,6 +164,9 @@ func (f *fake) act(s step) error {
 func (f *fake) login(n nodeRecord) error {
 	if f.down[n.portal] {
 		return errors.New("no answer")
+	}
+	if want := f.wants[n.portal]; want != "" && (n.auth == nil || n.auth.Secret != want) {
+		return fmt.Errorf("refused: %w", attach.ErrCredentials)
 	}
 	if f.node(n.target, n.portal) == nil {
 		f.harm("login without a node record at %s", n.portal)
