@@ -67,7 +67,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		v, right := raw(ctx), w.chap
 		w.chap = &targetv1.CHAP{User: "w", Secret: "another-horse-battery"}
 		defer func() { w.chap = right }()
-		Expect(v.stage(ctx)).To(MatchError(ContainSubstring("CHAP credentials are wrong")))
+		Expect(v.stage(ctx)).To(MatchError(ContainSubstring("do not agree on CHAP credentials")))
 		Expect(v.unstage(ctx)).To(Succeed())
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
