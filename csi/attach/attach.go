@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +43,18 @@ func (c CHAP) GoString() string { return c.String() }
 
 // MaxLUN is the largest LUN number that a host has (flat addressing, SAM-5 §4.7.7).
 const MaxLUN = 16383
+
+// validID admits what may be the name of a file or folder.
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// ValidID tells whether a volume's id can be one of ours: what is kept on a worker goes by its name.
+func ValidID(volumeID string) bool { return validID.MatchString(volumeID) }
+
+// BootID names this boot of the machine: of what was done in another one, only files are left.
+func BootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw)), err
+}
 
 // Attachment is one LUN as one publish made it reachable from this node.
 type Attachment struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,8 +22,14 @@ func WriteJSON(path string, v any) (err error) {
 }
 
 // Write is WriteJSON for bytes.
-func Write(path string, raw []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+filepath.Base(path)+"-*")
+func Write(path string, raw []byte) error {
+	return WriteBy(filepath.Dir(path), tempPrefix+filepath.Base(path)+"-*", path, raw)
+}
+
+// WriteBy is Write by way of a temporary file in another folder of the same filesystem, named by a pattern as os.CreateTemp has it, for
+// folders in which somebody takes every file for a finished one. What a crash leaves there is the caller's to remove.
+func WriteBy(tempDir, pattern, path string, raw []byte) (err error) {
+	f, err := os.CreateTemp(tempDir, pattern) // mode 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -42,6 +49,21 @@ func Write(path string, raw []byte) (err error) {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// ReadJSON reads what WriteJSON wrote; not there is no error. A file that is not JSON is named.
+func ReadJSON(path string, v any) (there bool, err error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return true, nil
 }
 
 const tempPrefix = ".tmp-"

@@ -3,6 +3,7 @@ package durable
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -57,5 +58,44 @@ func TestFailedWriteKeepsTheOldContent(t *testing.T) {
 	}
 	if e, _ := os.ReadDir(dir); len(e) != 2 {
 		t.Fatalf("after cleaning: %v", e)
+	}
+}
+
+func TestReadJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	var got map[string]int
+	if there, err := ReadJSON(path, &got); there || err != nil {
+		t.Fatal(there, err)
+	}
+	if err := WriteJSON(path, map[string]int{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := ReadJSON(path, &got); !there || err != nil || got["a"] != 1 {
+		t.Fatal(there, err, got)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := ReadJSON(path, &got); there || err == nil || !strings.Contains(err.Error(), path) {
+		t.Fatal(there, err)
+	}
+}
+
+// Nobody sees an unfinished file in the folder, and one that could not be finished is gone.
+func TestWriteBy(t *testing.T) {
+	dir, temp := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := WriteBy(temp, ".x-*", path, []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if raw, _ := os.ReadFile(path); err != nil || st.Mode().Perm() != 0o600 || string(raw) != "content" {
+		t.Fatal(st, err)
+	}
+	if err := WriteBy(temp, ".x-*", filepath.Join(dir, "none", "f"), nil); err == nil {
+		t.Fatal("written into no folder")
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Fatal(left, err)
 	}
 }

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
@@ -34,25 +32,18 @@ type target struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
 func (n *unlocked) recordPath(id string) string { return filepath.Join(n.dir, id+".json") }
 
 // load returns nil without an error when the volume has no record; an id that can not be ours has none.
 func (n *unlocked) load(id string) (*record, error) {
-	if !validID.MatchString(id) {
+	if !attach.ValidID(id) {
 		return nil, nil
-	}
-	raw, err := os.ReadFile(n.recordPath(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("stage record: %w", err)
 	}
 	r := &record{}
-	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("stage record %s: %w", n.recordPath(id), err)
+	if there, err := durable.ReadJSON(n.recordPath(id), r); err != nil {
+		return nil, fmt.Errorf("stage record: %w", err)
+	} else if !there {
+		return nil, nil
 	}
 	if r.Version != recordVersion || r.VolumeID != id {
 		return nil, fmt.Errorf("stage record %s is of volume %q, version %d: this program knows version %d", n.recordPath(id), r.VolumeID, r.Version, recordVersion)

@@ -68,7 +68,7 @@ func (n *unlocked) parseStage(q *csi.NodeStageVolumeRequest) (*record, error) {
 	if err != nil {
 		return nil, invalid("volume_capability: %v", err)
 	}
-	if !validID.MatchString(q.VolumeId) {
+	if !attach.ValidID(q.VolumeId) {
 		return nil, status.Errorf(codes.NotFound, "there is no volume %q", q.VolumeId)
 	}
 	a, err := attach.FromPublishContext(q.VolumeId, q.PublishContext)
@@ -125,7 +125,7 @@ func (n *unlocked) unstage(ctx context.Context, q *csi.NodeUnstageVolumeRequest)
 	}
 	// "If the volume corresponding to the volume_id is not staged to the staging_target_path, the Plugin MUST reply 0 OK."
 	if r == nil {
-		if validID.MatchString(q.VolumeId) {
+		if attach.ValidID(q.VolumeId) {
 			return &csi.NodeUnstageVolumeResponse{}, n.cfg.Attacher.Detach(ctx, q.VolumeId)
 		}
 		return &csi.NodeUnstageVolumeResponse{}, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/keylock"
 )
 
 // host is this worker, or what a test puts in its place.
@@ -50,8 +51,8 @@ type Attacher struct {
 	cfg     Config
 	log     *slog.Logger
 	host    host
-	volumes *locks
-	targets *locks
+	volumes keylock.Set
+	targets keylock.Set
 
 	mu     sync.Mutex
 	logins map[netip.AddrPort]failure // that failed
@@ -103,7 +104,7 @@ func newAttacher(c Config, h host) (*Attacher, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Attacher{cfg: c, log: c.Log, host: h, volumes: newLocks(), targets: newLocks(), logins: map[netip.AddrPort]failure{}}, nil
+	return &Attacher{cfg: c, log: c.Log, host: h, logins: map[netip.AddrPort]failure{}}, nil
 }
 
 // Attach implements attach.Attacher.
@@ -116,7 +117,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	if _, err := a.path(want.VolumeID); err != nil {
 		return "", err
 	}
-	defer a.volumes.lock(want.VolumeID)()
+	defer a.volumes.Lock(want.VolumeID)()
 	r, err := a.load(want.VolumeID)
 	if err != nil {
 		return "", err
@@ -198,7 +199,7 @@ func (a *Attacher) take(ctx context.Context, volumeID string, force bool) error 
 	if _, err := a.path(volumeID); err != nil {
 		return err
 	}
-	defer a.volumes.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	r, err := a.load(volumeID)
 	if err != nil || r == nil {
 		return err
@@ -223,7 +224,7 @@ func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 	if _, err := a.path(volumeID); err != nil {
 		return 0, err
 	}
-	defer a.volumes.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	r, err := a.load(volumeID)
 	if err != nil {
 		return 0, err

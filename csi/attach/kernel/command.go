@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/wait"
 )
 
 // errExit: a tool of the worker ended with another code than 0.
@@ -120,31 +122,10 @@ func (w worker) run(ctx context.Context, limit time.Duration, argv ...string) (s
 func bounded(ctx context.Context, limit time.Duration, what string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
-	}
+	return wait.Bounded(ctx, what, f)
 }
 
 // poll asks until ok says yes; false when the limit or the context ended before.
 func poll(ctx context.Context, limit time.Duration, ok func() bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	t := time.NewTicker(20 * time.Millisecond)
-	defer t.Stop()
-	for !ok() {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
+	return wait.Poll(ctx, limit, 20*time.Millisecond, ok) == nil
 }

@@ -34,7 +34,7 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, er
 	if err := ctx.Err(); err != nil {
 		return false, context.Cause(ctx)
 	}
-	unlock := sync.OnceFunc(a.targets.lock(string(g.target)))
+	unlock := sync.OnceFunc(a.targets.Lock(string(g.target)))
 	defer unlock()
 	if g.others, err = a.others(g.volume); err != nil {
 		return false, err

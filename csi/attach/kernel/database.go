@@ -88,30 +88,11 @@ func (l *linux) writeNode(n nodeRecord) error {
 }
 
 // writeDB replaces a file. It may have a secret: nobody else can read it at any time.
-func (l *linux) writeDB(path string, content []byte) (err error) {
+func (l *linux) writeDB(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(l.path(l.db), tempPattern) // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(path))
+	return durable.WriteBy(l.path(l.db), tempPattern, path, content)
 }
 
 func (l *linux) dropNode(target iqn, portal netip.AddrPort) error {

@@ -1,13 +1,11 @@
 package kernel
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -27,11 +25,8 @@ type record struct {
 	Attachment attach.Attachment `json:"attachment"`
 }
 
-// validID admits what may be a file's name.
-var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
 func (a *Attacher) path(volumeID string) (string, error) {
-	if !validID.MatchString(volumeID) {
+	if !attach.ValidID(volumeID) {
 		return "", fmt.Errorf("%w: volume id %q", attach.ErrInvalid, volumeID)
 	}
 	return filepath.Join(a.cfg.Dir, volumeID+recordSuffix), nil
@@ -43,16 +38,11 @@ func (a *Attacher) load(volumeID string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("attachment record: %w", err)
-	}
 	r := &record{}
-	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("attachment record %s: %w", path, err)
+	if there, err := durable.ReadJSON(path, r); err != nil {
+		return nil, fmt.Errorf("attachment record: %w", err)
+	} else if !there {
+		return nil, nil
 	}
 	if r.Version != recordVersion || r.Attachment.VolumeID != volumeID {
 		return nil, fmt.Errorf("attachment record %s is of volume %q, version %d: this program knows version %d", path, r.Attachment.VolumeID, r.Version, recordVersion)
@@ -87,7 +77,7 @@ func (a *Attacher) Attached() ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && validID.MatchString(id) {
+		if id, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && attach.ValidID(id) {
 			out = append(out, id)
 		}
 	}

@@ -56,7 +56,7 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 	if _, err := a.path(volumeID); err != nil {
 		return err
 	}
-	defer a.volumes.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	r, err := a.load(volumeID)
 	if err != nil {
 		return err

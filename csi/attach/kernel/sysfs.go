@@ -14,6 +14,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // linux is the real host.
@@ -52,11 +54,9 @@ func (l *linux) findDB() string {
 // observe implements host.
 func (l *linux) observe(context.Context) (o *observed, err error) {
 	o = &observed{}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
+	if o.boot, err = attach.BootID(); err != nil {
 		return nil, err
 	}
-	o.boot = strings.TrimSpace(string(boot))
 	if o.sessions, err = l.sessions(); err != nil {
 		return nil, fmt.Errorf("iSCSI sessions: %w", err)
 	}

@@ -11,11 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
+	"github.com/gemel-storage/gemel/internal/keylock"
+	"github.com/gemel-storage/gemel/internal/wait"
 )
 
 // Config of an Attacher.
@@ -38,14 +39,7 @@ type Attacher struct {
 	cfg     Config
 	log     *slog.Logger
 	spawner spawner
-
-	mu    sync.Mutex
-	locks map[string]*volumeLock
-}
-
-type volumeLock struct {
-	sync.Mutex
-	users int
+	volumes keylock.Set // calls for one volume come one after the other
 }
 
 var _ attach.Attacher = (*Attacher)(nil)
@@ -76,32 +70,11 @@ func New(c Config) (*Attacher, error) {
 		return nil, fmt.Errorf("userspace attach: %w", err)
 	}
 	c.Dir = dir
-	a := &Attacher{cfg: c, log: c.Log, spawner: children{c.Command}, locks: map[string]*volumeLock{}}
+	a := &Attacher{cfg: c, log: c.Log, spawner: children{c.Command}}
 	if c.Agent != "" {
 		a.spawner = agentClient{c.Agent}
 	}
 	return a, nil
-}
-
-// lock serializes the calls for one volume.
-func (a *Attacher) lock(volumeID string) (unlock func()) {
-	a.mu.Lock()
-	l := a.locks[volumeID]
-	if l == nil {
-		l = &volumeLock{}
-		a.locks[volumeID] = l
-	}
-	l.users++
-	a.mu.Unlock()
-	l.Lock()
-	return func() {
-		l.Unlock()
-		a.mu.Lock()
-		if l.users--; l.users == 0 {
-			delete(a.locks, volumeID)
-		}
-		a.mu.Unlock()
-	}
 }
 
 // Attach implements attach.Attacher.
@@ -110,7 +83,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	if err != nil {
 		return "", err
 	}
-	defer a.lock(want.VolumeID)()
+	defer a.volumes.Lock(want.VolumeID)()
 	r, err := loadRecord(dir)
 	if err != nil {
 		return "", err
@@ -140,7 +113,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 
 // build makes an attachment from nothing; on an error it leaves nothing.
 func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment) (device string, err error) {
-	boot, err := bootID()
+	boot, err := attach.BootID()
 	if err != nil {
 		return "", err
 	}
@@ -209,7 +182,7 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	if err != nil {
 		return err
 	}
-	defer a.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	r, err := loadRecord(dir)
 	if err != nil {
 		return err
@@ -235,7 +208,7 @@ func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
 	if err != nil {
 		return err
 	}
-	defer a.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	r, err := loadRecord(dir)
 	if err != nil || r == nil {
 		return err
@@ -253,7 +226,7 @@ func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer a.lock(volumeID)()
+	defer a.volumes.Lock(volumeID)()
 	st, o, r, err := a.status(dir, volumeID)
 	if err != nil {
 		return 0, err
@@ -263,7 +236,7 @@ func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 		return st.Size, fmt.Errorf("resize of %s: %w", volumeID, err)
 	}
 	var size int64
-	err = bounded(ctx, "resize of "+o.loops[0].path, func() (err error) {
+	err = wait.Bounded(ctx, "resize of "+o.loops[0].path, func() (err error) {
 		size, err = resizeLoop(ctx, o.loops[0], a.file(dir, r), ans.Size)
 		return err
 	})

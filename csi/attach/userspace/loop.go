@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/wait"
 )
 
 // loop is a loop device that is bound to our file.
@@ -204,7 +206,7 @@ func loopSize(n int) (int64, error) {
 // flushLoop writes out what buffered writers left. It ends with the context; the flush itself ends at the latest when
 // the device's I/O deadline or its holder does.
 func flushLoop(ctx context.Context, l loop) error {
-	return bounded(ctx, "flush of "+l.path, func() error {
+	return wait.Bounded(ctx, "flush of "+l.path, func() error {
 		d, err := os.OpenFile(l.path, os.O_RDWR|syscall.O_CLOEXEC, 0)
 		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EROFS) {
 			return nil // read-only: there is nothing to flush
@@ -218,7 +220,7 @@ func flushLoop(ctx context.Context, l loop) error {
 
 // clearLoop unbinds the device and waits until it is. Somebody else who has it open keeps it bound until he closes it.
 func clearLoop(ctx context.Context, l loop, inode uint64) error {
-	err := bounded(ctx, "release of "+l.path, func() error {
+	err := wait.Bounded(ctx, "release of "+l.path, func() error {
 		d, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_CLOEXEC, 0)
 		if err != nil {
 			return err

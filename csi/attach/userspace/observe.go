@@ -7,11 +7,13 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // observe looks at what is there. Nothing in it does I/O to the LUN or asks the holder.
 func (a *Attacher) observe(dir string, r *record) (o observed, err error) {
-	boot, err := bootID()
+	boot, err := attach.BootID()
 	if err != nil {
 		return o, err
 	}

@@ -1,14 +1,11 @@
 package userspace
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
@@ -33,11 +30,8 @@ type record struct {
 	File       string            `json:"file"`  // its name
 }
 
-// validID admits what may be a folder's name.
-var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
 func (a *Attacher) folder(volumeID string) (string, error) {
-	if !validID.MatchString(volumeID) {
+	if !attach.ValidID(volumeID) {
 		return "", fmt.Errorf("%w: volume id %q", attach.ErrInvalid, volumeID)
 	}
 	return filepath.Join(a.cfg.Dir, volumeID), nil
@@ -45,16 +39,11 @@ func (a *Attacher) folder(volumeID string) (string, error) {
 
 // loadRecord returns nil without an error when there is none.
 func loadRecord(dir string) (*record, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, recordName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("attachment record: %w", err)
-	}
 	r := &record{}
-	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("attachment record %s: %w", dir, err)
+	if there, err := durable.ReadJSON(filepath.Join(dir, recordName), r); err != nil {
+		return nil, fmt.Errorf("attachment record: %w", err)
+	} else if !there {
+		return nil, nil
 	}
 	if r.Version != recordVersion {
 		return nil, fmt.Errorf("attachment record %s has version %d, this program knows %d", dir, r.Version, recordVersion)
@@ -89,9 +78,4 @@ func forget(dir string) error {
 		return fmt.Errorf("attachment: %w", err)
 	}
 	return durable.SyncDir(filepath.Dir(dir))
-}
-
-func bootID() (string, error) {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(raw)), err
 }
