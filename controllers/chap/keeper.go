@@ -100,22 +100,28 @@ func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error
 
 // Mapped tells whether the worker has LUNs of the pair that were mapped with credentials, and such that were mapped without, by their status.
 func (k *Keeper) Mapped(ctx context.Context, pair, iqn string) (with, without bool, err error) {
-	l := &v1alpha1.LogicalUnitList{}
-	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
-		return false, false, fmt.Errorf("LogicalUnits: %w", err)
-	}
-	for i := range l.Items {
-		lu := &l.Items[i]
-		if lu.Spec.Placement == nil || lu.Spec.Placement.Pair != pair {
-			continue
-		}
+	err = k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {
 		for _, h := range lu.Status.Hosts {
 			if h.IQN == strings.ToLower(iqn) {
 				with, without = with || h.CHAPUser != "", without || h.CHAPUser == ""
 			}
 		}
+	})
+	return with, without, err
+}
+
+// eachOn looks at the LogicalUnits of a pair, as the cache has them; f must not change them.
+func (k *Keeper) eachOn(ctx context.Context, pair string, f func(*v1alpha1.LogicalUnit)) error {
+	l := &v1alpha1.LogicalUnitList{}
+	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("LogicalUnits: %w", err)
 	}
-	return with, without, nil
+	for i := range l.Items {
+		if lu := &l.Items[i]; lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair {
+			f(lu)
+		}
+	}
+	return nil
 }
 
 // make makes credentials, for a worker that can ask for them. A crash right after leaves a Secret that is found the next time.

@@ -118,22 +118,14 @@ func (k *Keeper) delete(ctx context.Context, s *corev1.Secret) error {
 
 // used are the iSCSI names that have a LUN of the pair, or are to have one.
 func (k *Keeper) used(ctx context.Context, pair string) (map[string]bool, error) {
-	l := &v1alpha1.LogicalUnitList{}
-	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("LogicalUnits: %w", err)
-	}
 	out := map[string]bool{}
-	for i := range l.Items {
-		lu := &l.Items[i]
-		if lu.Spec.Placement == nil || lu.Spec.Placement.Pair != pair {
-			continue
-		}
+	err := k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {
 		for _, h := range lu.Spec.Hosts {
 			out[strings.ToLower(h.IQN)] = true
 		}
 		for _, h := range lu.Status.Hosts {
 			out[h.IQN] = true
 		}
-	}
-	return out, nil
+	})
+	return out, err
 }
