@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -24,18 +23,8 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	BeforeAll(func(ctx SpecContext) { r, w = newWorkerRig(ctx, "hazards") })
 	AfterEach(func() { tellFailure(w) })
 
-	raw := func(ctx context.Context) *volume {
-		GinkgoHelper()
-		v, err := w.create(ctx, 64<<20, "a", "")
-		Expect(err).NotTo(HaveOccurred())
-		return v
-	}
-	sh := func(ctx context.Context, line string) string {
-		GinkgoHelper()
-		out, err := w.Shell(ctx, line)
-		Expect(err).NotTo(HaveOccurred())
-		return strings.TrimSpace(out)
-	}
+	raw := func(ctx context.Context) *volume { GinkgoHelper(); return w.raw(ctx) }
+	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
 
 	It("1, 2: refuses a LUN that is not the one it was told", func(ctx SpecContext) {
 		right, wrong := raw(ctx), raw(ctx)

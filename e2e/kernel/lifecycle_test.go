@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -72,4 +73,20 @@ func tellFailure(w *worker) {
 	defer cancel()
 	out, err := w.Shell(ctx, "multipath -ll; iscsiadm -m session; ls /sys/block /sys/class/scsi_device; dmesg | tail -40")
 	GinkgoWriter.Println(out, err)
+}
+
+// raw makes a small volume without a filesystem, which node a owns.
+func (w *worker) raw(ctx context.Context) *volume {
+	GinkgoHelper()
+	v, err := w.create(ctx, 64<<20, "a", "")
+	Expect(err).NotTo(HaveOccurred())
+	return v
+}
+
+// sh is what a line of bash prints, without its end.
+func (w *worker) sh(ctx context.Context, line string) string {
+	GinkgoHelper()
+	out, err := w.Shell(ctx, line)
+	Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSpace(out)
 }

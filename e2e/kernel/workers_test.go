@@ -22,18 +22,8 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 	})
 	AfterEach(func() { tellFailure(w) })
 
-	raw := func(ctx context.Context) *volume {
-		GinkgoHelper()
-		v, err := w.create(ctx, 64<<20, "a", "")
-		Expect(err).NotTo(HaveOccurred())
-		return v
-	}
-	sh := func(ctx context.Context, line string) string {
-		GinkgoHelper()
-		out, err := w.Shell(ctx, line)
-		Expect(err).NotTo(HaveOccurred())
-		return strings.TrimSpace(out)
-	}
+	raw := func(ctx context.Context) *volume { GinkgoHelper(); return w.raw(ctx) }
+	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
 	cycle := func(ctx context.Context) {
 		GinkgoHelper()
 		v := raw(ctx)

@@ -14,6 +14,12 @@ import (
 // claim makes a PVC. source is empty, or "VolumeSnapshot/NAME" or "PersistentVolumeClaim/NAME".
 func claim(ctx context.Context, ns, name, size, mode, source string) {
 	GinkgoHelper()
+	claimOf(ctx, ns, name, "gemel", size, mode, source)
+}
+
+// claimOf is claim with another class.
+func claimOf(ctx context.Context, ns, name, class, size, mode, source string) {
+	GinkgoHelper()
 	from := ""
 	if kind, object, ok := strings.Cut(source, "/"); ok {
 		group := ""
@@ -28,10 +34,10 @@ metadata: {name: %s}
 spec:
   accessModes: [ReadWriteOnce]
   volumeMode: %s
-  storageClassName: gemel
+  storageClassName: %s
   resources: {requests: {storage: %s}}
   %s
-`, name, mode, size, from))
+`, name, mode, class, size, from))
 }
 
 // pod runs a shell command with a claim at /data, or as /dev/data if it is a block volume. worker may be empty.

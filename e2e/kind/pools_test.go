@@ -67,19 +67,6 @@ parameters:
 `, name, poolsCluster, chosen))
 }
 
-func claimOf(ctx context.Context, ns, name, class, size, mode string) {
-	GinkgoHelper()
-	apply(ctx, ns, fmt.Sprintf(`apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: %s}
-spec:
-  accessModes: [ReadWriteOnce]
-  volumeMode: %s
-  storageClassName: %s
-  resources: {requests: {storage: %s}}
-`, name, mode, class, size))
-}
-
 // forgetPools removes what the spec has made, in the order in which one thing lets go of the other.
 func forgetPools(ctx context.Context) {
 	GinkgoHelper()
@@ -120,13 +107,13 @@ spec:
 		ns := newNamespace(ctx)
 		poolsStorageClass(ctx, "e2e-first", "")
 		poolsStorageClass(ctx, "e2e-fast", "fast")
-		claimOf(ctx, ns, "data", "e2e-first", "128Mi", "Filesystem")
+		claimOf(ctx, ns, "data", "e2e-first", "128Mi", "Filesystem", "")
 		load(ctx, ns, "load", "data", "", 90)
 
 		By("a pool for which no worker has a volume")
 		kubectl(ctx, "patch", "storagecluster", poolsCluster, "--type=json", "-p",
 			`[{"op":"add","path":"/spec/pools/-","value":{"name":"fast","storageClassName":"e2e-flash","size":"1Gi"}}]`)
-		claimOf(ctx, ns, "early", "e2e-fast", "64Mi", "Block")
+		claimOf(ctx, ns, "early", "e2e-fast", "64Mi", "Block", "")
 		Eventually(told("targetpair", `{.status.conditions[?(@.type=="UpToDate")].message}`)).WithContext(ctx).Should(ContainSubstring("spec.pools[fast]"))
 		Consistently(inStep).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("True"))
 
@@ -152,7 +139,7 @@ spec:
 		Expect(err).To(MatchError(ContainSubstring("pools: a pool can not be taken away or renamed")))
 		poolsStorageClass(ctx, "e2e-none", "none")
 		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "delete", "storageclass", "e2e-none") }, NodeTimeout(time.Minute))
-		claimOf(ctx, ns, "none", "e2e-none", "64Mi", "Block")
+		claimOf(ctx, ns, "none", "e2e-none", "64Mi", "Block", "")
 		Eventually(func() string { return kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}") }).WithContext(ctx).
 			Should(ContainSubstring("has no pool none, it has main, fast"))
 

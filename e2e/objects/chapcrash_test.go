@@ -103,15 +103,7 @@ func TestCrashesWithCredentials(t *testing.T) {
 					return do(ctx, b)
 				}
 				err := run(s)
-				crashed := c.crashed()
-				c.heal()
-				if err == nil {
-					err = s.then()
-				}
-				if err != nil {
-					t.Fatalf("%s, crash at call %d (landed %v, came to it: %v): %v", s.name, n, landed, crashed, err)
-				}
-				if crashed {
+				if r.survived(c, s, n, landed, err) {
 					hit = true
 					total++
 				}

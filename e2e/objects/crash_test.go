@@ -114,6 +114,21 @@ func (a apiCrash) arm(n int, landed bool) { a.CrashAt(n, landed, nil) }
 func (a apiCrash) crashed() bool          { return a.Crashed() }
 func (a apiCrash) heal()                  { a.Reset() }
 
+// survived heals after a step, which ended with err in spite of a crash at its n-th call, and checks what it was for. It tells whether it
+// came to the crash.
+func (r *rig) survived(c crasher, s step, n int, landed bool, err error) (crashed bool) {
+	r.Helper()
+	crashed = c.crashed()
+	c.heal()
+	if err == nil {
+		err = s.then()
+	}
+	if err != nil {
+		r.Fatalf("%s, crash at call %d (landed %v, came to it: %v): %v", s.name, n, landed, crashed, err)
+	}
+	return crashed
+}
+
 // everyCrash plays life after life: in each of them, each step is crashed at its n-th call, until no step has as many.
 func (r *rig) everyCrash(c crasher, run func(step) error) {
 	total := 0
@@ -124,15 +139,7 @@ func (r *rig) everyCrash(c crasher, run func(step) error) {
 				c.arm(n, landed)
 				began := time.Now()
 				err := run(s)
-				crashed := c.crashed()
-				c.heal()
-				if err == nil {
-					err = s.then()
-				}
-				if err != nil {
-					r.Fatalf("%s, crash at call %d (landed %v, came to it: %v): %v", s.name, n, landed, crashed, err)
-				}
-				if crashed {
+				if r.survived(c, s, n, landed, err) {
 					hit++
 				}
 				if took := time.Since(began); took > 10*time.Second {

@@ -2,7 +2,6 @@ package sanity
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,24 +111,7 @@ func TestEnrolment(t *testing.T) {
 		v.read(name, content)
 	}
 
-	shown := ""
-	for _, f := range []string{"cmdline", "environ"} {
-		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(v.holder()), f))
-		e.ok(err)
-		shown += string(b)
-	}
-	for _, s := range v.pub {
-		shown += s
-	}
-	e.ok(filepath.WalkDir(e.dir, func(path string, d os.DirEntry, err error) error {
-		// The targets keep them.
-		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, filepath.Join(e.dir, "pair")) || strings.Contains(path, "/mnt/") {
-			return nil
-		}
-		b, err := os.ReadFile(path)
-		shown += string(b)
-		return err
-	}))
+	shown := e.shown(v)
 	for i := range harness.Names {
 		b, err := os.ReadFile(p.LogFile(i))
 		e.ok(err)

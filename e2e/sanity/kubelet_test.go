@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,6 +208,29 @@ func (v *vol) read(name, content string) {
 
 // folder of the attachment, and its holder's pid.
 func (v *vol) folder() string { return filepath.Join(v.e.plugin.StateDir(), "attach", v.id) }
+
+// shown is all that can be seen of a volume that is staged: its holder's arguments and environment, the publish context, the files of
+// driver and plugin. The targets keep secrets, and raw data is not a place where they could come.
+func (e *env) shown(v *vol) (text string) {
+	e.t.Helper()
+	for _, f := range []string{"cmdline", "environ"} {
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(v.holder()), f))
+		e.ok(err)
+		text += string(b)
+	}
+	for _, s := range v.pub {
+		text += s
+	}
+	e.ok(filepath.WalkDir(e.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, filepath.Join(e.dir, "pair")) || strings.Contains(path, "/mnt/") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		text += string(b)
+		return err
+	}))
+	return text
+}
 
 func (v *vol) holder() int {
 	v.e.t.Helper()

@@ -174,23 +174,7 @@ func TestCHAP(t *testing.T) {
 	_, err = e.plugin.Node.NodeStageVolume(e.ctx, &csi.NodeStageVolumeRequest{VolumeId: v.id, PublishContext: v.pub,
 		StagingTargetPath: v.staging, VolumeCapability: v.cap, Secrets: secrets})
 	e.ok(err)
-	cmdline, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(v.holder()), "cmdline"))
-	e.ok(err)
-	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(v.holder()), "environ"))
-	e.ok(err)
-	shown := string(cmdline) + string(environ)
-	for _, v := range v.pub {
-		shown += v
-	}
-	e.ok(filepath.WalkDir(e.dir, func(path string, d os.DirEntry, err error) error {
-		// The targets keep them, and raw data is not a place where they could come.
-		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, filepath.Join(e.dir, "pair")) || strings.Contains(path, "/mnt/") {
-			return nil
-		}
-		b, err := os.ReadFile(path)
-		shown += string(b)
-		return err
-	}))
+	shown := e.shown(v)
 	for _, s := range []string{"one-way-secret-1", "mutual-secret-22"} {
 		if strings.Contains(shown, s) {
 			t.Errorf("the secret %q shows in a file, an argument or the publish context", s)
