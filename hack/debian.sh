@@ -13,3 +13,18 @@ sources() {
   fi
   echo "$file"
 }
+
+# make_tree NAME VARIANT CLEANUP PACKAGE...: CLEANUP runs on the machine in the tree's root.
+make_tree() {
+  local variant=$2 cleanup=$3 list from=() file=$LAB/trees/$1.tar
+  shift 3
+  need mmdebstrap mmdebstrap
+  mapfile -t from < <(sources)
+  list=$(IFS=,; echo "$*")
+  mmdebstrap --mode=root "--variant=$variant" --format=tar --aptopt='Apt::Install-Recommends "false"' \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/lib/*/gconv/*' \
+    "--include=$list" --customize-hook="cd \"\$1\" && rm -rf var/cache/apt/* var/lib/apt/lists/* ${cleanup//$'\n'/ }" \
+    "$SUITE" "$file.new" "${from[@]}"
+  mv "$file.new" "$file"
+}

@@ -18,21 +18,6 @@ tools=("${gemel[@]}" busybox-static fio bash procps iproute2 curl)
 unused='usr/sbin/xfs_scrub* usr/lib/*/libicu* usr/bin/python3* usr/lib/python3* usr/lib/*/libpython3* usr/bin/perl* usr/share/perl*
   usr/lib/*/perl* usr/lib/*/libperl* usr/bin/apt* usr/lib/apt usr/lib/*/libapt* usr/bin/dpkg* var/lib/dpkg usr/share/zoneinfo'
 
-# make_tree NAME VARIANT CLEANUP PACKAGE...: CLEANUP runs on the machine in the tree's root.
-make_tree() {
-  local name=$1 variant=$2 cleanup=$3 list from=() file=$LAB/trees/$1.tar
-  shift 3
-  need mmdebstrap mmdebstrap
-  mapfile -t from < <(sources)
-  list=$(IFS=,; echo "$*")
-  mmdebstrap --mode=root "--variant=$variant" --format=tar --aptopt='Apt::Install-Recommends "false"' \
-    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/lib/*/gconv/*' \
-    "--include=$list" --customize-hook="cd \"\$1\" && rm -rf var/cache/apt/* var/lib/apt/lists/* ${cleanup//$'\n'/ }" \
-    "$SUITE" "$file.new" "${from[@]}"
-  mv "$file.new" "$file"
-}
-
 make_one() {
   local variant=minbase cleanup=''
   local -n packages=$1

@@ -11,18 +11,6 @@ modules=(virtio_pci virtio_blk virtio_net virtio_rng ext4 xfs loop fuse overlay 
   nft_chain_nat nft_reject_inet nf_conntrack crc32c_generic crc32c_intel ipv6)
 early=(virtio_pci virtio_blk ext4)
 
-build_tree() {
-  local list from=()
-  mapfile -t from < <(sources)
-  list=$(IFS=,; echo "${packages[*]}")
-  mkdir -p "$LAB/trees"
-  mmdebstrap --mode=root --variant=minbase --format=tar --aptopt='Apt::Install-Recommends "false"' \
-    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-    --dpkgopt='path-exclude=/usr/lib/*/gconv/*' "--include=$list" \
-    --customize-hook='rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*' "$SUITE" "$LAB/trees/guest.tar.new" "${from[@]}"
-  mv "$LAB/trees/guest.tar.new" "$LAB/trees/guest.tar"
-}
-
 # files_of MODULE...: the files that load them, dependencies first, each once.
 files_of() {
   local module
@@ -66,5 +54,5 @@ build_disk() {
   mv "$work/disk" "$LAB/base.ext4"
 }
 
-step tree-guest "$LAB/trees/guest.tar" "$SUITE" "${packages[*]}" -- build_tree
+step tree-guest "$LAB/trees/guest.tar" "$SUITE" -- make_tree guest minbase '' "${packages[@]}"
 step disk "$LAB/base.ext4" @tree-guest @kernel "$VM_DIR/guest" "$VM_DIR/disk.sh" "$VM_DIR/../../e2e/kernel/agent" -- build_disk

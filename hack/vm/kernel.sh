@@ -5,14 +5,12 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 build_kernel() {
-  local from=() offset
-  mapfile -t from < <(sources)
-  rm -rf "$LAB/kernel" "$LAB/kernel.tar"
-  mmdebstrap --mode=root --variant=extract --format=tar --include=linux-image-amd64 "$SUITE" "$LAB/kernel.tar" "${from[@]}"
+  local offset
+  make_tree kernel extract '' linux-image-amd64
+  rm -rf "$LAB/kernel"
   mkdir "$LAB/kernel"
-  tar -C "$LAB/kernel" -xf "$LAB/kernel.tar" --wildcards './boot/vmlinuz-*' './lib/modules' './usr/lib/modules' 2>/dev/null ||
-    tar -C "$LAB/kernel" -xf "$LAB/kernel.tar" --wildcards './boot/vmlinuz-*' './lib/modules'
-  rm "$LAB/kernel.tar"
+  tar -C "$LAB/kernel" -xf "$LAB/trees/kernel.tar" --wildcards './boot/vmlinuz-*' './lib/modules'
+  rm "$LAB/trees/kernel.tar"
   depmod -b "$LAB/kernel" "$(kernel_version)"
   # The payload begins with the magic of xz; what follows it is not part of the stream, and xz says so.
   offset=$(LC_ALL=C grep -aobP -m1 '\xfd\x37\x7a\x58\x5a\x00' "$LAB"/kernel/boot/vmlinuz-* | head -n1 | cut -d: -f1)

@@ -5,6 +5,7 @@ VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$VM_DIR/../debian.sh"
 LAB=$(cache_dir)/vm
 . "$VM_DIR/../steps.sh"
+mkdir -p "$LAB/trees"
 
 need_machine() {
   need qemu-system-x86_64 qemu-system-x86
