@@ -28,6 +28,8 @@ type attacher struct {
 	attach.Attacher
 	mode  string // as the Host object has it
 	ready func() error
+	// run keeps attachments whole until the context ends; changed is called when paths may not be as they were. nil: they keep themselves.
+	run func(ctx context.Context, changed func())
 }
 
 // attacher makes it; can is how many volumes it can hold, and by what that is limited.
@@ -49,7 +51,7 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 		if err := ready(); err != nil {
 			log.Error("not ready", "err", err)
 		}
-		return attacher{k, "Kernel", ready}, maxLUNs, "LUN numbers", nil
+		return attacher{k, "Kernel", ready, k.Run}, maxLUNs, "LUN numbers", nil
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	u, err := userspace.New(userspace.Config{Dir: dir, Command: []string{"/proc/self/exe", holderCommand},
@@ -58,7 +60,7 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 		return a, 0, "", err
 	}
 	can, by, err = userspace.Limit()
-	return attacher{u, "Userspace", needed}, can, by, err
+	return attacher{u, "Userspace", needed, nil}, can, by, err
 }
 
 // cleanCmd is for a worker that the driver leaves.

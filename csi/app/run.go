@@ -210,6 +210,13 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 		stop()
 		return nil, w, nil, err
 	}
+	if a.run != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { a.run(ctx, func() {}) })
+		others := stop
+		stop = func() { cancel(); wg.Wait(); others() }
+	}
 	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Version: Version, Ready: a.ready,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()

@@ -203,7 +203,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(r.net.heal(1)).To(Succeed())
 	})
 
-	It("5: a portal that does not answer is a missing path, which the next call brings back", func(ctx SpecContext) {
+	It("5: a portal that does not answer is a missing path, which comes back by itself or with the next call", func(ctx SpecContext) {
 		Expect(r.net.silence(1, "portal")).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(1) })
 		v := raw(ctx)

@@ -11,7 +11,8 @@ type Set struct {
 
 type entry struct {
 	sync.Mutex
-	users int
+	users  int
+	wanted chan struct{} // of a holder that gives way to others
 }
 
 // Lock waits for a name's mutex.
@@ -26,8 +27,32 @@ func (s *Set) Lock(name string) (unlock func()) {
 		s.of[name] = e
 	}
 	e.users++
+	if e.wanted != nil {
+		close(e.wanted)
+		e.wanted = nil
+	}
 	s.mu.Unlock()
 	e.Lock()
+	return s.unlock(name, e)
+}
+
+// TryLock takes a name's mutex if nobody holds it or waits for it. wanted is closed as soon as somebody else waits.
+func (s *Set) TryLock(name string) (unlock func(), wanted <-chan struct{}, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[name] != nil {
+		return nil, nil, false
+	}
+	if s.of == nil {
+		s.of = map[string]*entry{}
+	}
+	e := &entry{users: 1, wanted: make(chan struct{})}
+	e.Lock() // nobody else knows of it
+	s.of[name] = e
+	return s.unlock(name, e), e.wanted, true
+}
+
+func (s *Set) unlock(name string, e *entry) func() {
 	return func() {
 		e.Unlock()
 		s.mu.Lock()

@@ -26,6 +26,10 @@ type host interface {
 	states(ctx context.Context, m dmMap) map[string]pathState
 	// device returns the path of a map's block device in this process's own mount namespace.
 	device(ctx context.Context, m dmMap) (string, error)
+	// events tells of what the kernel tells about sessions, paths and maps, until the context ends or it can not be heard.
+	events(ctx context.Context, tell func(change)) error
+	// answers tells whether somebody accepts connections at a portal.
+	answers(ctx context.Context, portal netip.AddrPort) bool
 }
 
 // pathState is a path as multipathd sees it.
@@ -55,7 +59,7 @@ type Attacher struct {
 	targets keylock.Set
 
 	mu     sync.Mutex
-	logins map[netip.AddrPort]failure // that failed
+	logins map[netip.AddrPort]failure // that failed last
 
 	checkMu sync.Mutex
 	checked time.Time
@@ -64,14 +68,35 @@ type Attacher struct {
 
 var _ attach.Attacher = (*Attacher)(nil)
 
-// failure is a login that failed.
+// failure is what became of the last logins to a portal.
 type failure struct {
 	at      time.Time
+	times   int // in a row
+	err     error
 	refused bool // because of its credentials
 }
 
-// again is how long a portal that could not be logged in to is left alone by calls that have another path.
-const again = 20 * time.Second
+// again is how long a portal that could not be logged in to is left alone by calls that have another path; nobody asks for what is healed,
+// which then waits for longer.
+const (
+	again     = 20 * time.Second
+	againMost = 40 * time.Second
+)
+
+func (a *Attacher) failure(portal netip.AddrPort) (f failure, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok = a.logins[portal]
+	return f, ok
+}
+
+// over is when it is no longer minded.
+func (f failure) over(heal bool) time.Time {
+	if heal && f.times > 1 {
+		return f.at.Add(againMost)
+	}
+	return f.at.Add(again)
+}
 
 // New checks the configuration and makes the folder.
 func New(c Config) (*Attacher, error) {
@@ -139,7 +164,8 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	}
 	if fresh {
 		// From here on Detach finds everything.
-		if err := a.save(&record{Version: recordVersion, BootID: o.boot, Attachment: want}); err != nil {
+		r = &record{Version: recordVersion, BootID: o.boot, Attachment: want, Partial: true}
+		if err := a.save(r); err != nil {
 			return "", err
 		}
 	}
@@ -152,6 +178,12 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	}
 	if err != nil {
 		return "", err
+	}
+	if chap := want.Auth != nil; r.Partial || r.CHAP != chap {
+		r.Partial, r.CHAP = false, chap
+		if err := a.save(r); err != nil {
+			return "", err
+		}
 	}
 	a.log.Info("attached", "volume", want.VolumeID, "generation", want.Generation, "device", device)
 	return device, nil
@@ -212,6 +244,12 @@ func (a *Attacher) detach(ctx context.Context, r *record, force bool) error {
 	if err != nil {
 		return err
 	}
+	if !r.Partial {
+		r.Partial = true
+		if err := a.save(r); err != nil {
+			return err
+		}
+	}
 	if err := a.converge(ctx, goal{unit: u, absent: true, force: force}); err != nil {
 		return err
 	}
@@ -232,18 +270,19 @@ func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 	if r == nil {
 		return 0, fmt.Errorf("%w: %s", attach.ErrNotAttached, volumeID)
 	}
-	u, err := parse(r.Attachment)
+	g, err := r.goal()
 	if err != nil {
 		return 0, err
 	}
-	if err := a.converge(ctx, goal{unit: u, resize: true}); err != nil {
+	g.resize = true
+	if err := a.converge(ctx, g); err != nil {
 		return 0, err
 	}
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if m := o.mapOf(u.id); m != nil {
+	if m := o.mapOf(g.id); m != nil {
 		return m.size, nil
 	}
 	return 0, fmt.Errorf("%w: %s has no map", attach.ErrFailed, volumeID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,7 +18,10 @@ const rounds = 40
 // with the records of all other volumes read under it: only then is it certain that nobody else uses the target. The record of what is
 // gone is removed under the same lock, so that of two that leave at once the second is the last.
 func (a *Attacher) converge(ctx context.Context, g goal) error {
-	p := newProgress()
+	return a.progress(ctx, g, newProgress())
+}
+
+func (a *Attacher) progress(ctx context.Context, g goal, p progress) error {
 	for range rounds {
 		more, err := a.round(ctx, g, p)
 		if err != nil {
@@ -34,7 +38,11 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, er
 	if err := ctx.Err(); err != nil {
 		return false, context.Cause(ctx)
 	}
-	unlock := sync.OnceFunc(a.targets.Lock(string(g.target)))
+	outer := ctx
+	ctx, unlock, err := a.lockTarget(ctx, g)
+	if err != nil {
+		return false, err
+	}
 	defer unlock()
 	if g.others, err = a.others(g.volume); err != nil {
 		return false, err
@@ -57,6 +65,7 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, er
 	shared := steps[0].do.onSessions()
 	if !shared {
 		unlock()
+		ctx = outer
 	}
 	var logins []step
 	for _, s := range steps {
@@ -101,28 +110,56 @@ func (a *Attacher) login(ctx context.Context, g goal, steps []step, p progress) 
 		if errs[i] == nil && p.done(s) > 1 {
 			errs[i] = errors.New("the session is gone right after the login")
 		}
-		if errs[i] == nil {
-			continue
+		if errs[i] != nil {
+			p.failed[s.node.portal] = errs[i]
+			a.log.Warn("login failed", "volume", g.volume, "target", g.target, "portal", s.node.portal, "err", errs[i])
 		}
-		p.failed[s.node.portal] = errs[i]
-		a.log.Warn("login failed", "volume", g.volume, "target", g.target, "portal", s.node.portal, "err", errs[i])
-		a.mu.Lock()
-		a.logins[s.node.portal] = failure{time.Now(), errors.Is(errs[i], attach.ErrCredentials)}
-		a.mu.Unlock()
+		a.outcome(s.node.portal, errs[i])
 	}
 	return nil
 }
 
-// remember spares a call that has a session the wait for a portal that did not answer moments ago.
+// outcome of a login.
+func (a *Attacher) outcome(portal netip.AddrPort, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		delete(a.logins, portal)
+		return
+	}
+	a.logins[portal] = failure{time.Now(), a.logins[portal].times + 1, err, errors.Is(err, attach.ErrCredentials)}
+}
+
+// lockTarget takes the target's lock. Who heals gives way: it does not wait, and the context ends when somebody else does.
+func (a *Attacher) lockTarget(ctx context.Context, g goal) (context.Context, func(), error) {
+	if !g.heal {
+		return ctx, sync.OnceFunc(a.targets.Lock(string(g.target))), nil
+	}
+	unlock, wanted, ok := a.targets.TryLock(string(g.target))
+	if !ok {
+		return nil, nil, errYield
+	}
+	ctx, stop := yieldTo(ctx, wanted)
+	return ctx, sync.OnceFunc(func() { stop(); unlock() }), nil
+}
+
+// remember spares a call that has a session the wait for a portal that did not answer moments ago, and who heals that for any.
 func (a *Attacher) remember(g goal, o *observed, p progress) {
-	if len(g.up(o)) == 0 {
+	for _, portal := range g.portals {
+		if g.noSecrets && o.session(g.target, portal) == nil && o.node(g.target, portal) == nil && p.failed[portal] == nil {
+			// Somebody removed the record. Who has the secrets is asked for them by Refused.
+			p.failed[portal] = fmt.Errorf("%w: the node record with them is gone", attach.ErrCredentials)
+			a.outcome(portal, p.failed[portal])
+		}
+	}
+	if len(g.up(o)) == 0 && !g.heal {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, portal := range g.portals {
-		if f, ok := a.logins[portal]; ok && time.Since(f.at) < again && p.failed[portal] == nil {
-			p.failed[portal] = errors.New("could not be logged in to moments ago")
+		if f, ok := a.logins[portal]; ok && time.Now().Before(f.over(g.heal)) && p.failed[portal] == nil {
+			p.failed[portal] = fmt.Errorf("could not be logged in to moments ago: %w", f.err)
 		}
 	}
 }

@@ -36,6 +36,10 @@ type fake struct {
 	dieAt     int
 	dieBefore bool
 	dead      bool
+
+	before func(step)  // called with every step, before it
+	tells  chan change // what the kernel tells; nil: it can not be heard
+	ends   bool        // a step takes as long as its context
 }
 
 func newFake(t *testing.T) *fake {
@@ -83,7 +87,34 @@ func (f *fake) states(context.Context, dmMap) map[string]pathState { return nil 
 
 func (f *fake) device(_ context.Context, m dmMap) (string, error) { return "/dev/" + m.kernel, nil }
 
-func (f *fake) do(_ context.Context, s step) error {
+func (f *fake) events(ctx context.Context, tell func(change)) error {
+	if f.tells == nil {
+		return errors.New("not permitted")
+	}
+	for {
+		select {
+		case c := <-f.tells:
+			tell(c)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *fake) answers(_ context.Context, portal netip.AddrPort) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.down[portal]
+}
+
+func (f *fake) do(ctx context.Context, s step) error {
+	if f.before != nil {
+		f.before(s)
+	}
+	if f.ends {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dead {

@@ -140,6 +140,12 @@ func (o *observed) heldByOther(d disk, id naa) bool {
 	return slices.ContainsFunc(o.maps, func(m dmMap) bool { return m.id != id && slices.Contains(d.holders, m.kernel) })
 }
 
+// usedBeside tells whether anything but the map of a LUN uses a disk.
+func (o *observed) usedBeside(d disk, id naa) bool {
+	m := o.mapOf(id)
+	return slices.ContainsFunc(d.holders, func(h string) bool { return m == nil || h != m.kernel })
+}
+
 // oursOn tells whether a SCSI host belongs to a session of ours.
 func (o *observed) oursOn(host int) bool {
 	return slices.ContainsFunc(o.sessions, func(s session) bool { return s.ours() && s.host == host })

@@ -19,6 +19,12 @@ type goal struct {
 	fresh  bool // nothing that is found was made by this attachment: it is looked at anew before it is believed
 	resize bool // read the capacity anew
 	others []unit
+	// heal: nobody has asked. What a call would force, wait for or refuse because of is left alone.
+	heal bool
+	// relog are portals whose session, if it has no connection, is made anew: iscsid logs in again with what it was given first.
+	relog []netip.AddrPort
+	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node record, a portal is not logged in to.
+	noSecrets bool
 }
 
 // used lists the portals of the goal's target that other attachments have.
@@ -29,6 +35,11 @@ func (g goal) used() (portals []netip.AddrPort) {
 		}
 	}
 	return portals
+}
+
+// taken tells whether another attachment has the LUN's address by now.
+func (g goal) taken() bool {
+	return slices.ContainsFunc(g.others, func(u unit) bool { return u.target == g.target && u.lun == g.lun })
 }
 
 // verb is one step.
@@ -110,8 +121,11 @@ type key struct {
 
 func (s step) key() key {
 	k := key{do: s.do, portal: s.node.portal, at: s.at}
-	if s.do == doDelete || s.do == doRescan || s.do == doIdentify || s.do == doAddPath {
+	switch s.do {
+	case doDelete, doRescan, doIdentify, doAddPath:
 		k.at = s.disk.at
+	case doLogout:
+		k.portal = s.session.portal
 	}
 	return k
 }
@@ -156,13 +170,20 @@ func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
 			}
 			return []step{{do: doLogout, session: *s}}, nil
 		}
+		if s != nil && !s.connected && slices.Contains(g.relog, portal) && !o.carries(*s) {
+			// One at a time: the next may be the last path by then.
+			if out := (step{do: doLogout, session: *s}); p.done(out) == 0 {
+				return append(steps, out), nil
+			}
+		}
 		have := o.node(g.target, portal)
-		if have == nil || g.chapKnown && have.sum != sum(n.render()) {
+		lost := have == nil && g.noSecrets
+		if have == nil && !lost || have != nil && g.chapKnown && have.sum != sum(n.render()) {
 			if st := (step{do: doNode, node: n}); p.done(st) == 0 {
 				steps = append(steps, st)
 			}
 		}
-		if s == nil && p.failed[portal] == nil {
+		if s == nil && p.failed[portal] == nil && !lost {
 			steps = append(steps, step{do: doLogin, node: n})
 		}
 	}
@@ -202,6 +223,11 @@ func (g goal) sessions(o *observed) (out []session) {
 		}
 	}
 	return out
+}
+
+// away tells of a path whose session is without a connection.
+func (g goal) away(o *observed) bool {
+	return slices.ContainsFunc(g.sessions(o), func(s session) bool { return !s.connected && o.disk(g.address(s)) != nil })
 }
 
 // up lists the sessions over which the LUN can be reached now.

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/gemel-storage/gemel/csi/attach"
@@ -84,7 +83,7 @@ func deletions(disks []disk, p progress) (steps []step, err error) {
 
 // impostors are what was found at the LUN's address with another WWID, unless another attachment has that address by now.
 func impostors(g goal, o *observed) (out []disk) {
-	if slices.ContainsFunc(g.others, func(u unit) bool { return u.target == g.target && u.lun == g.lun }) {
+	if g.taken() {
 		return nil
 	}
 	for _, s := range o.sessions {

@@ -14,7 +14,7 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 	if len(up) == 0 && len(g.paths(o)) == 0 {
 		// Sessions that have just lost their connections get them back by themselves when a portal answers.
 		wait := step{do: doAwaitSession, id: g.id, sessions: g.sessions(o)}
-		if len(wait.sessions) > 0 && p.done(wait) == 0 {
+		if len(wait.sessions) > 0 && p.done(wait) == 0 && !g.heal {
 			return []step{wait}, nil
 		}
 		return nil, unreachable(g, o, p)
@@ -35,9 +35,12 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 			steps = append(steps, step{do: doDelete, disk: d})
 		}
 	}
+	if g.heal && g.taken() {
+		return steps, nil
+	}
 	for _, s := range up {
 		more, err := planPath(g, o, p, g.address(s))
-		if err != nil {
+		if err != nil && !g.heal { // else the other path may be mended all the same; the status tells of this one
 			return nil, err
 		}
 		steps = append(steps, more...)
@@ -50,7 +53,8 @@ func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	scan := step{do: doScan, at: at}
 	d := o.disk(at)
 	if d == nil {
-		if p.done(scan) < 2 {
+		wrong := p.done(step{do: doDelete, disk: disk{at: at}}) > 1
+		if p.done(scan) < 2 && !wrong {
 			return []step{scan}, nil
 		}
 		return nil, nil // this node does not show the LUN: a missing path
@@ -60,8 +64,11 @@ func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	switch {
 	case wrong && p.done(identify) == 0:
 		return []step{identify}, nil
-	case wrong && (p.done(purge) > 0 || d.id != g.id && len(d.holders) > 0):
-		// Asked anew, the target says that another LUN has the number. One that is in use is not touched.
+	case g.heal && wrong && p.done(purge) == 1 && !o.usedBeside(*d, g.id):
+		return []step{purge}, nil // it is to stay away
+	case wrong && (p.done(purge) > 0 || d.id != g.id && o.usedBeside(*d, g.id)):
+		// Asked anew, the target says that another LUN has the number. One that is in use is not touched, unless it is our own map that
+		// would write to it.
 		return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
 	case wrong, p.done(identify) > 0 && p.done(purge) == 0:
 		// Even when it now says the right thing: udev and whatever has it open took it for the other one.
@@ -107,7 +114,7 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 		return nil, fmt.Errorf("%w: multipathd makes no map of %s although its paths %s are there", attach.ErrFailed, g.id.wwid(), names(paths))
 	}
 	if m.suspended {
-		if s := (step{do: doResume, dm: *m}); p.done(s) < 2 {
+		if s := (step{do: doResume, dm: *m}); p.done(s) < 2 && !g.heal { // somebody may be at work on it
 			return []step{s}, nil
 		}
 		return nil, fmt.Errorf("%w: the map %s stays suspended", attach.ErrFailed, m.kernel)
@@ -136,21 +143,30 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 
 // planSize: every path that can be asked shows the same size, and the map has it.
 func planSize(g goal, o *observed, p progress) (steps []step, err error) {
-	if !g.resize {
-		return nil, nil
-	}
 	reachable := func(d disk) bool {
 		return slices.ContainsFunc(g.up(o), func(s session) bool { return g.address(s) == d.at })
 	}
+	m, paths := o.mapOf(g.id), g.paths(o)
+	if g.heal {
+		// All paths have to show the new size: to take one out for it is up to the call that expands.
+		differ := slices.ContainsFunc(paths, func(d disk) bool { return d.size != m.size })
+		g.resize = !g.away(o) && (g.resize || differ)
+	}
+	if !g.resize {
+		return nil, nil
+	}
 	size := int64(-1)
 	var stale []disk
-	for _, d := range g.paths(o) {
+	for _, d := range paths {
 		again := step{do: doRescan, disk: d}
 		switch {
 		case !reachable(d):
 			stale = append(stale, d)
 		case p.done(again) == 0:
 			steps = append(steps, again)
+		case d.size == 0:
+			// The kernel's word for a capacity that it could not read.
+			return nil, fmt.Errorf("%w: the path %s (%s) of %s does not tell its size", attach.ErrFailed, d.at, d.name, g.id)
 		case size >= 0 && d.size != size:
 			return nil, fmt.Errorf("%w: the paths of %s show different sizes, %d and %d bytes: not yet resized on both nodes", attach.ErrFailed, g.id, size, d.size)
 		default:
@@ -170,8 +186,11 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 			steps = append(steps, step{do: doDelete, disk: d})
 		}
 	}
-	if m := o.mapOf(g.id); m.size != size {
+	if m.size != size {
 		s := step{do: doResizeMap, dm: *m}
+		if g.heal && size < m.size {
+			return nil, fmt.Errorf("%w: the LUN %s has %d bytes, less than its map %s with %d", attach.ErrFailed, g.id, size, m.kernel, m.size)
+		}
 		if p.done(s) == 2 {
 			return nil, fmt.Errorf("%w: the map %s has %d bytes, its paths %d", attach.ErrFailed, m.kernel, m.size, size)
 		}

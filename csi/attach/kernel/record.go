@@ -23,6 +23,16 @@ type record struct {
 	Version    int               `json:"version"`
 	BootID     string            `json:"bootID"` // of another boot, nothing but records can be left
 	Attachment attach.Attachment `json:"attachment"`
+	// Partial: it is being made or taken down. What is missing then is a call's business, and nobody else brings it back.
+	Partial bool `json:"partial,omitempty"`
+	// CHAP: its sessions authenticate.
+	CHAP bool `json:"chap,omitempty"`
+}
+
+// goal is the attachment as the record has it, of which the secrets are not known.
+func (r *record) goal() (goal, error) {
+	u, err := parse(r.Attachment)
+	return goal{unit: u, noSecrets: r.CHAP}, err
 }
 
 func (a *Attacher) path(volumeID string) (string, error) {

@@ -51,7 +51,8 @@ func (a *Attacher) refused(u unit, o *observed) bool {
 	return false
 }
 
-// Renew implements attach.Attacher: it writes the node records anew and logs in where a session is missing. Sessions that are up go on.
+// Renew implements attach.Attacher: it writes the node records anew and logs in where a session is missing. Sessions that are up go on; one
+// without a connection is made anew, because iscsid goes on with the secrets that it was given first.
 func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
 	if _, err := a.path(volumeID); err != nil {
 		return err
@@ -70,6 +71,12 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 		return err
 	}
 	u.chapKnown = true
+	if chap := auth != nil; r.CHAP != chap {
+		r.CHAP = chap
+		if err := a.save(r); err != nil {
+			return err
+		}
+	}
 	a.mu.Lock()
 	for portal := range a.logins {
 		if slices.Contains(u.portals, portal) {
@@ -77,5 +84,16 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 		}
 	}
 	a.mu.Unlock()
-	return a.converge(ctx, goal{unit: u})
+	g := goal{unit: u}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return err
+	}
+	for _, portal := range u.portals {
+		n := nodeRecord{initiator: u.initiator, target: u.target, portal: portal, auth: auth, mutual: mutual}
+		if have := o.node(u.target, portal); have == nil || have.sum != sum(n.render()) {
+			g.relog = append(g.relog, portal)
+		}
+	}
+	return a.converge(ctx, g)
 }

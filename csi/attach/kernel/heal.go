@@ -1,0 +1,345 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// When attachments are looked at without being asked for.
+const (
+	settle     = time.Second      // of silence after an event: what belongs together comes together
+	settleMost = 5 * time.Second  // after the first one
+	sweep      = time.Minute      // without any, so that a lost event is only late
+	healLimit  = time.Minute      // for one attachment
+	stuckAfter = 20 * time.Second // that a session has no connection although its portal answers
+	askEvery   = 10 * time.Second // whether it does
+	restLeast  = time.Second      // after an attachment was acted upon; doubled when it soon has to be again
+	restMost   = sweep
+)
+
+var (
+	// errYield: a call wants what was about to be healed.
+	errYield = errors.New("a call comes first")
+	errLimit = fmt.Errorf("healing has taken more than %v", healLimit)
+)
+
+// healer keeps attachments as their records say, one at a time, when the kernel tells that something has changed and once in a while. Its
+// memory is only about when to look again; what to do follows from what is there, as in a call.
+type healer struct {
+	a     *Attacher
+	ready func(context.Context) error // whether the worker has what is needed
+	wake  chan struct{}
+
+	mu   sync.Mutex
+	told change // since the last pass
+	deaf bool   // nobody tells
+
+	volumes  map[string]*patient
+	answered map[int]time.Time // since when the portal of a session without a connection answers, by the session's number
+	said     string
+}
+
+// patient is an attachment.
+type patient struct {
+	reread bool // an event about its size has not been served yet
+	acted  time.Time
+	rest   time.Duration
+	said   string
+}
+
+func newHealer(a *Attacher) *healer {
+	return &healer{a: a, ready: a.Check, wake: make(chan struct{}, 1), told: change{all: true}, volumes: map[string]*patient{}, answered: map[int]time.Time{}}
+}
+
+// Run heals until the context ends. changed is called when paths may not be as they were: the kernel has told of something, or it was healed.
+func (a *Attacher) Run(ctx context.Context, changed func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	h := newHealer(a)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { h.listen(ctx) })
+	for {
+		next, acted := h.pass(ctx, time.Now())
+		if acted {
+			changed()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Until(next)):
+		case <-h.wake:
+			h.quiet(ctx)
+			changed()
+		}
+	}
+}
+
+// listen takes what the kernel tells. Without it, sizes are read in every pass.
+func (h *healer) listen(ctx context.Context) {
+	err := h.a.host.events(ctx, h.note)
+	if ctx.Err() != nil {
+		return
+	}
+	h.a.log.Warn("the kernel's events can not be heard: attachments are only looked at once in a while", "every", sweep, "err", err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaf = true
+}
+
+// note wakes the loop.
+func (h *healer) note(c change) {
+	h.keep(c)
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *healer) keep(c change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told.all = h.told.all || c.all
+	h.told.sized = append(h.told.sized, c.sized...)
+	if len(h.told.sized) > maxSized {
+		h.told = change{all: true}
+	}
+}
+
+func (h *healer) take() (c change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, h.told = h.told, change{all: h.deaf}
+	return c
+}
+
+// quiet waits until the events that belong together are there.
+func (h *healer) quiet(ctx context.Context) {
+	most := time.After(settleMost)
+	for {
+		select {
+		case <-h.wake:
+		case <-time.After(settle):
+			return
+		case <-most:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass looks at all attachments once and heals those that are not as they should be. next is when to look again without an event.
+func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted bool) {
+	next = now.Add(sweep - sweep/10 + rand.N(sweep/5))
+	soon := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	told := h.take()
+	records, units, err := h.records()
+	var o *observed
+	if err == nil {
+		o, err = h.a.host.observe(ctx)
+	}
+	if err != nil {
+		h.say(ctx, err)
+		h.keep(told)
+		return now.Add(askEvery), false
+	}
+	h.say(ctx, nil)
+	stuck := h.stuck(ctx, now, o, records, soon)
+	for _, r := range records {
+		p := h.patient(r.Attachment.VolumeID)
+		g, err := r.goal()
+		if err != nil || r.Partial || r.BootID != o.boot || ctx.Err() != nil {
+			continue
+		}
+		g.heal, g.relog = true, stuck[g.target]
+		g.others = slices.DeleteFunc(slices.Clone(units), func(u unit) bool { return u.volume == g.volume })
+		p.reread = p.reread || told.of(g, o)
+		g.resize = p.reread
+		if until := p.acted.Add(p.rest); now.Before(until) {
+			soon(until)
+			continue
+		}
+		if m := o.mapOf(g.id); m != nil && m.suspended {
+			continue // somebody is at work on it
+		}
+		done, err := h.mend(ctx, g, o)
+		switch {
+		case errors.Is(err, errYield):
+			soon(now.Add(settleMost))
+			continue
+		case len(done.times) > 0:
+			acted = true
+			p.rest, p.acted = min(max(restLeast, 2*p.rest), restMost), time.Now()
+			soon(p.acted.Add(p.rest))
+		case now.Sub(p.acted) > sweep:
+			p.rest = 0
+		}
+		p.reread = p.reread && (err != nil || g.away(o))
+		h.tell(ctx, p, g, done, err)
+		for _, portal := range g.portals {
+			if f, ok := h.a.failure(portal); ok && o.session(g.target, portal) == nil {
+				soon(f.over(true))
+			}
+		}
+	}
+	h.prune(records, units)
+	return next, acted
+}
+
+// mend brings an attachment to what its record says, unless a call has it. Whether there is anything to do is told without any lock from what
+// was seen of all; what is done then is planned anew under the locks.
+func (h *healer) mend(ctx context.Context, g goal, o *observed) (done progress, err error) {
+	first := newProgress()
+	h.a.remember(g, o, first)
+	if steps, err := plan(g, o, first); err != nil || len(steps) == 0 {
+		return done, err
+	}
+	if err := h.ready(ctx); err != nil {
+		return done, err
+	}
+	unlock, wanted, ok := h.a.volumes.TryLock(g.volume)
+	if !ok {
+		return done, errYield
+	}
+	defer unlock()
+	r, err := h.a.load(g.volume)
+	if err != nil {
+		return done, err
+	}
+	if r == nil || r.Partial || r.Attachment.Generation != g.generation {
+		return done, nil // a call came in between
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, healLimit, errLimit)
+	defer cancel()
+	ctx, stop := yieldTo(ctx, wanted)
+	defer stop()
+	done = newProgress()
+	return done, h.a.progress(ctx, g, done)
+}
+
+// yieldTo ends the context when somebody wants what is held; stop ends the watching.
+func yieldTo(ctx context.Context, wanted <-chan struct{}) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-wanted:
+			cancel(errYield)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() { cancel(nil); wg.Wait() }
+}
+
+// stuck lists, by target, the portals that answer although our session to them is without a connection for a while. iscsid logs in again by
+// itself, with the secrets that it was given when the session was made, and does not tell why that fails; a session that is made anew
+// has the present ones, and if they are refused that is known.
+func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, records []*record, soon func(time.Time)) map[iqn][]netip.AddrPort {
+	answered, out := map[int]time.Time{}, map[iqn][]netip.AddrPort{}
+	for _, s := range o.sessions {
+		if !s.ours() || s.connected || len(records) == 0 {
+			continue
+		}
+		soon(now.Add(askEvery))
+		if !h.a.host.answers(ctx, s.portal) {
+			continue
+		}
+		since, ok := h.answered[s.sid]
+		if !ok {
+			since = now
+		}
+		answered[s.sid] = since
+		if now.Sub(since) >= stuckAfter {
+			out[s.target] = append(out[s.target], s.portal)
+		}
+	}
+	h.answered = answered
+	return out
+}
+
+// records of all attachments. One that can not be read may use any target; then nothing is healed.
+func (h *healer) records() (out []*record, units []unit, err error) {
+	ids, err := h.a.Attached()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		r, err := h.a.load(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r == nil {
+			continue // detached meanwhile
+		}
+		u, err := parse(r.Attachment)
+		if err != nil {
+			return nil, nil, fmt.Errorf("attachment record of %s: %w", id, err)
+		}
+		out, units = append(out, r), append(units, u)
+	}
+	return out, units, nil
+}
+
+func (h *healer) patient(volume string) *patient {
+	p := h.volumes[volume]
+	if p == nil {
+		p = &patient{}
+		h.volumes[volume] = p
+	}
+	return p
+}
+
+// prune forgets what no attachment has any more.
+func (h *healer) prune(records []*record, units []unit) {
+	for id := range h.volumes {
+		if !slices.ContainsFunc(records, func(r *record) bool { return r.Attachment.VolumeID == id }) {
+			delete(h.volumes, id)
+		}
+	}
+	h.a.mu.Lock()
+	defer h.a.mu.Unlock()
+	for portal, f := range h.a.logins {
+		if time.Since(f.at) > sweep && !slices.ContainsFunc(units, func(u unit) bool { return slices.Contains(u.portals, portal) }) {
+			delete(h.a.logins, portal)
+		}
+	}
+}
+
+// tell logs what was healed, and each new reason why something is not, once.
+func (h *healer) tell(ctx context.Context, p *patient, g goal, done progress, err error) {
+	switch text := fmt.Sprint(err); {
+	case ctx.Err() != nil:
+	case err == nil:
+		p.said = ""
+		for k := range done.times {
+			if k.do != doRescan && (k.do != doLogin || len(done.failed) == 0) { // what only looks, or was told as having failed
+				h.a.log.Info("an attachment was healed", "volume", g.volume)
+				break
+			}
+		}
+	case text != p.said:
+		p.said = text
+		h.a.log.Warn("an attachment can not be healed", "volume", g.volume, "err", err)
+	}
+}
+
+// say is tell for all attachments.
+func (h *healer) say(ctx context.Context, err error) {
+	if err == nil {
+		h.said = ""
+	} else if text := err.Error(); text != h.said && ctx.Err() == nil {
+		h.said = text
+		h.a.log.Warn("attachments can not be looked at", "err", err)
+	}
+}

@@ -1,0 +1,122 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+)
+
+// soon is how long something may take that nobody asks for but that the kernel tells of; sometime, what is only found by looking once in a
+// while. The emulated machine is slow.
+const (
+	soon     = 25 * time.Second
+	sometime = 2 * time.Minute
+)
+
+var _ = Describe("19: without a call, a worker", Ordered, ContinueOnFailure, func() {
+	var r *rig
+	var w *worker
+	var v *volume
+	BeforeAll(func(ctx SpecContext) {
+		r, w = newWorkerRig(ctx, "heal")
+		w.chap = &targetv1.CHAP{User: "w", Secret: "correct-horse-battery", MutualUser: "pair", MutualSecret: "staple-of-the-pair"}
+	})
+	BeforeEach(func(ctx SpecContext) {
+		v = w.raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(v.publish(ctx)).To(Succeed())
+	})
+	AfterEach(func(ctx SpecContext) {
+		tellFailure(w)
+		Expect(v.unpublish(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
+	// paths are what multipathd sees of the map, a line each.
+	paths := func(ctx context.Context) func() (string, error) {
+		return func() (string, error) {
+			return w.Shell(ctx, `multipathd show paths format "%w %T" | grep -c "3`+v.wwid+` active ready running"; true`)
+		}
+	}
+	whole := func(ctx context.Context, limit time.Duration) {
+		GinkgoHelper()
+		begin := time.Now()
+		Eventually(paths(ctx)).WithTimeout(limit).Should(Equal("2\n"))
+		AddReportEntry("whole again after", time.Since(begin).Round(100*time.Millisecond).String())
+	}
+	session := func(ctx context.Context, i int) string {
+		GinkgoHelper()
+		return sh(ctx, `for c in /sys/class/iscsi_connection/*; do [ "$(cat $c/persistent_address)" = `+portalIP[i]+` ] && basename $c | sed 's/connection\(.*\):0/\1/'; done; true`)
+	}
+
+	It("logs in again where a session was ended", func(ctx SpecContext) {
+		whole(ctx, soon)
+		sh(ctx, "iscsiadm -m session -r "+session(ctx, 1)+" --logout")
+		Expect(paths(ctx)()).To(Equal("1\n"))
+		whole(ctx, soon)
+	})
+
+	It("logs in again to a portal that was silent meanwhile", func(ctx SpecContext) {
+		whole(ctx, soon)
+		Expect(r.net.silence(1, "portal")).To(Succeed())
+		DeferCleanup(func() { _ = r.net.heal(1) })
+		Eventually(func() (string, error) {
+			return w.Shell(ctx, "cat /sys/class/iscsi_session/session"+session(ctx, 1)+"/state")
+		}).ShouldNot(Equal("LOGGED_IN\n"))
+		sh(ctx, "iscsiadm -m session -r "+session(ctx, 1)+" --logout")
+		Eventually(func() string { return w.log() }).WithTimeout(sometime).Should(ContainSubstring("login failed"))
+		Expect(r.net.heal(1)).To(Succeed())
+		whole(ctx, sometime)
+	}, NodeTimeout(6*time.Minute))
+
+	It("finds a disk again that was deleted", func(ctx SpecContext) {
+		whole(ctx, soon)
+		sh(ctx, "echo 1 >/sys/block/$(ls /sys/block/dm-*/slaves | tail -1)/device/delete")
+		whole(ctx, soon)
+	})
+
+	It("has a map that grows with its LUN", func(ctx SpecContext) {
+		whole(ctx, soon)
+		_, err := r.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: v.id, SizeBytes: 128 << 20})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() (string, error) { return w.Shell(ctx, "blockdev --getsize64 "+v.device()) }).WithTimeout(soon).Should(Equal(fmt.Sprintln(128 << 20)))
+		whole(ctx, soon)
+	})
+
+	It("does so from a container too", func(ctx SpecContext) {
+		Expect(w.kill(ctx)).To(Succeed())
+		w.enter = []string{"unshare", "--mount", "--net", "--ipc", "--"}
+		Expect(w.start(ctx)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(w.kill(ctx)).To(Succeed())
+			w.enter = nil
+			Expect(w.start(ctx)).To(Succeed())
+		})
+		whole(ctx, soon)
+		time.Sleep(10 * time.Second) // the first look, which needs no event, is over
+		sh(ctx, "iscsiadm -m session -r "+session(ctx, 0)+" --logout")
+		whole(ctx, soon)
+		Expect(w.log()).NotTo(ContainSubstring("can not be heard"))
+	})
+
+	It("purges what another LUN shows under the number", func(ctx SpecContext) {
+		whole(ctx, soon)
+		Expect(r.startPair(ctx)).To(Succeed()) // with the name, portals and LUN numbers of the first
+		next := w.raw(ctx)
+		Expect(next.lunNumber()).To(Equal(v.lunNumber()))
+		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/iscsi_session/*/state | sort -u") }).WithTimeout(sometime).Should(Equal("LOGGED_IN\n"))
+		sh(ctx, "echo 1 >/sys/block/$(ls /sys/block/dm-*/slaves | tail -1)/device/delete")
+		Eventually(func() string { return w.log() }).WithTimeout(soon).Should(MatchRegexp(`step="remove the path`))
+		Eventually(func() (string, error) {
+			return w.Shell(ctx, "cat /sys/class/scsi_device/*/device/wwid | grep naa.602474d | sort -u")
+		}).WithTimeout(soon).Should(Equal("naa." + v.wwid + "\n"))
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("1"))
+	}, NodeTimeout(6*time.Minute))
+})
