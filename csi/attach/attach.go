@@ -86,6 +86,7 @@ type Path struct {
 	State     alua.State `json:"state"`
 	LastError string     `json:"lastError,omitempty"`
 	Refused   bool       `json:"refused,omitempty"` // it is down because of its credentials
+	NoALUA    bool       `json:"noALUA,omitempty"`  // what the target says of it is not followed on this node; LastError says by whom
 }
 
 // Status is what an attachment looks like now.

@@ -145,18 +145,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
 		Expect(v.publish(ctx)).To(Succeed())
-		reasons := func() (out []string) {
-			short, cancel := context.WithTimeout(ctx, 8*time.Second)
-			defer cancel()
-			h, err := w.node.NodeGetVolumeHealth(short, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
-			if err != nil {
-				return []string{err.Error()}
-			}
-			for _, e := range h.VolumeHealth.HealthStatuses {
-				out = append(out, e.Reason)
-			}
-			return out
-		}
+		reasons := func() []string { return v.reasons(ctx) }
 		Eventually(reasons).Should(BeEmpty())
 		Expect(r.net.silence(0, "portal")).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(0); _ = r.net.heal(1) })
@@ -174,6 +163,24 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(r.net.heal(1)).To(Succeed())
 		Eventually(reasons).Should(BeEmpty())
 		Expect(v.unpublish(ctx)).To(Succeed())
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	It("22: an ext4 that met an error is told of, and repaired by the next stage", func(ctx SpecContext) {
+		v, err := w.create(ctx, 512<<20, "a", "ext4")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(v.stage(ctx)).To(Succeed())
+		reasons := func() []string { return v.reasons(ctx) }
+		Eventually(reasons).Should(BeEmpty())
+		trigger := "echo made up >/sys/fs/ext4/$(basename $(readlink -f " + v.device() + "))/trigger_fs_error"
+		sh(ctx, trigger)
+		Eventually(reasons).Should(ConsistOf("FilesystemErrors"))
+		sh(ctx, "mount -o remount,errors=remount-ro "+v.staging()+"; "+trigger)
+		Eventually(reasons).Should(ConsistOf("FilesystemReadOnly"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(v.stage(ctx)).To(Succeed())
+		Eventually(reasons).Should(BeEmpty())
 		Expect(v.unstage(ctx)).To(Succeed())
 		Expect(w.left(ctx)).To(BeEmpty())
 	})

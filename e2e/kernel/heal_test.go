@@ -56,6 +56,21 @@ var _ = Describe("19: without a call, a worker", Ordered, ContinueOnFailure, fun
 		return sh(ctx, `for c in /sys/class/iscsi_connection/*; do [ "$(cat $c/persistent_address)" = `+portalIP[i]+` ] && basename $c | sed 's/connection\(.*\):0/\1/'; done; true`)
 	}
 
+	// The first spec: LUN numbers begin anew with the second pair.
+	It("purges what another LUN shows under the number", func(ctx SpecContext) {
+		whole(ctx, soon)
+		Expect(r.startPair(ctx)).To(Succeed()) // with the name, portals and LUN numbers of the first
+		next := w.raw(ctx)
+		Expect(next.lunNumber()).To(Equal(v.lunNumber()))
+		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/iscsi_session/*/state | sort -u") }).WithTimeout(sometime).Should(Equal("LOGGED_IN\n"))
+		sh(ctx, "echo 1 >/sys/block/$(ls /sys/block/dm-*/slaves | tail -1)/device/delete")
+		Eventually(func() string { return w.log() }).WithTimeout(soon).Should(MatchRegexp(`step="remove the path`))
+		Eventually(func() (string, error) {
+			return w.Shell(ctx, "cat /sys/class/scsi_device/*/device/wwid | grep naa.602474d | sort -u")
+		}).WithTimeout(soon).Should(Equal("naa." + v.wwid + "\n"))
+		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("1"))
+	}, NodeTimeout(6*time.Minute))
+
 	It("logs in again where a session was ended", func(ctx SpecContext) {
 		whole(ctx, soon)
 		sh(ctx, "iscsiadm -m session -r "+session(ctx, 1)+" --logout")
@@ -105,18 +120,4 @@ var _ = Describe("19: without a call, a worker", Ordered, ContinueOnFailure, fun
 		whole(ctx, soon)
 		Expect(w.log()).NotTo(ContainSubstring("can not be heard"))
 	})
-
-	It("purges what another LUN shows under the number", func(ctx SpecContext) {
-		whole(ctx, soon)
-		Expect(r.startPair(ctx)).To(Succeed()) // with the name, portals and LUN numbers of the first
-		next := w.raw(ctx)
-		Expect(next.lunNumber()).To(Equal(v.lunNumber()))
-		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/iscsi_session/*/state | sort -u") }).WithTimeout(sometime).Should(Equal("LOGGED_IN\n"))
-		sh(ctx, "echo 1 >/sys/block/$(ls /sys/block/dm-*/slaves | tail -1)/device/delete")
-		Eventually(func() string { return w.log() }).WithTimeout(soon).Should(MatchRegexp(`step="remove the path`))
-		Eventually(func() (string, error) {
-			return w.Shell(ctx, "cat /sys/class/scsi_device/*/device/wwid | grep naa.602474d | sort -u")
-		}).WithTimeout(soon).Should(Equal("naa." + v.wwid + "\n"))
-		Expect(sh(ctx, "ls /sys/block/dm-*/slaves | wc -l")).To(Equal("1"))
-	}, NodeTimeout(6*time.Minute))
 })

@@ -213,6 +213,20 @@ func (v *volume) expand(ctx context.Context, size uint64) (int64, error) {
 	return r.GetCapacityBytes(), err
 }
 
+// reasons are what the volume's health says.
+func (v *volume) reasons(ctx context.Context) (out []string) {
+	short, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	h, err := v.w.node.NodeGetVolumeHealth(short, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, e := range h.VolumeHealth.HealthStatuses {
+		out = append(out, e.Reason)
+	}
+	return out
+}
+
 // left is what a worker still has of our LUNs: nothing after the last unstage.
 func (w *worker) left(ctx context.Context) (string, error) {
 	out, err := w.Shell(ctx, `ls -d /sys/block/dm-* /sys/class/iscsi_session/* 2>/dev/null

@@ -37,7 +37,12 @@ type pathState struct {
 	current bool   // in the group that I/O goes to, and not failed
 	usable  bool   // its checker says so
 	text    string // in multipathd's words
+	prio    int    // its priority
 }
+
+// constPrio is what "prio const" gives every path, and multipathd takes where ALUA fails when it first sees a path ("emergency fallback"). "prio
+// alua" gives it to nothing that is active.
+const constPrio = 1
 
 // Config of an Attacher.
 type Config struct {

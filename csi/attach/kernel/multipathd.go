@@ -20,6 +20,7 @@ type topology struct {
 				Dev     string `json:"dev"`
 				State   string `json:"dm_st"`
 				Checker string `json:"chk_st"`
+				Prio    int    `json:"pri"`
 			} `json:"paths"`
 		} `json:"path_groups"`
 	} `json:"map"`
@@ -38,7 +39,7 @@ func parseTopology(raw string, id naa) (map[string]pathState, error) {
 	for _, g := range t.Map.Groups {
 		for _, p := range g.Paths {
 			usable := p.State == "active"
-			out[p.Dev] = pathState{current: g.State == "active" && usable, usable: usable, text: p.State + ", checker: " + p.Checker}
+			out[p.Dev] = pathState{current: g.State == "active" && usable, usable: usable, text: p.State + ", checker: " + p.Checker, prio: p.Prio}
 		}
 	}
 	return out, nil

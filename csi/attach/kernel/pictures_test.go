@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,12 +124,12 @@ func TestPictureTwoVolumes(t *testing.T) {
 		if _, err := parseTopology(string(raw), units[1-i].id); err == nil {
 			t.Error("another map's topology was taken")
 		}
-		ps := paths(u, o, m, func(dmMap) map[string]pathState { return states })
+		ps := paths(u, o, m, func(dmMap) map[string]pathState { return states }, noFailure)
 		current := slices.IndexFunc(ps, func(p attach.Path) bool { return p.Current })
 		if current < 0 || ps[current].State != alua.Optimized || ps[1-current].Current || !ps[1-current].Connected || ps[1-current].State != alua.NonOptimized {
 			t.Errorf("%+v", ps)
 		}
-		if quiet := paths(u, o, m, func(dmMap) map[string]pathState { return nil }); !slices.Equal(quiet, ps) {
+		if quiet := paths(u, o, m, func(dmMap) map[string]pathState { return nil }, noFailure); !slices.Equal(quiet, ps) {
 			t.Errorf("without multipathd %+v", quiet)
 		}
 	}
@@ -141,7 +142,7 @@ func TestPictureSilentPortal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range unitsOf(t, o) {
-		ps := paths(u, o, o.mapOf(u.id), func(dmMap) map[string]pathState { return nil })
+		ps := paths(u, o, o.mapOf(u.id), func(dmMap) map[string]pathState { return nil }, noFailure)
 		lost := slices.IndexFunc(ps, func(p attach.Path) bool { return !p.Connected })
 		if lost < 0 || ps[lost].Portal != "10.98.2.1:3260" || ps[lost].LastError == "" || !ps[1-lost].Current {
 			t.Errorf("%+v", ps)
@@ -224,3 +225,5 @@ func TestHazard29Database(t *testing.T) {
 		t.Fatal(entries)
 	}
 }
+
+func noFailure(netip.AddrPort) error { return nil }

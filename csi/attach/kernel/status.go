@@ -2,7 +2,9 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/gemel-storage/gemel/csi/attach"
@@ -28,7 +30,10 @@ func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, 
 		return st, err
 	}
 	m := o.mapOf(u.id)
-	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) })
+	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) }, func(portal netip.AddrPort) error {
+		f, _ := a.failure(portal)
+		return f.err
+	})
 	if m == nil {
 		return st, fmt.Errorf("%w: %s has no multipath map", attach.ErrFailed, volumeID)
 	}
@@ -52,7 +57,7 @@ var sysfsStates = map[string]alua.State{"active/optimized": alua.Optimized, "act
 	"standby": alua.Standby, "unavailable": alua.Unavailable, "transitioning": alua.Transitioning}
 
 // paths describes every portal's path. What multipathd does not say is concluded from what the kernel shows.
-func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState) []attach.Path {
+func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState, failed func(netip.AddrPort) error) []attach.Path {
 	var known map[string]pathState
 	if m != nil {
 		known = ask(*m)
@@ -66,6 +71,9 @@ func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState) 
 		s := o.session(u.target, portal)
 		if s == nil {
 			p.LastError = "no session"
+			if f := failed(portal); f != nil {
+				p.LastError, p.Refused = fmt.Sprintf("no session: %v", f), errors.Is(f, attach.ErrCredentials)
+			}
 			continue
 		}
 		if !s.connected {
@@ -91,10 +99,14 @@ func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState) 
 			p.State = state
 		}
 		if d.handler != "alua" {
-			p.State = alua.Optimized // as the kernel treats it
+			p.State, p.NoALUA = alua.Optimized, true // as the kernel treats it
 			p.LastError = fmt.Sprintf("the kernel's ALUA handler is not attached to %s: I/O may take the longer way", d.name)
 		}
 		ps, ok := known[d.name]
+		if ok && !p.NoALUA && ps.prio == constPrio && (p.State == alua.Optimized || p.State == alua.NonOptimized) {
+			p.NoALUA = true
+			p.LastError = fmt.Sprintf("multipathd does not ask for the ALUA state of %s (emergency fallback to prio const): I/O may take the longer way", d.name)
+		}
 		if ok && !ps.usable {
 			p.LastError = fmt.Sprintf("multipathd: %s is %s", d.name, ps.text)
 			continue

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -19,6 +21,7 @@ func TestPaths(t *testing.T) {
 		current   bool
 		state     alua.State
 		says      string
+		failed    error // the last login
 	}{
 		{name: "sound", connected: true, current: true, state: alua.Optimized},
 		{name: "not the owner's", spoil: func(w *world) { w.disks[0].access = "active/non-optimized" }, connected: true, state: alua.NonOptimized},
@@ -29,6 +32,10 @@ func TestPaths(t *testing.T) {
 		{name: "not in the map", spoil: func(w *world) { w.maps[0].slaves = w.maps[0].slaves[1:] }, state: alua.Unavailable, says: "not in the multipath map"},
 		{name: "offline", spoil: func(w *world) { w.disks[0].state = "transport-offline" }, state: alua.Unavailable, says: "transport-offline"},
 		{name: "9: no ALUA handler", spoil: func(w *world) { w.disks[0].handler = "detached" }, connected: true, current: true, state: alua.Optimized, says: "ALUA handler"},
+		{name: "9: emergency fallback of multipathd", known: map[string]pathState{"adisk": {usable: true, current: true, prio: constPrio}, "bdisk": {usable: true, prio: 10}},
+			connected: true, current: true, state: alua.Optimized, says: "emergency fallback"},
+		{name: "refused", spoil: func(w *world) { w.sessions = w.sessions[1:] }, state: alua.Unavailable, says: "no session: refused",
+			failed: attach.ErrCredentials},
 		{name: "failed for multipathd", known: map[string]pathState{"adisk": {text: "failed, checker: faulty"}}, state: alua.Optimized, says: "faulty"},
 		{name: "multipathd uses the other", known: map[string]pathState{"adisk": {usable: true}, "bdisk": {usable: true, current: true}}, connected: true, state: alua.Optimized},
 	} {
@@ -43,9 +50,17 @@ func TestPaths(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(w)
 			}
-			ps := paths(w.u, &w.observed, w.mapOf(w.u.id), func(dmMap) map[string]pathState { return c.known })
+			ps := paths(w.u, &w.observed, w.mapOf(w.u.id), func(dmMap) map[string]pathState { return c.known }, func(netip.AddrPort) error {
+				if c.failed != nil {
+					return fmt.Errorf("refused: %w", c.failed)
+				}
+				return nil
+			})
 			p := ps[0]
 			if p.Connected != c.connected || p.Current != c.current || p.State != c.state || !strings.Contains(p.LastError, c.says) || (c.says == "") != (p.LastError == "") {
+				t.Errorf("%+v", p)
+			}
+			if p.NoALUA != strings.HasPrefix(c.name, "9:") || p.Refused != (c.failed != nil) {
 				t.Errorf("%+v", p)
 			}
 			if !ps[1].Connected || ps[1].LastError != "" || ps[1].Current == c.current {
