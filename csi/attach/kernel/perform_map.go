@@ -23,7 +23,14 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 	uuid := uuidPrefix + m.id.wwid()
 	switch s.do {
 	case doResume:
+		// One that multipathd is making or reloading right now is suspended for a moment, at first without a table.
+		if poll(ctx, resumeLimit, func() bool { now, ok, err := l.still(m); return err == nil && (!ok || !now.suspended) }) {
+			return nil
+		}
 		_, err = l.run(ctx, toolLimit, "dmsetup", "resume", "--uuid", uuid)
+		if errors.Is(err, errExit) {
+			err = nil // whether it is resumed is observed
+		}
 	case doResizeMap:
 		_, err = l.run(ctx, toolLimit, "multipathd", "resize", "map", m.name)
 		if errors.Is(err, errExit) {
@@ -101,6 +108,9 @@ func inUse(err error) bool {
 	var exit *exitError
 	return errors.As(err, &exit) && strings.Contains(exit.output, "in use")
 }
+
+// resumeLimit is how long a suspended map is left to whoever suspended it.
+const resumeLimit = 2 * time.Second
 
 // openLimit is how long a flush waits for somebody who has the map open for a moment.
 const openLimit = 5 * time.Second
