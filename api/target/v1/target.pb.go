@@ -2490,6 +2490,171 @@ func (*WatchRequest) Descriptor() ([]byte, []int) {
 	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
+type ListSessionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HostIqn       string                 `protobuf:"bytes,1,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"` // empty: of all hosts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsRequest) Reset() {
+	*x = ListSessionsRequest{}
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsRequest) ProtoMessage() {}
+
+func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListSessionsRequest) GetHostIqn() string {
+	if x != nil {
+		return x.HostIqn
+	}
+	return ""
+}
+
+type ListSessionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Portal        *Portal                `protobuf:"bytes,2,opt,name=portal,proto3" json:"portal,omitempty"`     // of this node
+	Sessions      []*Session             `protobuf:"bytes,3,rep,name=sessions,proto3" json:"sessions,omitempty"` // at most 4096
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsResponse) Reset() {
+	*x = ListSessionsResponse{}
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsResponse) ProtoMessage() {}
+
+func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListSessionsResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListSessionsResponse) GetPortal() *Portal {
+	if x != nil {
+		return x.Portal
+	}
+	return nil
+}
+
+func (x *ListSessionsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+// Session of a host with one node. Discovery sessions are not among them.
+type Session struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HostIqn       string                 `protobuf:"bytes,1,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
+	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // address and port of the host
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Session) GetHostIqn() string {
+	if x != nil {
+		return x.HostIqn
+	}
+	return ""
+}
+
+func (x *Session) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
+func (x *Session) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -2502,7 +2667,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2679,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2692,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -2779,7 +2944,17 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12(\n" +
 	"\x10bytes_per_second\x18\b \x01(\x04R\x0ebytesPerSecond\x12=\n" +
 	"\fexpected_end\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vexpectedEnd\"\x0e\n" +
-	"\fWatchRequest\"\x96\x01\n" +
+	"\fWatchRequest\"0\n" +
+	"\x13ListSessionsRequest\x12\x19\n" +
+	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\"\x91\x01\n" +
+	"\x14ListSessionsResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12/\n" +
+	"\x06portal\x18\x02 \x01(\v2\x17.gemel.target.v1.PortalR\x06portal\x124\n" +
+	"\bsessions\x18\x03 \x03(\v2\x18.gemel.target.v1.SessionR\bsessions\"n\n" +
+	"\aSession\x12\x19\n" +
+	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\x12\x16\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x96\x01\n" +
 	"\x05Event\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -2799,7 +2974,8 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xff\t\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xdc\n" +
+	"\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -2813,7 +2989,8 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0eDeleteSnapshot\x12&.gemel.target.v1.DeleteSnapshotRequest\x1a'.gemel.target.v1.DeleteSnapshotResponse\x12^\n" +
 	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12G\n" +
-	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12F\n" +
+	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
+	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12F\n" +
 	"\x05Scrub\x12\x1d.gemel.target.v1.ScrubRequest\x1a\x1e.gemel.target.v1.ScrubResponse\x12F\n" +
 	"\x05Force\x12\x1d.gemel.target.v1.ForceRequest\x1a\x1e.gemel.target.v1.ForceResponse\x12@\n" +
 	"\x05Watch\x12\x1d.gemel.target.v1.WatchRequest\x1a\x16.gemel.target.v1.Event0\x01B7Z5github.com/gemel-storage/gemel/api/target/v1;targetv1b\x06proto3"
@@ -2831,7 +3008,7 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_api_target_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
 	(Phase)(0),                        // 1: gemel.target.v1.Phase
@@ -2869,80 +3046,88 @@ var file_api_target_v1_target_proto_goTypes = []any{
 	(*ForceResponse)(nil),             // 33: gemel.target.v1.ForceResponse
 	(*Resync)(nil),                    // 34: gemel.target.v1.Resync
 	(*WatchRequest)(nil),              // 35: gemel.target.v1.WatchRequest
-	(*Event)(nil),                     // 36: gemel.target.v1.Event
-	nil,                               // 37: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 38: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 39: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 40: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
+	(*ListSessionsRequest)(nil),       // 36: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 37: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                   // 38: gemel.target.v1.Session
+	(*Event)(nil),                     // 39: gemel.target.v1.Event
+	nil,                               // 40: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 41: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 42: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 43: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 44: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	37, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	40, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	5,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	38, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	41, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	4,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	2,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	41, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	39, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	40, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	44, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	42, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	43, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	17, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	6,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	1,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
 	34, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	41, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	44, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
 	29, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
 	28, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
 	27, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	41, // 20: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	41, // 21: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	41, // 22: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	41, // 23: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	41, // 24: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	41, // 25: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	41, // 26: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	41, // 27: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	26, // 28: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	3,  // 29: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	7,  // 30: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	9,  // 31: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	10, // 32: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	11, // 33: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	12, // 34: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	14, // 35: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	15, // 36: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	18, // 37: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	19, // 38: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	21, // 39: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	23, // 40: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	25, // 41: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	30, // 42: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	32, // 43: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	35, // 44: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	4,  // 45: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	8,  // 46: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	4,  // 47: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	4,  // 48: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	4,  // 49: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	13, // 50: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	5,  // 51: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	16, // 52: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	17, // 53: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	20, // 54: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	22, // 55: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	24, // 56: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	26, // 57: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	31, // 58: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	33, // 59: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	36, // 60: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	45, // [45:61] is the sub-list for method output_type
-	29, // [29:45] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	44, // 20: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	44, // 21: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	44, // 22: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	44, // 23: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	44, // 24: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	44, // 25: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	44, // 26: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	6,  // 27: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	38, // 28: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	44, // 29: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	44, // 30: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	26, // 31: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	3,  // 32: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	7,  // 33: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	9,  // 34: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	10, // 35: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	11, // 36: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	12, // 37: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	14, // 38: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	15, // 39: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	18, // 40: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	19, // 41: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	21, // 42: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	23, // 43: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	25, // 44: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	36, // 45: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	30, // 46: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	32, // 47: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	35, // 48: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	4,  // 49: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	8,  // 50: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	4,  // 51: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	4,  // 52: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	4,  // 53: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	13, // 54: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	5,  // 55: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	16, // 56: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	17, // 57: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	20, // 58: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	22, // 59: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	24, // 60: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	26, // 61: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	37, // 62: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	31, // 63: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	33, // 64: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	39, // 65: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	49, // [49:66] is the sub-list for method output_type
+	32, // [32:49] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -2957,7 +3142,7 @@ func file_api_target_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

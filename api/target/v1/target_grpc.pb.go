@@ -35,6 +35,7 @@ const (
 	TargetService_ListSnapshots_FullMethodName     = "/gemel.target.v1.TargetService/ListSnapshots"
 	TargetService_TransferOwnership_FullMethodName = "/gemel.target.v1.TargetService/TransferOwnership"
 	TargetService_GetStatus_FullMethodName         = "/gemel.target.v1.TargetService/GetStatus"
+	TargetService_ListSessions_FullMethodName      = "/gemel.target.v1.TargetService/ListSessions"
 	TargetService_Scrub_FullMethodName             = "/gemel.target.v1.TargetService/Scrub"
 	TargetService_Force_FullMethodName             = "/gemel.target.v1.TargetService/Force"
 	TargetService_Watch_FullMethodName             = "/gemel.target.v1.TargetService/Watch"
@@ -73,6 +74,8 @@ type TargetServiceClient interface {
 	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
 	TransferOwnership(ctx context.Context, in *TransferOwnershipRequest, opts ...grpc.CallOption) (*TransferOwnershipResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
+	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
+	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
 	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
 	Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error)
@@ -223,6 +226,16 @@ func (c *targetServiceClient) GetStatus(ctx context.Context, in *GetStatusReques
 	return out, nil
 }
 
+func (c *targetServiceClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, TargetService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ScrubResponse)
@@ -295,6 +308,8 @@ type TargetServiceServer interface {
 	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
 	TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
+	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
+	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
 	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
 	Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error)
@@ -353,6 +368,9 @@ func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *Tran
 }
 func (UnimplementedTargetServiceServer) GetStatus(context.Context, *GetStatusRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedTargetServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
 }
 func (UnimplementedTargetServiceServer) Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Scrub not implemented")
@@ -618,6 +636,24 @@ func _TargetService_GetStatus_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_Scrub_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ScrubRequest)
 	if err := dec(in); err != nil {
@@ -723,6 +759,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _TargetService_GetStatus_Handler,
+		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _TargetService_ListSessions_Handler,
 		},
 		{
 			MethodName: "Scrub",
