@@ -26,7 +26,7 @@ type HostStatus struct {
 	// ObservedGeneration of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (the node plugin runs and can attach).
+	// Conditions: Ready (the node plugin runs and can attach), PathsComplete (worker and targets see every path).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -37,6 +37,82 @@ type HostStatus struct {
 	// Version of the node plugin.
 	// +optional
 	Version string `json:"version,omitempty"`
+	// Worker is what the worker sees of the pairs whose LUNs it holds, as its node plugin says.
+	// +listType=map
+	// +listMapKey=target
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Worker []HostPaths `json:"worker,omitempty"`
+	// Targets is what the nodes of these pairs see of the worker, as they tell the operator.
+	// +listType=map
+	// +listMapKey=target
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Targets []HostSessions `json:"targets,omitempty"`
+}
+
+// HostPaths are a worker's paths to the LUNs of one pair.
+type HostPaths struct {
+	// Target is the pair's iSCSI name.
+	// +kubebuilder:validation:MaxLength=223
+	Target string `json:"target"`
+	// LUNs of this pair that the worker holds.
+	LUNs int32 `json:"luns"`
+	// Portals of the pair that the worker knows.
+	// +listType=map
+	// +listMapKey=portal
+	// +kubebuilder:validation:MaxItems=16
+	Portals []HostPortal `json:"portals"`
+}
+
+// HostPortal is what a worker sees behind one portal.
+type HostPortal struct {
+	// Portal is its address and port.
+	// +kubebuilder:validation:MaxLength=256
+	Portal string `json:"portal"`
+	// Connected LUNs have a path here that can be used.
+	Connected int32 `json:"connected"`
+	// Optimized LUNs are owned by this node, as the worker has learned.
+	// +optional
+	Optimized int32 `json:"optimized"`
+	// NonOptimized LUNs are owned by the other one.
+	// +optional
+	NonOptimized int32 `json:"nonOptimized"`
+	// LastError of a path that can not be used, or not as it should be.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	LastError string `json:"lastError,omitempty"`
+}
+
+// HostSessions are the sessions that the nodes of a pair have with a worker.
+type HostSessions struct {
+	// Target is the pair's iSCSI name.
+	// +kubebuilder:validation:MaxLength=223
+	Target string `json:"target"`
+	// Pair is the TargetPair of that name, if there is one.
+	// +optional
+	Pair string `json:"pair,omitempty"`
+	// Nodes of the pair.
+	// +listType=map
+	// +listMapKey=node
+	// +kubebuilder:validation:MaxItems=2
+	// +optional
+	Nodes []HostSession `json:"nodes,omitempty"`
+}
+
+// HostSession is what one node sees of a worker.
+type HostSession struct {
+	// Node of the pair: a or b.
+	Node string `json:"node"`
+	// Portal is the node's address and port.
+	// +optional
+	Portal string `json:"portal,omitempty"`
+	// Sessions that it has with the worker.
+	Sessions int32 `json:"sessions"`
+	// Error: why the node could not be asked.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Error string `json:"error,omitempty"`
 }
 
 // Host is a worker that uses LUNs; its name is that of the Kubernetes node.
@@ -46,9 +122,11 @@ type HostStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=ghost,categories=gemel
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.attachMode`
+// +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].status`
 // +kubebuilder:printcolumn:name="Attached",type=integer,JSONPath=`.status.attached`
 // +kubebuilder:printcolumn:name="IQN",type=string,JSONPath=`.spec.iqn`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Path message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Host struct {
 	metav1.TypeMeta   `json:",inline"`

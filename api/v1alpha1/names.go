@@ -17,28 +17,32 @@ const (
 	ConditionUpToDate = "UpToDate"
 	// ConditionPublished: every host in the spec reaches the LUN, and no other one does.
 	ConditionPublished = "Published"
+	// ConditionPathsComplete: a worker and the targets of the LUNs that it holds see every path between them.
+	ConditionPathsComplete = "PathsComplete"
 )
 
 // Reasons of conditions that other code decides by.
 const (
 	ReasonReady         = "Ready"
 	ReasonProgressing   = "Progressing"
-	ReasonNoRoom        = "NoRoom"        // nothing can take it: add a pair or make the disks larger
-	ReasonInvalid       = "Invalid"       // the spec can not be done; the message names the field and the fix
-	ReasonPairDown      = "PairDown"      // no node of the pair serves
-	ReasonDegraded      = "Degraded"      // one node of the pair is missing: the data is safe on the other
-	ReasonMissing       = "Missing"       // it was made once and is not there any more
-	ReasonInUse         = "InUse"         // it holds data that somebody uses
-	ReasonTooFewNodes   = "TooFewNodes"   // nodes or failure domains for the pairs are lacking
-	ReasonNoSource      = "NoSource"      // what it is a copy of is not there
-	ReasonNotConfirmed  = "NotConfirmed"  // the storage did not confirm; it is tried again
-	ReasonNoStorage     = "NoStorage"     // no backing volume
-	ReasonRolling       = "Rolling"       // nodes are being replaced one after the other
-	ReasonNotEnrolled   = "NotEnrolled"   // the worker has not said its iSCSI name yet, or two say the same
-	ReasonNotSupported  = "NotSupported"  // this version can not do it
-	ReasonAcceptLoss    = "AcceptLoss"    // only an administrator can decide
-	ReasonUnschedulable = "Unschedulable" // a pod of it finds no worker
-	ReasonDataKept      = "DataKept"      // the object is being deleted, its data is not: the message says what to do
+	ReasonNoRoom        = "NoRoom"             // nothing can take it: add a pair or make the disks larger
+	ReasonInvalid       = "Invalid"            // the spec can not be done; the message names the field and the fix
+	ReasonPairDown      = "PairDown"           // no node of the pair serves
+	ReasonDegraded      = "Degraded"           // one node of the pair is missing: the data is safe on the other
+	ReasonMissing       = "Missing"            // it was made once and is not there any more
+	ReasonInUse         = "InUse"              // it holds data that somebody uses
+	ReasonTooFewNodes   = "TooFewNodes"        // nodes or failure domains for the pairs are lacking
+	ReasonNoSource      = "NoSource"           // what it is a copy of is not there
+	ReasonNotConfirmed  = "NotConfirmed"       // the storage did not confirm; it is tried again
+	ReasonNoStorage     = "NoStorage"          // no backing volume
+	ReasonRolling       = "Rolling"            // nodes are being replaced one after the other
+	ReasonNotEnrolled   = "NotEnrolled"        // the worker has not said its iSCSI name yet, or two say the same
+	ReasonNotSupported  = "NotSupported"       // this version can not do it
+	ReasonAcceptLoss    = "AcceptLoss"         // only an administrator can decide
+	ReasonUnschedulable = "Unschedulable"      // a pod of it finds no worker
+	ReasonPathLost      = "HostRedundancyLost" // a worker has no connection to one of the nodes
+	ReasonPathUnseen    = "PathsNotDiscovered" // it is connected, and does not show the LUNs that are there
+	ReasonDataKept      = "DataKept"           // the object is being deleted, its data is not: the message says what to do
 )
 
 // Values of StorageCluster.spec.security.chap.

@@ -28,6 +28,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/cluster"
 	"github.com/gemel-storage/gemel/controllers/enroll"
+	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/controllers/pairs"
@@ -160,6 +161,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
+		(&host.Reconciler{Client: m.GetClient(), Targets: directory}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err

@@ -30,6 +30,8 @@ type attacher struct {
 	ready func() error
 	// run keeps attachments whole until the context ends; changed is called when paths may not be as they were. nil: they keep themselves.
 	run func(ctx context.Context, changed func())
+	// paths of all attachments that can tell.
+	paths func(ctx context.Context) ([]attach.Status, error)
 }
 
 // attacher makes it; can is how many volumes it can hold, and by what that is limited.
@@ -51,7 +53,7 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 		if err := ready(); err != nil {
 			log.Error("not ready", "err", err)
 		}
-		return attacher{k, "Kernel", ready, k.Run}, maxLUNs, "LUN numbers", nil
+		return attacher{k, "Kernel", ready, k.Run, k.Paths}, maxLUNs, "LUN numbers", nil
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
 	u, err := userspace.New(userspace.Config{Dir: dir, Command: []string{"/proc/self/exe", holderCommand},
@@ -60,7 +62,18 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 		return a, 0, "", err
 	}
 	can, by, err = userspace.Limit()
-	return attacher{u, "Userspace", needed, nil}, can, by, err
+	return attacher{u, "Userspace", needed, nil, func(ctx context.Context) ([]attach.Status, error) { return each(ctx, u) }}, can, by, err
+}
+
+// each asks for one attachment after the other.
+func each(ctx context.Context, a attach.Attacher) (out []attach.Status, err error) {
+	ids, err := a.Attached()
+	for _, id := range ids {
+		if st, err := a.Status(ctx, id); err == nil {
+			out = append(out, st)
+		}
+	}
+	return out, err
 }
 
 // cleanCmd is for a worker that the driver leaves.

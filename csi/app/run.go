@@ -210,14 +210,23 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 		stop()
 		return nil, w, nil, err
 	}
+	changed := make(chan struct{}, 1)
 	if a.run != nil {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
-		wg.Go(func() { a.run(ctx, func() {}) })
+		wg.Go(func() {
+			a.run(ctx, func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+		})
 		others := stop
 		stop = func() { cancel(); wg.Wait(); others() }
 	}
 	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Version: Version, Ready: a.ready,
+		Paths: a.paths, Changed: changed,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()
 			return len(ids), err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // Worker is what there is to tell.
@@ -30,6 +32,9 @@ type Worker struct {
 	// Ready says why the plugin can not attach, nil when it can. Attached counts the LUNs that the worker holds.
 	Ready    func() error
 	Attached func() (int, error)
+	// Paths are those of all attachments; nil where nobody tells. Changed says that they may not be as they were.
+	Paths   func(context.Context) ([]attach.Status, error)
+	Changed <-chan struct{}
 }
 
 // Write applies the object as it is to be, with the field manager of the driver: the operator's fields stay. The object goes with
@@ -88,16 +93,30 @@ func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 	if err != nil {
 		return fmt.Errorf("attached LUNs: %w", err)
 	}
+	var seen []v1alpha1.HostPaths
+	if w.Paths != nil {
+		all, err := w.Paths(ctx)
+		if err != nil {
+			return fmt.Errorf("paths: %w", err)
+		}
+		seen = byTarget(all)
+	}
 	conditions := slices.Clone(now.Status.Conditions)
 	if !meta.SetStatusCondition(&conditions, want) && now.Status.Attached == int32(attached) && now.Status.Version == w.Version &&
-		now.Status.ObservedGeneration == now.Generation {
+		now.Status.ObservedGeneration == now.Generation && equality.Semantic.DeepEqual(now.Status.Worker, seen) {
 		return nil
 	}
 	set := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	o := object(w.Node)
-	o.Object["status"] = map[string]any{"observedGeneration": now.Generation, "attached": int64(attached), "version": w.Version,
+	status := map[string]any{"observedGeneration": now.Generation, "attached": int64(attached), "version": w.Version,
 		"conditions": []any{map[string]any{"type": set.Type, "status": string(set.Status), "reason": set.Reason, "message": set.Message,
 			"observedGeneration": set.ObservedGeneration, "lastTransitionTime": set.LastTransitionTime.UTC().Format(time.RFC3339)}}}
+	if len(seen) > 0 {
+		if status["worker"], err = asAny(seen); err != nil {
+			return err
+		}
+	}
+	o.Object["status"] = status
 	if err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(v1alpha1.DriverManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("status of host %s: %w", w.Node, err)
 	}
@@ -107,10 +126,11 @@ func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 const (
 	retry   = 5 * time.Second // after a write that failed
 	refresh = time.Minute     // of the status, written only when it differs
+	rest    = 5 * time.Second // between two looks
 )
 
-// Keep writes the object now and keeps its status fresh until the context ends. I/O does not depend on it, so an API server that
-// is away is waited for.
+// Keep writes the object now and keeps its status fresh until the context ends: when paths may have changed, and once in a while. I/O does not
+// depend on it, so an API server that is away is waited for.
 func Keep(ctx context.Context, c client.Client, w Worker, log *slog.Logger) {
 	for {
 		once, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -124,8 +144,16 @@ func Keep(ctx context.Context, c client.Client, w Worker, log *slog.Logger) {
 			}
 			log.Warn("the Host object could not be written", "host", w.Node, "err", err)
 		}
+		// What changes a lot is not written at every turn.
+		least := time.After(rest)
 		select {
 		case <-time.After(pause):
+		case <-w.Changed:
+			select {
+			case <-least:
+			case <-ctx.Done():
+				return
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -1,17 +1,22 @@
 package hostobject
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/target/alua"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
@@ -58,6 +63,32 @@ func TestHost(t *testing.T) {
 	}
 	if again := write(); again.ResourceVersion != h.ResourceVersion {
 		t.Error("written although nothing has changed")
+	}
+	// Paths, which are written when they differ.
+	paths := []attach.Path{{Portal: "10.0.2.1:3260", Connected: true, State: alua.NonOptimized}, {Portal: "10.0.1.1:3260", Connected: true, Current: true, State: alua.Optimized}}
+	lost := []attach.Path{{Portal: "10.0.1.1:3260", Connected: true, State: alua.Optimized}, {Portal: "10.0.2.1:3260", LastError: "no session"}}
+	statuses := []attach.Status{{Attachment: attach.Attachment{VolumeID: "v2", TargetIQN: "iqn.b"}, Paths: paths}, {Attachment: attach.Attachment{VolumeID: "v1", TargetIQN: "iqn.a"}, Paths: paths},
+		{Attachment: attach.Attachment{VolumeID: "v3", TargetIQN: "iqn.b"}, Paths: paths}}
+	w.Paths = func(context.Context) ([]attach.Status, error) { return statuses, nil }
+	h = write()
+	one := func(n int32, err string, connected int32) []v1alpha1.HostPortal {
+		return []v1alpha1.HostPortal{{Portal: "10.0.1.1:3260", Connected: n, Optimized: n}, {Portal: "10.0.2.1:3260", Connected: connected, NonOptimized: connected, LastError: err}}
+	}
+	if want := []v1alpha1.HostPaths{{Target: "iqn.a", LUNs: 1, Portals: one(1, "", 1)}, {Target: "iqn.b", LUNs: 2, Portals: one(2, "", 2)}}; !equality.Semantic.DeepEqual(h.Status.Worker, want) {
+		t.Fatalf("%+v", h.Status.Worker)
+	}
+	slices.Reverse(statuses)
+	if again := write(); again.ResourceVersion != h.ResourceVersion {
+		t.Error("written although only the order has changed")
+	}
+	statuses[0].Paths = lost
+	h = write()
+	if want := []v1alpha1.HostPaths{{Target: "iqn.a", LUNs: 1, Portals: one(1, "", 1)}, {Target: "iqn.b", LUNs: 2, Portals: one(2, "no session", 1)}}; !equality.Semantic.DeepEqual(h.Status.Worker, want) {
+		t.Fatalf("%+v", h.Status.Worker)
+	}
+	statuses = nil
+	if h = write(); len(h.Status.Worker) > 0 {
+		t.Fatalf("%+v", h.Status.Worker)
 	}
 	// Another iSCSI name, the operator's part of the status beside ours, and a machine that can not attach.
 	meta.SetStatusCondition(&h.Status.Conditions, metav1.Condition{Type: "Connected", Status: "True", Reason: "Ready"})

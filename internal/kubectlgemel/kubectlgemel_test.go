@@ -70,6 +70,10 @@ func TestWhy(t *testing.T) {
 		"BROKEN  worker worker-1          not attached": func(w map[string]client.Object) {
 			w["attachment"].(*storagev1.VolumeAttachment).Status.Attached = false
 		},
+		"paths of worker-1        Because node b has no session": func(w map[string]client.Object) {
+			h := w["host"].(*v1alpha1.Host)
+			h.Status.Conditions = append(h.Status.Conditions, is(v1alpha1.ConditionPathsComplete, false, "node b has no session")...)
+		},
 		"BROKEN  host worker-1            no node plugin": func(w map[string]client.Object) { delete(w, "host") },
 	} {
 		w := world()

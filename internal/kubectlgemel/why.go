@@ -139,6 +139,10 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 		if !condition(ch, "host "+h.Name, h.Status.Conditions, v1alpha1.ConditionReady) {
 			return nil
 		}
+		// A path that is missing breaks nothing: I/O takes the other one.
+		if x := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionPathsComplete); x != nil {
+			ch.link(true, "paths of "+h.Name, strings.TrimSpace(x.Reason+" "+x.Message), "")
+		}
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type host interface {
 	do(ctx context.Context, s step) error
 	// states tells how multipathd sees the paths of a map, by name of the disk; nil where it does not answer in time.
 	states(ctx context.Context, m dmMap) map[string]pathState
+	// allStates is states of all maps, by their WWID.
+	allStates(ctx context.Context) map[string]map[string]pathState
 	// device returns the path of a map's block device in this process's own mount namespace.
 	device(ctx context.Context, m dmMap) (string, error)
 	// events tells of what the kernel tells about sessions, paths and maps, until the context ends or it can not be heard.

@@ -83,6 +83,8 @@ func (f *fake) observe(context.Context) (*observed, error) {
 	return &o, nil
 }
 
+func (f *fake) allStates(context.Context) map[string]map[string]pathState { return nil }
+
 func (f *fake) states(context.Context, dmMap) map[string]pathState { return nil }
 
 func (f *fake) device(_ context.Context, m dmMap) (string, error) { return "/dev/" + m.kernel, nil }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -223,6 +225,24 @@ func TestHazard29Database(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(l.path(l.db)); len(entries) != 2 {
 		t.Fatal(entries)
+	}
+}
+
+// The answer about all maps has each as the answer about one has it.
+func TestTopologies(t *testing.T) {
+	one := `{"uuid": "3%s", "path_groups": [{"dm_st": "active", "paths": [{"dev": "sdb", "dm_st": "active", "chk_st": "ready", "pri": 50}]}]}`
+	a, b := fmt.Sprintf(one, wwid1), fmt.Sprintf(one, wwid2)
+	all, err := parseTopologies(`{"major_version": 0, "maps": [` + a + "," + b + "]}")
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	id, _ := parseNAA(wwid1)
+	want, err := parseTopology(`{"map": `+a+"}", id)
+	if err != nil || len(want) != 1 || !maps.Equal(all["3"+wwid1], want) || !all["3"+wwid2]["sdb"].current || want["sdb"].prio != 50 {
+		t.Error(all, want, err)
+	}
+	if _, err := parseTopologies("timeout"); err == nil {
+		t.Error("no error")
 	}
 }
 

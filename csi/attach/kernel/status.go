@@ -30,10 +30,7 @@ func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, 
 		return st, err
 	}
 	m := o.mapOf(u.id)
-	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) }, func(portal netip.AddrPort) error {
-		f, _ := a.failure(portal)
-		return f.err
-	})
+	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) }, a.lastError)
 	if m == nil {
 		return st, fmt.Errorf("%w: %s has no multipath map", attach.ErrFailed, volumeID)
 	}
@@ -50,6 +47,37 @@ func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, 
 		err = fmt.Errorf("%w: the map /dev/%s of %s has lost all its paths", attach.ErrFailed, m.kernel, volumeID)
 	}
 	return st, err
+}
+
+func (a *Attacher) lastError(portal netip.AddrPort) error {
+	f, _ := a.failure(portal)
+	return f.err
+}
+
+// Paths are those of all attachments that are whole or should be, at one look and one question to multipathd.
+func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
+	ids, err := a.Attached()
+	if err != nil {
+		return nil, err
+	}
+	o, err := a.host.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := a.host.allStates(ctx)
+	for _, id := range ids {
+		r, err := a.load(id)
+		if err != nil || r == nil || r.Partial || r.BootID != o.boot {
+			continue
+		}
+		u, err := parse(r.Attachment)
+		if err != nil {
+			continue
+		}
+		out = append(out, attach.Status{Attachment: r.Attachment,
+			Paths: paths(u, o, o.mapOf(u.id), func(m dmMap) map[string]pathState { return known[m.id.wwid()] }, a.lastError)})
+	}
+	return out, nil
 }
 
 // sysfsStates are the ALUA states in the words of the kernel (drivers/scsi/scsi_sysfs.c).

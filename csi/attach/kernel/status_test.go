@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,5 +90,33 @@ func TestStatusFailed(t *testing.T) {
 				t.Fatalf("%+v %v", st, err)
 			}
 		})
+	}
+}
+
+// The paths of all attachments are those that each one's status tells, without what is being made or taken down.
+func TestPathsOfAll(t *testing.T) {
+	x := newIll(t)
+	second := attachment("v2", 6, 4, wwid2)
+	x.show(second, 1<<30)
+	if _, err := x.a.Attach(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	x.remove(x.disks[1])
+	all, err := x.a.Paths(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	for _, st := range all {
+		one, err := x.a.Status(t.Context(), st.Attachment.VolumeID)
+		if err != nil || !slices.Equal(one.Paths, st.Paths) || !one.Attachment.Same(st.Attachment) {
+			t.Errorf("%+v, alone %+v, %v", st, one, err)
+		}
+	}
+	x.open = true
+	if err := x.a.Detach(t.Context(), "v2"); !errors.Is(err, attach.ErrBusy) {
+		t.Fatal(err)
+	}
+	if all, err := x.a.Paths(t.Context()); err != nil || len(all) != 1 {
+		t.Fatal(all, err)
 	}
 }

@@ -1,0 +1,91 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// maxFindings that the condition names.
+const maxFindings = 8
+
+// judge compares both sides. A path that the worker lacks is lost when the node has no session of the worker's either, and not discovered
+// when it has one.
+func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions) metav1.Condition {
+	var lost, unseen []string
+	for _, w := range h.Status.Worker {
+		t := v1alpha1.HostSessions{Target: w.Target}
+		if i := slices.IndexFunc(seen, func(s v1alpha1.HostSessions) bool { return s.Target == w.Target }); i >= 0 {
+			t = seen[i]
+		}
+		l, u := compare(w, t)
+		lost, unseen = append(lost, l...), append(unseen, u...)
+	}
+	c := metav1.Condition{Type: v1alpha1.ConditionPathsComplete, Status: metav1.ConditionFalse, ObservedGeneration: h.Generation}
+	switch {
+	case len(lost) > 0:
+		c.Reason = v1alpha1.ReasonPathLost
+	case len(unseen) > 0:
+		c.Reason = v1alpha1.ReasonPathUnseen
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonReady, "worker and targets see every path"
+		if len(h.Status.Worker) == 0 {
+			c.Message = "no LUN is attached"
+		}
+		return c
+	}
+	all := append(lost, unseen...)
+	c.Message = strings.Join(all[:min(len(all), maxFindings)], "; ")
+	if n := len(all) - maxFindings; n > 0 {
+		c.Message += fmt.Sprintf("; and %d more", n)
+	}
+	return c
+}
+
+// compare looks at one pair.
+func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []string) {
+	for _, p := range w.Portals {
+		name := "portal " + p.Portal
+		i := slices.IndexFunc(t.Nodes, func(n v1alpha1.HostSession) bool { return n.Portal == p.Portal })
+		sessions := int32(-1) // not known
+		if i >= 0 {
+			sessions = t.Nodes[i].Sessions
+			name = fmt.Sprintf("node %s of %s (%s)", t.Nodes[i].Node, t.Pair, p.Portal)
+		}
+		short := fmt.Sprintf("the worker has %d of %d paths", p.Connected, w.LUNs)
+		if p.LastError != "" {
+			short += ": " + p.LastError
+		}
+		switch {
+		case p.Connected >= w.LUNs && sessions == 0:
+			lost = append(lost, fmt.Sprintf("%s has no session of the worker, which takes its paths there for good", name))
+		case p.Connected >= w.LUNs:
+		case sessions > 0:
+			unseen = append(unseen, fmt.Sprintf("%s has a session of the worker, but %s", name, short))
+		case sessions == 0:
+			lost = append(lost, fmt.Sprintf("%s has no session of the worker: %s", name, short))
+		default:
+			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, silent(t)))
+		}
+	}
+	for _, n := range t.Nodes {
+		if n.Portal != "" && !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal }) {
+			unseen = append(unseen, fmt.Sprintf("the worker does not know the portal of node %s of %s (%s): publish its volumes anew", n.Node, t.Pair, n.Portal))
+		}
+	}
+	return lost, unseen
+}
+
+// silent names the nodes that do not answer the operator.
+func silent(t v1alpha1.HostSessions) (out string) {
+	for _, n := range t.Nodes {
+		if n.Error != "" {
+			out += fmt.Sprintf(" (node %s of %s does not answer the operator either: %s)", n.Node, t.Pair, n.Error)
+		}
+	}
+	return out
+}

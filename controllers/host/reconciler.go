@@ -1,0 +1,143 @@
+// Package host compares what a worker sees of its paths with what the targets see of the worker. Nothing acts upon it: it is what tells an
+// administrator on which side a path is missing.
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Targets are the control APIs of the nodes of pairs, each by itself: a pairs.Directory.
+type Targets interface {
+	Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error)
+}
+
+// Reconciler writes the targets' part of the status of Hosts.
+type Reconciler struct {
+	client.Client
+	Targets Targets
+}
+
+const (
+	every    = time.Minute     // that targets are asked; at once when the worker tells of something else
+	callTime = 3 * time.Second // for one node
+	workers  = 8
+	maxText  = 512
+)
+
+// SetupWithManager adds the reconciler to a manager.
+//
+// +kubebuilder:rbac:groups=gemel.storage,resources=hosts;targetpairs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gemel.storage,resources=hosts/status,verbs=patch
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	told := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, ok := e.ObjectOld.(*v1alpha1.Host)
+		now, also := e.ObjectNew.(*v1alpha1.Host)
+		return ok && also && (old.Spec.IQN != now.Spec.IQN || !equality.Semantic.DeepEqual(old.Status.Worker, now.Status.Worker))
+	}}
+	return ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Host{}, builder.WithPredicates(told)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(r)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+	h := &v1alpha1.Host{}
+	if err := r.Get(ctx, q.NamespacedName, h); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	pairs := &v1alpha1.TargetPairList{}
+	if err := r.List(ctx, pairs); err != nil {
+		return ctrl.Result{}, err
+	}
+	seen := r.look(ctx, h, pairs.Items)
+	if err := ctx.Err(); err != nil {
+		return ctrl.Result{}, err // that nobody answers would be our own end
+	}
+	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.write(ctx, h, seen))
+}
+
+// look asks both nodes of every pair of which the worker holds LUNs. Nothing of it is an error: not to answer is a finding.
+func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha1.TargetPair) []v1alpha1.HostSessions {
+	out := make([]v1alpha1.HostSessions, len(h.Status.Worker))
+	var wg sync.WaitGroup
+	for i, w := range h.Status.Worker {
+		out[i].Target = w.Target
+		for p := range pairs {
+			if pairs[p].Status.TargetIQN != w.Target {
+				continue
+			}
+			out[i].Pair = pairs[p].Name
+			out[i].Nodes = make([]v1alpha1.HostSession, len(pairs[p].Spec.Nodes))
+			for n := range pairs[p].Spec.Nodes {
+				wg.Go(func() { out[i].Nodes[n] = r.ask(ctx, h.Spec.IQN, &pairs[p], pairs[p].Spec.Nodes[n].Name) })
+			}
+			break
+		}
+	}
+	wg.Wait()
+	return out
+}
+
+func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair, node string) v1alpha1.HostSession {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	out := v1alpha1.HostSession{Node: node}
+	t, err := r.Targets.Node(ctx, p, node)
+	var a *targetv1.ListSessionsResponse
+	if err == nil {
+		a, err = t.ListSessions(ctx, &targetv1.ListSessionsRequest{HostIqn: iqn})
+	}
+	if err != nil {
+		text := status.Convert(err).Message()
+		out.Error = strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+		return out
+	}
+	out.Portal, out.Sessions = a.GetPortal().GetAddress(), int32(len(a.Sessions))
+	return out
+}
+
+// write applies our part if it differs: a list and a condition that the node plugin does not write.
+func (r *Reconciler) write(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions) error {
+	conditions := h.DeepCopy().Status.Conditions
+	changed := meta.SetStatusCondition(&conditions, judge(h, seen))
+	if !changed && equality.Semantic.DeepEqual(h.Status.Targets, seen) {
+		return nil
+	}
+	part := map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, v1alpha1.ConditionPathsComplete)}}
+	if len(seen) > 0 {
+		part["targets"] = seen
+	}
+	raw, err := json.Marshal(map[string]any{"status": part})
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return err
+	}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Host"))
+	u.SetName(h.Name)
+	if err := r.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.OperatorManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("status of host %s: %w", h.Name, err)
+	}
+	return nil
+}

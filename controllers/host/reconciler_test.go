@@ -1,0 +1,188 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/hostobject"
+	"github.com/gemel-storage/gemel/hack/envtest"
+)
+
+func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
+
+const (
+	iqn     = "iqn.2026-11.storage.gemel:node.worker-1"
+	target  = "iqn.2026-11.storage.gemel:main.main-p0"
+	portalA = "10.0.1.1:3260"
+	portalB = "10.0.2.1:3260"
+)
+
+// pair plays both nodes.
+type pair struct {
+	sessions map[string]int // by node; -1: it does not answer
+}
+
+type node struct {
+	targetv1.TargetServiceClient
+	p    *pair
+	name string
+}
+
+func (p *pair) Node(_ context.Context, _ *v1alpha1.TargetPair, name string) (targetv1.TargetServiceClient, error) {
+	return &node{p: p, name: name}, nil
+}
+
+func (n *node) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest, _ ...grpc.CallOption) (*targetv1.ListSessionsResponse, error) {
+	if n.p.sessions[n.name] < 0 {
+		return nil, status.Error(codes.Unavailable, "nobody there")
+	}
+	if q.HostIqn != iqn {
+		return nil, status.Error(codes.InvalidArgument, q.HostIqn)
+	}
+	return &targetv1.ListSessionsResponse{Node: n.name, Portal: &targetv1.Portal{Node: n.name, Address: map[string]string{"a": portalA, "b": portalB}[n.name]},
+		Sessions: make([]*targetv1.Session, n.p.sessions[n.name])}, nil
+}
+
+// Worker and operator each write their part, neither takes the other's away, and nothing is written that is there.
+func TestBothSides(t *testing.T) {
+	cfg := envtest.Config(t)
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	tp := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "main-p0"}, Spec: v1alpha1.TargetPairSpec{Cluster: "main", Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
+	err = errors.Join(c.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}), c.Create(ctx, tp))
+	tp.Status.TargetIQN = target
+	if err = errors.Join(err, c.Status().Update(ctx, tp)); err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{sessions: map[string]int{"a": 1, "b": 1}}
+	r := &Reconciler{Client: own, Targets: p}
+	whole := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, Connected: true}}
+	lost := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, LastError: "no session"}}
+	paths := whole
+	w := hostobject.Worker{Node: "worker-1", IQN: iqn, AttachMode: "Kernel", Version: "v1", Ready: func() error { return nil }, Attached: func() (int, error) { return 1, nil },
+		Paths: func(context.Context) ([]attach.Status, error) {
+			if paths == nil {
+				return nil, nil
+			}
+			return []attach.Status{{Attachment: attach.Attachment{VolumeID: "v1", TargetIQN: target}, Paths: paths}}, nil
+		}}
+	key := client.ObjectKey{Name: "worker-1"}
+	look := func(writes bool) (*v1alpha1.Host, *metav1.Condition) {
+		t.Helper()
+		if writes {
+			if err := hostobject.Write(ctx, c, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key}); err != nil {
+			t.Fatal(err)
+		}
+		h := &v1alpha1.Host{}
+		if err := c.Get(ctx, key, h); err != nil {
+			t.Fatal(err)
+		}
+		if !meta.IsStatusConditionTrue(h.Status.Conditions, v1alpha1.ConditionReady) {
+			t.Fatalf("the worker's condition is gone: %+v", h.Status)
+		}
+		return h, meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionPathsComplete)
+	}
+	h, is := look(true)
+	want := []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{{Node: "a", Portal: portalA, Sessions: 1}, {Node: "b", Portal: portalB, Sessions: 1}}}}
+	if is.Status != "True" || !equality.Semantic.DeepEqual(h.Status.Targets, want) || len(h.Status.Worker) != 1 {
+		t.Fatalf("%+v", h.Status)
+	}
+	if again, _ := look(true); again.ResourceVersion != h.ResourceVersion {
+		t.Error("written although nothing has changed")
+	}
+	paths, p.sessions["b"] = lost, 0
+	if h, is = look(true); is.Status != "False" || is.Reason != "HostRedundancyLost" || h.Status.Targets[0].Nodes[1].Sessions != 0 || len(h.Status.Worker) != 1 {
+		t.Fatalf("%+v", h.Status)
+	}
+	p.sessions["b"] = 1
+	if _, is = look(false); is.Reason != "PathsNotDiscovered" {
+		t.Fatal(is)
+	}
+	p.sessions["b"] = -1
+	if h, is = look(false); is.Reason != "HostRedundancyLost" || !strings.Contains(h.Status.Targets[0].Nodes[1].Error, "nobody there") {
+		t.Fatalf("%+v", h.Status)
+	}
+	paths = nil
+	if h, is = look(true); is.Status != "True" || is.Message != "no LUN is attached" || len(h.Status.Targets)+len(h.Status.Worker) > 0 {
+		t.Fatalf("%+v", h.Status)
+	}
+	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: "nobody"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	worker := func(a, b int32, portals ...string) []v1alpha1.HostPaths {
+		w := v1alpha1.HostPaths{Target: target, LUNs: 3, Portals: []v1alpha1.HostPortal{{Portal: portalA, Connected: a}, {Portal: portalB, Connected: b, LastError: "why"}}}
+		if len(portals) > 0 {
+			w.Portals = w.Portals[:1]
+		}
+		return []v1alpha1.HostPaths{w}
+	}
+	both := func(a, b int32) []v1alpha1.HostSessions {
+		return []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{{Node: "a", Portal: portalA, Sessions: a}, {Node: "b", Portal: portalB, Sessions: b}}}}
+	}
+	mute := []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{{Node: "a", Portal: portalA, Sessions: 1}, {Node: "b", Error: "away"}}}}
+	for _, c := range []struct {
+		name   string
+		worker []v1alpha1.HostPaths
+		seen   []v1alpha1.HostSessions
+		reason string
+		says   []string
+	}{
+		{"nothing attached", nil, nil, "Ready", []string{"no LUN"}},
+		{"whole", worker(3, 3), both(1, 1), "Ready", nil},
+		{"a node without answer, the worker is whole", worker(3, 3), mute, "Ready", nil},
+		{"neither side", worker(3, 0), both(1, 0), "HostRedundancyLost", []string{"node b of main-p0 (" + portalB + ")", "0 of 3", "why"}},
+		{"only the target", worker(3, 2), both(1, 1), "PathsNotDiscovered", []string{"node b", "has a session", "2 of 3", "why"}},
+		{"only the worker", worker(3, 3), both(1, 0), "HostRedundancyLost", []string{"node b", "no session of the worker"}},
+		{"the node is away", worker(3, 0), mute, "HostRedundancyLost", []string{portalB, "node b of main-p0 does not answer", "away"}},
+		{"no such pair", worker(3, 0), []v1alpha1.HostSessions{{Target: target}}, "HostRedundancyLost", []string{portalB, "why"}},
+		{"a portal that the worker does not know", worker(3, 0, portalA), both(1, 0), "PathsNotDiscovered", []string{"node b", "does not know"}},
+		{"both kinds", worker(1, 0), both(1, 0), "HostRedundancyLost", []string{"node a", "node b"}},
+	} {
+		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: c.worker}}
+		got := judge(h, c.seen)
+		if got.Reason != c.reason || (got.Status == "True") != (c.reason == "Ready") || slices.ContainsFunc(c.says, func(s string) bool { return !strings.Contains(got.Message, s) }) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	many := make([]v1alpha1.HostPaths, 64)
+	for i := range many {
+		many[i] = worker(0, 0)[0]
+	}
+	if got := judge(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
+		t.Error(len(got.Message), got.Message)
+	}
+}

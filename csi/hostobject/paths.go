@@ -1,0 +1,75 @@
+package hostobject
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/target/alua"
+)
+
+// Limits of the object.
+const (
+	maxTargets = 64
+	maxPortals = 16
+	maxText    = 512
+)
+
+// byTarget sums the paths of all attachments up: for each pair and portal, how many LUNs have one there. The order is that of the names, so
+// that the same paths make the same status.
+func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
+	all = slices.SortedFunc(slices.Values(all), func(a, b attach.Status) int {
+		return cmp.Compare(a.Attachment.VolumeID, b.Attachment.VolumeID) // of several errors the same is told each time
+	})
+	for _, st := range all {
+		i := slices.IndexFunc(out, func(h v1alpha1.HostPaths) bool { return h.Target == st.Attachment.TargetIQN })
+		if i < 0 {
+			i, out = len(out), append(out, v1alpha1.HostPaths{Target: st.Attachment.TargetIQN})
+		}
+		out[i].LUNs++
+		for _, p := range st.Paths {
+			count(portal(&out[i], p.Portal), p)
+		}
+	}
+	for i := range out {
+		slices.SortFunc(out[i].Portals, func(a, b v1alpha1.HostPortal) int { return cmp.Compare(a.Portal, b.Portal) })
+		out[i].Portals = out[i].Portals[:min(len(out[i].Portals), maxPortals)]
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.HostPaths) int { return cmp.Compare(a.Target, b.Target) })
+	return out[:min(len(out), maxTargets)]
+}
+
+func portal(h *v1alpha1.HostPaths, address string) *v1alpha1.HostPortal {
+	i := slices.IndexFunc(h.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == address })
+	if i < 0 {
+		i, h.Portals = len(h.Portals), append(h.Portals, v1alpha1.HostPortal{Portal: address})
+	}
+	return &h.Portals[i]
+}
+
+func count(at *v1alpha1.HostPortal, p attach.Path) {
+	if p.Connected {
+		at.Connected++
+		switch p.State {
+		case alua.Optimized:
+			at.Optimized++
+		case alua.NonOptimized:
+			at.NonOptimized++
+		}
+	}
+	if at.LastError == "" && (!p.Connected || p.NoALUA) {
+		at.LastError = strings.ToValidUTF8(p.LastError[:min(len(p.LastError), maxText)], "")
+	}
+}
+
+// asAny is a value as an apply configuration takes it.
+func asAny(v any) (out any, err error) {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
+	return out, err
+}
