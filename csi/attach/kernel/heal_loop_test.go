@@ -2,11 +2,14 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // running heals in a bubble of made-up time; changed is how often the paths were said to have changed.
@@ -131,6 +134,70 @@ func TestHazard19Bounded(t *testing.T) {
 	})
 }
 
+// Healing that is ended at any step, or the process with it, is taken up by the next one, and a call finds its way from there.
+func TestHazard19EndsAtEveryStep(t *testing.T) {
+	spoil := func(x *ill) {
+		x.loseSession(1)
+		x.sizes[x.u.id] = 2 << 30
+		x.h.keep(change{all: true})
+	}
+	for at := 0; ; at++ {
+		ended := false
+		for _, how := range []string{"killed before", "killed after", "context"} {
+			for _, then := range []string{"heal", "attach", "detach"} {
+				x := newIll(t)
+				spoil(x)
+				ctx, cancel := context.WithCancel(t.Context())
+				if how == "context" {
+					x.before = func(step) {
+						if len(x.steps) == x.from+at {
+							cancel()
+							ended = true
+						}
+					}
+				} else {
+					x.dieAt, x.dieBefore = len(x.steps)+at, how == "killed before"
+				}
+				x.h.pass(ctx, time.Now())
+				cancel()
+				ended = ended || x.dead
+				x.dead, x.dieAt, x.before = false, -1, nil
+				x.gentle()
+				x.a = attacherOn(t, x.fake, x.a.cfg.Dir)
+				x.h = newHealer(x.a)
+				var err error
+				switch then {
+				case "heal":
+					x.pass()
+				case "attach":
+					if _, err = x.a.Attach(t.Context(), x.want); err == nil {
+						_, err = x.a.Resize(t.Context(), "v1")
+					}
+					if err == nil { // the path whose size was not the map's
+						_, err = x.a.Attach(t.Context(), x.want)
+					}
+				case "detach":
+					if err = x.a.Detach(t.Context(), "v1"); err == nil {
+						err = x.clean()
+					}
+				}
+				if err == nil && then != "detach" {
+					err = x.healthy(x.want)
+				}
+				if err != nil {
+					t.Fatalf("step %d %s, then %s: %v", at, how, then, err)
+				}
+			}
+		}
+		if !ended {
+			if at < 5 {
+				t.Fatalf("only %d steps", at)
+			}
+			return
+		}
+	}
+}
+
 func TestParseEvent(t *testing.T) {
 	zero := func(lines ...string) (out []byte) {
 		for _, l := range lines {
@@ -175,5 +242,45 @@ func TestManyEvents(t *testing.T) {
 	}
 	if c := x.h.take(); !c.all || len(c.sized) > maxSized {
 		t.Error(c.all, len(c.sized))
+	}
+}
+
+// Hazard 1: a path of our own map that is another LUN's goes, also when nobody heals; the call says that the LUN is not there.
+func TestHazard1OwnMap(t *testing.T) {
+	x := newIll(t)
+	other, _ := parseNAA(wwid2)
+	x.shown[x.u.portals[1]][x.u.lun], x.disks[1].id = other, other
+	if _, err := x.a.Attach(t.Context(), x.want); !errors.Is(err, attach.ErrFailed) || len(x.maps[0].slaves) != 1 {
+		t.Fatal(err, x.maps)
+	}
+}
+
+// Hazard 23: no map is made as small as a capacity that could not be read.
+func TestHazard23NoSize(t *testing.T) {
+	x := newIll(t)
+	x.sizes[x.u.id] = 0
+	if _, err := x.a.Resize(t.Context(), "v1"); !errors.Is(err, attach.ErrFailed) || x.maps[0].size != 1<<30 {
+		t.Fatal(err, x.maps)
+	}
+}
+
+// A node record that somebody removed is asked for where the secrets are.
+func TestLostNodeRecord(t *testing.T) {
+	x := newIll(t)
+	secret := &attach.CHAP{User: "u", Secret: "s"}
+	if err := x.a.Renew(t.Context(), "v1", secret, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.loseSession(1)
+	x.nodes = nil
+	x.pass()
+	if refused, err := x.a.Refused(t.Context()); err != nil || len(refused) != 1 {
+		t.Fatal(refused, err)
+	}
+	if err := x.a.Renew(t.Context(), "v1", secret, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.healthy(x.want); err != nil || len(x.nodes) != 2 {
+		t.Fatal(err, x.nodes)
 	}
 }
