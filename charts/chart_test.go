@@ -27,6 +27,8 @@ func TestRenders(t *testing.T) {
 		"registrar":     {"node.registrar.image": "example.org/registrar:v1"},
 		"no CRDs":       {"crds.install": false, "policies.install": false},
 		"other places":  {"node.kubeletDir": "/data/kubelet", "node.stateDir": "/data/gemel", "node.tolerations": []any{}},
+		"kernel":        {"node.attach": "kernel"},
+		"auto":          {"node.attach": "auto", "node.registrar.image": "example.org/registrar:v1"},
 		"one of each":   {"operator.replicas": 1, "controller.replicas": 1},
 		"names with care": {"image.repository": "example.org:5000/x/gemel", "image.tag": "1.2.3", "storageClass.create": true,
 			"storageClass.name": "on", "storageClass.cluster": "123"},
@@ -44,14 +46,15 @@ func TestRenders(t *testing.T) {
 	}
 }
 
-// How workers reach LUNs has to be chosen; what is wrong is named.
+// What is wrong is named, with what it may be.
 func TestValues(t *testing.T) {
 	for _, x := range []struct {
 		set  map[string]any
 		says []string
 	}{
-		{map[string]any{}, []string{"node.attach"}},
-		{userspace(map[string]any{"node.attach": "kernel"}), []string{"/node/attach", "userspace"}},
+		{map[string]any{"node.attach": ""}, []string{"/node/attach", "'kernel', 'userspace', 'auto'"}},
+		{map[string]any{"node.attach": "Kernel"}, []string{"/node/attach", "'kernel', 'userspace', 'auto'"}},
+		{map[string]any{"node.attach": nil}, []string{"node", "attach"}},
 		{userspace(map[string]any{"nodes.attach": "userspace"}), []string{"nodes"}},
 		{userspace(map[string]any{"node.registrar.img": "x"}), []string{"/node/registrar", "img"}},
 		{userspace(map[string]any{"node.kubeletDir": "var/lib"}), []string{"/node/kubeletDir"}},

@@ -167,7 +167,7 @@ func hasContainer(p *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(p.Containers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-// userspace is the least that has to be set.
+// userspace is what kind has, with holders.
 func userspace(more map[string]any) map[string]any {
 	out := map[string]any{"node.attach": "userspace"}
 	for k, v := range more {

@@ -80,7 +80,7 @@ func TestKustomizeIsTheChart(t *testing.T) {
 		t.Error("a chart gets its namespace from Helm, kustomize from nobody")
 	}
 	theirs = slices.DeleteFunc(theirs, func(o client.Object) bool { _, ok := o.(*corev1.Namespace); return ok })
-	chart, config := plain(t, mustRender(t, userspace(nil))), plain(t, theirs)
+	chart, config := plain(t, mustRender(t, nil)), plain(t, theirs)
 	for _, name := range slices.Sorted(maps.Keys(chart)) {
 		switch other, ok := config[name]; {
 		case !ok:

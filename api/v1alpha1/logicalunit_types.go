@@ -195,6 +195,9 @@ type HostMapping struct {
 	// let in by its iSCSI name.
 	// +optional
 	CHAPUser string `json:"chapUser,omitempty"`
+	// AttachMode is how the host reaches LUNs, Kernel or Userspace, as its Host object says. Empty: no Host has the iSCSI name.
+	// +optional
+	AttachMode string `json:"attachMode,omitempty"`
 }
 
 // LogicalUnit is one LUN.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
@@ -22,7 +24,7 @@ func (p *pass) list() {
 			if old.IQN != h.IQN || old.Generation != h.Generation {
 				continue
 			}
-			h.CHAPUser = old.CHAPUser
+			h.CHAPUser, h.AttachMode = old.CHAPUser, old.AttachMode
 			if m.ReadOnly == nil {
 				h.ReadOnly = old.ReadOnly
 			}
@@ -37,6 +39,25 @@ func mapping(m *targetv1.Mapping) v1alpha1.HostMapping {
 		h.Portals = append(h.Portals, portal.Address)
 	}
 	return h
+}
+
+// modes copies from the Host objects how each host attaches: it can not change while the host holds a LUN. What can not be told stays as it
+// was: nothing depends on it.
+func (p *pass) modes(ctx context.Context) {
+	if len(p.hosts) == 0 {
+		return
+	}
+	var list v1alpha1.HostList
+	if p.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
+		return
+	}
+	for i := range p.hosts {
+		for j := range list.Items {
+			if strings.ToLower(list.Items[j].Spec.IQN) == p.hosts[i].IQN {
+				p.hosts[i].AttachMode = list.Items[j].Spec.AttachMode
+			}
+		}
+	}
 }
 
 // wanted is a host as the spec wants it; the pair knows names in lower case.

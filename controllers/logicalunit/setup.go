@@ -30,7 +30,7 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
-// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 func SetupWithManager(mgr ctrl.Manager, p pairs.Pairs, c *chap.Keeper) error {
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c}
@@ -43,7 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if r.CHAP != nil {
 		// Credentials that are gone are made anew, and the targets told, before anybody needs them.
 		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.mapped)).
-			// A worker that was not known is known now.
+			// A worker that was not known is known now, or attaches in another way.
 			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.wanting), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	return b.
@@ -82,7 +82,7 @@ func (r *Reconciler) mapped(ctx context.Context, o client.Object) []reconcile.Re
 	})
 }
 
-// wanting are the LUNs that are to be mapped to a host and are not.
+// wanting are the LUNs that are to be mapped to a host and are not, or are said to be attached there in another way.
 func (r *Reconciler) wanting(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*v1alpha1.Host)
 	if !ok {
@@ -90,7 +90,9 @@ func (r *Reconciler) wanting(ctx context.Context, o client.Object) []reconcile.R
 	}
 	iqn := strings.ToLower(h.Spec.IQN)
 	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
-		return lists(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
+		return lists(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
+			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode
+		})
 	})
 }
 

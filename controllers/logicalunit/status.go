@@ -65,6 +65,7 @@ func ignoreStale(err error) (ctrl.Result, error) {
 func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	if p.listed {
 		s.ObservedGeneration = p.lu.Generation
+		p.modes(ctx)
 		slices.SortFunc(p.hosts, func(a, b v1alpha1.HostMapping) int { return strings.Compare(a.IQN, b.IQN) })
 		s.Hosts = p.hosts
 	}

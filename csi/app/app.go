@@ -34,8 +34,9 @@ The controller service writes LogicalUnits, which the operator carries out on th
 within a cluster, or with --kubeconfig), or talks itself to the control API of both nodes of one pair (--backend direct).
 
 The node service attaches a LUN with the worker's own open-iscsi and dm-multipath (--attach kernel; docs/workers.md says what they need),
-or by a process of its own (--attach userspace: iSCSI initiator, FUSE file, loop device; needs /dev/fuse and /dev/loop-control).
-Either goes on when the plugin is restarted. Both need root, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
+or by a process of its own (--attach userspace: iSCSI initiator, FUSE file, loop device; needs /dev/fuse and /dev/loop-control). With
+--attach auto it is the kernel, and userspace where the worker's kernel has no iSCSI or no dm-multipath; a package or daemon that is missing is told
+instead. Either goes on when the plugin is restarted. Both need root, mkfs.xfs, xfs_growfs, mkfs.ext4, e2fsck, resize2fs, dumpe2fs, blkid and mount.
 
 SIGTERM lets calls under way finish and ends the plugin; what is attached and mounted stays.`,
 		Example: `  gemel-csi --endpoint unix:///run/gemel/csi.sock --mode all --state-dir /var/lib/gemel/csi \
@@ -68,8 +69,8 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.StateDir, "state-dir", "", "node service: folder for its records; must survive restarts")
 	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
 	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node (in Kubernetes: the node's), part of a generated iSCSI name (default: the host name)")
-	f.StringVar(&c.Attach, "attach", attachUserspace, "node service: how LUNs are attached: kernel (the worker's open-iscsi and dm-multipath) or userspace")
-	f.StringVar(&c.HostProc, "host-proc", "/proc/1", "node service, --attach kernel: folder in proc of the worker's first process, whose namespaces its tools are run in")
+	f.StringVar(&c.Attach, "attach", attachKernel, "node service: how LUNs are attached: kernel (the worker's open-iscsi and dm-multipath), userspace, or auto: userspace if the kernel can not")
+	f.StringVar(&c.HostProc, "host-proc", "/proc/1", "node service, --attach kernel and auto: folder in proc of the worker's first process, whose namespaces its tools are run in")
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
 	f.DurationVar(&c.NoLUNAfter, "no-lun-after", 5*time.Second, "node service: how long the target has to say that this node has no such LUN (it was fenced) before I/O fails instead of waiting for --io-deadline")

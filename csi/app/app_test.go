@@ -3,8 +3,6 @@ package app
 import (
 	"bytes"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -31,6 +29,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-token", "/t"}, []string{"--enroll-endpoint"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--enroll-endpoint", "operator", "--enroll-ca", "ca"}, []string{"--enroll-endpoint", "--enroll-ca", "--enroll-token"}},
 		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--attach", "kernel", "--host-proc", "proc"}, []string{"--host-proc"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--attach", "auto", "--host-proc", "proc"}, []string{"--host-proc"}},
+		{[]string{"--endpoint", "/s", "--mode", "node", "--state-dir", "/tmp/x", "--attach", ""}, []string{"--attach", "kernel, userspace or auto"}},
 		{[]string{"worker-clean", "--state-dir", "x"}, []string{"--state-dir"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level"}},
 		{[]string{"--log-format", "xml"}, []string{"log-format"}},
@@ -57,27 +57,5 @@ func TestMaxVolumes(t *testing.T) {
 		if got := maxVolumes(c.asked, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.asked > c.can) != strings.Contains(log.String(), "by=memory") {
 			t.Errorf("%+v: %d, %s", c, got, &log)
 		}
-	}
-}
-
-// A worker with volumes attached in one way does not start in the other.
-func TestOneWayOfAttaching(t *testing.T) {
-	dir := t.TempDir()
-	for _, mode := range []string{attachKernel, attachUserspace} {
-		if err := onlyOne(dir, mode); err != nil {
-			t.Fatal(mode, err)
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "attach", "v1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := onlyOne(dir, attachKernel); err == nil || onlyOne(dir, attachUserspace) != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "attach"), filepath.Join(dir, kernelFolder)); err != nil {
-		t.Fatal(err)
-	}
-	if err := onlyOne(dir, attachUserspace); err == nil || onlyOne(dir, attachKernel) != nil {
-		t.Fatal(err)
 	}
 }

@@ -21,12 +21,14 @@ import (
 const (
 	attachUserspace = "userspace"
 	attachKernel    = "kernel"
+	attachAuto      = "auto"
 )
 
 // attacher is the chosen one, and what there is to tell about it.
 type attacher struct {
 	attach.Attacher
 	mode  string // as the Host object has it
+	why   string // that one
 	ready func() error
 	// run keeps attachments whole until the context ends; changed is called when paths may not be as they were. nil: they keep themselves.
 	run func(ctx context.Context, changed func())
@@ -36,11 +38,12 @@ type attacher struct {
 
 // attacher makes it; can is how many volumes it can hold, and by what that is limited.
 func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, err error) {
-	dir := filepath.Join(c.StateDir, "attach")
-	if err := onlyOne(c.StateDir, c.Attach); err != nil {
+	way, err := c.choose(kernel.MissingModules)
+	if err != nil {
 		return a, 0, "", err
 	}
-	if c.Attach == attachKernel {
+	log.Info("way of attaching", "attach", way.mode, "why", way.why)
+	if way.mode == attachKernel {
 		k, err := kernel.New(kernel.Config{Dir: filepath.Join(c.StateDir, kernelFolder), HostProc: c.HostProc, Deadline: c.IODeadline, Log: log})
 		if err != nil {
 			return a, 0, "", err
@@ -53,16 +56,16 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 		if err := ready(); err != nil {
 			log.Error("not ready", "err", err)
 		}
-		return attacher{k, "Kernel", ready, k.Run, k.Paths}, maxLUNs, "LUN numbers", nil
+		return attacher{k, "Kernel", way.why, ready, k.Run, k.Paths}, maxLUNs, "LUN numbers", nil
 	}
 	// The program's file may be replaced while we run; a holder is started from the one that we are.
-	u, err := userspace.New(userspace.Config{Dir: dir, Command: []string{"/proc/self/exe", holderCommand},
+	u, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, userspaceFolder), Command: []string{"/proc/self/exe", holderCommand},
 		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
 	if err != nil {
 		return a, 0, "", err
 	}
 	can, by, err = userspace.Limit()
-	return attacher{u, "Userspace", needed, nil, func(ctx context.Context) ([]attach.Status, error) { return each(ctx, u) }}, can, by, err
+	return attacher{u, "Userspace", way.why, needed, nil, func(ctx context.Context) ([]attach.Status, error) { return each(ctx, u) }}, can, by, err
 }
 
 // each asks for one attachment after the other.
@@ -103,21 +106,11 @@ is gone from it. It refuses while volumes are attached.`,
 // checkLimit bounds one look at what the worker lacks.
 const checkLimit = time.Minute
 
-// kernelFolder below --state-dir has the records of --attach kernel; the other's are in "attach".
-const kernelFolder = "attach-kernel"
-
-// onlyOne refuses to change the way of attaching while volumes are attached in the other: their devices would be forgotten.
-func onlyOne(stateDir, mode string) error {
-	other := map[string]string{attachKernel: "attach", attachUserspace: kernelFolder}[mode]
-	entries, err := os.ReadDir(filepath.Join(stateDir, other))
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("--attach %s: %d volumes are still attached in another way: drain this worker first, or go back to it", mode, len(entries))
-}
+// Folders below --state-dir with a record for each attachment.
+const (
+	kernelFolder    = "attach-kernel"
+	userspaceFolder = "attach"
+)
 
 // needed tells what userspace attachments lack on this machine.
 func needed() error {

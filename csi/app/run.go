@@ -78,10 +78,10 @@ func (c *config) check() error {
 				bad("node-iqn", "%w", err)
 			}
 		}
-		if c.Attach != attachUserspace && c.Attach != attachKernel {
-			bad("attach", "%q is not userspace or kernel", c.Attach)
+		if c.Attach != attachKernel && c.Attach != attachUserspace && c.Attach != attachAuto {
+			bad("attach", "%q is not kernel, userspace or auto", c.Attach)
 		}
-		if c.Attach == attachKernel && !filepath.IsAbs(c.HostProc) {
+		if c.Attach != attachUserspace && !filepath.IsAbs(c.HostProc) {
 			bad("host-proc", "%q is not an absolute path", c.HostProc)
 		}
 		if c.HolderAgent != "" && !filepath.IsAbs(c.HolderAgent) {
@@ -200,7 +200,7 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 		return nil, w, nil, err
 	}
 	volumes := maxVolumes(c.MaxVolumes, can, by, log)
-	log.Info("node", "iqn", iqn, "attach", c.Attach, "maxVolumes", volumes)
+	log.Info("node", "iqn", iqn, "attach", a.mode, "maxVolumes", volumes)
 	keeper, stop, err := c.credentials(ctx, a, reg, log)
 	if err != nil {
 		return nil, w, nil, err
@@ -225,7 +225,7 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 		others := stop
 		stop = func() { cancel(); wg.Wait(); others() }
 	}
-	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Version: Version, Ready: a.ready,
+	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Why: a.why, Version: Version, Ready: a.ready,
 		Paths: a.paths, Changed: changed,
 		Attached: func() (int, error) {
 			ids, err := a.Attached()

@@ -28,6 +28,7 @@ type Worker struct {
 	IQN        string
 	MachineID  string
 	AttachMode string // Kernel or Userspace
+	Why        string // that mode
 	Version    string // of the plugin
 	// Ready says why the plugin can not attach, nil when it can. Attached counts the LUNs that the worker holds.
 	Ready    func() error
@@ -89,6 +90,7 @@ func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 	if err := w.Ready(); err != nil {
 		want.Status, want.Reason, want.Message = metav1.ConditionFalse, v1alpha1.ReasonNotSupported, err.Error()
 	}
+	want.Message += " (" + w.AttachMode + ": " + w.Why + ")"
 	attached, err := w.Attached()
 	if err != nil {
 		return fmt.Errorf("attached LUNs: %w", err)

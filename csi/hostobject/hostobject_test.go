@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ func TestHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	w := Worker{Node: "worker-1", IQN: "iqn.2026-11.storage.gemel:node.worker-1", MachineID: "m", AttachMode: "Userspace", Version: "v1",
+	w := Worker{Node: "worker-1", IQN: "iqn.2026-11.storage.gemel:node.worker-1", MachineID: "m", AttachMode: "Userspace", Why: "it was asked for", Version: "v1",
 		Ready: func() error { return nil }, Attached: func() (int, error) { return 2, nil }}
 	if err := Write(ctx, c, w); err == nil {
 		t.Fatal("written for a node that is not there")
@@ -60,6 +61,9 @@ func TestHost(t *testing.T) {
 	if h.Spec.IQN != w.IQN || h.Spec.MachineID != "m" || h.Spec.AttachMode != "Userspace" || len(h.Spec.Topology) != 1 || h.Status.Attached != 2 ||
 		h.Status.Version != "v1" || !meta.IsStatusConditionTrue(h.Status.Conditions, "Ready") || len(h.OwnerReferences) != 1 {
 		t.Fatalf("%+v", h)
+	}
+	if m := meta.FindStatusCondition(h.Status.Conditions, "Ready").Message; !strings.HasSuffix(m, " (Userspace: it was asked for)") {
+		t.Errorf("nobody sees why it attaches so: %s", m)
 	}
 	if again := write(); again.ResourceVersion != h.ResourceVersion {
 		t.Error("written although nothing has changed")
@@ -99,7 +103,7 @@ func TestHost(t *testing.T) {
 	w.Ready = func() error { return errors.New("the node service lacks /dev/fuse") }
 	h = write()
 	ready := meta.FindStatusCondition(h.Status.Conditions, "Ready")
-	if h.Spec.IQN != w.IQN || ready.Status != "False" || ready.Message != "the node service lacks /dev/fuse" || h.Status.ObservedGeneration != h.Generation ||
+	if h.Spec.IQN != w.IQN || ready.Status != "False" || ready.Message != "the node service lacks /dev/fuse (Userspace: it was asked for)" || h.Status.ObservedGeneration != h.Generation ||
 		!meta.IsStatusConditionTrue(h.Status.Conditions, "Connected") {
 		t.Fatalf("%+v", h.Status)
 	}

@@ -75,7 +75,7 @@ func (p *Plugin) LogFile() string { return filepath.Join(p.Dir, "csi.log") }
 
 // Start runs the process and waits until it answers.
 func (p *Plugin) Start(ctx context.Context) error {
-	args := []string{"--endpoint", p.Endpoint(), "--state-dir", p.StateDir()}
+	args := []string{"--endpoint", p.Endpoint(), "--state-dir", p.StateDir(), "--attach", "userspace"}
 	for _, e := range p.PairEndpoints {
 		args = append(args, "--pair-endpoint", e)
 	}
