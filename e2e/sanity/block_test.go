@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
@@ -275,39 +274,4 @@ func TestPublishRules(t *testing.T) {
 		StagingTargetPath: one.staging, TargetPath: filepath.Join(e.dir, "pods", "second"), VolumeCapability: one.cap})
 	e.code(err, codes.FailedPrecondition)
 	one.down()
-}
-
-// A file that somebody else has bound to a loop device stays as it is.
-func TestForeignLoopDeviceIsNotTouched(t *testing.T) {
-	e := start(t, 2*time.Minute)
-	v := e.create("mine", 64*mib, raw(writer), nil).up()
-	// Of the same name as ours, as after a copy of the state folder.
-	name := v.id + "." + v.pub["generation"]
-	file := filepath.Join(e.dir, "foreign", name)
-	e.ok(os.MkdirAll(filepath.Dir(file), 0o755))
-	e.ok(os.WriteFile(file, make([]byte, mib), 0o600))
-	f, err := os.OpenFile(file, os.O_RDWR, 0)
-	e.ok(err)
-	defer func() { _ = f.Close() }()
-	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	e.ok(err)
-	defer func() { _ = ctl.Close() }()
-	n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
-	e.ok(err)
-	dev, err := os.OpenFile(filepath.Join("/dev", "loop"+strconv.Itoa(n)), os.O_RDWR, 0)
-	e.ok(err)
-	t.Cleanup(func() {
-		_ = unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0)
-		_ = dev.Close()
-	})
-	e.ok(unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(f.Fd())}))
-	v.down()
-	if _, err := unix.IoctlLoopGetStatus64(int(dev.Fd())); err != nil {
-		t.Fatalf("the foreign loop device is gone: %v", err)
-	}
-	e.ok(unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0))
-	e.ok(dev.Close())
-	if _, err := uuid.Parse(v.id); err != nil {
-		t.Fatalf("volume id %q: %v", v.id, err)
-	}
 }
