@@ -60,6 +60,10 @@ func TestMakesWhatTargetsNeed(t *testing.T) {
 			t.Errorf("%T %s is collected with its TargetPair: one that is deleted by force would take the targets down", o, o.GetName())
 		}
 	}
+	// A target may do no more than it needs: IPC_LOCK for decision 0033, and never SYS_RESOURCE.
+	if add := w.set("a").Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add; !slices.Equal(add, []corev1.Capability{"DAC_OVERRIDE", "FOWNER", "IPC_LOCK"}) {
+		t.Errorf("capabilities %v", add)
+	}
 	// A deleted Service comes back under its address: sessions know it.
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: NodeName(p.Name, "a")}}
 	w.ok(w.c.Delete(w.ctx, s))

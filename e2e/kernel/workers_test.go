@@ -3,6 +3,9 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
 // The worker of this file authenticates, both ways.
@@ -131,6 +135,32 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.kill(ctx)).To(Succeed())
 		w.enter = nil
 		Expect(w.start(ctx)).To(Succeed())
+	})
+
+	It("30: a process that volumes depend on becomes an I/O flusher with locked memory", func(ctx SpecContext) {
+		// CI machines may lack CAP_SYS_RESOURCE; this one has it.
+		tests := filepath.Join(work, "resident.test")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", tests, "./internal/resident")
+		cmd.Dir = harness.Root()
+		out, err := cmd.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
+		program, err := os.ReadFile(tests)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.Put(ctx, "/tmp/resident.test", 0o755, program)).To(Succeed())
+		text := sh(ctx, "/tmp/resident.test -test.v 2>&1; echo code $?")
+		Expect(text).To(And(HaveSuffix("code 0"), ContainSubstring("PASS: TestBecomeFlusher "), ContainSubstring("PASS: TestStartFlusher "),
+			ContainSubstring("PASS: TestLock ")))
+	})
+
+	It("chooses its way of attaching by what the kernel can", func(ctx SpecContext) {
+		auto := func() string {
+			return sh(ctx, "timeout 2 "+pluginPath+" --mode node --endpoint unix:///run/auto.sock --state-dir /tmp/auto --attach auto 2>&1 | grep 'way of attaching'; true")
+		}
+		Expect(auto()).To(And(ContainSubstring("attach=kernel"), ContainSubstring("has iSCSI and dm-multipath")))
+		// A daemon that is away, or a package, is no reason.
+		sh(ctx, "mv /usr/sbin/multipath /tmp/multipath")
+		defer sh(ctx, "mv /tmp/multipath /usr/sbin/multipath")
+		Expect(auto()).To(ContainSubstring("attach=kernel"))
 	})
 
 	It("17: after a restart of the machine, records and node database are put in order", func(ctx SpecContext) {

@@ -3,6 +3,7 @@ package app
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gemel-storage/gemel/internal/cli"
+	"github.com/gemel-storage/gemel/internal/resident"
 	"github.com/gemel-storage/gemel/target/node"
 )
 
@@ -28,6 +30,9 @@ the good one.
 Flags may also stand in a YAML file (--config), under the same names; a flag on the command line wins.
 SIGTERM hands ownership over to the peer, logs initiators out and ends the process.
 
+With CAP_IPC_LOCK its memory is locked, with CAP_SYS_RESOURCE it is an I/O flusher: both keep it going where workers on the same machine
+are short of memory. Without them it runs as well, and says so.
+
 The commands below talk to a running node's control API.`,
 		Example: `  gemel-target --cluster demo --pair p0 --node a --state-dir /var/lib/gemel/a --arbiter file:/var/lib/gemel/record \
     --iscsi-listen 127.0.0.1:3260 --portal a=127.0.0.1:3260 --portal b=127.0.0.2:3260 \
@@ -43,7 +48,11 @@ The commands below talk to a running node's control API.`,
 			if err != nil {
 				return err
 			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
 			cfg.Logger = log.With("node", cfg.Node)
+			stayResident(cfg.Logger)
 			n, err := node.New(cfg)
 			if err != nil {
 				return err
@@ -58,6 +67,17 @@ The commands below talk to a running node's control API.`,
 	f.StringVar(&format, "log-format", "text", "text or json")
 	cmd.AddCommand(adminCommands()...)
 	return cmd
+}
+
+// stayResident keeps this node going while its machine is short of memory: a worker's dirty pages may be on their way to it. Before anything
+// is open: the program may begin anew. What is not permitted is told, once.
+func stayResident(log *slog.Logger) {
+	if err := resident.BecomeFlusher(); err != nil {
+		log.Info("this process is no I/O flusher: short of memory it may wait for volumes that it serves itself on this machine", "err", err)
+	}
+	if err := resident.Lock(); err != nil {
+		log.Info("memory is not locked: short of memory this node may be late and lose its lease", "err", err)
+	}
 }
 
 func addFlags(f *pflag.FlagSet, c *node.Config) {

@@ -8,11 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/resident"
 )
 
 // holderFiles are what a holder is born with.
@@ -56,19 +57,7 @@ func startCommand(command []string, dir string, f holderFiles) (*exec.Cmd, error
 	cmd.ExtraFiles = []*os.File{f.tell, f.lock} // 3 and 4
 	// A session of its own: no signal meant for the plugin's process group reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, startAsFlusher(cmd)
-}
-
-// startAsFlusher starts a process whose memory allocations never wait for block I/O (PR_SET_IO_FLUSHER, Linux 5.6):
-// the writeback of its own device may be waiting for it. The setting belongs to a thread and is inherited over fork, exec and clone, so it is made
-// on this thread around the fork. Without the right to (CAP_SYS_RESOURCE) the holder goes without.
-func startAsFlusher(cmd *exec.Cmd) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0) == nil {
-		defer func() { _ = unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0) }()
-	}
-	return cmd.Start()
+	return cmd, resident.StartFlusher(cmd) // it serves a device of this machine
 }
 
 // agentClient has holders started by an agent (package agent's counterpart is Agent below). The files travel with the

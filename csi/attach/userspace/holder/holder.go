@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/resident"
 )
 
 // Names in the attachment's folder.
@@ -153,7 +153,7 @@ func chap(c *attach.CHAP) *initiator.CHAP {
 // stayInMemory keeps writeback from waiting for itself: pages of this process are not swapped or dropped, and the
 // OOM killer looks elsewhere. All of it is best effort.
 func stayInMemory(log *slog.Logger) {
-	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+	if err := resident.Lock(); err != nil {
 		log.Warn("memory is not locked", "err", err)
 	}
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
