@@ -45,13 +45,18 @@ func choose(asked string, f facts) (choice, error) {
 	return c, nil
 }
 
-// held counts the records of one way of attaching.
-func held(dir string) (int, error) {
+// held counts the records of one way of attaching. What a crash left of one that was never finished begins with a dot.
+func held(dir string) (n int, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	return len(entries), err
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			n++
+		}
+	}
+	return n, err
 }
 
 // choose looks at this worker and at what it holds.

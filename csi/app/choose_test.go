@@ -65,6 +65,12 @@ func TestChooseOnAWorker(t *testing.T) {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
+	if err := os.MkdirAll(filepath.Join(dir, kernelFolder), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, kernelFolder, ".tmp-v1.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	expect(try(attachAuto, can), attachKernel)
 	expect(try(attachAuto, cannot), attachUserspace)
 	expect(try(attachAuto, blind), "no proc") // it does not guess
@@ -75,6 +81,9 @@ func TestChooseOnAWorker(t *testing.T) {
 	}
 	expect(try(attachAuto, can), attachUserspace) // a restart, with a kernel that could by now
 	expect(try(attachKernel, can), "drain this worker")
+	if err := os.RemoveAll(filepath.Join(dir, kernelFolder)); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Rename(filepath.Join(dir, userspaceFolder), filepath.Join(dir, kernelFolder)); err != nil {
 		t.Fatal(err)
 	}
