@@ -78,6 +78,9 @@ func TestUpgradeKeepsTheWayOfAttaching(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := (engine.Engine{Strict: true}).Render(load(t), values); err != nil {
+			t.Errorf("as with helm template and --dry-run, which see no cluster: %v", err)
+		}
 		files, err := engine.RenderWithClientProvider(load(t), values, hosts{client})
 		return files["gemel/templates/NOTES.txt"], err
 	}
