@@ -42,7 +42,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		return err
 	}
 	// during measures the longest operation around an event.
-	during := func(ctx context.Context, what string, bound, wait time.Duration, f func() error) {
+	during := func(ctx context.Context, what string, worst *float64, bound, wait time.Duration, f func() error) {
 		GinkgoHelper()
 		_, err := l.begin(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -51,6 +51,8 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		rep, err := l.measure(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry(what, fmt.Sprintf("longest of %d operations: %.0f ms", rep.Operations, rep.LongestMS))
+		*worst = max(*worst, rep.LongestMS)
+		results.IOErrors = max(results.IOErrors, len(rep.Errors))
 		Expect(rep.Errors).To(BeEmpty())
 		Expect(rep.Operations).To(BeNumerically(">", 10))
 		Expect(rep.LongestMS).To(BeNumerically("<", bound.Milliseconds()))
@@ -81,24 +83,24 @@ true`)
 
 	It("hardly notices a planned transfer", func(ctx SpecContext) {
 		for range 2 {
-			during(ctx, "planned transfer to b", plannedBound, 3*time.Second, func() error { return move(ctx, "b") })
+			during(ctx, "planned transfer to b", &results.Pause.PlannedTransfer, plannedBound, 3*time.Second, func() error { return move(ctx, "b") })
 			settled(ctx)
-			during(ctx, "planned transfer to a", plannedBound, 3*time.Second, func() error { return move(ctx, "a") })
+			during(ctx, "planned transfer to a", &results.Pause.PlannedTransfer, plannedBound, 3*time.Second, func() error { return move(ctx, "a") })
 			settled(ctx)
 		}
 	})
 
 	It("goes on when the owner is killed", func(ctx SpecContext) {
-		during(ctx, "owner killed", killedBound, 10*time.Second, func() error { return r.pair.Kill(0) })
+		during(ctx, "owner killed", &results.Pause.OwnerKilled, killedBound, 10*time.Second, func() error { return r.pair.Kill(0) })
 		Expect(r.pair.StartNode(0)).To(Succeed())
 		settled(ctx)
 		Expect(move(ctx, "a")).To(Succeed())
 		settled(ctx)
 	})
 
-	It("10: goes on when the owner falls silent", func(ctx SpecContext) {
+	It("10: goes on when the owner falls silent", hazard(10), func(ctx SpecContext) {
 		DeferCleanup(func() { _ = r.net.heal(0); _ = r.pair.Signal(0, syscall.SIGCONT) })
-		during(ctx, "owner silent", silentBound, 18*time.Second, func() error {
+		during(ctx, "owner silent", &results.Pause.OwnerSilent, silentBound, 18*time.Second, func() error {
 			if err := r.net.silence(0, "portal", "inter"); err != nil {
 				return err
 			}
@@ -113,7 +115,7 @@ true`)
 
 	It("goes on when the owner's portal falls silent", func(ctx SpecContext) {
 		DeferCleanup(func() { _ = r.net.heal(0) })
-		during(ctx, "owner's portal silent", silentBound, 15*time.Second, func() error { return r.net.silence(0, "portal") })
+		during(ctx, "owner's portal silent", &results.Pause.OneNetworkCut, silentBound, 15*time.Second, func() error { return r.net.silence(0, "portal") })
 		Expect(r.net.heal(0)).To(Succeed())
 		settled(ctx)
 	})
@@ -122,6 +124,8 @@ true`)
 		rep, err := l.finish(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry("operations", rep.Operations)
+		results.Operations += rep.Operations
+		results.IOErrors, results.LostWrites = max(results.IOErrors, len(rep.Errors)), len(rep.Lost)
 		Expect(rep.Errors).To(BeEmpty())
 		Expect(rep.Lost).To(BeEmpty())
 		Expect(v.unstage(ctx)).To(Succeed())

@@ -26,7 +26,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	raw := func(ctx context.Context) *volume { GinkgoHelper(); return w.raw(ctx) }
 	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
 
-	It("1, 2: refuses a LUN that is not the one it was told", func(ctx SpecContext) {
+	It("1, 2: refuses a LUN that is not the one it was told", hazard(1, 2), func(ctx SpecContext) {
 		right, wrong := raw(ctx), raw(ctx)
 		Expect(right.stage(ctx)).To(Succeed())
 		sh(ctx, "dd if=/dev/urandom of="+right.device()+" bs=1M count=1 oflag=direct status=none")
@@ -44,7 +44,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("4, 15: two volumes share sessions that show nothing else, and the last one ends them", func(ctx SpecContext) {
+	It("4, 15: two volumes share sessions that show nothing else, and the last one ends them", hazard(4, 15), func(ctx SpecContext) {
 		v1, v2, unasked := raw(ctx), raw(ctx), raw(ctx)
 		Expect(v1.stage(ctx)).To(Succeed())
 		Expect(v2.stage(ctx)).To(Succeed())
@@ -57,7 +57,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("6: a LUN number above 255 is a flat one", func(ctx SpecContext) {
+	It("6: a LUN number above 255 is a flat one", hazard(6), func(ctx SpecContext) {
 		v := raw(ctx)
 		for i := 0; v.context[attach.KeyLUN] != "300" && i < 400; i++ {
 			Expect(v.republish(ctx)).To(Succeed())
@@ -69,7 +69,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("13: a map that was left suspended is resumed", func(ctx SpecContext) {
+	It("13: a map that was left suspended is resumed", hazard(13), func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		sh(ctx, "dmsetup suspend 3"+v.wwid)
@@ -80,7 +80,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("12: a map that somebody has open is not taken away", func(ctx SpecContext) {
+	It("12: a map that somebody has open is not taken away", hazard(12), func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		sh(ctx, "sleep 1000 <"+v.device()+" >/dev/null 2>&1 & echo $! >/tmp/holder; sleep 0.3")
@@ -91,7 +91,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("26: what an earlier publish left unwritten never reaches the LUN", func(ctx SpecContext) {
+	It("26: what an earlier publish left unwritten never reaches the LUN", hazard(26), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -114,7 +114,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("14, 16: the plugin may be killed at any time", func(ctx SpecContext) {
+	It("14, 16: the plugin may be killed at any time", hazard(14, 16), func(ctx SpecContext) {
 		for _, after := range []time.Duration{50, 250, 500, 800, 1200, 1700, 2300, 3000} {
 			v, err := w.create(ctx, 512<<20, "a", "xfs")
 			Expect(err).NotTo(HaveOccurred())
@@ -140,7 +140,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		}
 	}, NodeTimeout(4*time.Minute))
 
-	It("25: health and statistics answer while no path does", func(ctx SpecContext) {
+	It("25: health and statistics answer while no path does", hazard(25), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -167,7 +167,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("22: an ext4 that met an error is told of, and repaired by the next stage", func(ctx SpecContext) {
+	It("22: an ext4 that met an error is told of, and repaired by the next stage", hazard(22), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "ext4")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -185,7 +185,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("11: a volume that was unpublished while it was in use goes away", func(ctx SpecContext) {
+	It("11: a volume that was unpublished while it was in use goes away", hazard(11), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -198,7 +198,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	}, NodeTimeout(4*time.Minute))
 
-	It("14: a volume goes away while no portal answers", func(ctx SpecContext) {
+	It("14: a volume goes away while no portal answers", hazard(14), func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(0); _ = r.net.heal(1) })
@@ -210,7 +210,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(r.net.heal(1)).To(Succeed())
 	})
 
-	It("5: a portal that does not answer is a missing path, which comes back by itself or with the next call", func(ctx SpecContext) {
+	It("5: a portal that does not answer is a missing path, which comes back by itself or with the next call", hazard(5), func(ctx SpecContext) {
 		Expect(r.net.silence(1, "portal")).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(1) })
 		v := raw(ctx)
@@ -228,7 +228,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("1: a LUN number that another LUN has by now shows that one", func(ctx SpecContext) {
+	It("1: a LUN number that another LUN has by now shows that one", hazard(1), func(ctx SpecContext) {
 		Expect(r.startPair(ctx)).To(Succeed())
 		v1 := raw(ctx)
 		Expect(v1.stage(ctx)).To(Succeed())

@@ -18,7 +18,7 @@ const (
 	sometime = 2 * time.Minute
 )
 
-var _ = Describe("19: without a call, a worker", Ordered, ContinueOnFailure, func() {
+var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOnFailure, func() {
 	var r *rig
 	var w *worker
 	var v *volume
@@ -93,7 +93,7 @@ var _ = Describe("19: without a call, a worker", Ordered, ContinueOnFailure, fun
 		whole(ctx, sometime)
 	}, NodeTimeout(6*time.Minute))
 
-	It("29: makes a session anew that can not come back with the secrets it was made with", func(ctx SpecContext) {
+	It("29: makes a session anew that can not come back with the secrets it was made with", hazard(29), func(ctx SpecContext) {
 		whole(ctx, soon)
 		change := func(c *targetv1.CHAP) {
 			GinkgoHelper()

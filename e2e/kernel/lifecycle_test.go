@@ -13,13 +13,12 @@ import (
 
 // Every spec of this file has the same pair and worker.
 var _ = Describe("a worker's volumes", Ordered, func() {
-	var r *rig
 	var w *worker
-	BeforeAll(func(ctx SpecContext) { r, w = newWorkerRig(ctx, "lifecycle") })
+	BeforeAll(func(ctx SpecContext) { _, w = newWorkerRig(ctx, "lifecycle") })
 	AfterEach(func() { tellFailure(w) })
 
 	for _, fs := range []string{"xfs", "ext4", ""} {
-		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), func(ctx SpecContext) {
+		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), hazard(23), func(ctx SpecContext) {
 			v, err := w.create(ctx, 512<<20, "a", fs)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(v.stage(ctx)).To(Succeed())
@@ -46,7 +45,6 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 			Expect(w.left(ctx)).To(BeEmpty())
 		})
 	}
-	_ = r
 })
 
 // newWorkerRig starts a pair and one worker for the specs of a container.
@@ -58,21 +56,6 @@ func newWorkerRig(ctx context.Context, name string) (*rig, *worker) {
 	w, err := r.worker(ctx, name)
 	Expect(err).NotTo(HaveOccurred())
 	return r, w
-}
-
-// tellFailure prints what explains a failed spec.
-func tellFailure(w *worker) {
-	if !CurrentSpecReport().Failed() || w == nil {
-		return
-	}
-	text := w.log()
-	GinkgoWriter.Println("plugin:", text[max(0, len(text)-12000):])
-	console, _ := os.ReadFile(w.Console())
-	GinkgoWriter.Println("console:", string(console[max(0, len(console)-3000):]))
-	ctx, cancel := context.WithTimeout(context.Background(), 20e9)
-	defer cancel()
-	out, err := w.Shell(ctx, "multipath -ll; iscsiadm -m session; ls /sys/block /sys/class/scsi_device; dmesg | tail -40")
-	GinkgoWriter.Println(out, err)
 }
 
 // raw makes a small volume without a filesystem, which node a owns.

@@ -15,8 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/e2e/kernel/vm"
 )
 
-// report is what e2e/kernel/probe answers.
-type report struct {
+// measured is what e2e/kernel/probe answers.
+type measured struct {
 	Operations int64    `json:"operations"`
 	LongestMS  float64  `json:"longest_ms"`
 	Errors     []string `json:"errors"`
@@ -62,7 +62,7 @@ func startLoad(ctx context.Context, g *vm.Guest, path string, size int64, depth 
 	}
 }
 
-func (l *load) ask(ctx context.Context, what string) (r report, err error) {
+func (l *load) ask(ctx context.Context, what string) (r measured, err error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://probe/"+what, nil)
 	if err != nil {
 		return r, err
@@ -84,6 +84,6 @@ func (l *load) ask(ctx context.Context, what string) (r report, err error) {
 }
 
 // begin opens a window of measurement, measure closes it, finish ends the load and reads everything back.
-func (l *load) begin(ctx context.Context) (report, error)   { return l.ask(ctx, "window") }
-func (l *load) measure(ctx context.Context) (report, error) { return l.ask(ctx, "measure") }
-func (l *load) finish(ctx context.Context) (report, error)  { return l.ask(ctx, "finish") }
+func (l *load) begin(ctx context.Context) (measured, error)   { return l.ask(ctx, "window") }
+func (l *load) measure(ctx context.Context) (measured, error) { return l.ask(ctx, "measure") }
+func (l *load) finish(ctx context.Context) (measured, error)  { return l.ask(ctx, "finish") }

@@ -30,6 +30,7 @@ const (
 // worker is a guest with open-iscsi, multipathd and the node plugin.
 type worker struct {
 	*vm.Guest
+	name  string
 	rig   *rig
 	iqn   string
 	chap  *targetv1.CHAP
@@ -54,7 +55,7 @@ func (r *rig) worker(ctx context.Context, name string) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{Guest: g, rig: r, iqn: "iqn.2026-11.storage.gemel:node." + name}
+	w := &worker{Guest: g, name: name, rig: r, iqn: "iqn.2026-11.storage.gemel:node." + name}
 	program, err := os.ReadFile(plugin)
 	if err == nil {
 		err = g.Put(ctx, pluginPath, 0o755, program)

@@ -53,6 +53,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	work, err = os.MkdirTemp("", "gemel-kernel-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, work)
+	Expect(os.RemoveAll(logsDir)).To(Succeed())
 	target, err = harness.Build(ctx, work, "./cmd/gemel-target")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.Setenv("CGO_ENABLED", "0")).To(Succeed()) // for what runs on the guests' own Debian

@@ -37,7 +37,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	}
 
-	It("21, 27, 29: the secret is in one file of root's, the session has our own name", func(ctx SpecContext) {
+	It("21, 27, 29: the secret is in one file of root's, the session has our own name", hazard(21, 27, 29), func(ctx SpecContext) {
 		v := raw(ctx)
 		// Whatever is ever executed while the volume is staged.
 		sh(ctx, `(while :; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >>/tmp/argv; done) >/dev/null 2>&1 & echo $! >/tmp/watch`)
@@ -57,7 +57,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("29: wrong credentials are told as such", func(ctx SpecContext) {
+	It("29: wrong credentials are told as such", hazard(29), func(ctx SpecContext) {
 		v, right := raw(ctx), w.chap
 		w.chap = &targetv1.CHAP{User: "w", Secret: "another-horse-battery"}
 		defer func() { w.chap = right }()
@@ -67,14 +67,14 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 	})
 
 	for _, mode := range []string{"yes", "smart", "greedy", "strict", "off"} {
-		It("7: find_multipaths "+mode, func(ctx SpecContext) {
+		It("7: find_multipaths "+mode, hazard(7), func(ctx SpecContext) {
 			sh(ctx, "printf 'defaults {\\n\\tfind_multipaths "+mode+"\\n}\\n' >/etc/multipath.conf; multipathd reconfigure; sleep 1")
 			Expect(sh(ctx, "multipathd show config local | grep find_multipaths | head -1")).To(Or(ContainSubstring(mode), ContainSubstring("on"))) // which is shown for yes
 			cycle(ctx)
 		})
 	}
 
-	It("7: a disk of somebody else's is left alone", func(ctx SpecContext) {
+	It("7: a disk of somebody else's is left alone", hazard(7), func(ctx SpecContext) {
 		sh(ctx, "rm -f /etc/multipath.conf; multipathd reconfigure; modprobe scsi_debug dev_size_mb=8; udevadm settle")
 		cycle(ctx)
 		v := raw(ctx)
@@ -85,7 +85,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("8: the administrator's polling stays, and what is in the way is named with what mends it", func(ctx SpecContext) {
+	It("8: the administrator's polling stays, and what is in the way is named with what mends it", hazard(8), func(ctx SpecContext) {
 		ready := func() string {
 			p, err := w.ident.Probe(ctx, &csi.ProbeRequest{})
 			if err != nil {
@@ -122,7 +122,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		cycle(ctx)
 	})
 
-	It("20: from a container, through the worker's namespaces", func(ctx SpecContext) {
+	It("20: from a container, through the worker's namespaces", hazard(20), func(ctx SpecContext) {
 		Expect(w.kill(ctx)).To(Succeed())
 		w.enter = []string{"unshare", "--mount", "--net", "--ipc", "--"}
 		Expect(w.start(ctx)).To(Succeed())
@@ -137,7 +137,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.start(ctx)).To(Succeed())
 	})
 
-	It("30: a process that volumes depend on becomes an I/O flusher with locked memory", func(ctx SpecContext) {
+	It("30: a process that volumes depend on becomes an I/O flusher with locked memory", hazard(30), func(ctx SpecContext) {
 		// CI machines may lack CAP_SYS_RESOURCE; this one has it.
 		tests := filepath.Join(work, "resident.test")
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", tests, "./internal/resident")
@@ -163,7 +163,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(auto()).To(ContainSubstring("attach=kernel"))
 	})
 
-	It("17: after a restart of the machine, records and node database are put in order", func(ctx SpecContext) {
+	It("17: after a restart of the machine, records and node database are put in order", hazard(17), func(ctx SpecContext) {
 		v, gone := raw(ctx), raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		Expect(gone.stage(ctx)).To(Succeed())

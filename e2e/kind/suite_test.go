@@ -12,8 +12,9 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
-	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
+
+	"github.com/gemel-storage/gemel/e2e/report"
 )
 
 func TestKind(t *testing.T) {
@@ -36,13 +37,9 @@ var _ = AfterEach(func(ctx context.Context) {
 }, NodeTimeout(2*time.Minute))
 
 var _ = ReportAfterSuite("the counts", func(r Report) {
-	for _, s := range r.SpecReports {
-		if s.LeafNodeType == types.NodeTypeIt || s.Failed() {
-			results.count(s.State.String())
-		}
-	}
+	results.Counts = report.Count(r)
 	path := cmp.Or(os.Getenv("GEMEL_E2E_REPORT"), "out/e2e.json")
-	if err := results.write(filepath.Join(root, path)); err != nil {
+	if err := report.Write(filepath.Join(root, path), &results); err != nil {
 		fmt.Fprintln(os.Stderr, path+":", err)
 	}
 })

@@ -1,0 +1,78 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/report"
+)
+
+// results of a run, written to out/e2e-kernel.json for people and CI.
+var results findings
+
+// findings are what a run found.
+type findings struct {
+	report.Counts
+
+	HazardsTested   int   `json:"hazards_tested"` // of docs/workers.md, by specs of this run that passed
+	Hazards         []int `json:"hazards"`
+	Mutants         *int  `json:"mutants,omitempty"` // mistakes put into the product, where that was tried lately
+	MutationsCaught *int  `json:"mutations_caught,omitempty"`
+	MutatedHazards  []int `json:"mutated_hazards,omitempty"`
+
+	Pause      pauses  `json:"pause_ms"`
+	Operations int64   `json:"operations"`  // of the loads whose pauses were measured
+	IOErrors   int     `json:"io_errors"`   // that a load saw
+	LostWrites int     `json:"lost_writes"` // blocks without what was acknowledged last
+	Seconds    float64 `json:"seconds"`
+}
+
+// pauses are the longest operations that a load saw around each kind of event, the worst of its events; 0: there was none.
+type pauses struct {
+	PlannedTransfer float64 `json:"planned_transfer"`
+	OwnerKilled     float64 `json:"owner_killed"`
+	OwnerSilent     float64 `json:"owner_silent"`
+	OneNetworkCut   float64 `json:"one_network_cut"`
+	BothNetworksCut float64 `json:"both_networks_cut"` // with the time that they were cut
+	TargetRestart   float64 `json:"target_restart"`
+}
+
+// outFile is where a run leaves something for people, unless the variable names another place.
+func outFile(env, name string) string {
+	return cmp.Or(os.Getenv(env), filepath.Join(harness.Root(), "out", name))
+}
+
+// mutantsFresh is how old the file of the mutants may be: what it says was found with the code of about now.
+const mutantsFresh = 24 * time.Hour
+
+var _ = ReportAfterSuite("the report", func(r Report) {
+	results.Counts, results.Hazards, results.Seconds = report.Count(r), report.Proved(r), r.RunTime.Seconds()
+	results.HazardsTested = len(results.Hazards)
+	m, err := report.ReadMutants(outFile("GEMEL_MUTANTS", "mutants.json"), mutantsFresh)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if m != nil {
+		results.Mutants, results.MutationsCaught, results.MutatedHazards = &m.Mutants, &m.Caught, m.Hazards
+	}
+	path := outFile("GEMEL_E2E_KERNEL_REPORT", "e2e-kernel.json")
+	if err := report.Write(path, &results); err != nil {
+		fmt.Fprintln(os.Stderr, path+":", err)
+	}
+	p := results.Pause
+	fmt.Printf(`%d specs: %d passed, %d failed, %d skipped; hazards %v; %.0f s
+longest operation, ms: planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f
+operations %d, I/O errors %d, lost writes %d
+`, results.Specs, results.Passed, results.Failed, results.Skipped, results.Hazards, results.Seconds,
+		p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart,
+		results.Operations, results.IOErrors, results.LostWrites)
+})
+
+// hazard labels a spec with the hazards that it is about: what the numbers mean is in docs/workers.md.
+func hazard(numbers ...int) Labels { return report.Hazards(numbers...) }
