@@ -34,7 +34,7 @@ type Report struct {
 	Images     int          `json:"compared_images"`
 	Differ     []string     `json:"differences,omitempty"`
 	Epoch      uint64       `json:"epoch"`
-	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see lagProbe) they are
+	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see e2e/lag) they are
 	// listed, and count for PauseMax alone.
 	PauseMax         float64            `json:"pause_ms_max"`
 	PauseFed         float64            `json:"pause_ms_max_not_starved"`

@@ -18,8 +18,12 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/lag"
 	"github.com/gemel-storage/gemel/e2e/netns"
 )
+
+// starved is a delay of the machine's own after which a pause says nothing about the targets.
+const starved = 100 * time.Millisecond
 
 // Config of a run.
 type Config struct {
@@ -47,7 +51,7 @@ const (
 type runner struct {
 	cfg    Config
 	rig    *rig
-	lag    *lagProbe
+	lag    *lag.Probe
 	report *Report
 }
 
@@ -65,7 +69,7 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("setting up: %w", err)
 	}
-	x := &runner{cfg: cfg, rig: r, lag: newLagProbe(r.rec.begun),
+	x := &runner{cfg: cfg, rig: r, lag: lag.New(r.rec.begun, starved),
 		report: &Report{Seed: cfg.Seed, Faults: map[Kind]int{}, PauseByEpisode: map[string]float64{}}}
 	defer func() { err = errors.Join(err, r.close()) }()
 	err = x.run(ctx)
@@ -96,9 +100,9 @@ func (x *runner) run(ctx context.Context) error {
 	watch, unwatch := context.WithCancel(load)
 	var workers, watchers sync.WaitGroup
 	x.rig.run(load, x.cfg.Seed, &workers)
-	watchers.Go(func() { x.lag.run(watch) })
+	watchers.Go(func() { x.lag.Run(watch) })
 	watchers.Go(func() {
-		if err := x.lag.sync(watch, x.rig.lab.Dir); err != nil {
+		if err := x.lag.Sync(watch, x.rig.lab.Dir); err != nil {
 			x.rig.rec.failed("probe of the disk: %w", err)
 		}
 	})
@@ -247,13 +251,13 @@ func (x *runner) pauses(e Episode, from, to int64, settled bool) {
 	in, out := x.rig.rec.overlapping(from, to)
 	r := x.report
 	for _, p := range out {
-		if r.PauseMax = max(r.PauseMax, ms(p.length())); !x.lag.in(p.start, p.end) {
+		if r.PauseMax = max(r.PauseMax, ms(p.length())); !x.starvedIn(p) {
 			r.PauseQuiet = max(r.PauseQuiet, ms(p.length()))
 		}
 	}
 	worst, hungry := time.Duration(0), time.Duration(0)
 	for _, p := range in {
-		if x.lag.in(p.start, p.end) {
+		if x.starvedIn(p) {
 			hungry = max(hungry, p.length())
 		} else {
 			worst = max(worst, p.length())
@@ -309,9 +313,9 @@ func (x *runner) progress(ctx context.Context) {
 		case <-t.C:
 		}
 		a, torn, errs := x.rig.rec.found()
-		lag, disk := x.lag.worst()
+		late, disk := x.lag.Worst()
 		fmt.Fprintf(x.cfg.Out, "%6.0f s: %d operations, anomalies %d, errors %d, the machine's lag up to %.0f ms, its disk's %.0f ms\n",
-			time.Since(x.rig.rec.begun).Seconds(), x.rig.rec.done.Load(), len(a)+torn, len(errs), ms(lag), ms(disk))
+			time.Since(x.rig.rec.begun).Seconds(), x.rig.rec.done.Load(), len(a)+torn, len(errs), ms(late), ms(disk))
 	}
 }
 
@@ -320,8 +324,8 @@ func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
 	anomalies, torn, errs := rec.found()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
-	lag, disk := x.lag.worst()
-	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(lag), ms(disk)
+	late, disk := x.lag.Worst()
+	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
 	for _, a := range anomalies {
 		if a.lost {
 			r.LostWrites++
@@ -352,4 +356,9 @@ func (x *runner) keepLogs() {
 		}
 	}
 	fmt.Fprintf(x.cfg.Out, "the nodes' logs are in %s; SEED=%d plays the same faults again\n", x.cfg.Logs, x.cfg.Seed)
+}
+
+// starvedIn tells whether the machine starved during a pause.
+func (x *runner) starvedIn(p pause) bool {
+	return x.lag.In(time.Duration(p.start), time.Duration(p.end))
 }

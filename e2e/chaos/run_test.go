@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/e2e/lag"
 )
 
 func msec(n int64) int64 { return n * int64(time.Millisecond) }
@@ -11,7 +13,7 @@ func msec(n int64) int64 { return n * int64(time.Millisecond) }
 // A pause belongs to the episode that it overlaps. One during which the machine starved is listed and does not count.
 func TestPauses(t *testing.T) {
 	rec := newRecorder()
-	x := &runner{rig: &rig{rec: rec}, lag: newLagProbe(rec.begun), report: &Report{PauseByEpisode: map[string]float64{}}}
+	x := &runner{rig: &rig{rec: rec}, lag: lag.New(rec.begun, starved), report: &Report{PauseByEpisode: map[string]float64{}}}
 	kill := Episode{Faults: []Fault{{Kind: Kill}}}
 	p := &progress{}
 	rec.ended(p, msec(100), msec(130), "write") // before
@@ -28,7 +30,7 @@ func TestPauses(t *testing.T) {
 	if r.PauseAfterKill != 500 || r.PauseMax != 800 {
 		t.Errorf("%+v", r)
 	}
-	x.lag.add(rec.begun.Add(5500*time.Millisecond), 300*time.Millisecond, &x.lag.max)
+	x.lag.Scheduling(rec.begun.Add(5500*time.Millisecond), 300*time.Millisecond)
 	rec.ended(p, msec(5100), msec(6000), "write")
 	x.pauses(kill, msec(5000), msec(7000), true)
 	if r.PauseAfterKill != 500 || r.PauseMax != 900 || r.PauseFed != 800 || len(r.Starved) != 1 || r.Starved[0].MS != 900 {
@@ -38,30 +40,6 @@ func TestPauses(t *testing.T) {
 	rec.ended(p, msec(8000), msec(8700), "write")
 	if x.pauses(both, msec(8000), msec(9000), true); r.PauseAfterKill != 500 || r.PauseByEpisode["kill + stop"] != 700 {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestLagProbe(t *testing.T) {
-	begun := time.Now()
-	p := newLagProbe(begun)
-	p.add(begun.Add(time.Second), starved/2, &p.max)
-	p.add(begun.Add(2*time.Second), 2*starved, &p.disk)
-	if lag, disk := p.worst(); lag != starved/2 || disk != 2*starved || p.in(0, msec(1900)) || !p.in(msec(1900), msec(2100)) || p.in(msec(2300), msec(9000)) {
-		t.Errorf("%+v", p)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	defer cancel()
-	if p.run(ctx); ctx.Err() == nil {
-		t.Error("it ended before its context")
-	}
-	ctx, cancel = context.WithTimeout(t.Context(), 250*time.Millisecond)
-	defer cancel()
-	p = newLagProbe(begun)
-	if err := p.sync(ctx, t.TempDir()); err != nil {
-		t.Error(err)
-	}
-	if _, disk := p.worst(); disk == 0 {
-		t.Error("nothing was measured")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
 // Every spec of this file has the same pair and worker.
@@ -48,9 +50,9 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 })
 
 // newWorkerRig starts a pair and one worker for the specs of a container.
-func newWorkerRig(ctx context.Context, name string) (*rig, *worker) {
+func newWorkerRig(ctx context.Context, name string, options ...func(*harness.Options)) (*rig, *worker) {
 	GinkgoHelper()
-	r, err := newRig(ctx, filepath.Join(work, name), os.Getenv(labEnv), target)
+	r, err := newRig(ctx, filepath.Join(work, name), os.Getenv(labEnv), target, options...)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(r.close()).To(Succeed()) })
 	w, err := r.worker(ctx, name)

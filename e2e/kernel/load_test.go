@@ -27,6 +27,7 @@ type measured struct {
 type load struct {
 	pid    int
 	client http.Client
+	errors int // that are in the results
 }
 
 const probePath = "/usr/local/bin/probe"
@@ -80,10 +81,20 @@ func (l *load) ask(ctx context.Context, what string) (r measured, err error) {
 		return r, err
 	}
 	err = json.Unmarshal(data, &r)
+	results.IOErrors += max(len(r.Errors)-l.errors, 0)
+	l.errors = max(len(r.Errors), l.errors)
+	results.LostWrites += len(r.Lost)
 	return r, err
 }
 
-// begin opens a window of measurement, measure closes it, finish ends the load and reads everything back.
+// begin opens a window of measurement, measure closes it; count is what was acknowledged since the load began.
 func (l *load) begin(ctx context.Context) (measured, error)   { return l.ask(ctx, "window") }
+func (l *load) count(ctx context.Context) (measured, error)   { return l.ask(ctx, "count") }
 func (l *load) measure(ctx context.Context) (measured, error) { return l.ask(ctx, "measure") }
-func (l *load) finish(ctx context.Context) (measured, error)  { return l.ask(ctx, "finish") }
+
+// finish ends the load and reads everything back.
+func (l *load) finish(ctx context.Context) (measured, error) {
+	r, err := l.ask(ctx, "finish")
+	results.Operations += r.Operations
+	return r, err
+}

@@ -9,7 +9,7 @@ import (
 )
 
 // The wiring: two storage networks, each a bridge in the test's namespace that every guest is plugged into; node a of the pair has its
-// portal on the first, node b on the second. The nodes are in namespaces of their own, with a wire between them for the link and one to
+// portal on the first, node b on the second; where both networks reach both nodes (twoNetworks) each has one more on the other. The nodes are in namespaces of their own, with a wire between them for the link and one to
 // the test for the control API.
 const (
 	portalPort  = ":3260"
@@ -22,6 +22,7 @@ var (
 	bridges  = [2]string{"net-a", "net-b"}
 	testIP   = [2]string{"10.98.1.254", "10.98.2.254"} // on the bridges
 	portalIP = [2]string{"10.98.1.1", "10.98.2.1"}
+	crossIP  = [2]string{"10.98.2.2", "10.98.1.2"} // of node a on the second network, of node b on the first
 	linkIP   = [2]string{"10.98.3.1", "10.98.3.2"}
 	mgmtIP   = [2]string{"10.98.4.2", "10.98.5.2"}
 	mgmtTest = [2]string{"10.98.4.1", "10.98.5.1"}
@@ -36,6 +37,9 @@ func newNetwork() (n *network, err error) {
 	n = &network{}
 	var own *netns.Namespace // the process's
 	err = own.Command("ip", "link", "set", "lo", "up")
+	for i := range bridges {
+		err = errors.Join(err, own.Command("ip", "link", "add", bridges[i], "type", "bridge"), own.Address(bridges[i], testIP[i]))
+	}
 	for i, name := range harness.Names {
 		if err != nil {
 			return n, err
@@ -43,11 +47,12 @@ func newNetwork() (n *network, err error) {
 		if n.nodes[i], err = netns.New(); err != nil {
 			return n, err
 		}
-		node, portal, mgmt := n.nodes[i], "portal-"+name, "mgmt-"+name
+		node, portal, cross, mgmt := n.nodes[i], "portal-"+name, "cross-"+name, "mgmt-"+name
 		err = errors.Join(
-			own.Command("ip", "link", "add", bridges[i], "type", "bridge"), own.Address(bridges[i], testIP[i]),
 			own.Command("ip", "link", "add", portal, "type", "veth", "peer", "name", "portal", "netns", node.Path()),
 			own.Command("ip", "link", "set", portal, "master", bridges[i], "up"), node.Address("portal", portalIP[i]),
+			own.Command("ip", "link", "add", cross, "type", "veth", "peer", "name", "cross", "netns", node.Path()),
+			own.Command("ip", "link", "set", cross, "master", bridges[1-i], "up"), node.Address("cross", crossIP[i]),
 			own.Command("ip", "link", "add", mgmt, "type", "veth", "peer", "name", "mgmt", "netns", node.Path()),
 			own.Address(mgmt, mgmtTest[i]), node.Address("mgmt", mgmtIP[i]))
 	}
@@ -60,7 +65,7 @@ func newNetwork() (n *network, err error) {
 func (n *network) close() {
 	var own *netns.Namespace
 	for i, name := range harness.Names {
-		for _, link := range []string{"portal-" + name, "mgmt-" + name, bridges[i]} {
+		for _, link := range []string{"portal-" + name, "cross-" + name, "mgmt-" + name, bridges[i]} {
 			_ = own.Command("ip", "link", "del", link) // may never have been there
 		}
 	}
@@ -71,7 +76,7 @@ func (n *network) close() {
 	}
 }
 
-// silence drops what arrives at and what leaves one node by an interface ("portal", "inter"), as a cut wire does; nothing is reset.
+// silence drops what arrives at and what leaves one node by an interface ("portal", "cross", "inter"), as a cut wire does; nothing is reset.
 func (n *network) silence(i int, interfaces ...string) error {
 	rules := "table inet cut\ndelete table inet cut\ntable inet cut {\n"
 	for _, hook := range []string{"input", "output"} {
@@ -86,3 +91,25 @@ func (n *network) silence(i int, interfaces ...string) error {
 
 // heal ends a silence.
 func (n *network) heal(i int) error { return n.silence(i) }
+
+// cut ends all traffic on one of the storage networks, as a switch does that has lost its power; nothing is reset, no card notices.
+func (n *network) cut(i int) error {
+	var own *netns.Namespace
+	return own.Command("ip", "link", "set", bridges[i], "down")
+}
+
+// mend ends a cut.
+func (n *network) mend(i int) error {
+	var own *netns.Namespace
+	return own.Command("ip", "link", "set", bridges[i], "up")
+}
+
+// twoNetworks gives each node a portal on both storage networks: four paths.
+func twoNetworks(o *harness.Options) {
+	for i := range harness.Names {
+		for k, name := range harness.Names {
+			o.PerNode[i] = append(o.PerNode[i], "--portal", name+"="+crossIP[k]+portalPort)
+		}
+		o.PerNode[i] = append(o.PerNode[i], "--iscsi-listen", crossIP[i]+portalPort)
+	}
+}

@@ -135,6 +135,7 @@ func (w *worker) secrets() map[string]string {
 type volume struct {
 	id, wwid string
 	lun      *targetv1.LUN
+	portals  []*targetv1.Portal
 	context  map[string]string
 	cap      *csi.VolumeCapability
 	w        *worker
@@ -162,7 +163,7 @@ func (v *volume) published(m *targetv1.Mapping) {
 	for _, p := range m.Portals {
 		a.Portals = append(a.Portals, p.Address)
 	}
-	v.wwid, v.context = m.Wwid, a.PublishContext()
+	v.wwid, v.portals, v.context = m.Wwid, m.Portals, a.PublishContext()
 }
 
 // republish fences the worker and maps the LUN anew, as after the loss of contact with it.

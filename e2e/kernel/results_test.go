@@ -27,9 +27,10 @@ type findings struct {
 	MutatedHazards  []int `json:"mutated_hazards,omitempty"`
 
 	Pause      pauses  `json:"pause_ms"`
-	Operations int64   `json:"operations"`  // of the loads whose pauses were measured
-	IOErrors   int     `json:"io_errors"`   // that a load saw
-	LostWrites int     `json:"lost_writes"` // blocks without what was acknowledged last
+	Starved    int     `json:"events_starved"` // not counted: the machine did not run the suite, or write, for too long
+	Operations int64   `json:"operations"`     // of the loads whose pauses were measured
+	IOErrors   int     `json:"io_errors"`      // that a load saw
+	LostWrites int     `json:"lost_writes"`    // blocks without what was acknowledged last
 	Seconds    float64 `json:"seconds"`
 }
 
@@ -68,10 +69,10 @@ var _ = ReportAfterSuite("the report", func(r Report) {
 	p := results.Pause
 	fmt.Printf(`%d specs: %d passed, %d failed, %d skipped; hazards %v; %.0f s
 longest operation, ms: planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f
-operations %d, I/O errors %d, lost writes %d
+operations %d, I/O errors %d, lost writes %d; events not counted because the machine starved %d
 `, results.Specs, results.Passed, results.Failed, results.Skipped, results.Hazards, results.Seconds,
 		p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart,
-		results.Operations, results.IOErrors, results.LostWrites)
+		results.Operations, results.IOErrors, results.LostWrites, results.Starved)
 })
 
 // hazard labels a spec with the hazards that it is about: what the numbers mean is in docs/workers.md.

@@ -25,8 +25,8 @@ type rig struct {
 	guests  []*vm.Guest
 }
 
-// newRig starts the pair; dir is where everything is kept.
-func newRig(ctx context.Context, dir, lab, target string) (r *rig, err error) {
+// newRig starts the pair; dir is where everything is kept, options change the pair's.
+func newRig(ctx context.Context, dir, lab, target string, options ...func(*harness.Options)) (r *rig, err error) {
 	r = &rig{dir: dir, lab: vm.Lab{Dir: lab}}
 	defer func() {
 		if err != nil {
@@ -50,6 +50,9 @@ func newRig(ctx context.Context, dir, lab, target string) (r *rig, err error) {
 		n.Enter[i] = r.net.nodes[i].Enter
 	}
 	o.Net = n
+	for _, change := range options {
+		change(&o)
+	}
 	r.options = o
 	return r, r.startPair(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/lag"
 	"github.com/gemel-storage/gemel/e2e/netns"
 )
 
@@ -38,6 +40,7 @@ func TestKernel(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(30 * time.Second)
 	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "kernel")
 }
 
@@ -48,11 +51,30 @@ var (
 	plugin string // gemel-csi
 )
 
+// What the machine does to this process while the suite runs.
+var (
+	runBegun = time.Now()
+	machine  = lag.New(runBegun, tolerated)
+)
+
+// tolerated is how late the machine may run this process, or make a block durable, in an event that counts: a target's lease is 500 ms by
+// default, and in half of it it has to hear its partner and write its record.
+const tolerated = 200 * time.Millisecond
+
 var _ = BeforeSuite(func(ctx SpecContext) {
 	var err error
 	work, err = os.MkdirTemp("", "gemel-kernel-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, work)
+	watch, stop := context.WithCancel(context.Background())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { machine.Run(watch) })
+	watcher.Go(func() {
+		if err := machine.Sync(watch, work); err != nil {
+			GinkgoLogr.Error(err, "the disk is not watched")
+		}
+	})
+	DeferCleanup(func() { stop(); watcher.Wait() })
 	Expect(os.RemoveAll(logsDir)).To(Succeed())
 	target, err = harness.Build(ctx, work, "./cmd/gemel-target")
 	Expect(err).NotTo(HaveOccurred())

@@ -3,7 +3,8 @@
 //
 //	probe PATH BYTES DEPTH SOCKET
 //
-// GET /window begins a measurement, GET /measure ends it, GET /finish stops, verifies and ends the program.
+// GET /window begins a measurement, GET /count says how many operations have been acknowledged, GET /measure ends the measurement,
+// GET /finish stops, verifies and ends the program.
 package main
 
 import (
@@ -84,8 +85,9 @@ func (p *probe) handler() http.Handler {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.window = p.meter.Begin()
-		answer(w, Report{Operations: p.meter.Acked(), Errors: p.errors()})
+		answer(w, p.count())
 	})
+	m.HandleFunc("GET /count", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.count()) })
 	m.HandleFunc("GET /measure", func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -119,6 +121,8 @@ func (p *probe) handler() http.Handler {
 	})
 	return m
 }
+
+func (p *probe) count() Report { return Report{Operations: p.meter.Acked(), Errors: p.errors()} }
 
 func (p *probe) errors() (out []string) {
 	for _, err := range p.meter.Errors() {

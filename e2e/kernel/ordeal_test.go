@@ -1,0 +1,168 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+// enough operations have to be acknowledged after an event, so that the longest one means something.
+const enough = 1000
+
+// ordeal is a worker with a load on one volume, to which things happen.
+type ordeal struct {
+	r *rig
+	w *worker
+	v *volume
+	l *load
+}
+
+// begin stages a raw volume and starts to write to it.
+func (o *ordeal) begin(ctx context.Context) {
+	GinkgoHelper()
+	var err error
+	o.v, err = o.w.create(ctx, 256<<20, "a", "")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(o.v.stage(ctx)).To(Succeed())
+	o.l, err = startLoad(ctx, o.w.Guest, o.v.device(), 32<<20, 4)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// event measures the longest operation around something that happens; worst, if any, is where the longest of its kind is kept. Bounds are
+// generous: the worker is emulated. An event during which the machine starved this process is not counted: a target that does not run, or can
+// not write, loses its lease and is right to.
+func (o *ordeal) event(ctx context.Context, what string, worst *float64, bound time.Duration, happen func() error) (counted bool) {
+	GinkgoHelper()
+	before, err := o.l.begin(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	begun := time.Since(runBegun)
+	Expect(happen()).To(Succeed(), what)
+	o.goesOn(ctx, what, before.Operations+enough)
+	m, err := o.l.measure(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(m.Errors).To(BeEmpty())
+	text := fmt.Sprintf("longest of %d operations: %.0f ms", m.Operations, m.LongestMS)
+	if late := machine.Longest(begun, time.Since(runBegun)); late > 0 {
+		AddReportEntry(what, fmt.Sprintf("%s, not counted: the machine was %v late", text, late.Round(time.Millisecond)))
+		results.Starved++
+		return false
+	}
+	AddReportEntry(what, text)
+	if worst != nil {
+		*worst = max(*worst, m.LongestMS)
+	}
+	Expect(m.LongestMS).To(BeNumerically("<", bound.Milliseconds()), what)
+	return true
+}
+
+// repeat has an event happen until it was counted so often; a machine that starves all the time proves nothing.
+func repeat(times int, event func() (counted bool)) {
+	GinkgoHelper()
+	counted := 0
+	for tries := 0; counted < times; tries++ {
+		Expect(tries).To(BeNumerically("<", 4*times), "the machine starves: only %d of %d events could be counted", counted, tries)
+		if event() {
+			counted++
+		}
+	}
+}
+
+// goesOn waits until so many operations have been acknowledged.
+func (o *ordeal) goesOn(ctx context.Context, what string, operations int64) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		m, err := o.l.count(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		if len(m.Errors) > 0 {
+			StopTrying("the load has failed").Attach("errors", m.Errors).Now()
+		}
+		g.Expect(m.Operations).To(BeNumerically(">=", operations))
+	}).WithTimeout(90*time.Second).Should(Succeed(), what)
+}
+
+// finish ends the load: nothing was lost, nothing stays on the worker.
+func (o *ordeal) finish(ctx context.Context) {
+	GinkgoHelper()
+	m, err := o.l.finish(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	AddReportEntry("operations", m.Operations)
+	Expect(m.Errors).To(BeEmpty())
+	Expect(m.Lost).To(BeEmpty())
+	Expect(o.v.unstage(ctx)).To(Succeed())
+	Expect(o.w.left(ctx)).To(BeEmpty())
+}
+
+func (o *ordeal) owner(ctx context.Context) int {
+	GinkgoHelper()
+	i, err := o.v.owner(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	return i
+}
+
+func (o *ordeal) settled(ctx context.Context) { GinkgoHelper(); o.v.settled(ctx) }
+
+// owner is the node that owns the volume, as the pair says.
+func (v *volume) owner(ctx context.Context) (int, error) {
+	l, err := v.w.rig.pair.Client(0).GetLUN(ctx, &targetv1.GetLUNRequest{Uuid: v.id})
+	return slices.Index(harness.Names[:], l.GetOwner()), err
+}
+
+// move gives a volume to a node.
+func (v *volume) move(ctx context.Context, to int) error {
+	_, err := v.w.rig.pair.Client(0).TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{v.id}, ToNode: harness.Names[to]})
+	return err
+}
+
+// settled waits until every path serves again and the owner's, and no other, are optimized. The owner is asked for each time: a node that
+// is starved for longer than its lease loses its LUNs.
+func (v *volume) settled(ctx context.Context) {
+	GinkgoHelper()
+	Expect(v.w.rig.pair.WaitInSync(ctx)).To(Succeed())
+	Eventually(func() (string, error) {
+		owner, err := v.owner(ctx)
+		if err != nil {
+			return "", err
+		}
+		var want []string
+		for _, p := range v.portals {
+			host, _, _ := net.SplitHostPort(p.Address)
+			state := "active/non-optimized"
+			if p.Node == harness.Names[owner] {
+				state = "active/optimized"
+			}
+			want = append(want, host+" active "+state)
+		}
+		slices.Sort(want)
+		got, err := v.paths(ctx)
+		if err != nil || got == strings.Join(want, "\n") {
+			return "", err
+		}
+		return fmt.Sprintf("want:\n%s\nthe worker has:\n%s", strings.Join(want, "\n"), got), nil
+	}).WithTimeout(90 * time.Second).WithPolling(500 * time.Millisecond).Should(BeEmpty())
+}
+
+// paths lists a volume's paths: portal, state in the map, state that the target reports.
+func (v *volume) paths(ctx context.Context) (string, error) {
+	out, err := v.w.Shell(ctx, `m=$(basename $(readlink -f `+v.device()+`))
+multipathd show paths raw format "%d %t" | while read d state; do
+  [ -e /sys/block/$m/slaves/$d ] || continue
+  n=$(readlink -f /sys/block/$d/device | grep -o 'session[0-9]*' | head -1)
+  echo $(cat /sys/class/iscsi_connection/connection${n#session}:0/persistent_address) $state $(cat /sys/block/$d/device/access_state)
+done | sort`)
+	return strings.TrimSpace(out), err
+}
+
+// activePaths counts the paths that the map uses.
+func (v *volume) activePaths(ctx context.Context) (int, error) {
+	out, err := v.paths(ctx)
+	return strings.Count(out, " active "), err
+}
