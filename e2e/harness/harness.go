@@ -50,6 +50,8 @@ type Options struct {
 type Network struct {
 	ISCSI, Control, Metrics [2]string
 	Link                    string // node a's
+	// Portals are where hosts reach the nodes; default ISCSI.
+	Portals [2]string
 	// Enter is called on the thread that starts a node's process, which is not used for anything else afterwards:
 	// the place to enter a network namespace. May be nil.
 	Enter [2]func() error
@@ -60,7 +62,8 @@ type Network struct {
 // Pair is two nodes.
 type Pair struct {
 	Options
-	ISCSI, Control, Metrics [2]string // host:port
+	ISCSI, Control, Metrics [2]string // host:port; a node that is started anew may be given another
+	portals                 [2]string
 	link                    string
 	clients                 [2]*grpc.ClientConn
 
@@ -133,6 +136,10 @@ func New(o Options) (*Pair, error) {
 	} else {
 		p.ISCSI, p.Control, p.Metrics, p.link = o.Net.ISCSI, o.Net.Control, o.Net.Metrics, o.Net.Link
 		creds = o.Net.Credentials
+		p.portals = o.Net.Portals
+	}
+	for i := range Names {
+		p.portals[i] = cmp.Or(p.portals[i], p.ISCSI[i])
 	}
 	for i, n := range Names {
 		if p.State[i] == "" {
@@ -178,7 +185,7 @@ const (
 func (p *Pair) IQN() string { return "iqn.2026-11.storage.gemel:" + p.InCluster + "." + p.Name }
 
 // Portals of both nodes, a first.
-func (p *Pair) Portals() []string { return p.ISCSI[:] }
+func (p *Pair) Portals() []string { return p.portals[:] }
 
 // Client reaches the control API of one node.
 func (p *Pair) Client(i int) targetv1.TargetServiceClient {
@@ -201,7 +208,7 @@ func (p *Pair) StartNode(i int) error {
 	}
 	args := []string{"--cluster", p.InCluster, "--pair", p.Name, "--node", Names[i], "--state-dir", p.State[i],
 		"--arbiter", "file:" + p.Arbiter[i], "--iscsi-listen", p.ISCSI[i],
-		"--portal", "a=" + p.ISCSI[0], "--portal", "b=" + p.ISCSI[1],
+		"--portal", "a=" + p.portals[0], "--portal", "b=" + p.portals[1],
 		"--control-listen", p.Control[i], "--metrics-listen", p.Metrics[i]}
 	if i == 0 {
 		args = append(args, "--link-listen", p.link)
