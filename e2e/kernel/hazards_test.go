@@ -228,6 +228,22 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
+	It("18: the session to a portal that is none any more goes", hazard(18), func(ctx SpecContext) {
+		v := raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "ls /sys/class/iscsi_session | wc -l")).To(Equal("2"))
+		changed := maps.Clone(v.context)
+		changed[attach.KeyPortals] = v.portals[1].Address
+		v.context = changed
+		Expect(v.stage(ctx)).To(Succeed())
+		Expect(sh(ctx, "cat /sys/class/iscsi_connection/*/persistent_address")).To(Equal(portalIP[1]))
+		Expect(sh(ctx, "find /etc/iscsi/nodes -type f | wc -l")).To(Equal("1"))
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
+	cloneHazards(func() *worker { return w })
+
 	It("1: a LUN number that another LUN has by now shows that one", hazard(1), func(ctx SpecContext) {
 		Expect(r.startPair(ctx)).To(Succeed())
 		v1 := raw(ctx)
