@@ -48,6 +48,7 @@ var (
 	work   string // the suite's folder
 	target string // gemel-target
 	probe  string // e2e/kernel/probe
+	fsx    string // e2e/kernel/fsx
 	plugin string // gemel-csi
 )
 
@@ -80,6 +81,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.Setenv("CGO_ENABLED", "0")).To(Succeed()) // for what runs on the guests' own Debian
 	probe, err = harness.Build(ctx, work, "./e2e/kernel/probe")
+	Expect(err).NotTo(HaveOccurred())
+	fsx, err = harness.Build(ctx, work, "./e2e/kernel/fsx")
 	Expect(err).NotTo(HaveOccurred())
 	plugin, err = harness.Build(ctx, work, "./cmd/gemel-csi")
 	Expect(err).NotTo(HaveOccurred())
