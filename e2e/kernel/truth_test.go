@@ -178,6 +178,8 @@ var _ = Describe("filesystems on a map", Ordered, func() {
 		}
 		Expect(w.left(ctx)).To(BeEmpty())
 	}, NodeTimeout(5*time.Minute))
+
+	It("17: come back whole after the worker has lost its power", hazard(17), func(ctx SpecContext) { losePower(ctx, w) }, NodeTimeout(8*time.Minute))
 })
 
 func eachGoesOn(ctx context.Context, all []*tried) {
