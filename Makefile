@@ -84,8 +84,8 @@ e2e: ## on the cluster of kind-up: LABELS=smoke for the short part; out/e2e.json
 e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json
 	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
 
-e2e-kernel: ## workers with a real kernel, multipathd and iscsid, as guests of an emulator: FOCUS=regexp; out/e2e-kernel.json
-	@hack/vm/run.sh $(GO) test -count=1 -timeout 45m -v ./e2e/kernel -args -ginkgo.v $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
+e2e-kernel: ## workers with a real kernel, multipathd and iscsid, as guests of an emulator: LABELS=smoke for the short part, FOCUS=regexp; out/e2e-kernel.json
+	@hack/vm/run.sh $(GO) test -count=1 -timeout 45m -v ./e2e/kernel -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
 clean: ## what builds and runs left behind, except the cache
 	rm -rf bin out

@@ -26,7 +26,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 	AfterEach(func() { tellFailure(o.w) })
 
-	It("hardly notices a planned transfer", func(ctx SpecContext) {
+	It("hardly notices a planned transfer", Label("smoke"), func(ctx SpecContext) {
 		repeat(4, func() bool {
 			to := 1 - o.owner(ctx)
 			counted := o.event(ctx, "planned transfer to "+harness.Names[to], &results.Pause.PlannedTransfer, plannedBound, func() error { return o.v.move(ctx, to) })
@@ -35,7 +35,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		})
 	})
 
-	It("goes on when the owner is killed, and waits for no timeout then", func(ctx SpecContext) {
+	It("goes on when the owner is killed, and waits for no timeout then", Label("smoke"), func(ctx SpecContext) {
 		repeat(3, func() bool {
 			i := o.owner(ctx)
 			o.w.sh(ctx, "dmesg -C")
@@ -77,7 +77,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	cuts(o)
 	restarts(o)
 
-	It("has lost nothing", func(ctx SpecContext) { o.finish(ctx) })
+	It("has lost nothing", Label("smoke"), func(ctx SpecContext) { o.finish(ctx) })
 })
 
 // connectionClosed is the kernel's number (ISCSI_ERR_TCP_CONN_CLOSE) for a connection that the other side has ended; a ping that was not

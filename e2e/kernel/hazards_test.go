@@ -26,7 +26,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	raw := func(ctx context.Context) *volume { GinkgoHelper(); return w.raw(ctx) }
 	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
 
-	It("1, 2: refuses a LUN that is not the one it was told", hazard(1, 2), func(ctx SpecContext) {
+	It("1, 2: refuses a LUN that is not the one it was told", hazard(1, 2), Label("smoke"), func(ctx SpecContext) {
 		right, wrong := raw(ctx), raw(ctx)
 		Expect(right.stage(ctx)).To(Succeed())
 		sh(ctx, "dd if=/dev/urandom of="+right.device()+" bs=1M count=1 oflag=direct status=none")

@@ -20,7 +20,11 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 	AfterEach(func() { tellFailure(w) })
 
 	for _, fs := range []string{"xfs", "ext4", ""} {
-		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), hazard(23), func(ctx SpecContext) {
+		labels := hazard(23)
+		if fs == "xfs" {
+			labels = append(labels, "smoke")
+		}
+		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), labels, func(ctx SpecContext) {
 			v, err := w.create(ctx, 512<<20, "a", fs)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(v.stage(ctx)).To(Succeed())

@@ -16,6 +16,8 @@ need_machine() {
   need xz xz-utils
   need depmod kmod
   need ip iproute2
+  need nft nftables # the tests' networks
+  need sysctl procps
 }
 
 # kernel_version: of the kernel that was unpacked.
