@@ -54,7 +54,14 @@ func unfinished(device string) (bool, error) {
 	}
 	defer func() { _ = f.Close() }()
 	var b [xfsSuperblock]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
+	_, err = f.ReadAt(b[:], 0)
+	switch {
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODATA):
+		// The first read of a volume, and so the place to say what a LUN answers that may have lost acknowledged writes (rule R8): MEDIUM
+		// ERROR, which the kernel makes ENODATA of.
+		return false, fmt.Errorf("%w: %s fails reads (%w): after kubectl gemel pair promote a volume answers so until it has been detached and attached again: "+
+			"end its pods and start none before its VolumeAttachment is gone; else kubectl gemel why says what is wrong", attach.ErrFailed, device, err)
+	case err != nil && !errors.Is(err, io.EOF):
 		return false, fmt.Errorf("probe %s: %w", device, err)
 	}
 	return string(b[:len(xfsMagic)]) == xfsMagic && b[xfsInProgress] == 1, nil

@@ -2,9 +2,13 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // Only what no kernel would mount is taken away.
@@ -43,5 +47,9 @@ func TestWipeUnfinished(t *testing.T) {
 	}
 	if _, err := wipeUnfinished(filepath.Join(t.TempDir(), "gone")); err == nil {
 		t.Error("no error without a device")
+	}
+	// A read of what fails reads, as a LUN does that may have lost acknowledged writes: the remedy is named.
+	if _, err := wipeUnfinished("/proc/self/mem"); !errors.Is(err, attach.ErrFailed) || !strings.Contains(err.Error(), "VolumeAttachment") {
+		t.Error(err)
 	}
 }
