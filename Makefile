@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim
 
 sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
 	@$(GO) run ./hack/sim/bugs
+
+mutants: ## ONLY=text: the guards against hazards on workers taken out, one at a time, and missed by their tests; out/mutants.json
+	@$(GO) run ./hack/mutants -only "$(ONLY)" -out out/mutants.json
 
 fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh

@@ -70,7 +70,7 @@ type Config struct {
 	NopInterval  time.Duration // idle time before the target pings, default 10 s; negative: never
 	NopTimeout   time.Duration // without any byte after a ping, then the connection is dropped; default 10 s
 	WriteTimeout time.Duration // a slow reader's socket may stay full this long, default 20 s
-	MaxAge       time.Duration // D of rule R11b: after a pause longer than this buffered commands are dropped, default 1 s
+	MaxAge       time.Duration // D of rule R11b: after a pause longer than this buffered commands are dropped; default DefaultMaxAge
 
 	HeaderDigest DigestPolicy // default DigestAllow
 	DataDigest   DigestPolicy
@@ -87,6 +87,9 @@ type Limits struct {
 	MaxBurst      int // bytes per R2T or Data-In sequence, default 1 MiB
 	RecvSegment   int // MaxRecvDataSegmentLength we declare, 8 KiB to 256 KiB, default 256 KiB
 }
+
+// DefaultMaxAge is D. Initiators declare a silent loss no sooner than 2·D after the last sign of life.
+const DefaultMaxAge = time.Second
 
 func orDefault[T int | time.Duration](v *T, d T) {
 	if *v == 0 {
@@ -111,7 +114,7 @@ func (c *Config) defaults() error {
 	orDefault(&c.NopInterval, 10*time.Second)
 	orDefault(&c.NopTimeout, 10*time.Second)
 	orDefault(&c.WriteTimeout, 20*time.Second)
-	orDefault(&c.MaxAge, time.Second)
+	orDefault(&c.MaxAge, DefaultMaxAge)
 	l := &c.Limits
 	orDefault(&l.Connections, 1024)
 	orDefault(&l.Logins, 64)

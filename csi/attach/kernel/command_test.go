@@ -28,7 +28,7 @@ func TestHazard11Commands(t *testing.T) {
 	}
 	pidFile := filepath.Join(dir, "pid")
 	begin := time.Now()
-	_, err = w.run(t.Context(), 300*time.Millisecond, "sh", "-c", "sleep 60 & echo $! >"+pidFile+"; wait")
+	_, err = w.run(t.Context(), 300*time.Millisecond, "sh", "-c", "sleep 20 & echo $! >"+pidFile+"; wait")
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 10*time.Second {
 		t.Fatal(err, time.Since(begin))
 	}

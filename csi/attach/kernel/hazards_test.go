@@ -43,6 +43,14 @@ func TestHazard1StaleDevice(t *testing.T) {
 					t.Errorf("scanned %v", s.at)
 				}
 			}
+			for _, x := range f.sessions {
+				at := hctl{host: x.host, lun: u.lun}
+				steps := slices.DeleteFunc(slices.Clone(f.steps), func(s step) bool { return s.do != doDelete && s.do != doScan || s.disk.at != at && s.at != at })
+				// udev, and whatever else has looked at it, took it for the other one: it comes anew under a name of its own.
+				if len(steps) < 2 || steps[0].do != doDelete || steps[1].do != doScan {
+					t.Errorf("%v: %v", at, steps)
+				}
+			}
 			if c.fails {
 				if d := f.disk(hctl{host: f.sessions[0].host, lun: u.lun}); d != nil {
 					t.Errorf("left %v", d)
@@ -356,6 +364,9 @@ func TestHazard26Generations(t *testing.T) {
 	}
 	if err := f.healthy(next); err != nil {
 		t.Fatal(err)
+	}
+	if m := f.mapOf(must(t, next).id); len(m.mounts) > 0 {
+		t.Fatal("a map with an old user was taken over", m)
 	}
 	if ids, _ := a.Attached(); !slices.Equal(ids, []string{"v1"}) {
 		t.Fatal(ids)

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gemel-storage/gemel/hack/mutate"
 )
 
 func main() {
@@ -30,17 +30,8 @@ func main() {
 	}
 }
 
-// moduleRoot finds the directory of go.mod.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("go env GOMOD: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
-}
-
 func run(ctx context.Context, w io.Writer, base uint64, only string, hint bool) error {
-	root, err := moduleRoot(ctx)
+	root, err := mutate.ModuleRoot(ctx)
 	if err != nil {
 		return err
 	}

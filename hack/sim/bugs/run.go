@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gemel-storage/gemel/hack/mutate"
 )
 
 // outcome is what became of a bug.
@@ -27,9 +29,6 @@ type outcome struct {
 	took   time.Duration
 	err    error // it could not be tried
 }
-
-// errText says that a bug's text is not there once.
-var errText = errors.New("the text to replace must occur exactly once")
 
 // runner builds and plays mutants of one module.
 type runner struct {
@@ -94,36 +93,13 @@ func (b *bug) bound() int {
 	return maxSeeds
 }
 
-// mutate writes the broken files and returns the overlay that puts them in place.
+// mutate returns the overlay that puts the broken files in place.
 func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
-	broken := map[string]string{} // by path
-	for _, e := range append([]edit{{b.file, b.old, b.new}}, b.more...) {
-		path := filepath.Join(r.root, "target", "pair", e.file)
-		if _, ok := broken[path]; !ok {
-			src, err := os.ReadFile(path)
-			if err != nil {
-				return "", err
-			}
-			broken[path] = string(src)
-		}
-		if n := strings.Count(broken[path], e.old); n != 1 {
-			return "", fmt.Errorf("%s: %w, it does %d times: %q", e.file, errText, n, e.old)
-		}
-		broken[path] = strings.Replace(broken[path], e.old, e.new, 1)
+	edits := []mutate.Edit{{File: b.file, Old: b.old, New: b.new}}
+	for _, e := range b.more {
+		edits = append(edits, mutate.Edit{File: e.file, Old: e.old, New: e.new})
 	}
-	replace := map[string]string{}
-	for path, text := range broken {
-		replace[path] = filepath.Join(r.dir, name+"-"+filepath.Base(path))
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	raw, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(r.dir, name+".json")
-	return overlay, os.WriteFile(overlay, raw, 0o600)
+	return mutate.Overlay(filepath.Join(r.root, "target", "pair"), r.dir, name, edits)
 }
 
 // playTime bounds the play of one bug: a machine that never comes to rest is caught too.
