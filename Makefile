@@ -66,7 +66,7 @@ sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator n
 	@$(GO) run ./hack/sim/bugs
 
 mutants: ## ONLY=text: the guards against hazards on workers taken out, one at a time, and missed by their tests; out/mutants.json
-	@$(GO) run ./hack/mutants -only "$(ONLY)" -out out/mutants.json
+	@$(GO) run ./hack/mutants $(if $(ONLY),-only "$(ONLY)",-out out/mutants.json)
 
 fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh
@@ -88,6 +88,7 @@ e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: F
 	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
 
 e2e-kernel: ## workers with a real kernel, multipathd and iscsid, as guests of an emulator: LABELS=smoke for the short part, FOCUS=regexp; out/e2e-kernel.json
+	@$(if $(LABELS)$(FOCUS),:,$(MAKE) mutants)
 	@hack/vm/run.sh $(GO) test -count=1 -timeout 45m -v ./e2e/kernel -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
 clean: ## what builds and runs left behind, except the cache
