@@ -214,7 +214,7 @@ func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 // A loop device that somebody has open when it is detached goes by itself when he closes it: detaching has made it autoclear.
 func TestHazard28Autoclear(t *testing.T) {
 	e := start(t, 2*time.Minute)
-	v := e.create("open", 16*mib, raw(writer), nil).up()
+	v := e.create("open-"+filepath.Base(e.dir), 16*mib, raw(writer), nil).up() // no other run's, whose device may be left
 	v.unpublish()
 	f, err := os.Open("/dev/" + v.loop())
 	e.ok(err)
