@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
-// logsDir keeps what explains failed specs, a folder each.
+// logsDir keeps what explains failed specs, a folder each, until the same spec fails again.
 var logsDir = outFile("GEMEL_E2E_KERNEL_LOGS", "e2e-kernel-logs")
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
@@ -34,7 +35,7 @@ func tellFailure(workers ...*worker) {
 		return
 	}
 	dir := filepath.Join(logsDir, notInNames.ReplaceAllString(CurrentSpecReport().FullText(), "-"))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		GinkgoWriter.Println(err)
 		return
 	}

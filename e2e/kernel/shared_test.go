@@ -55,10 +55,11 @@ var _ = Describe("a raw volume of two workers", Ordered, func() {
 		}
 	})
 	AfterEach(func() {
-		tellFailure(o.w)
+		workers := []*worker{o.w}
 		if both[1] != nil {
-			tellFailure(both[1].w)
+			workers = append(workers, both[1].w)
 		}
+		tellFailure(workers...)
 	})
 
 	// refused: the second worker is told of the reservation, and may read.

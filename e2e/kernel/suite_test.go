@@ -76,7 +76,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		}
 	})
 	DeferCleanup(func() { stop(); watcher.Wait() })
-	Expect(os.RemoveAll(logsDir)).To(Succeed())
 	target, err = harness.Build(ctx, work, "./cmd/gemel-target")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.Setenv("CGO_ENABLED", "0")).To(Succeed()) // for what runs on the guests' own Debian
