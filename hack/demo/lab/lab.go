@@ -106,12 +106,13 @@ func (l *Lab) Build(ctx context.Context, root, pkg string) (string, error) {
 	return out, os.RemoveAll(tmp)
 }
 
-// reclaim undoes everything that belongs to a folder. Processes first: one that waits for I/O holds mounts.
+// reclaim undoes everything that belongs to a folder. Processes first: one that waits for I/O holds mounts. Loop devices before mounts: one
+// whose file is on a mount that is taken away by force is known by nothing any more. One that is mounted itself goes with its mount.
 func reclaim(dir string) error {
 	deadline := time.Now().Add(30 * time.Second)
 	var err error
 	for {
-		err = errors.Join(killAll(dir), unmountAll(dir), detachAll(dir))
+		err = errors.Join(killAll(dir), detachAll(dir), unmountAll(dir))
 		if err == nil {
 			var left []string
 			if left, err = Leftovers(dir); err == nil && len(left) == 0 {

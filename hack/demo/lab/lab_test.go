@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func newLab(t *testing.T) *Lab {
@@ -149,6 +151,50 @@ func TestXFS(t *testing.T) {
 		t.Error(err)
 	}
 	gone(t, l.Dir)
+}
+
+// A loop device on a file that is on a mount below the folder, as that of a userspace attachment is.
+func TestLoopDeviceOnAMount(t *testing.T) {
+	if err := CanMount(); err != nil {
+		t.Skipf("needs mounts: %v", err)
+	}
+	l := newLab(t)
+	at := l.Path("m")
+	if err := errors.Join(os.Mkdir(at, 0o700), unix.Mount("none", at, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(at, "file"))
+	if err == nil {
+		err = f.Truncate(1 << 20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop, err := attachLoop(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It is to stay when it is closed.
+	if err := unix.IoctlLoopSetStatus64(int(loop.Fd()), &unix.LoopInfo64{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close(), loop.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := loopsOn(l.Dir); err != nil || len(left) != 1 {
+		t.Fatal("it went by itself: this shows nothing", left, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if loop, err = os.Open(loop.Name()); err != nil {
+		t.Fatal(err)
+	}
+	defer loop.Close()
+	if info, err := unix.IoctlLoopGetStatus64(int(loop.Fd())); !errors.Is(err, unix.ENXIO) {
+		t.Errorf("%s is still bound to %s (%v)", loop.Name(), info.File_name, err)
+		_ = unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_CLR_FD, 0)
+	}
 }
 
 func TestBuildIsCutShort(t *testing.T) {
