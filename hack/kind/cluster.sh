@@ -51,9 +51,21 @@ create_cluster() {
 delete_cluster() {
   rm -f "$LAB/stamps/cluster"
   if [ -n "$(docker ps -aq --filter "label=io.x-k8s.kind.cluster=$CLUSTER")" ]; then
+    local loops name
+    loops=$(attached_loops)
     "$kind" delete cluster --name "$CLUSTER" --kubeconfig "$KUBECONFIG" -q
+    for name in $loops; do losetup -d "/dev/$name" 2>/dev/null || :; done # some went by themselves
   fi
   rm -f "$KUBECONFIG"
+}
+
+# attached_loops names the loop devices of volumes that are still attached in userspace: nodes share this machine's kernel, which keeps them when
+# the processes behind them are gone. Only within their node do their files have a path.
+attached_loops() {
+  local node
+  for node in "${NODES[@]}"; do
+    timeout 10 docker exec "$node" sh -c 'grep -l ^/var/lib/gemel/ /sys/block/loop*/loop/backing_file' 2>/dev/null || :
+  done | cut -d/ -f4 | sort -u
 }
 
 # prepare_foreign_nodes does for kind's official node image what the lab's own does at boot. It is lost when such a node restarts.
