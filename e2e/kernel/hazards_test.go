@@ -114,6 +114,16 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
+	It("11: a lock that somebody killed left in open-iscsi's database is taken away", hazard(11), func(ctx SpecContext) {
+		v := raw(ctx)
+		lock := "mkdir -p /run/lock/iscsi; touch /run/lock/iscsi/lock; ln /run/lock/iscsi/lock /run/lock/iscsi/lock.write"
+		sh(ctx, lock)
+		Expect(v.stage(ctx)).To(Succeed())
+		sh(ctx, lock)
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
+
 	It("14, 16: the plugin may be killed at any time", hazard(14, 16), func(ctx SpecContext) {
 		for _, after := range []time.Duration{50, 250, 500, 800, 1200, 1700, 2300, 3000} {
 			v, err := w.create(ctx, 512<<20, "a", "xfs")

@@ -170,6 +170,9 @@ const (
 )
 
 func (l *linux) login(ctx context.Context, n nodeRecord) error {
+	if err := l.freeDB(ctx); err != nil {
+		return err
+	}
 	_, err := l.run(ctx, loginLimit, "iscsiadm", "-m", "node", "-T", string(n.target), "-p", n.portal.String(), "-I", ifaceName, "--login")
 	var exit *exitError
 	if !errors.As(err, &exit) {
@@ -196,6 +199,9 @@ func (l *linux) logout(ctx context.Context, s session) error {
 	i := slices.IndexFunc(now, func(n session) bool { return n.sid == s.sid })
 	if i < 0 || !now[i].ours() || now[i].target != s.target || now[i].portal != s.portal {
 		return nil // gone; its number may be another's
+	}
+	if err := l.freeDB(ctx); err != nil {
+		return err
 	}
 	_, err = l.run(ctx, toolLimit, "iscsiadm", "-m", "session", "-r", fmt.Sprint(s.sid), "--logout")
 	var exit *exitError

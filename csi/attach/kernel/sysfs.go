@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -21,8 +22,9 @@ import (
 // linux is the real host.
 type linux struct {
 	worker
-	db     string   // open-iscsi's folder with nodes/ and ifaces/
-	tables []string // of mounts: this process's, and the worker's if that is another
+	db      string   // open-iscsi's folder with nodes/ and ifaces/
+	tables  []string // of mounts: this process's, and the worker's if that is another
+	freeing sync.Mutex
 }
 
 func newLinux(c Config) (*linux, error) {
