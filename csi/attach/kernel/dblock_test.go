@@ -80,3 +80,13 @@ func TestHazard11LockLeftBehind(t *testing.T) {
 		}
 	})
 }
+
+// Hazard 11: who waits in vain for iscsid learns whom to restart.
+func TestHazard11DaemonHangs(t *testing.T) {
+	t.Parallel()
+	l := &linux{worker: worker{root: t.TempDir()}}
+	entered(t, l, "exec sleep 60")
+	if err := l.login(t.Context(), nodeRecord{}); err == nil || !strings.Contains(err.Error(), "systemctl restart iscsid") {
+		t.Fatal(err)
+	}
+}

@@ -176,6 +176,9 @@ func (l *linux) login(ctx context.Context, n nodeRecord) error {
 	_, err := l.run(ctx, loginLimit, "iscsiadm", "-m", "node", "-T", string(n.target), "-p", n.portal.String(), "-I", ifaceName, "--login")
 	var exit *exitError
 	if !errors.As(err, &exit) {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // iscsid itself would have given up before
+			return fmt.Errorf("iscsid does not serve logins (restart it: systemctl restart iscsid; sessions live on): %w", err)
+		}
 		return err
 	}
 	switch exit.code {
