@@ -224,6 +224,7 @@ func TestHazard28Autoclear(t *testing.T) {
 	e.ok(err)
 	if info.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
 		t.Error("the loop device is not autoclear")
+		e.ok(unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)) // it is not left on the machine
 	}
 	e.ok(f.Close())
 	e.ok(harness.Wait(e.ctx, "the loop device is gone", func() (bool, string) { return v.loop() == "", v.loop() }))
