@@ -1,13 +1,10 @@
 package chaos
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -96,18 +93,6 @@ func (r *Report) verdict() error {
 		bad("after a kill an operation took %.0f ms, more than %v", r.PauseAfterKill, killPauseBound)
 	}
 	return errors.Join(errs...)
-}
-
-// Write writes the report as JSON.
-func (r *Report) Write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
 // Print writes the report for a reader.

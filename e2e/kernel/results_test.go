@@ -12,6 +12,7 @@ import (
 
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/report"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 // results of a run, written to out/e2e-kernel.json for people and CI.
@@ -67,7 +68,7 @@ var _ = ReportAfterSuite("the report", func(r Report) {
 	slices.Sort(both)
 	results.HazardsTested = len(slices.Compact(both))
 	path := outFile("GEMEL_E2E_KERNEL_REPORT", "e2e-kernel.json")
-	if err := report.Write(path, &results); err != nil {
+	if err := jsonfile.Write(path, &results); err != nil {
 		fmt.Fprintln(os.Stderr, path+":", err)
 	}
 	p := results.Pause

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/gemel-storage/gemel/e2e/report"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func TestKind(t *testing.T) {
@@ -39,7 +40,7 @@ var _ = AfterEach(func(ctx context.Context) {
 var _ = ReportAfterSuite("the counts", func(r Report) {
 	results.Counts = report.Count(r)
 	path := cmp.Or(os.Getenv("GEMEL_E2E_REPORT"), "out/e2e.json")
-	if err := report.Write(filepath.Join(root, path), &results); err != nil {
+	if err := jsonfile.Write(filepath.Join(root, path), &results); err != nil {
 		fmt.Fprintln(os.Stderr, path+":", err)
 	}
 })

@@ -1,4 +1,4 @@
-// Package report counts the specs of an end-to-end suite and writes what a run found, as JSON for people and CI.
+// Package report counts the specs of an end-to-end suite, and reads what the mutants found.
 package report
 
 import (
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -95,16 +94,4 @@ func ReadMutants(path string, limit time.Duration) (*Mutants, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
-}
-
-// Write writes what a run found.
-func Write(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func spec(state types.SpecState, labels ...string) types.SpecReport {
@@ -38,7 +40,7 @@ func TestMutants(t *testing.T) {
 	if m, err := ReadMutants(path, time.Hour); m != nil || err != nil {
 		t.Fatal(m, err)
 	}
-	if err := Write(path, Mutants{Mutants: 5, Caught: 4, Hazards: []int{1}}); err != nil {
+	if err := jsonfile.Write(path, Mutants{Mutants: 5, Caught: 4, Hazards: []int{1}}); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := ReadMutants(path, time.Hour); err != nil || m.Mutants != 5 || m.Caught != 4 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 type options struct {
@@ -138,7 +139,7 @@ func run(ctx context.Context, o options) (err error) {
 	list = append(list, base...)
 	printTable(os.Stdout, list)
 	fmt.Println("peer:", peer.flags)
-	return writeJSON(o.out, list)
+	return jsonfile.Write(o.out, list)
 }
 
 // pairResults are those that need both nodes: what mirroring costs, and how long a pause is.

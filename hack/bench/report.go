@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -85,15 +82,4 @@ func printTable(w io.Writer, list []result) {
 		}
 		fmt.Fprintf(w, "%-28s %12.1f %12s %7s  %-6s %23s %10.1f %10.1f\n", r.Name, r.Gemel, peer, ratio, r.Unit, min, r.GemelCPU, r.PeerCPU)
 	}
-}
-
-func writeJSON(path string, list []result) error {
-	b, err := json.MarshalIndent(list, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func TestCompare(t *testing.T) {
@@ -24,7 +26,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	path := filepath.Join(t.TempDir(), "out", "bench.json")
-	if err := writeJSON(path, []result{r, p}); err != nil {
+	if err := jsonfile.Write(path, []result{r, p}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)

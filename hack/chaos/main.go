@@ -21,6 +21,7 @@ import (
 	"github.com/gemel-storage/gemel/e2e/chaos"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func main() {
@@ -77,5 +78,5 @@ func run(ctx context.Context, c chaos.Config, faults, out string) (err error) {
 		return err
 	}
 	rep.Print(os.Stdout)
-	return errors.Join(err, rep.Write(out))
+	return errors.Join(err, jsonfile.Write(out, rep))
 }

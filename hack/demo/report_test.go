@@ -12,6 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/hack/demo/compare"
 	"github.com/gemel-storage/gemel/hack/demo/load"
 	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func good() *Report {
@@ -60,7 +61,7 @@ func TestReportFile(t *testing.T) {
 	p.AckedWrites, p.order = 2001, []string{"steady", "transfer"}
 	p.lose([]load.Finding{{Stream: "v", Block: 7, What: "torn"}})
 	path := filepath.Join(t.TempDir(), "new", "demo.json")
-	if err := p.write(path); err != nil {
+	if err := jsonfile.Write(path, p); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)

@@ -16,6 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/hack/demo/lab"
 	"github.com/gemel-storage/gemel/hack/demo/load"
 	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 // Sizes.
@@ -79,7 +80,7 @@ func run(ctx context.Context, opt options, name string, steps int, body func(con
 		return err
 	}
 	path := filepath.Join(opt.out, name+".json")
-	if werr := r.report.write(path); werr != nil {
+	if werr := jsonfile.Write(path, r.report); werr != nil {
 		return errors.Join(err, werr)
 	}
 	r.report.print(r.tell, path)

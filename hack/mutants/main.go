@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/report"
 	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func main() {
@@ -59,7 +59,7 @@ func run(ctx context.Context, w io.Writer, only, file string) error {
 	}
 	all := r.all(ctx, chosen)
 	if file != "" {
-		if err := report.Write(file, summarize(all, time.Since(start))); err != nil {
+		if err := jsonfile.Write(file, summarize(all, time.Since(start))); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 	"github.com/gemel-storage/gemel/target/sim"
 )
 
@@ -129,7 +130,7 @@ func many(ctx context.Context, w io.Writer, o *options) error {
 	}
 	r.print(w)
 	if o.out != "" {
-		if err := r.write(o.out); err != nil {
+		if err := jsonfile.Write(o.out, r); err != nil {
 			return err
 		}
 	}

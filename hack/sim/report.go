@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -67,15 +64,4 @@ func table[N int | uint64](w io.Writer, title string, m map[string]N) {
 	for _, k := range names {
 		fmt.Fprintf(w, "  %-52s %12d\n", k, m[k])
 	}
-}
-
-func (r *report) write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 // external is the name that all tests of a -storage.testdriver have.
@@ -96,7 +98,7 @@ func run(ctx context.Context, o options) (bool, error) {
 	}
 	r.finish()
 	r.print(os.Stdout)
-	return r.ok(), r.write(filepath.Join(o.out, "storage-suite.json"))
+	return r.ok(), jsonfile.Write(filepath.Join(o.out, "storage-suite.json"), r)
 }
 
 // part of the tests; each is a run of ginkgo.

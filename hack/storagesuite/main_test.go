@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 func it(state types.SpecState, name, message string, took time.Duration) types.SpecReport {
@@ -87,7 +89,7 @@ func TestWhatFailsARun(t *testing.T) {
 func TestAReportIsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	r := summarize(types.Report{SpecReports: types.SpecReports{it(types.SpecStateFailed, "fails", "why", time.Second)}})
-	if err := r.write(path); err != nil {
+	if err := jsonfile.Write(path, r); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)

@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -140,12 +138,4 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "  %s (%.0f s)\n      %s\n", f.Name, f.Seconds, strings.ReplaceAll(f.Message, "\n", "\n      "))
 	}
 	fmt.Fprintf(out, "\n%d run, %d passed, %d failed, %d skipped in %.0f s\n", r.Run, r.Passed, r.Failed, r.Skipped, r.Seconds)
-}
-
-func (r *report) write(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
