@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // HostSpec is written by the node plugin of that worker, which writes no other one.
 type HostSpec struct {
@@ -143,4 +147,12 @@ type HostList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []Host `json:"items"`
+}
+
+// maxErrorText is how long the status lets the text of an error be.
+const maxErrorText = 512
+
+// ErrorText is the text of an error as the status takes it: cut where it is too long, and valid UTF-8 all the same.
+func ErrorText(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
 }

@@ -4,9 +4,6 @@ package host
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +20,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // Targets are the control APIs of the nodes of pairs, each by itself: a pairs.Directory.
@@ -41,7 +38,6 @@ const (
 	every    = time.Minute     // that targets are asked; at once when the worker tells of something else
 	callTime = 3 * time.Second // for one node
 	workers  = 8
-	maxText  = 512
 )
 
 // SetupWithManager adds the reconciler to a manager.
@@ -107,8 +103,7 @@ func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair
 		a, err = t.ListSessions(ctx, &targetv1.ListSessionsRequest{HostIqn: iqn})
 	}
 	if err != nil {
-		text := status.Convert(err).Message()
-		out.Error = strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+		out.Error = v1alpha1.ErrorText(status.Convert(err).Message())
 		return out
 	}
 	out.Portal, out.Sessions = a.GetPortal().GetAddress(), int32(len(a.Sessions))
@@ -126,18 +121,5 @@ func (r *Reconciler) write(ctx context.Context, h *v1alpha1.Host, seen []v1alpha
 	if len(seen) > 0 {
 		part["targets"] = seen
 	}
-	raw, err := json.Marshal(map[string]any{"status": part})
-	if err != nil {
-		return err
-	}
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &u.Object); err != nil {
-		return err
-	}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Host"))
-	u.SetName(h.Name)
-	if err := r.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.OperatorManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("status of host %s: %w", h.Name, err)
-	}
-	return nil
+	return apply.Status(ctx, r.Client, v1alpha1.OperatorManager, v1alpha1.GroupVersion.WithKind("Host"), h.Name, part)
 }

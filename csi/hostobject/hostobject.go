@@ -20,6 +20,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // Worker is what there is to tell.
@@ -38,6 +39,8 @@ type Worker struct {
 	Changed <-chan struct{}
 }
 
+var kind = v1alpha1.GroupVersion.WithKind("Host")
+
 // Write applies the object as it is to be, with the field manager of the driver: the operator's fields stay. The object goes with
 // its Kubernetes node.
 func Write(ctx context.Context, c client.Client, w Worker) error {
@@ -45,7 +48,9 @@ func Write(ctx context.Context, c client.Client, w Worker) error {
 	if err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &node); err != nil {
 		return fmt.Errorf("node %s: %w: --node-name has to be that of the Kubernetes node", w.Node, err)
 	}
-	o := object(w.Node)
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	o.SetName(w.Node)
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}})
 	spec := map[string]any{"iqn": w.IQN, "attachMode": w.AttachMode}
 	if w.MachineID != "" {
@@ -59,13 +64,6 @@ func Write(ctx context.Context, c client.Client, w Worker) error {
 		return fmt.Errorf("host %s: %w", w.Node, err)
 	}
 	return writeStatus(ctx, c, w)
-}
-
-func object(name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Host"))
-	o.SetName(name)
-	return o
 }
 
 // topology are the labels that say where the worker is, at most as many as the object takes.
@@ -108,21 +106,12 @@ func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 		now.Status.ObservedGeneration == now.Generation && equality.Semantic.DeepEqual(now.Status.Worker, seen) {
 		return nil
 	}
-	set := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
-	o := object(w.Node)
-	status := map[string]any{"observedGeneration": now.Generation, "attached": int64(attached), "version": w.Version,
-		"conditions": []any{map[string]any{"type": set.Type, "status": string(set.Status), "reason": set.Reason, "message": set.Message,
-			"observedGeneration": set.ObservedGeneration, "lastTransitionTime": set.LastTransitionTime.UTC().Format(time.RFC3339)}}}
+	part := map[string]any{"observedGeneration": now.Generation, "attached": attached, "version": w.Version,
+		"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)}}
 	if len(seen) > 0 {
-		if status["worker"], err = asAny(seen); err != nil {
-			return err
-		}
+		part["worker"] = seen
 	}
-	o.Object["status"] = status
-	if err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(v1alpha1.DriverManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("status of host %s: %w", w.Node, err)
-	}
-	return nil
+	return apply.Status(ctx, c, v1alpha1.DriverManager, kind, w.Node, part)
 }
 
 const (

@@ -2,9 +2,7 @@ package hostobject
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
@@ -15,7 +13,6 @@ import (
 const (
 	maxTargets = 64
 	maxPortals = 16
-	maxText    = 512
 )
 
 // byTarget sums the paths of all attachments up: for each pair and portal, how many LUNs have one there. The order is that of the names, so
@@ -61,15 +58,6 @@ func count(at *v1alpha1.HostPortal, p attach.Path) {
 		}
 	}
 	if at.LastError == "" && (!p.Connected || p.NoALUA) {
-		at.LastError = strings.ToValidUTF8(p.LastError[:min(len(p.LastError), maxText)], "")
+		at.LastError = v1alpha1.ErrorText(p.LastError)
 	}
-}
-
-// asAny is a value as an apply configuration takes it.
-func asAny(v any) (out any, err error) {
-	raw, err := json.Marshal(v)
-	if err == nil {
-		err = json.Unmarshal(raw, &out)
-	}
-	return out, err
 }
