@@ -44,9 +44,11 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, er
 		return false, err
 	}
 	defer unlock()
-	if g.others, err = a.others(g.volume); err != nil {
+	all, err := a.all()
+	if err != nil {
 		return false, err
 	}
+	g.others = besides(all, g.volume)
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return false, err

@@ -144,7 +144,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		}
 	}
 	told := h.take()
-	records, units, err := h.records()
+	all, err := h.a.all()
 	var o *observed
 	if err == nil {
 		o, err = h.a.host.observe(ctx)
@@ -155,15 +155,14 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		return now.Add(askEvery), false
 	}
 	h.say(ctx, nil)
-	stuck := h.stuck(ctx, now, o, records, soon)
-	for _, r := range records {
-		p := h.patient(r.Attachment.VolumeID)
-		g, err := r.goal()
-		if err != nil || r.Partial || r.BootID != o.boot || ctx.Err() != nil {
+	stuck := h.stuck(ctx, now, o, all, soon)
+	for _, e := range all {
+		g, p := e.goal, h.patient(e.goal.volume)
+		if e.record.Partial || e.record.BootID != o.boot || ctx.Err() != nil {
 			continue
 		}
 		g.heal, g.relog = true, stuck[g.target]
-		g.others = slices.DeleteFunc(slices.Clone(units), func(u unit) bool { return u.volume == g.volume })
+		g.others = besides(all, g.volume)
 		p.reread = p.reread || told.of(g, o)
 		g.resize = p.reread
 		if until := p.acted.Add(p.rest); now.Before(until) {
@@ -193,7 +192,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 			}
 		}
 	}
-	h.prune(records, units)
+	h.prune(all)
 	return next, acted
 }
 
@@ -245,10 +244,10 @@ func yieldTo(ctx context.Context, wanted <-chan struct{}) (_ context.Context, st
 // stuck lists, by target, the portals that answer although our session to them is without a connection for a while. iscsid logs in again by
 // itself, with the secrets that it was given when the session was made, and does not tell why that fails; a session that is made anew
 // has the present ones, and if they are refused that is known.
-func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, records []*record, soon func(time.Time)) map[iqn][]netip.AddrPort {
+func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []entry, soon func(time.Time)) map[iqn][]netip.AddrPort {
 	answered, out := map[int]time.Time{}, map[iqn][]netip.AddrPort{}
 	for _, s := range o.sessions {
-		if !s.ours() || s.connected || len(records) == 0 {
+		if !s.ours() || s.connected || len(all) == 0 {
 			continue
 		}
 		soon(now.Add(askEvery))
@@ -268,29 +267,6 @@ func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, records 
 	return out
 }
 
-// records of all attachments. One that can not be read may use any target; then nothing is healed.
-func (h *healer) records() (out []*record, units []unit, err error) {
-	ids, err := h.a.Attached()
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range ids {
-		r, err := h.a.load(id)
-		if err != nil {
-			return nil, nil, err
-		}
-		if r == nil {
-			continue // detached meanwhile
-		}
-		u, err := parse(r.Attachment)
-		if err != nil {
-			return nil, nil, fmt.Errorf("attachment record of %s: %w", id, err)
-		}
-		out, units = append(out, r), append(units, u)
-	}
-	return out, units, nil
-}
-
 func (h *healer) patient(volume string) *patient {
 	p := h.volumes[volume]
 	if p == nil {
@@ -301,16 +277,16 @@ func (h *healer) patient(volume string) *patient {
 }
 
 // prune forgets what no attachment has any more.
-func (h *healer) prune(records []*record, units []unit) {
+func (h *healer) prune(all []entry) {
 	for id := range h.volumes {
-		if !slices.ContainsFunc(records, func(r *record) bool { return r.Attachment.VolumeID == id }) {
+		if !slices.ContainsFunc(all, func(e entry) bool { return e.goal.volume == id }) {
 			delete(h.volumes, id)
 		}
 	}
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	for portal, f := range h.a.logins {
-		if time.Since(f.at) > sweep && !slices.ContainsFunc(units, func(u unit) bool { return slices.Contains(u.portals, portal) }) {
+		if time.Since(f.at) > sweep && !slices.ContainsFunc(all, func(e entry) bool { return slices.Contains(e.goal.portals, portal) }) {
 			delete(h.a.logins, portal)
 		}
 	}

@@ -95,29 +95,56 @@ func (a *Attacher) Attached() ([]string, error) {
 	return out, nil
 }
 
-// others are the attachments of all other volumes. One that can not be read may use any target: then nothing is known, and that is an
-// error.
-func (a *Attacher) others(volumeID string) (out []unit, err error) {
+// entry is an attachment by its record.
+type entry struct {
+	record *record
+	goal   goal
+}
+
+// entries reads all records once; unread says of each that can not be read why.
+func (a *Attacher) entries() (read []entry, unread []error, err error) {
 	ids, err := a.Attached()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, id := range ids {
-		if id == volumeID {
-			continue
-		}
 		r, err := a.load(id)
 		if err != nil {
-			return nil, err
+			unread = append(unread, err)
+			continue
 		}
 		if r == nil {
 			continue // detached meanwhile
 		}
-		u, err := parse(r.Attachment)
+		g, err := r.goal()
 		if err != nil {
-			return nil, fmt.Errorf("attachment record of %s: %w", id, err)
+			unread = append(unread, fmt.Errorf("attachment record of %s: %w", id, err))
+			continue
 		}
-		out = append(out, u)
+		read = append(read, entry{r, g})
 	}
-	return out, nil
+	return read, unread, nil
+}
+
+// all is entries for who acts on what attachments share. One that can not be read may use any target: then nothing is known, and that is
+// an error.
+func (a *Attacher) all() ([]entry, error) {
+	read, unread, err := a.entries()
+	if err != nil {
+		return nil, err
+	}
+	if len(unread) > 0 {
+		return nil, unread[0]
+	}
+	return read, nil
+}
+
+// besides are the attachments of all other volumes.
+func besides(all []entry, volumeID string) (out []unit) {
+	for _, e := range all {
+		if e.goal.volume != volumeID {
+			out = append(out, e.goal.unit)
+		}
+	}
+	return out
 }

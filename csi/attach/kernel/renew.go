@@ -20,21 +20,17 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err er
 	if !some {
 		return nil, nil
 	}
-	ids, err := a.Attached()
-	if err != nil {
-		return nil, err
-	}
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range ids {
-		r, err := a.load(id)
-		if err != nil || r == nil {
-			continue
-		}
-		if u, err := parse(r.Attachment); err == nil && a.refused(u, o) {
-			out = append(out, r.Attachment)
+	read, _, err := a.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range read {
+		if a.refused(e.goal.unit, o) {
+			out = append(out, e.record.Attachment)
 		}
 	}
 	return out, nil

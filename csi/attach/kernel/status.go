@@ -56,25 +56,22 @@ func (a *Attacher) lastError(portal netip.AddrPort) error {
 
 // Paths are those of all attachments that are whole or should be, at one look and one question to multipathd.
 func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
-	ids, err := a.Attached()
-	if err != nil {
-		return nil, err
-	}
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
 	known := a.host.allStates(ctx)
-	for _, id := range ids {
-		r, err := a.load(id)
-		if err != nil || r == nil || r.Partial || r.BootID != o.boot {
+	// After the look: the paths of what is being taken down meanwhile are not told as lost.
+	read, _, err := a.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range read {
+		if e.record.Partial || e.record.BootID != o.boot {
 			continue
 		}
-		u, err := parse(r.Attachment)
-		if err != nil {
-			continue
-		}
-		out = append(out, attach.Status{Attachment: r.Attachment,
+		u := e.goal.unit
+		out = append(out, attach.Status{Attachment: e.record.Attachment,
 			Paths: paths(u, o, o.mapOf(u.id), func(m dmMap) map[string]pathState { return known[m.id.wwid()] }, a.lastError)})
 	}
 	return out, nil
