@@ -18,6 +18,7 @@ type SessionInfo struct {
 	DataDigest   bool
 	InFlight     int // SCSI commands accepted and not answered
 	Since        time.Time
+	AskedGroups  time.Time // when it last asked for the target port groups; zero: never
 }
 
 // Sessions lists the sessions in the full-feature phase, in no order.
@@ -27,14 +28,26 @@ func (s *Server) Sessions() []SessionInfo {
 	s.mu.Unlock()
 	out := make([]SessionInfo, 0, len(live))
 	for _, c := range live {
+		asked := s.askedGroups(c)
 		c.mu.Lock()
 		out = append(out, SessionInfo{
 			Initiator: c.id.Initiator, ISID: c.id.ISID, Remote: c.remote, Discovery: c.discovery,
-			HeaderDigest: c.params.HeaderDigest, DataDigest: c.params.DataDigest, InFlight: c.inFlight, Since: c.since,
+			HeaderDigest: c.params.HeaderDigest, DataDigest: c.params.DataDigest, InFlight: c.inFlight, Since: c.since, AskedGroups: asked,
 		})
 		c.mu.Unlock()
 	}
 	return out
+}
+
+// askedGroups puts into words of the calendar what the device server knows by the clock of commands.
+func (s *Server) askedGroups(c *conn) (t time.Time) {
+	if c.discovery {
+		return t
+	}
+	if at := c.nexus.AskedGroups(); at != 0 {
+		t = time.Now().Add(-time.Duration(max(s.cfg.Clock()-at, 0)))
+	}
+	return t
 }
 
 func (s *Server) connsLocked(match func(*conn) bool) []*conn {

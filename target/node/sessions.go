@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -30,8 +31,16 @@ func (c *control) ListSessions(_ context.Context, q *targetv1.ListSessionsReques
 	slices.SortFunc(list, func(a, b iscsi.SessionInfo) int {
 		return cmp.Or(cmp.Compare(a.Initiator, b.Initiator), a.Since.Compare(b.Since))
 	})
+	// Times are told by the calendar as it is now: when it was set anew, it does not make a session older than it is.
+	now := time.Now()
+	at := func(t time.Time) *timestamppb.Timestamp { return timestamppb.New(now.Add(-now.Sub(t))) }
+	r.Time = timestamppb.New(now)
 	for _, s := range list[:min(len(list), maxSessions)] {
-		r.Sessions = append(r.Sessions, &targetv1.Session{HostIqn: strings.ToLower(s.Initiator), Remote: s.Remote, Since: timestamppb.New(s.Since)})
+		x := &targetv1.Session{HostIqn: strings.ToLower(s.Initiator), Remote: s.Remote, Since: at(s.Since)}
+		if !s.AskedGroups.IsZero() {
+			x.LastRtpg = at(s.AskedGroups)
+		}
+		r.Sessions = append(r.Sessions, x)
 	}
 	return r, nil
 }

@@ -16,7 +16,11 @@ type Nexus struct {
 	closed      bool
 	attentions  map[*Unit][]Attention
 	pending     atomic.Int32 // attentions over all units: a quick look for the command path
+	askedGroups atomic.Int64
 }
+
+// AskedGroups is when the last REPORT TARGET PORT GROUPS arrived that was answered, as Task.Arrived has it; 0: none was.
+func (n *Nexus) AskedGroups() int64 { return n.askedGroups.Load() }
 
 // OpenNexus makes a nexus for a new session. Each unit that the host sees has a 29/00 attention for it.
 func (s *Server) OpenNexus(id NexusID) *Nexus {

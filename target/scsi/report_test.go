@@ -87,6 +87,10 @@ func TestReportTargetPortGroups(t *testing.T) {
 	rtpg := func(format byte, alloc int) []byte {
 		return h.good(cdb(0xa3, 12, 1, 0x0a|int(format)<<5, 8, alloc>>8, 9, alloc&0xff), nil, alloc)
 	}
+	asked := h.nexus.AskedGroups()
+	if h.fails(0x052400, cdb(0xa3, 12, 1, 0x0a|0x40, 9, 16), nil, 16); asked != 0 || h.nexus.AskedGroups() != 0 {
+		t.Error("asked without an answer:", h.nexus.AskedGroups())
+	}
 	want := []byte{0, 0, 0, 24,
 		0x80, 0x8b, 0, 1, 0, 2, 0, 1, 0, 0, 0, 1,
 		0x00, 0x8b, 0, 2, 0, 2, 0, 1, 0, 0, 0, 2}
@@ -99,9 +103,14 @@ func TestReportTargetPortGroups(t *testing.T) {
 	if got := rtpg(0, 4); !bytes.Equal(got, want[:4]) {
 		t.Errorf("cut: % x", got)
 	}
+	other := r.login("iqn.b", 1)
+	asked = h.nexus.AskedGroups()
 	r.gate.set(false, scsi.AccessUnavailable)
 	if got := rtpg(0, 255); !bytes.Equal(got, want) {
 		t.Error("not answered when unavailable")
+	}
+	if last := h.nexus.AskedGroups(); asked == 0 || last <= asked || other.nexus.AskedGroups() != 0 {
+		t.Error(asked, last, other.nexus.AskedGroups())
 	}
 }
 

@@ -2539,6 +2539,7 @@ type ListSessionsResponse struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Portal        *Portal                `protobuf:"bytes,2,opt,name=portal,proto3" json:"portal,omitempty"`     // of this node
 	Sessions      []*Session             `protobuf:"bytes,3,rep,name=sessions,proto3" json:"sessions,omitempty"` // at most 4096
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`         // of the answer, by the clock that the times of the sessions are by
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2594,12 +2595,20 @@ func (x *ListSessionsResponse) GetSessions() []*Session {
 	return nil
 }
 
+func (x *ListSessionsResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // Session of a host with one node. Discovery sessions are not among them.
 type Session struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HostIqn       string                 `protobuf:"bytes,1,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
 	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // address and port of the host
 	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	LastRtpg      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_rtpg,json=lastRtpg,proto3" json:"last_rtpg,omitempty"` // when it last asked for the target port groups; unset: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2651,6 +2660,13 @@ func (x *Session) GetRemote() string {
 func (x *Session) GetSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Since
+	}
+	return nil
+}
+
+func (x *Session) GetLastRtpg() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastRtpg
 	}
 	return nil
 }
@@ -2946,15 +2962,17 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\fexpected_end\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vexpectedEnd\"\x0e\n" +
 	"\fWatchRequest\"0\n" +
 	"\x13ListSessionsRequest\x12\x19\n" +
-	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\"\x91\x01\n" +
+	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\"\xc1\x01\n" +
 	"\x14ListSessionsResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12/\n" +
 	"\x06portal\x18\x02 \x01(\v2\x17.gemel.target.v1.PortalR\x06portal\x124\n" +
-	"\bsessions\x18\x03 \x03(\v2\x18.gemel.target.v1.SessionR\bsessions\"n\n" +
+	"\bsessions\x18\x03 \x03(\v2\x18.gemel.target.v1.SessionR\bsessions\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xa7\x01\n" +
 	"\aSession\x12\x19\n" +
 	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\x12\x16\n" +
 	"\x06remote\x18\x02 \x01(\tR\x06remote\x120\n" +
-	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x96\x01\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x127\n" +
+	"\tlast_rtpg\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastRtpg\"\x96\x01\n" +
 	"\x05Event\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -3086,48 +3104,50 @@ var file_api_target_v1_target_proto_depIdxs = []int32{
 	44, // 26: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
 	6,  // 27: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
 	38, // 28: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	44, // 29: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	44, // 30: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	26, // 31: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	3,  // 32: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	7,  // 33: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	9,  // 34: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	10, // 35: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	11, // 36: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	12, // 37: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	14, // 38: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	15, // 39: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	18, // 40: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	19, // 41: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	21, // 42: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	23, // 43: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	25, // 44: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	36, // 45: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	30, // 46: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	32, // 47: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	35, // 48: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	4,  // 49: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	8,  // 50: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	4,  // 51: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	4,  // 52: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	4,  // 53: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	13, // 54: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	5,  // 55: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	16, // 56: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	17, // 57: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	20, // 58: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	22, // 59: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	24, // 60: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	26, // 61: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	37, // 62: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	31, // 63: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	33, // 64: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	39, // 65: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	49, // [49:66] is the sub-list for method output_type
-	32, // [32:49] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	44, // 29: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	44, // 30: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	44, // 31: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	44, // 32: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	26, // 33: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	3,  // 34: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	7,  // 35: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	9,  // 36: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	10, // 37: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	11, // 38: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	12, // 39: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	14, // 40: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	15, // 41: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	18, // 42: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	19, // 43: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	21, // 44: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	23, // 45: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	25, // 46: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	36, // 47: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	30, // 48: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	32, // 49: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	35, // 50: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	4,  // 51: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	8,  // 52: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	4,  // 53: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	4,  // 54: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	4,  // 55: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	13, // 56: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	5,  // 57: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	16, // 58: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	17, // 59: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	20, // 60: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	22, // 61: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	24, // 62: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	26, // 63: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	37, // 64: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	31, // 65: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	33, // 66: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	39, // 67: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	51, // [51:68] is the sub-list for method output_type
+	34, // [34:51] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
