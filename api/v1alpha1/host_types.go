@@ -30,7 +30,8 @@ type HostStatus struct {
 	// ObservedGeneration of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (the node plugin runs and can attach), PathsComplete (worker and targets see every path).
+	// Conditions: Ready (the node plugin runs and can attach), PathsComplete (worker and targets see every path,
+	// and the worker asks who owns the LUNs).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -113,6 +114,10 @@ type HostSession struct {
 	Portal string `json:"portal,omitempty"`
 	// Sessions that it has with the worker.
 	Sessions int32 `json:"sessions"`
+	// LastRTPG is when the worker last asked this node for the target port groups, exact to ten minutes so that the object is not written
+	// all the time.
+	// +optional
+	LastRTPG *metav1.Time `json:"lastRTPG,omitempty"`
 	// Error: why the node could not be asked.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional

@@ -17,7 +17,8 @@ const (
 	ConditionUpToDate = "UpToDate"
 	// ConditionPublished: every host in the spec reaches the LUN, and no other one does.
 	ConditionPublished = "Published"
-	// ConditionPathsComplete: a worker and the targets of the LUNs that it holds see every path between them.
+	// ConditionPathsComplete: a worker and the targets of the LUNs that it holds see every path between them, and the worker asks there who owns
+	// the LUNs.
 	ConditionPathsComplete = "PathsComplete"
 )
 
@@ -43,6 +44,8 @@ const (
 	ReasonPathLost      = "HostRedundancyLost" // a worker has no connection to one of the nodes
 	ReasonPathUnseen    = "PathsNotDiscovered" // it is connected, and does not show the LUNs that are there
 	ReasonDataKept      = "DataKept"           // the object is being deleted, its data is not: the message says what to do
+
+	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path and does not ask there who owns the LUNs
 )
 
 // Values of StorageCluster.spec.security.chap.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,16 +15,16 @@ import (
 const maxFindings = 8
 
 // judge compares both sides. A path that the worker lacks is lost when the node has no session of the worker's either, and not discovered
-// when it has one.
-func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions) metav1.Condition {
-	var lost, unseen []string
+// when it has one. silent are the portals at which the worker does not ask for the target port groups.
+func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
+	var lost, unseen, unasked []string
 	for _, w := range h.Status.Worker {
 		t := v1alpha1.HostSessions{Target: w.Target}
 		if i := slices.IndexFunc(seen, func(s v1alpha1.HostSessions) bool { return s.Target == w.Target }); i >= 0 {
 			t = seen[i]
 		}
 		l, u := compare(w, t)
-		lost, unseen = append(lost, l...), append(unseen, u...)
+		lost, unseen, unasked = append(lost, l...), append(unseen, u...), append(unasked, blind(w, t, silent)...)
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionPathsComplete, Status: metav1.ConditionFalse, ObservedGeneration: h.Generation}
 	switch {
@@ -31,6 +32,8 @@ func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions) metav1.Condition {
 		c.Reason = v1alpha1.ReasonPathLost
 	case len(unseen) > 0:
 		c.Reason = v1alpha1.ReasonPathUnseen
+	case len(unasked) > 0:
+		c.Reason = v1alpha1.ReasonPathUnasked
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonReady, "worker and targets see every path"
 		if len(h.Status.Worker) == 0 {
@@ -38,7 +41,7 @@ func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions) metav1.Condition {
 		}
 		return c
 	}
-	all := append(lost, unseen...)
+	all := slices.Concat(lost, unseen, unasked)
 	c.Message = strings.Join(all[:min(len(all), maxFindings)], "; ")
 	if n := len(all) - maxFindings; n > 0 {
 		c.Message += fmt.Sprintf("; and %d more", n)
@@ -69,7 +72,7 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 		case sessions == 0:
 			lost = append(lost, fmt.Sprintf("%s has no session of the worker: %s", name, short))
 		default:
-			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, silent(t)))
+			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, mute(t)))
 		}
 	}
 	for _, n := range t.Nodes {
@@ -80,8 +83,25 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 	return lost, unseen
 }
 
-// silent names the nodes that do not answer the operator.
-func silent(t v1alpha1.HostSessions) (out string) {
+// blind tells of paths that the worker uses without asking who owns the LUNs. Those that it takes for unavailable do not count: multipathd
+// asks for nothing there.
+func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool) (out []string) {
+	for _, n := range t.Nodes {
+		if !silent[n.Portal] || !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal && p.Optimized+p.NonOptimized > 0 }) {
+			continue
+		}
+		last := "ever"
+		if n.LastRTPG != nil {
+			last = "since about " + n.LastRTPG.UTC().Format(time.RFC3339)
+		}
+		out = append(out, fmt.Sprintf("the worker uses node %s of %s (%s), but has not asked it for the target port groups %s: it does not look who owns a LUN",
+			n.Node, t.Pair, n.Portal, last))
+	}
+	return out
+}
+
+// mute names the nodes that do not answer the operator.
+func mute(t v1alpha1.HostSessions) (out string) {
 	for _, n := range t.Nodes {
 		if n.Error != "" {
 			out += fmt.Sprintf(" (node %s of %s does not answer the operator either: %s)", n.Node, t.Pair, n.Error)

@@ -64,17 +64,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if err := r.List(ctx, pairs); err != nil {
 		return ctrl.Result{}, err
 	}
-	seen := r.look(ctx, h, pairs.Items)
+	seen, silent := r.look(ctx, h, pairs.Items)
 	if err := ctx.Err(); err != nil {
 		return ctrl.Result{}, err // that nobody answers would be our own end
 	}
-	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.write(ctx, h, seen))
+	settle(h.Status.Targets, seen)
+	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.write(ctx, h, seen, judge(h, seen, silent)))
 }
 
-// look asks both nodes of every pair of which the worker holds LUNs. Nothing of it is an error: not to answer is a finding.
-func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha1.TargetPair) []v1alpha1.HostSessions {
-	out := make([]v1alpha1.HostSessions, len(h.Status.Worker))
+// look asks both nodes of every pair of which the worker holds LUNs. Nothing of it is an error: not to answer is a finding. silent are the
+// portals at which the worker does not ask for the target port groups.
+func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha1.TargetPair) (out []v1alpha1.HostSessions, silent map[string]bool) {
+	out, silent = make([]v1alpha1.HostSessions, len(h.Status.Worker)), map[string]bool{}
 	var wg sync.WaitGroup
+	var mu sync.Mutex
 	for i, w := range h.Status.Worker {
 		out[i].Target = w.Target
 		for p := range pairs {
@@ -84,19 +87,25 @@ func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha
 			out[i].Pair = pairs[p].Name
 			out[i].Nodes = make([]v1alpha1.HostSession, len(pairs[p].Spec.Nodes))
 			for n := range pairs[p].Spec.Nodes {
-				wg.Go(func() { out[i].Nodes[n] = r.ask(ctx, h.Spec.IQN, &pairs[p], pairs[p].Spec.Nodes[n].Name) })
+				wg.Go(func() {
+					s, quiet := r.ask(ctx, h.Spec.IQN, &pairs[p], pairs[p].Spec.Nodes[n].Name)
+					out[i].Nodes[n] = s
+					mu.Lock()
+					defer mu.Unlock()
+					silent[s.Portal] = quiet
+				})
 			}
 			break
 		}
 	}
 	wg.Wait()
-	return out
+	return out, silent
 }
 
-func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair, node string) v1alpha1.HostSession {
+func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair, node string) (out v1alpha1.HostSession, silent bool) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	out := v1alpha1.HostSession{Node: node}
+	out.Node = node
 	t, err := r.Targets.Node(ctx, p, node)
 	var a *targetv1.ListSessionsResponse
 	if err == nil {
@@ -104,16 +113,17 @@ func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair
 	}
 	if err != nil {
 		out.Error = v1alpha1.ErrorText(status.Convert(err).Message())
-		return out
+		return out, false
 	}
 	out.Portal, out.Sessions = a.GetPortal().GetAddress(), int32(len(a.Sessions))
-	return out
+	out.LastRTPG, silent = asked(a)
+	return out, silent
 }
 
 // write applies our part if it differs: a list and a condition that the node plugin does not write.
-func (r *Reconciler) write(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions) error {
+func (r *Reconciler) write(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions, c metav1.Condition) error {
 	conditions := h.DeepCopy().Status.Conditions
-	changed := meta.SetStatusCondition(&conditions, judge(h, seen))
+	changed := meta.SetStatusCondition(&conditions, c)
 	if !changed && equality.Semantic.DeepEqual(h.Status.Targets, seen) {
 		return nil
 	}

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +25,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/hostobject"
 	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/target/alua"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
@@ -34,9 +37,13 @@ const (
 	portalB = "10.0.2.1:3260"
 )
 
+// start is what the nodes' clocks show.
+var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+
 // pair plays both nodes.
 type pair struct {
 	sessions map[string]int // by node; -1: it does not answer
+	asked    map[string]time.Time
 }
 
 type node struct {
@@ -56,8 +63,16 @@ func (n *node) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest, 
 	if q.HostIqn != iqn {
 		return nil, status.Error(codes.InvalidArgument, q.HostIqn)
 	}
-	return &targetv1.ListSessionsResponse{Node: n.name, Portal: &targetv1.Portal{Node: n.name, Address: map[string]string{"a": portalA, "b": portalB}[n.name]},
-		Sessions: make([]*targetv1.Session, n.p.sessions[n.name])}, nil
+	a := &targetv1.ListSessionsResponse{Node: n.name, Time: timestamppb.New(start),
+		Portal: &targetv1.Portal{Node: n.name, Address: map[string]string{"a": portalA, "b": portalB}[n.name]}}
+	for range n.p.sessions[n.name] {
+		s := &targetv1.Session{HostIqn: iqn, Since: timestamppb.New(start.Add(-time.Hour))}
+		if t, ok := n.p.asked[n.name]; ok {
+			s.LastRtpg = timestamppb.New(t)
+		}
+		a.Sessions = append(a.Sessions, s)
+	}
+	return a, nil
 }
 
 // Worker and operator each write their part, neither takes the other's away, and nothing is written that is there.
@@ -81,9 +96,9 @@ func TestBothSides(t *testing.T) {
 	if err = errors.Join(err, c.Status().Update(ctx, tp)); err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{sessions: map[string]int{"a": 1, "b": 1}}
+	p := &pair{sessions: map[string]int{"a": 1, "b": 1}, asked: map[string]time.Time{"a": start, "b": start}}
 	r := &Reconciler{Client: own, Targets: p}
-	whole := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, Connected: true}}
+	whole := []attach.Path{{Portal: portalA, Connected: true, State: alua.Optimized}, {Portal: portalB, Connected: true, State: alua.NonOptimized}}
 	lost := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, LastError: "no session"}}
 	paths := whole
 	w := hostobject.Worker{Node: "worker-1", IQN: iqn, AttachMode: "Kernel", Version: "v1", Ready: func() error { return nil }, Attached: func() (int, error) { return 1, nil },
@@ -114,15 +129,31 @@ func TestBothSides(t *testing.T) {
 		return h, meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionPathsComplete)
 	}
 	h, is := look(true)
-	want := []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{{Node: "a", Portal: portalA, Sessions: 1}, {Node: "b", Portal: portalB, Sessions: 1}}}}
+	want := []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{
+		{Node: "a", Portal: portalA, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}, {Node: "b", Portal: portalB, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}}}}
 	if is.Status != "True" || !equality.Semantic.DeepEqual(h.Status.Targets, want) || len(h.Status.Worker) != 1 {
 		t.Fatalf("%+v", h.Status)
 	}
+	p.asked = map[string]time.Time{"a": start.Add(exactness - time.Second), "b": start.Add(time.Second)}
 	if again, _ := look(true); again.ResourceVersion != h.ResourceVersion {
 		t.Error("written although nothing has changed")
 	}
+	p.asked["a"] = start.Add(exactness)
+	if h, _ = look(false); !h.Status.Targets[0].Nodes[0].LastRTPG.Time.Equal(p.asked["a"]) || !h.Status.Targets[0].Nodes[1].LastRTPG.Time.Equal(start) {
+		t.Fatalf("ten minutes later: %+v", h.Status.Targets)
+	}
+	p.asked["b"] = start.Add(-silence)
+	if h, is = look(false); is.Reason != "NotAskedForTargetPortGroups" || !strings.Contains(is.Message, "node b of main-p0 ("+portalB+")") || strings.Contains(is.Message, "node a") ||
+		!h.Status.Targets[0].Nodes[1].LastRTPG.Time.Equal(p.asked["b"]) {
+		t.Fatalf("%+v", h.Status)
+	}
+	if again, _ := look(false); again.ResourceVersion != h.ResourceVersion {
+		t.Error("written although nobody has asked")
+	}
+	p.asked["b"] = start
 	paths, p.sessions["b"] = lost, 0
-	if h, is = look(true); is.Status != "False" || is.Reason != "HostRedundancyLost" || h.Status.Targets[0].Nodes[1].Sessions != 0 || len(h.Status.Worker) != 1 {
+	if h, is = look(true); is.Status != "False" || is.Reason != "HostRedundancyLost" || h.Status.Targets[0].Nodes[1].Sessions != 0 ||
+		h.Status.Targets[0].Nodes[1].LastRTPG == nil || len(h.Status.Worker) != 1 {
 		t.Fatalf("%+v", h.Status)
 	}
 	p.sessions["b"] = 1
@@ -144,7 +175,7 @@ func TestBothSides(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	worker := func(a, b int32, portals ...string) []v1alpha1.HostPaths {
-		w := v1alpha1.HostPaths{Target: target, LUNs: 3, Portals: []v1alpha1.HostPortal{{Portal: portalA, Connected: a}, {Portal: portalB, Connected: b, LastError: "why"}}}
+		w := v1alpha1.HostPaths{Target: target, LUNs: 3, Portals: []v1alpha1.HostPortal{{Portal: portalA, Connected: a, Optimized: a}, {Portal: portalB, Connected: b, NonOptimized: b, LastError: "why"}}}
 		if len(portals) > 0 {
 			w.Portals = w.Portals[:1]
 		}
@@ -173,7 +204,7 @@ func TestJudge(t *testing.T) {
 		{"both kinds", worker(1, 0), both(1, 0), "HostRedundancyLost", []string{"node a", "node b"}},
 	} {
 		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: c.worker}}
-		got := judge(h, c.seen)
+		got := judge(h, c.seen, nil)
 		if got.Reason != c.reason || (got.Status == "True") != (c.reason == "Ready") || slices.ContainsFunc(c.says, func(s string) bool { return !strings.Contains(got.Message, s) }) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -182,7 +213,7 @@ func TestJudge(t *testing.T) {
 	for i := range many {
 		many[i] = worker(0, 0)[0]
 	}
-	if got := judge(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
+	if got := judge(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
 		t.Error(len(got.Message), got.Message)
 	}
 }

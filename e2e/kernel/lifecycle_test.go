@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
@@ -51,6 +53,23 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 			Expect(w.left(ctx)).To(BeEmpty())
 		})
 	}
+
+	// The operator takes a worker that does not ask for one that does not look who owns a LUN.
+	It("are not used without asking either node for the target port groups, again and again", func(ctx SpecContext) {
+		v := w.raw(ctx)
+		Expect(v.stage(ctx)).To(Succeed())
+		for i := range 2 {
+			attached := time.Now()
+			Eventually(ctx, func(g Gomega) {
+				a, err := w.rig.pair.Client(i).ListSessions(ctx, &targetv1.ListSessionsRequest{HostIqn: w.iqn})
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(a.Sessions).To(HaveLen(1))
+				g.Expect(a.Sessions[0].LastRtpg.AsTime()).To(BeTemporally(">", attached.Add(10*time.Second)), "later than what making the map asks")
+			}, time.Minute, time.Second).Should(Succeed(), "node %s", harness.Names[i])
+		}
+		Expect(v.unstage(ctx)).To(Succeed())
+		Expect(w.left(ctx)).To(BeEmpty())
+	})
 })
 
 // newWorkerRig starts a pair and one worker for the specs of a container.
