@@ -264,7 +264,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Eventually(func() error { return v2.stage(ctx) }).Should(Succeed())
 		Expect(sh(ctx, "cat /sys/class/scsi_device/*/device/wwid | grep naa.602474d | sort -u")).To(Equal("naa." + v2.wwid))
 		Expect(v1.unstage(ctx)).To(Succeed())
-		Expect(sh(ctx, "blockdev --getsize64 "+v2.device())).To(Equal(fmt.Sprint(64 << 20)))
+		Expect(sh(ctx, "udevadm settle; blockdev --getsize64 "+v2.device())).To(Equal(fmt.Sprint(64 << 20))) // it has the same dm-N
 		Expect(v2.unstage(ctx)).To(Succeed())
 		Expect(w.left(ctx)).To(BeEmpty())
 	})

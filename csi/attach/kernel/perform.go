@@ -111,7 +111,8 @@ func (l *linux) deleteDisk(ctx context.Context, d disk) error {
 }
 
 // awaitMap waits for udev and multipathd: for the map, for its other paths, which are a moment later, and for its links in /dev, which
-// come last. Only the first is worth a long wait.
+// come last. While udev has more to do, a link may be made by a late event of an earlier map of the same number, and go with the next.
+// Only the map is worth a long wait.
 func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
 	has := func(n int) func() bool {
 		return func() bool {
@@ -125,7 +126,8 @@ func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
 	poll(ctx, pathLimit, has(paths))
 	poll(ctx, pathLimit, func() bool {
 		_, err := os.Lstat(l.path("/dev/disk/by-id", "dm-uuid-"+uuidPrefix+id.wwid()))
-		return err == nil
+		_, more := os.Lstat(l.path("/run/udev/queue")) // there as long as udevadm settle would wait
+		return err == nil && errors.Is(more, fs.ErrNotExist)
 	})
 }
 
