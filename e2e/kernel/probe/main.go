@@ -69,14 +69,15 @@ func run(path string, size int64, depth int, socket string) error {
 	p.stream = load.NewStream(path, f, p.meter, seed, depth, seed, load.Region{Blocks: int(size / ledger.BlockSize)})
 	p.stream.Start()
 	s := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	answered := make(chan error, 1)
 	go func() {
 		<-p.end
-		_ = s.Shutdown(context.Background())
+		answered <- s.Shutdown(context.Background())
 	}()
-	if err := s.Serve(l); err != http.ErrServerClosed {
+	if err := s.Serve(l); err != http.ErrServerClosed { // which it is as soon as Shutdown begins
 		return err
 	}
-	return nil
+	return <-answered
 }
 
 func (p *probe) handler() http.Handler {
