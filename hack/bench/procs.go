@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 const hostIQN = "iqn.2026-01.io.gemel:bench-host"
@@ -197,25 +197,15 @@ func startTgt(ctx context.Context, dir string, size int64) (*served, error) {
 	return s, nil
 }
 
-// cpuTime is user plus system time of processes, threads included (proc(5), /proc/PID/stat fields 14 and 15).
+// cpuTime is user plus system time of processes, threads included.
 func cpuTime(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		stat, err := procstat.Read(pid)
 		if err != nil {
 			return 0, err
 		}
-		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(f) < 13 {
-			return 0, errors.New("unexpected /proc/PID/stat")
-		}
-		for _, v := range f[11:13] {
-			n, err := strconv.ParseInt(v, 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 on every Linux Go supports
-		}
+		sum += time.Duration(stat.User+stat.System) * procstat.Tick
 	}
 	return sum, nil
 }

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 // staleAfter is how old a lock without a holder has to be. Its holders read a file or write one.
@@ -28,22 +28,18 @@ func (l *linux) freeDB(ctx context.Context) error {
 	l.freeing.Lock() // of two that look, the second must not take what iscsiadm has locked since for the first
 	defer l.freeing.Unlock()
 	path := l.path(dbLock)
+	var since, age time.Duration
 	var err error
-	poll(ctx, 2*staleAfter, func() bool {
-		var since, age time.Duration
-		if since, age, err = linked(path); err != nil {
-			return true
-		}
-		if 0 <= age && age < staleAfter { // below zero when the clock was put back
-			return false
-		}
-		var holder int
-		if holder, err = l.before("iscsiadm", since); err != nil || holder != 0 {
-			return true
-		}
-		err = os.Remove(path)
-		return true
+	decided := poll(ctx, 2*staleAfter, func() bool {
+		since, age, err = linked(path)
+		return err != nil || age < 0 || age >= staleAfter // below zero: the clock was put back
 	})
+	if decided && err == nil {
+		var held bool
+		if held, err = l.ran("iscsiadm", since); err == nil && !held {
+			err = os.Remove(path)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -67,35 +63,33 @@ func linked(path string) (since, age time.Duration, err error) {
 	return time.Duration(up.Nano()) - age, age, nil
 }
 
-// before finds a process of the worker by its name that was there at a time after the machine's start, or 0.
-func (w worker) before(name string, at time.Duration) (pid int, err error) {
-	const tick = time.Second / 100 // of the kernel's times in /proc, on every architecture (proc(5), USER_HZ)
-	stats, err := filepath.Glob(filepath.Join(filepath.Dir(w.proc), "[0-9]*", "stat"))
+// ran tells whether a process of the worker by that name was there at a time after the machine's start, and is still.
+func (w worker) ran(name string, at time.Duration) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(w.proc), "[0-9]*", "stat"))
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	for _, s := range stats {
-		raw, err := os.ReadFile(s)
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
 		if err != nil {
 			continue // has ended
 		}
-		// The name stands in brackets, and may have some itself. The 22nd field is the start.
-		_, rest, _ := strings.Cut(string(raw), "(")
-		end := strings.LastIndexByte(rest, ')')
-		if end < 0 || rest[:end] != name {
-			continue
-		}
-		fields := strings.Fields(rest[end+1:])
-		if len(fields) < 20 || fields[0] == "Z" {
-			continue
-		}
-		start, err := strconv.ParseInt(fields[19], 10, 64)
+		p, err := procstat.Parse(string(raw))
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", s, err)
+			return false, fmt.Errorf("%s: %w", f, err)
 		}
-		if time.Duration(start)*tick <= at+tick {
-			return strconv.Atoi(filepath.Base(filepath.Dir(s)))
+		if p.Name == name && p.State != "Z" && time.Duration(p.Start)*procstat.Tick <= at+procstat.Tick {
+			return true, nil
 		}
 	}
-	return 0, nil
+	return false, nil
+}
+
+// iscsiadm runs the worker's, once nobody who is gone has its database locked.
+func (l *linux) iscsiadm(ctx context.Context, limit time.Duration, args ...string) error {
+	if err := l.freeDB(ctx); err != nil {
+		return err
+	}
+	_, err := l.run(ctx, limit, append([]string{"iscsiadm"}, args...)...)
+	return err
 }

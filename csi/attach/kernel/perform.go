@@ -172,10 +172,7 @@ const (
 )
 
 func (l *linux) login(ctx context.Context, n nodeRecord) error {
-	if err := l.freeDB(ctx); err != nil {
-		return err
-	}
-	_, err := l.run(ctx, loginLimit, "iscsiadm", "-m", "node", "-T", string(n.target), "-p", n.portal.String(), "-I", ifaceName, "--login")
+	err := l.iscsiadm(ctx, loginLimit, "-m", "node", "-T", string(n.target), "-p", n.portal.String(), "-I", ifaceName, "--login")
 	var exit *exitError
 	if !errors.As(err, &exit) {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // iscsid itself would have given up before
@@ -205,10 +202,7 @@ func (l *linux) logout(ctx context.Context, s session) error {
 	if i < 0 || !now[i].ours() || now[i].target != s.target || now[i].portal != s.portal {
 		return nil // gone; its number may be another's
 	}
-	if err := l.freeDB(ctx); err != nil {
-		return err
-	}
-	_, err = l.run(ctx, toolLimit, "iscsiadm", "-m", "session", "-r", fmt.Sprint(s.sid), "--logout")
+	err = l.iscsiadm(ctx, toolLimit, "-m", "session", "-r", fmt.Sprint(s.sid), "--logout")
 	var exit *exitError
 	if errors.As(err, &exit) && exit.code == iscsiNoRecord {
 		return nil

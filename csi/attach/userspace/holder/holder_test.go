@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 func TestIdentityOfThisProcess(t *testing.T) {
@@ -41,12 +41,12 @@ func TestIdentityOfAnEndedProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	start, err := startTime(cmd.Process.Pid)
+	stat, err := procstat.Read(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := durable.WriteJSON(filepath.Join(dir, identityName), Identity{cmd.Process.Pid, start}); err != nil {
+	if err := durable.WriteJSON(filepath.Join(dir, identityName), Identity{cmd.Process.Pid, stat.Start}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Signal(dir, unix.SIGKILL); err != nil {
@@ -56,28 +56,6 @@ func TestIdentityOfAnEndedProcess(t *testing.T) {
 	if err := Signal(dir, unix.SIGKILL); !errors.Is(err, ErrGone) {
 		t.Fatalf("got %v", err)
 	}
-}
-
-func TestParseStartTime(t *testing.T) {
-	tail := " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21"
-	if n, err := parseStartTime("12 (a) b) c" + ")" + tail); err != nil || n != 4711 {
-		t.Fatal(n, err)
-	}
-	for _, s := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x)" + strings.Replace(tail, "4711", "x", 1)} {
-		if _, err := parseStartTime(s); err == nil {
-			t.Errorf("%q was taken", s)
-		}
-	}
-}
-
-func FuzzParseStartTime(f *testing.F) {
-	f.Add("12 (a b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21")
-	f.Add("1 (x")
-	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parseStartTime(s); err == nil && !strings.Contains(s, strconv.FormatUint(n, 10)) {
-			t.Fatalf("%d out of %q", n, s)
-		}
-	})
 }
 
 func TestLogIsBounded(t *testing.T) {

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 const identityName = "holder.json"
@@ -27,11 +26,11 @@ var ErrGone = errors.New("holder has ended")
 
 func writeIdentity(dir string) error {
 	pid := os.Getpid()
-	start, err := startTime(pid)
+	stat, err := procstat.Read(pid)
 	if err != nil {
 		return err
 	}
-	return durable.WriteJSON(filepath.Join(dir, identityName), Identity{PID: pid, StartTime: start})
+	return durable.WriteJSON(filepath.Join(dir, identityName), Identity{PID: pid, StartTime: stat.Start})
 }
 
 // ReadIdentity returns which process serves or served the folder.
@@ -58,7 +57,7 @@ func Signal(dir string, sig unix.Signal) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// The descriptor pins the process, so what is read now stays true.
-	if start, err := startTime(id.PID); err != nil || start != id.StartTime {
+	if stat, err := procstat.Read(id.PID); err != nil || stat.Start != id.StartTime {
 		return ErrGone
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
@@ -68,25 +67,4 @@ func Signal(dir string, sig unix.Signal) error {
 		return fmt.Errorf("signal holder %d: %w", id.PID, err)
 	}
 	return nil
-}
-
-// startTime is field 22 of /proc/PID/stat; field 2, the name, may hold blanks and parentheses.
-func startTime(pid int) (uint64, error) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	return parseStartTime(string(raw))
-}
-
-func parseStartTime(stat string) (uint64, error) {
-	i := strings.LastIndexByte(stat, ')')
-	if i < 0 {
-		return 0, fmt.Errorf("/proc stat %q has no name", stat)
-	}
-	f := strings.Fields(stat[i+1:])
-	if len(f) < 20 {
-		return 0, fmt.Errorf("/proc stat has %d fields after the name, want 20 or more", len(f))
-	}
-	return strconv.ParseUint(f[19], 10, 64)
 }
