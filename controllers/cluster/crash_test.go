@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -122,7 +123,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 				born := map[string]types.UID{}
 				crashes, n := 0, 1
 				var err error
-				for began := time.Now(); time.Since(began) < 30*time.Second; {
+				for began := time.Now(); time.Since(began) < time.Minute; {
 					before := w.versions()
 					proxies[0].CrashAt(n, landed, nil)
 					_, err = ops[0].Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
@@ -169,6 +170,38 @@ func (w *world) versions() string {
 	return out
 }
 
+// between does something after pairs were listed, once: what another operator does while this one looks at its list.
+type between struct {
+	client.Client
+	do func()
+}
+
+func (b *between) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	err := b.Client.List(ctx, l, opts...)
+	if _, ok := l.(*v1alpha1.TargetPairList); ok && b.do != nil {
+		do := b.do
+		b.do = nil
+		do()
+	}
+	return err
+}
+
+// An operator whose list is older than what another one has made since does not say so in the status after that one.
+func TestOlderPicture(t *testing.T) {
+	w := newWorld(t, "older", 1)
+	w.step()
+	pairsWanted(3)(w)
+	w.ok(w.c.Create(w.ctx, &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PairName(w.name, 1)},
+		Spec: v1alpha1.TargetPairSpec{Cluster: w.name, Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}))
+	older := *w.r
+	older.Client = &between{w.r.Client, func() { w.step(); w.step() }}
+	again, err := older.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
+	w.ok(err)
+	if got := w.get().Status.Pairs; got != 3 || again.RequeueAfter == 0 {
+		t.Errorf("status.pairs is %d, and it is looked at again in %v", got, again.RequeueAfter)
+	}
+}
+
 // Two operators work at once, each over an API server that loses, repeats and refuses calls.
 func TestTwoOperators(t *testing.T) {
 	for i := range scenes {
@@ -191,7 +224,7 @@ func TestTwoOperators(t *testing.T) {
 			}
 			born := map[string]types.UID{}
 			var err error
-			for began := time.Now(); time.Since(began) < 30*time.Second; {
+			for began := time.Now(); time.Since(began) < time.Minute; {
 				w.play(born)
 				if err = sc.done(w); err == nil {
 					break

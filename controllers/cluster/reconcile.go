@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // Reconciler of StorageClusters.
@@ -41,7 +42,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if !c.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, errors.Join(r.finalize(ctx, c, pairs), r.writeStatus(ctx, c, pairs, nil))
+		err := r.finalize(ctx, c, pairs)
+		return told(err, r.writeStatus(ctx, c, pairs, nil))
 	}
 	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, c); err != nil {
@@ -57,7 +59,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if short == nil { // of a pair with one node nothing would be served: none is begun
 		err = r.grow(ctx, c, pairs)
 	}
-	return ctrl.Result{}, errors.Join(err, r.shrink(ctx, c, pairs), r.writeStatus(ctx, c, pairs, short))
+	err = errors.Join(err, r.shrink(ctx, c, pairs))
+	return told(err, r.writeStatus(ctx, c, pairs, short))
+}
+
+// told ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
+// again.
+func told(err, status error) (ctrl.Result, error) {
+	if err == nil && apierrors.IsConflict(status) {
+		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+	}
+	return ctrl.Result{}, errors.Join(err, status)
 }
 
 // pairs of a cluster, by number.
@@ -173,8 +185,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if equality.Semantic.DeepEqual(before.Status, c.Status) {
 		return nil
 	}
-	if err := r.Status().Patch(ctx, c, client.MergeFrom(before)); err != nil {
-		return client.IgnoreNotFound(err)
+	if err := apply.PatchStatus(ctx, r, c, before); err != nil {
+		return err
 	}
 	r.tell(before, c)
 	return nil

@@ -49,7 +49,7 @@ func newWorld(t *testing.T, name string, pairs int32) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, c: c, name: name, rec: events.NewFakeRecorder(1000)}
 	w.as = envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac")

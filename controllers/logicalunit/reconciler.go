@@ -25,6 +25,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what can not be taken back.
@@ -75,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		r.told.Delete(lu.UID)
 		return ctrl.Result{}, nil
 	case apierrors.IsConflict(ready) || errors.Is(ready, errStale):
-		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil // what it was decided by has changed: look again
+		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil // what it was decided by has changed: look again
 	}
 	return p.tell(ctx, ready, published)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
@@ -55,7 +56,7 @@ func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, e
 
 func ignoreStale(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(err)
 }

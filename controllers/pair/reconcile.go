@@ -19,6 +19,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // Reconciler of TargetPairs.
@@ -95,6 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		err = later
 	}
 	serr := r.writeStatus(ctx, c, p, view, err)
+	if apierrors.IsConflict(serr) { // somebody wrote to the pair meanwhile: look again
+		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+	}
 	var w *wait
 	if errors.As(err, &w) {
 		log.FromContext(ctx).V(1).Info("waiting", "reason", w.reason, "message", w.message)

@@ -13,6 +13,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // annotationRevision on a pod is what it was made from.
@@ -197,7 +198,7 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 	}
 	before := p.DeepCopy()
 	p.Status.Replaced = want.DeepCopy()
-	return r.Status().Patch(ctx, p, client.MergeFrom(before))
+	return apply.PatchStatus(ctx, r, p, before)
 }
 
 // replaced forgets the last request once it has been taken out of the spec, so that the same may be asked for again.
@@ -213,7 +214,7 @@ func (r *Reconciler) replaced(ctx context.Context, p *v1alpha1.TargetPair) error
 	}
 	before := p.DeepCopy()
 	p.Status.Replaced = nil
-	return r.Status().Patch(ctx, p, client.MergeFrom(before))
+	return apply.PatchStatus(ctx, r, p, before)
 }
 
 // annotationReplacing is the request that the present disks were made for.

@@ -17,6 +17,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/internal/apply"
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
@@ -197,8 +198,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil
 	}
-	if err := r.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
-		return client.IgnoreNotFound(err)
+	if err := apply.PatchStatus(ctx, r, p, before); err != nil {
+		return err
 	}
 	for i := range s.Conditions {
 		c := &s.Conditions[i]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/internal/apply"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
@@ -61,7 +62,7 @@ func same(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStat
 
 func ignoreStale(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil // what it was decided by has changed: look again
+		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil // what it was decided by has changed: look again
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(err)
 }

@@ -5,12 +5,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	wholejson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction stay integers
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// StaleAfter is how long a reconciler waits before it looks again at an object that changed while it looked: about as long as a cache
+// is behind.
+const StaleAfter = 50 * time.Millisecond
+
+// PatchStatus writes what differs between before and the status of an object, if nobody has written to the object since it was read: a
+// summary of what was there a moment ago, by an operator that is no longer the leader or whose cache is behind, must not stay as the
+// last word. Then the error is a conflict, and what was looked at is to be looked at again. An object that has gone needs no status.
+func PatchStatus(ctx context.Context, c client.Client, o, before client.Object) error {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	return client.IgnoreNotFound(c.Status().Patch(ctx, o, patch))
+}
 
 // Status applies fields of the status of an object without a namespace, taking them over from whoever has them. Those that the manager
 // applied before and leaves out now go; those of other managers stay.

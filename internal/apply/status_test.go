@@ -6,6 +6,9 @@ import (
 	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,5 +51,37 @@ func TestStatus(t *testing.T) {
 	}
 	if err := Status(t.Context(), c, "me", gvk, "w", map[string]any{"bad": func() {}}); err == nil {
 		t.Error("a function was applied")
+	}
+}
+
+// A status that was summed up from an older object is not written, neither is that of an object that has gone.
+func TestPatchStatus(t *testing.T) {
+	ctx := t.Context()
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
+	c := fake.NewClientBuilder().WithObjects(o).WithStatusSubresource(o).Build()
+	read := func() *corev1.Node {
+		n := &corev1.Node{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	patch := func(n *corev1.Node, phase corev1.NodePhase) error {
+		before := n.DeepCopy()
+		n.Status.Phase = phase
+		return PatchStatus(ctx, c, n, before)
+	}
+	first, second := read(), read()
+	if err := patch(first, corev1.NodeRunning); err != nil || read().Status.Phase != corev1.NodeRunning {
+		t.Fatal(err, read().Status.Phase)
+	}
+	if err := patch(second, corev1.NodePending); !apierrors.IsConflict(err) || read().Status.Phase != corev1.NodeRunning {
+		t.Error(err, read().Status.Phase)
+	}
+	if err := c.Delete(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(first, corev1.NodePending); err != nil {
+		t.Error(err)
 	}
 }
