@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 // tgt is Debian's iSCSI target daemon, a peer that is not ours, with one target and one LUN (number 1).
@@ -36,12 +38,10 @@ func startTgt(t *testing.T) *tgt {
 	if os.Geteuid() != 0 {
 		t.Skip("tgtd needs root for its control socket")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.On("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	x := &tgt{portal: fmt.Sprintf("127.0.0.1:%d", port), iqn: "iqn.2026-01.test.gemel:peer",
 		control: strconv.Itoa(port & 0x7fff), image: filepath.Join(t.TempDir(), "lun")}
 	f, err := os.Create(x.image)

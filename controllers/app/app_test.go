@@ -24,6 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
 	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 func TestMain(m *testing.M) {
@@ -67,9 +68,8 @@ func TestRun(t *testing.T) {
 	as := envtest.Operator(t, cfg, ns, "../../config/rbac")
 	var enroll [replicas]string
 	for i := range enroll {
-		port, err := harness.FreePort("127.0.0.1")
+		enroll[i], err = freeport.Addr("127.0.0.1")
 		ok(err)
-		enroll[i] = fmt.Sprintf("127.0.0.1:%d", port)
 		go func() {
 			done <- Run(run, as, &Options{Namespace: ns, Image: "gemel:1", Metrics: "0", Health: "0", Enroll: enroll[i], LeaderElect: true, several: true})
 		}()

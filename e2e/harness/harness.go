@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 // Names of the nodes; they index the arrays below.
@@ -96,31 +96,6 @@ func Root() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
-// FreePort finds a TCP port that is free on all the addresses.
-func FreePort(hosts ...string) (int, error) {
-	for range 50 {
-		l, err := net.Listen("tcp", net.JoinHostPort(hosts[0], "0"))
-		if err != nil {
-			return 0, err
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		ok := true
-		for _, h := range hosts[1:] {
-			m, err := net.Listen("tcp", fmt.Sprintf("%s:%d", h, port))
-			if err != nil {
-				ok = false
-				break
-			}
-			_ = m.Close()
-		}
-		_ = l.Close()
-		if ok {
-			return port, nil
-		}
-	}
-	return 0, errors.New("no free port")
-}
-
 // New lays a pair out; StartNode starts its processes.
 func New(o Options) (*Pair, error) {
 	if o.Dir == "" || o.Binary == "" {
@@ -162,7 +137,7 @@ func New(o Options) (*Pair, error) {
 func (p *Pair) onLoopback() error {
 	hosts := [2]string{"127.0.0.1", "127.0.0.2"}
 	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics} {
-		port, err := FreePort(hosts[:]...)
+		port, err := freeport.On(hosts[:]...)
 		if err != nil {
 			return fmt.Errorf("harness: port %d: %w", i, err)
 		}
@@ -170,8 +145,8 @@ func (p *Pair) onLoopback() error {
 			list[k] = fmt.Sprintf("%s:%d", h, port)
 		}
 	}
-	port, err := FreePort(hosts[0])
-	p.link = fmt.Sprintf("%s:%d", hosts[0], port)
+	var err error
+	p.link, err = freeport.Addr(hosts[0])
 	return err
 }
 

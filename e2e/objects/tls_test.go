@@ -18,6 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairs"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 // The operator reaches a pair by the certificate of a Secret, and no pair that is another one.
@@ -37,15 +38,14 @@ func TestCertificates(t *testing.T) {
 	n := &harness.Network{Credentials: creds}
 	control := 0
 	for _, list := range []*[2]string{&n.ISCSI, &n.Metrics, &n.Control} {
-		control, err = harness.FreePort(hosts[:]...)
+		control, err = freeport.On(hosts[:]...)
 		ok(err)
 		for i, h := range hosts {
 			list[i] = fmt.Sprintf("%s:%d", h, control)
 		}
 	}
-	link, err := harness.FreePort(hosts[0])
+	n.Link, err = freeport.Addr(hosts[0])
 	ok(err)
-	n.Link = fmt.Sprintf("%s:%d", hosts[0], link)
 	bin, err := harness.Build(ctx, dir, "./cmd/gemel-target")
 	ok(err)
 	p, err := harness.New(harness.Options{Dir: dir, Binary: bin, Net: n, PerNode: flags})

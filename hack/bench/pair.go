@@ -15,6 +15,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 // pair is two gemel-target processes on loopback with a file arbiter.
@@ -45,7 +46,7 @@ func startPair(ctx context.Context, dir string, size int64, log *slog.Logger) (*
 	}
 	var addr [5]string // portals of a and b, control of a and b, link
 	for i := range addr {
-		if addr[i], err = freePort(); err != nil {
+		if addr[i], err = freeport.Addr("127.0.0.1"); err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/freeport"
 	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
@@ -101,15 +102,6 @@ func (p *process) await(ctx context.Context, what string, cond func() error) err
 	}
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
 func listening(addr string) func() error {
 	return func() error {
 		c, err := net.Dial("tcp", addr)
@@ -142,7 +134,7 @@ func startTgt(ctx context.Context, dir string, size int64) (*served, error) {
 	if err != nil {
 		return nil, err
 	}
-	portal, err := freePort()
+	portal, err := freeport.Addr("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/freeport"
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
@@ -39,11 +40,11 @@ func newTestPair(t *testing.T) *testPair {
 	p := &testPair{t: t, ctx: ctx}
 	dir := t.TempDir()
 	addr := func() string {
-		port, err := harness.FreePort("127.0.0.1")
+		a, err := freeport.Addr("127.0.0.1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("127.0.0.1:%d", port)
+		return a
 	}
 	portals := [2]string{addr(), addr()}
 	linkAddr := addr()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/freeport"
 )
 
 // Hardware of all machines: a saved state can only be read into the same. The processor is an old one whose instructions are cheap to
@@ -68,7 +69,7 @@ func (l Lab) start(ctx context.Context, dir, disk string, wires [2]string, more 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := freeport.On("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +113,6 @@ func (m *machine) close() {
 	}
 	_ = m.cmd.Process.Kill()
 	<-m.ended
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // overlay makes a disk that begins as another one and leaves that alone.
