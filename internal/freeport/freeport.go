@@ -25,13 +25,12 @@ var ErrNone = fmt.Errorf("no TCP port between %d and %d is free", first, first+b
 // dealer hands out the ports of the blocks that this process holds. A block is held by listening on an abstract UNIX socket, so that it is
 // free again when the process has ended in whatever way, and so that a network namespace has blocks of its own.
 type dealer struct {
-	mu     sync.Mutex
-	name   string // of the sockets, before the block's number
-	tried  int    // blocks
-	mine   []int  // first ports of the blocks held
-	locks  []net.Listener
-	block  int // which of mine is dealt from
-	offset int // in it
+	mu    sync.Mutex
+	name  string // of the sockets, before the block's number
+	tried int    // blocks
+	locks []net.Listener
+	ports []int // of the blocks held
+	at    int   // in ports: the next to look at
 }
 
 var process = dealer{name: "@gemel-ports-"}
@@ -62,22 +61,20 @@ func (d *dealer) on(hosts []string) (int, error) {
 	return 0, errors.Join(ErrNone, last)
 }
 
-// next is the port to look at; those of the first block come again when there is no other block any more.
+// next is the port to look at; the first one comes again when there is no other block any more.
 func (d *dealer) next() (int, bool) {
-	if d.offset == each || len(d.mine) == 0 {
-		d.block, d.offset = d.block+1, 0
-		if !d.take() {
-			d.block %= max(len(d.mine), 1)
-		}
-		if len(d.mine) == 0 {
-			return 0, false
-		}
+	if d.at == len(d.ports) && !d.take() {
+		d.at = 0
 	}
-	d.offset++
-	return d.mine[d.block] + d.offset - 1, true
+	if len(d.ports) == 0 {
+		return 0, false
+	}
+	port := d.ports[d.at]
+	d.at++
+	return port, true
 }
 
-// take holds one more block, the last of mine. Processes begin at different ones.
+// take holds one more block. Processes begin at different ones.
 func (d *dealer) take() bool {
 	for d.tried < blocks {
 		n := (os.Getpid() + d.tried) % blocks
@@ -86,8 +83,10 @@ func (d *dealer) take() bool {
 		if err != nil {
 			continue
 		}
-		d.mine, d.locks = append(d.mine, first+n*each), append(d.locks, l)
-		d.block = len(d.mine) - 1
+		d.locks = append(d.locks, l)
+		for i := range each {
+			d.ports = append(d.ports, first+n*each+i)
+		}
 		return true
 	}
 	return false
