@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -211,18 +212,21 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	// udev looks into a map whenever something about it has changed, and waits as long as I/O does: --io-deadline. Until then the map is in
 	// use, which is not to be told from a use that matters, and whoever asks calls again, as kubelet does.
 	It("14: a volume goes away while no portal answers", hazard(14), func(ctx SpecContext) {
-		for _, looks := range []string{"", "udevadm trigger --action=change "} {
+		for _, looks := range []bool{false, true} {
 			v := raw(ctx)
 			Expect(v.stage(ctx)).To(Succeed())
 			DeferCleanup(func() { _ = r.net.heal(0); _ = r.net.heal(1) })
 			Expect(r.net.silence(0, "portal")).To(Succeed())
 			Expect(r.net.silence(1, "portal")).To(Succeed())
-			if looks != "" {
-				sh(ctx, looks+v.device())
+			if looks {
+				sh(ctx, "udevadm trigger --action=change "+v.device())
 			}
 			Eventually(func() error {
 				err := v.unstage(ctx)
 				GinkgoWriter.Println("unstaged:", err)
+				if err != nil && !strings.Contains(err.Error(), "map in use") {
+					return StopTrying("for another reason").Wrap(err)
+				}
 				return err
 			}).WithTimeout(90 * time.Second).WithPolling(time.Second).Should(Succeed())
 			Expect(w.left(ctx)).To(BeEmpty())
