@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/loopdev"
 )
 
 // XFS makes a filesystem of so many bytes in a sparse file, with reflink, and mounts it at Dir/name.
@@ -33,7 +34,7 @@ func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	loop, err := attachLoop(f)
+	loop, err := loopdev.Attach(f, false)
 	if err != nil {
 		return "", err
 	}
@@ -45,67 +46,8 @@ func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) 
 	return dir, nil
 }
 
-// attachLoop binds a free loop device to a file; it detaches by itself when it is closed for the last time.
-func attachLoop(f *os.File) (*os.File, error) {
-	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer ctl.Close()
-	for range 64 { // others look for a free one at the same time
-		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			return nil, fmt.Errorf("no free loop device: %w", err)
-		}
-		name := fmt.Sprintf("/dev/loop%d", n)
-		loop, err := os.OpenFile(name, os.O_RDWR, 0)
-		if errors.Is(err, os.ErrNotExist) { // a /dev without devtmpfs, as in many containers
-			err = unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n))))
-			if err == nil || errors.Is(err, os.ErrExist) {
-				loop, err = os.OpenFile(name, os.O_RDWR, 0)
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		cfg := unix.LoopConfig{Fd: uint32(f.Fd())}
-		cfg.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
-		copy(cfg.Info.File_name[:], f.Name())
-		if err = unix.IoctlLoopConfigure(int(loop.Fd()), &cfg); err == nil {
-			return loop, nil
-		}
-		loop.Close()
-		if !errors.Is(err, unix.EBUSY) {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil, errors.New("loop devices are taken faster than they can be found")
-}
-
 // CanMount says why XFS images and mounts are out of reach; nil if they are not.
-func CanMount() error {
-	if os.Geteuid() != 0 {
-		return errors.New("not root")
-	}
-	for _, d := range []string{"/dev/loop-control", "/dev/fuse"} {
-		f, err := os.OpenFile(d, os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		f.Close()
-	}
-	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
-		return errors.New("mkfs.xfs is missing (Debian package xfsprogs)")
-	}
-	b, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(strings.Fields(string(b)), "xfs") {
-		return errors.New("this kernel has no XFS")
-	}
-	return nil
-}
+func CanMount() error { return loopdev.CanMountXFS() }
 
 // mountsBelow lists mount points at or below a folder, the last mounted first.
 func mountsBelow(dir string) ([]string, error) {
@@ -148,24 +90,8 @@ func unmountAll(dir string) error {
 	return err
 }
 
-// loopsOn lists the loop devices whose file is below a folder.
-func loopsOn(dir string) ([]string, error) {
-	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err == nil && strings.HasPrefix(string(b), dir+"/") {
-			out = append(out, "/dev/"+strings.Split(f, "/")[3])
-		}
-	}
-	return out, nil
-}
-
 func detachAll(dir string) error {
-	loops, err := loopsOn(dir)
+	loops, err := loopdev.On(dir)
 	if err != nil {
 		return err
 	}

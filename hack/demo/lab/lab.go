@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/loopdev"
 )
 
 const prefix = "gemel-demo-"
@@ -145,7 +147,7 @@ func Leftovers(dir string) ([]string, error) {
 	for _, m := range mounts {
 		out = append(out, "mount "+m)
 	}
-	loops, err := loopsOn(dir)
+	loops, err := loopdev.On(dir)
 	for _, l := range loops {
 		out = append(out, "loop device "+l)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/loopdev"
 )
 
 func newLab(t *testing.T) *Lab {
@@ -170,7 +172,7 @@ func TestLoopDeviceOnAMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := attachLoop(f)
+	loop, err := loopdev.Attach(f, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,7 @@ func TestLoopDeviceOnAMount(t *testing.T) {
 	if err := errors.Join(f.Close(), loop.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := loopsOn(l.Dir); err != nil || len(left) != 1 {
+	if left, err := loopdev.On(l.Dir); err != nil || len(left) != 1 {
 		t.Fatal("it went by itself: this shows nothing", left, err)
 	}
 	if err := l.Close(); err != nil {
