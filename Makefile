@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench bench-quick bench-docs conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -53,8 +53,14 @@ demo-kill: deps ## N=20 SEED=…: either node killed at N random moments under l
 chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks, … on a pair in namespaces; out/chaos.json
 	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
-bench: deps ## against tgt in the same run, ratios; out/bench.json
-	@$(GO) run ./hack/bench
+bench: deps ## what users get, beside peers in the same run: ONLY=case BASE=commit AGE=1h; 20 minutes; out/bench.json
+	@$(GO) run ./hack/bench $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)") $(if $(AGE),-age "$(AGE)")
+
+bench-quick: deps ## the short part of it: BASE=commit; 5 minutes; out/bench.json
+	@$(GO) run ./hack/bench -quick $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)")
+
+bench-docs: ## tables and plots of out/bench.json into docs/benchmarks.md
+	@$(GO) run ./hack/bench -docs docs
 
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 	@$(GO) test -v -count=1 ./e2e/conformance

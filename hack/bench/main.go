@@ -1,5 +1,14 @@
-// Command bench compares the target with Debian's tgtd on this machine: same client (package initiator), same filesystem, alternating
-// rounds. It prints a table, in which a ratio above 1 means that Gemel is better, and writes out/bench.json.
+// Command bench measures what users get: the default case (mirrored, mutual TLS on the link, XFS), variants that explain it, and peers,
+// interleaved in the same rounds; cold, slow, overloaded and degraded as well as hot. It needs root: it runs itself in a network and a
+// mount namespace of its own, in which everything happens.
+//
+//	bench                      everything but the hour of ageing: 20 minutes
+//	bench -quick               the short part: 5 minutes
+//	bench -only cold           the cases whose name contains this
+//	bench -only aged -age 1h   the pause of a snapshot after an hour of random writes and snapshots
+//	bench -base COMMIT         the same cases against gemel-target as it was at a commit
+//	bench -list                the cases
+//	bench -docs docs           tables and plots of the last results into docs/benchmarks.md
 package main
 
 import (
@@ -12,59 +21,110 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/pprof"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/initiator"
-	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/hack/demo/lab"
 )
 
 type options struct {
-	dir, out, only, profile string
-	rounds, events          int
-	seconds                 time.Duration
-	size                    int64
-	verbose                 bool
-}
-
-var workloads = []workload{
-	{"randread_4k_qd32", initiator.OpRead, 4096, 32, true},
-	{"randread_4k_qd1", initiator.OpRead, 4096, 1, true},
-	{"randwrite_4k_qd32", initiator.OpWrite, 4096, 32, true},
-	{"seqread_1m", initiator.OpRead, 1 << 20, 4, false},
-	{"seqwrite_1m", initiator.OpWrite, 1 << 20, 4, false},
+	dir, out, only, base, docs, profile string
+	quick, list, verbose                bool
+	rounds                              int
+	time, age                           time.Duration
+	size                                int64
 }
 
 func main() {
+	rig.HopMain() // does not return in the processes that are bare hops
 	var o options
-	flag.StringVar(&o.dir, "dir", "", "where both targets keep their files (default: a temporary folder)")
+	flag.StringVar(&o.dir, "dir", "", "where everything is kept during the run (default: the folder for temporary files)")
 	flag.StringVar(&o.out, "out", "out/bench.json", "results")
-	flag.StringVar(&o.only, "only", "", "run only workloads whose name contains this")
-	flag.IntVar(&o.rounds, "rounds", 5, "alternating rounds per workload")
-	flag.DurationVar(&o.seconds, "time", 2*time.Second, "length of a round")
-	flag.Int64Var(&o.size, "size", 1<<30, "bytes of the LUN")
-	flag.IntVar(&o.events, "events", 10, "transfers, and crashes, to measure")
+	flag.StringVar(&o.only, "only", "", "run only cases whose name contains this")
+	flag.StringVar(&o.base, "base", "", "compare with gemel-target of this commit, too")
+	flag.StringVar(&o.docs, "docs", "", "measure nothing: write tables and plots of -out into this folder")
+	flag.BoolVar(&o.quick, "quick", false, "the short part, with shorter and fewer rounds")
+	flag.BoolVar(&o.list, "list", false, "list the cases")
+	flag.IntVar(&o.rounds, "rounds", 0, "interleaved rounds of each case (default 5, quick 3)")
+	flag.DurationVar(&o.time, "time", 0, "length of a measurement in a round (default 600ms, quick 300ms)")
+	flag.DurationVar(&o.age, "age", 5*time.Minute, "how long the case snapshot_pause_aged_ms writes before it measures")
+	flag.Int64Var(&o.size, "size", 0, "bytes of the LUNs that are measured hot (default 512 MiB, quick 128 MiB)")
 	flag.StringVar(&o.profile, "profile", "", "write the client's CPU profile to this file")
-	flag.BoolVar(&o.verbose, "v", false, "show the client's path events")
+	flag.BoolVar(&o.verbose, "v", false, "show the clients' path events")
 	flag.Parse()
+	o.setDefaults()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	code, err := 0, error(nil)
+	switch {
+	case o.list:
+		listCases(os.Stdout)
+	case o.docs != "":
+		err = results.WriteDocs(o.out, o.docs)
+	case netns.Isolated():
+		if err = run(ctx, o); ctx.Err() != nil {
+			err = errors.New("interrupted; everything is cleaned up")
+		}
+	default:
+		if err = o.check(); err == nil {
+			stop() // the copy takes interrupts
+			code, err = netns.Isolate(context.Background())
+		}
+	}
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func (o *options) setDefaults() {
+	pick := func(full, quick int64) int64 {
+		if o.quick {
+			return quick
+		}
+		return full
+	}
+	if o.rounds == 0 {
+		o.rounds = int(pick(5, 3))
+	}
+	if o.time == 0 {
+		o.time = time.Duration(pick(int64(600*time.Millisecond), int64(300*time.Millisecond)))
+	}
+	if o.size == 0 {
+		o.size = pick(512<<20, 128<<20)
 	}
 }
 
-func run(ctx context.Context, o options) (err error) {
-	if o.rounds < 1 || o.events < 1 || o.seconds <= 0 || o.size < 1<<20 {
-		return errors.New("rounds, events, time and size must be positive, size at least 1 MiB")
+// check says what cannot be run before anything is made.
+func (o *options) check() error {
+	switch {
+	case o.rounds < 2:
+		return fmt.Errorf("-rounds %d: at least 2, a control needs two", o.rounds)
+	case o.time < 50*time.Millisecond:
+		return fmt.Errorf("-time %v: at least 50ms", o.time)
+	case o.size < 64<<20 || o.size%(1<<20) != 0:
+		return fmt.Errorf("-size %d: at least 64 MiB, a multiple of 1 MiB", o.size)
+	case o.age < time.Second:
+		return fmt.Errorf("-age %v: at least 1s", o.age)
+	case len(o.selected()) == 0:
+		return fmt.Errorf("-only %q: there is no such case; -list lists them", o.only)
 	}
-	if o.dir == "" {
-		if o.dir, err = os.MkdirTemp("", "gemel-bench-"); err != nil {
-			return err
-		}
-		defer os.RemoveAll(o.dir)
+	if err := lab.CanMount(); err != nil {
+		return fmt.Errorf("the benchmark needs filesystems of its own: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if b, err := exec.CommandContext(ctx, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("ip link set lo up: %w: %s", err, b)
 	}
 	if o.profile != "" {
 		f, err := os.Create(o.profile)
@@ -81,114 +141,21 @@ func run(ctx context.Context, o options) (err error) {
 	if o.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	nodes, err := startPair(ctx, o.dir, o.size, log)
+	b, err := newBench(ctx, o, log)
 	if err != nil {
 		return err
 	}
-	defer nodes.close()
-	gemel, err := nodes.unmirrored(ctx)
-	if err != nil {
-		return err
+	defer func() { err = errors.Join(err, b.close()) }()
+	begun := time.Now()
+	report, failures := b.runCases(ctx)
+	report.Seconds = time.Since(begun).Seconds()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	defer gemel.close()
-	peer, err := startTgt(ctx, o.dir, o.size)
-	if err != nil {
-		return err
+	results.PrintTable(os.Stdout, report.Rows)
+	for _, s := range report.Skipped {
+		fmt.Println("skipped:", s)
 	}
-	defer peer.close()
-	for _, s := range []*served{gemel, peer} {
-		fmt.Printf("filling %s's LUN of %d MiB with random data\n", s.name, o.size>>20)
-		if err := prefill(ctx, s); err != nil {
-			return err
-		}
-	}
-	var list []result
-	for _, w := range workloads {
-		if !strings.Contains(w.name, o.only) {
-			continue
-		}
-		r, err := alternate(ctx, o, w, gemel, peer)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
-		}
-		list = append(list, r)
-	}
-	if strings.Contains("iscsi_perf_randread_4k_qd32", o.only) {
-		if _, err := exec.LookPath("iscsi-perf"); err != nil {
-			fmt.Println("skipped: iscsi_perf_randread_4k_qd32: iscsi-perf is not installed (Debian package libiscsi-bin)")
-		} else if r, err := secondOpinion(ctx, o, gemel, peer); err != nil {
-			return err
-		} else {
-			list = append(list, r)
-		}
-	}
-	more, err := pairResults(ctx, o, nodes, gemel)
-	list = append(list, more...)
-	if err != nil {
-		return err
-	}
-	many, err := scaleResults(ctx, o, nodes.bin)
-	list = append(list, many...)
-	if err != nil {
-		return err
-	}
-	base, err := baselines(ctx, o.seconds)
-	if err != nil {
-		return err
-	}
-	list = append(list, base...)
-	printTable(os.Stdout, list)
-	fmt.Println("peer:", peer.flags)
-	return jsonfile.Write(o.out, list)
-}
-
-// pairResults are those that need both nodes: what mirroring costs, and how long a pause is.
-func pairResults(ctx context.Context, o options, nodes *pair, gemel *served) (list []result, err error) {
-	w := workload{"mirrored_write_4k_qd1", initiator.OpWrite, 4096, 1, true}
-	if strings.Contains(w.name, o.only) {
-		m, err := nodes.mirrored(ctx, mirrorUUID, "mirror", o.size)
-		if err != nil {
-			return nil, err
-		}
-		defer m.close()
-		if err := prefill(ctx, m); err != nil {
-			return nil, err
-		}
-		unmirrored := *gemel
-		unmirrored.name = "unmirrored"
-		r, err := alternate(ctx, o, w, m, &unmirrored)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.name, err)
-		}
-		list = append(list, r)
-	}
-	if strings.Contains("transfer_pause_ms crash_pause_ms", o.only) {
-		more, err := measurePauses(ctx, nodes, o.events)
-		return append(list, more...), err
-	}
-	return list, nil
-}
-
-// alternate measures both in turns, the first of a round changing, so that neither always meets the quieter machine.
-func alternate(ctx context.Context, o options, w workload, gemel, peer *served) (result, error) {
-	var samples [2][]sample
-	pair := [2]*served{gemel, peer}
-	for round := range o.rounds {
-		for k := range 2 {
-			i := (k + round) % 2
-			for _, s := range pair { // the dirty pages of the round before are not this one's cost
-				if err := s.dev.Flush(ctx); err != nil {
-					return result{}, fmt.Errorf("%s: flush: %w", s.name, err)
-				}
-			}
-			x, err := measure(ctx, pair[i], w, o.seconds)
-			if err != nil {
-				return result{}, fmt.Errorf("%s: %w", pair[i].name, err)
-			}
-			fmt.Printf("%-20s round %d  %-6s %10.1f %s  %8v/op  cpu %v/op\n", w.name, round+1, pair[i].name, x.rate, w.unit(),
-				x.latency.Round(time.Microsecond), x.cpuPer.Round(100*time.Nanosecond))
-			samples[i] = append(samples[i], x)
-		}
-	}
-	return compare(w.name, w.unit(), samples[0], samples[1], peer), nil
+	fmt.Printf("%d rows in %.0f s\n", len(report.Rows), report.Seconds)
+	return errors.Join(failures, results.Write(o.out, report))
 }

@@ -17,6 +17,16 @@ import (
 
 // XFS makes a filesystem of so many bytes in a sparse file, with reflink, and mounts it at Dir/name.
 func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) {
+	return l.xfs(ctx, name, size, false)
+}
+
+// XFSDirect is XFS on a loop device that reads and writes its file past the page cache: what the filesystem has not cached comes from
+// the disk, and a flush costs what the disk takes for it.
+func (l *Lab) XFSDirect(ctx context.Context, name string, size int64) (string, error) {
+	return l.xfs(ctx, name, size, true)
+}
+
+func (l *Lab) xfs(ctx context.Context, name string, size int64, direct bool) (string, error) {
 	image, dir := l.Path(name+".xfs"), l.Path(name)
 	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -34,7 +44,7 @@ func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	loop, err := loopdev.Attach(f, false)
+	loop, err := loopdev.Attach(f, direct)
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/demo/lab"
+)
+
+// command runs the benchmark as a person does.
+func command(t *testing.T, bin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin, args...).CombinedOutput()
+	return string(out), err
+}
+
+// One case from beginning to end: systems are made, filled and measured, the row has what others rely on, and nothing is left.
+func TestOneCase(t *testing.T) {
+	if err := lab.CanMount(); err != nil {
+		t.Skipf("no filesystems of our own here: %v", err)
+	}
+	dir := t.TempDir()
+	bin, err := harness.Build(t.Context(), dir, "./hack/bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, file := filepath.Join(dir, "work"), filepath.Join(dir, "out", "bench.json")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, bin, "-quick", "-rounds", "2", "-time", "50ms", "-size", "67108864", "-only", "mirrored_write_4k_qd1", "-dir", work, "-out", file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r, err := results.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"mirrored_write_4k_qd1", "mtls_to_plain_qd1", "mirrored_write_4k_qd1_to_hops", "mirrored_write_4k_qd1_to_hops_tls", "mirrored_write_4k_qd1_to_tmpfs"} {
+		row, ok := r.Row(name)
+		if !ok || row.Gemel <= 0 || row.Peer == nil || *row.Peer <= 0 || row.Ratio == nil || row.Control == nil || row.Gemels == nil || row.Peers == nil || row.Rounds != 2 ||
+			row.Gemels.P50 <= 0 || row.Gemels.P999 < row.Gemels.P99 || row.Gemels.P99 < row.Gemels.P50 || len(row.GemelCPU) != 2 || row.Command == "" {
+			t.Errorf("%s: %v %+v", name, ok, row)
+		}
+		if !strings.Contains(out, name) {
+			t.Errorf("%s is not printed", name)
+		}
+	}
+	left, err := os.ReadDir(work)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// Every row that is published has a name that stays.
+func TestRowsExist(t *testing.T) {
+	var all []string
+	for _, c := range cases() {
+		all = append(append(all, c.name), strings.Fields(c.rows)...)
+	}
+	have := " " + strings.Join(all, " ") + " "
+	for _, name := range []string{"mirrored_write_4k_qd1", "mirrored_write_4k_qd4", "mirrored_write_4k_qd16", "mirrored_write_4k_qd32", "mirrored_write_4k_qd128",
+		"mtls_to_plain_qd1", "mtls_to_plain_qd32", "randread_4k_qd32_cold", "randread_64k_qd16_cold", "randread_4k_qd32_5ms", "forwarded_read_qd32", "partner_lost_qd64",
+		"fua_qd64", "write_overload", "snapshot_pause_ms", "alua_honoured_to_round_robin"} {
+		if !strings.Contains(have, " "+name+" ") {
+			t.Errorf("no case makes the row %s", name)
+		}
+	}
+}
+
+func TestSelected(t *testing.T) {
+	names := func(o options) (list []string) {
+		for _, c := range o.selected() {
+			list = append(list, c.name)
+		}
+		return list
+	}
+	if got := names(options{only: "mtls_to_plain_qd32"}); len(got) != 1 || got[0] != "mirrored_write_4k_qd32" {
+		t.Errorf("a row's name selects %v", got)
+	}
+	if got := names(options{only: "cold"}); len(got) != 4 {
+		t.Errorf("part of a name selects %v", got)
+	}
+	full, quick := names(options{}), names(options{quick: true})
+	if len(quick) == 0 || len(quick) >= len(full) || strings.Contains(strings.Join(full, " "), "aged") {
+		t.Errorf("%d cases, %d of them quick: %v", len(full), len(quick), full)
+	}
+	for want, change := range map[string]func(*options){
+		"-rounds": func(o *options) { o.rounds = 1 }, "-time": func(o *options) { o.time = time.Millisecond }, "-size": func(o *options) { o.size = 1000 },
+		"-age": func(o *options) { o.age = 0 }, "-only": func(o *options) { o.only = "nonsense" },
+	} {
+		o := options{age: time.Minute}
+		o.setDefaults()
+		change(&o)
+		if err := o.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+
+	"github.com/gemel-storage/gemel/hack/bench/load"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/bench/rig"
+)
+
+// coldCases read from the disk: caches are dropped before each measurement, and the LUN is larger than one can cache.
+func coldCases() (list []testCase) {
+	for _, x := range []struct {
+		name string
+		w    load.Workload
+	}{
+		{"randread_4k_qd1_cold", load.Workload{Reads: 100, Block: 4096, Depth: 1}},
+		{"randread_4k_qd32_cold", load.Workload{Reads: 100, Block: 4096, Depth: 32}},
+		{"randread_64k_qd16_cold", load.Workload{Reads: 100, Block: 64 << 10, Depth: 16}},
+		{"mixed_70_30_4k_qd32_cold", load.Workload{Reads: 70, Block: 4096, Depth: 32}},
+	} {
+		list = append(list, testCase{name: x.name, quick: x.name == "randread_4k_qd32_cold", uses: []string{sysDefault, sysTgt}, run: cold(x.w)})
+	}
+	return list
+}
+
+// coldSize is what a measurement of half a second does not read a tenth of.
+func (b *bench) coldSize() int64 {
+	if b.o.quick {
+		return 1 << 30
+	}
+	return 4 << 30
+}
+
+func cold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
+	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+		var arms []arm
+		pairs := []string{sysDefault, sysTgt}
+		if b.o.base != "" {
+			pairs = append(pairs, sysBase)
+		}
+		for _, system := range pairs {
+			key := system + "/cold"
+			s := b.served[key]
+			if s == nil {
+				var err error
+				if system == sysTgt {
+					s, err = b.tgtLUN(ctx, b.coldSize())
+				} else {
+					s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
+				}
+				if err != nil {
+					return nil, err
+				}
+				b.keepOpen(system, s.Device)
+				if err := b.fill(ctx, s); err != nil {
+					return nil, err
+				}
+				b.served[key] = s
+			}
+			arms = append(arms, arm{served: s})
+		}
+		return b.compare(ctx, comparison{name: c.name, w: w, arms: arms, before: func(context.Context) error { return rig.DropCaches() },
+			note: "page caches dropped before each measurement, a LUN larger than a measurement reads; the disk is this machine's"})
+	}
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/hack/bench/load"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/bench/rig"
+)
+
+// eventCases are a load around something that happens: ownership moves, an owner dies, a partner is lost and comes back, copies are
+// compared, a snapshot is taken.
+func eventCases() []testCase {
+	return []testCase{
+		{name: "partner_lost_qd64", rows: "write_during_resync_qd64 partner_lost_pause_ms", quick: true, uses: []string{sysDefault}, run: partnerLost},
+		{name: "write_during_scrub_qd32", uses: []string{sysDefault}, run: duringScrub},
+		{name: "write_during_snapshot_ms", uses: []string{sysDefault}, run: duringSnapshot},
+		{name: "transfer_pause_ms", rows: "no_event_longest_ms", quick: true, uses: []string{sysDefault}, run: transferPause},
+		{name: "crash_pause_ms", quick: true, uses: []string{sysDefault}, run: crashPause},
+	}
+}
+
+// eventWrites is the load around events.
+var eventWrites = load.Workload{Block: 4096, Depth: 8}
+
+const (
+	// opsPerEvent must complete after each event before the next.
+	opsPerEvent = 1000
+	// eventLimit bounds how long that may take.
+	eventLimit = time.Minute
+)
+
+// events is how many there are of a kind.
+func (b *bench) events() int {
+	if b.o.quick {
+		return 3
+	}
+	return 10
+}
+
+// eventLUN makes a LUN for events, filled, and opens it.
+func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pair, *rig.LUN, *rig.Served, error) {
+	p, err := b.pair(ctx, sysDefault)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	l, err := p.CreateLUN(ctx, name, size)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s, err := l.Serve(ctx, name, rig.Both)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b.keepOpen(sysDefault, s.Device)
+	return p, l, s, b.fill(ctx, s)
+}
+
+// partnerLost writes to a whole pair, then to what is left of it (write-through), then while the other one is copied to, in turns.
+func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	p, _, s, err := b.eventLUN(ctx, "partner-lost", b.o.size)
+	if err != nil {
+		return nil, err
+	}
+	w := load.Workload{Block: 4096, Depth: 64}
+	var figures [4]results.Figures // whole, whole again, alone, resync
+	for i, name := range []string{"in_sync", "in_sync", "alone", "resync"} {
+		figures[i].Name, figures[i].Flags = name, s.Flags
+	}
+	var pauses []time.Duration
+	for range b.o.rounds {
+		r, err := load.Start(w, s.Device)
+		if err != nil {
+			return nil, err
+		}
+		pause, err := func() (time.Duration, error) {
+			for i := range 2 {
+				x, err := r.Sample(ctx, b.o.time, p.Procs())
+				if err != nil {
+					return 0, err
+				}
+				figures[i].Add(x.Rate, x)
+			}
+			r.Mark()
+			if err := p.Kill(1); err != nil {
+				return 0, err
+			}
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return 0, err
+			}
+			pause := r.Worst()
+			x, err := r.Sample(ctx, b.o.time, p.Procs()[:1])
+			if err != nil {
+				return 0, err
+			}
+			figures[2].Add(x.Rate, x)
+			if err := p.StartNode(1); err != nil {
+				return 0, err
+			}
+			x, err = r.SampleWhile(p.Procs(), func() error {
+				ctx, cancel := context.WithTimeout(ctx, wholeLimit)
+				defer cancel()
+				return p.WaitInSync(ctx)
+			})
+			if err != nil {
+				return 0, err
+			}
+			figures[3].Add(x.Rate, x)
+			return pause, nil
+		}()
+		if err = errors.Join(err, r.Stop()); err != nil {
+			return nil, err
+		}
+		if err := s.Flush(ctx); err != nil {
+			return nil, err
+		}
+		pauses = append(pauses, pause)
+	}
+	lost := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false)
+	lost.Control = results.Alone("", "", &figures[0], &figures[1]).Control
+	lost.Note = "the survivor alone: every write goes to disk before it is acknowledged; the peer is the same load on the whole pair, just before"
+	resync := results.Against("write_during_resync_qd64", w.Unit(), &figures[3], nil, &figures[0], false)
+	resync.Control = lost.Control
+	resync.Note = "from the start of the lost node's process until both are in sync; the peer is the whole pair, before"
+	gone := results.Worst("partner_lost_pause_ms", "ms", results.Milliseconds(pauses...))
+	gone.Note = "the partner is killed; longest write that overlaps it, worst of all rounds"
+	return []results.Row{lost, resync, gone}, nil
+}
+
+// duringScrub compares a load while both copies are being compared with the same load at other times.
+func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	p, l, s, err := b.eventLUN(ctx, "scrubbed", b.o.size)
+	if err != nil {
+		return nil, err
+	}
+	quiet, scrubbed := *s, *s
+	quiet.Name, scrubbed.Name = "no_scrub", "scrub"
+	// A scrub at full rate that lasts longer than a measurement is begun before those that want one; it ends by itself before the others.
+	scrub := func(ctx context.Context, on bool) error {
+		ctx, cancel := context.WithTimeout(ctx, wholeLimit)
+		defer cancel()
+		for {
+			st, err := p.Status(ctx, 0)
+			if err != nil {
+				return err
+			}
+			active := st.Scrub != nil && st.Scrub.Active
+			if active == on {
+				return nil
+			}
+			if on {
+				q := &targetv1.ScrubRequest{Uuids: []string{l.UUID}, BytesPerSecond: uint64(float64(b.o.size) / (2 * b.o.time.Seconds()))}
+				if _, err := p.Client(0).Scrub(ctx, q); err != nil {
+					return err
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	var figures [3]results.Figures
+	figures[0].Name, figures[1].Name, figures[2].Name = quiet.Name, quiet.Name, scrubbed.Name
+	w := load.Workload{Block: 4096, Depth: 32}
+	for range b.o.rounds {
+		for i := range figures {
+			if err := scrub(ctx, i == 2); err != nil {
+				return nil, fmt.Errorf("scrub: %w", err)
+			}
+			x, err := b.measure(ctx, comparison{name: c.name, w: w}, arm{served: s})
+			if err != nil {
+				return nil, err
+			}
+			figures[i].Add(x.Rate, x)
+		}
+	}
+	row := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false)
+	row.Control = results.Alone("", "", &figures[0], &figures[1]).Control
+	row.Note = "both copies are compared, so fast that it takes twice as long as a measurement; the peer is the same load without"
+	return []results.Row{row}, nil
+}
+
+// duringSnapshot is the pause of a snapshot of a LUN in few extents: the best case of snapshot_pause_ms.
+func duringSnapshot(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	_, l, s, err := b.eventLUN(ctx, "snapped", b.o.size)
+	if err != nil {
+		return nil, err
+	}
+	var last string
+	list, quiet, err := pauses(ctx, s, b.events(), func(ctx context.Context, _ int) (err error) {
+		last, err = l.Snapshot(ctx)
+		return err
+	}, func(ctx context.Context, _ int) error { return l.DeleteSnapshot(ctx, last) })
+	if err != nil {
+		return nil, err
+	}
+	return []results.Row{eventRow(c.name, list, quiet, fmt.Sprintf("a snapshot of a LUN of %d MiB that was written from end to end", b.o.size>>20))}, nil
+}
+
+// pauses applies events under load. It gives for each the longest operation that overlaps it, and the longest one of as many operations
+// before each, without an event.
+func pauses(ctx context.Context, s *rig.Served, count int, event, between func(context.Context, int) error) (list, quiet []time.Duration, err error) {
+	r, err := load.Start(eventWrites, s.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range count {
+		if err = r.More(ctx, opsPerEvent, eventLimit); err != nil {
+			break
+		}
+		r.Mark()
+		if err = r.More(ctx, opsPerEvent, eventLimit); err != nil {
+			break
+		}
+		quiet = append(quiet, r.Worst())
+		r.Mark()
+		if err = event(ctx, i); err == nil {
+			err = r.More(ctx, opsPerEvent, eventLimit)
+		}
+		if err != nil {
+			break
+		}
+		list = append(list, r.Worst())
+		if err = between(ctx, i); err != nil {
+			break
+		}
+	}
+	return list, quiet, errors.Join(err, r.Stop())
+}
+
+// eventRow is the worst of some events, and beside it the longest write without one.
+func eventRow(name string, list, quiet []time.Duration, note string) results.Row {
+	row := results.Worst(name, "ms", results.Milliseconds(list...))
+	none := results.Worst("", "ms", results.Milliseconds(quiet...))
+	row.Values = map[string]float64{"median_ms": results.Median(results.Milliseconds(list...)), "no_event_worst_ms": none.Gemel,
+		"no_event_median_ms": results.Median(results.Milliseconds(quiet...))}
+	row.Note = note + "; longest write that overlaps it, worst of all; no_event: the longest of 1,000 writes before each"
+	return row
+}
+
+func nothing(context.Context, int) error { return nil }
+
+func transferPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	_, l, s, err := b.eventLUN(ctx, "moved", 128<<20)
+	if err != nil {
+		return nil, err
+	}
+	list, quiet, err := pauses(ctx, s, b.events(), func(ctx context.Context, i int) error {
+		return l.Transfer(ctx, []string{"b", "a"}[i%2])
+	}, nothing)
+	if err != nil {
+		return nil, err
+	}
+	return []results.Row{eventRow(c.name, list, quiet, "ownership moves in a planned way")}, nil
+}
+
+func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	p, l, s, err := b.eventLUN(ctx, "crashed", 128<<20)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Transfer(ctx, "a"); err != nil {
+		return nil, err
+	}
+	list, quiet, err := pauses(ctx, s, b.events(), func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
+		if err := p.StartNode(0); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, wholeLimit)
+		defer cancel()
+		if err := p.WaitInSync(ctx); err != nil {
+			return err
+		}
+		return l.Transfer(ctx, "a")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []results.Row{eventRow(c.name, list, quiet, "the owner is killed")}, nil
+}

@@ -1,0 +1,187 @@
+// Package results is what the benchmark has found: rows, what can be claimed of them, and how they are shown.
+package results
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gemel-storage/gemel/hack/bench/load"
+)
+
+// Row is one line of out/bench.json. Gemel is the figure of the case itself, Peer that of what it is compared with.
+type Row struct {
+	Name  string   `json:"name"`
+	Gemel float64  `json:"gemel"`
+	Peer  *float64 `json:"peer"`
+	// Ratio is the median of the rounds' ratios, above 1 when Gemel is better; null without a peer.
+	Ratio       *float64           `json:"ratio"`
+	RatioSpread *Spread            `json:"ratio_spread,omitempty"`
+	Unit        string             `json:"unit"`
+	GemelSpread *Spread            `json:"gemel_spread,omitempty"`
+	PeerSpread  *Spread            `json:"peer_spread,omitempty"`
+	Gemels      *Latency           `json:"gemel_latency_us,omitempty"`
+	Peers       *Latency           `json:"peer_latency_us,omitempty"`
+	GemelCPU    map[string]float64 `json:"gemel_cpu_us_per_op,omitempty"` // by process
+	PeerCPU     map[string]float64 `json:"peer_cpu_us_per_op,omitempty"`
+	GemelName   string             `json:"gemel_name,omitempty"`
+	PeerName    string             `json:"peer_name,omitempty"`
+	GemelFlags  string             `json:"gemel_flags,omitempty"`
+	PeerFlags   string             `json:"peer_flags,omitempty"`
+	// Control is the case against itself in the same rounds (A/A).
+	Control *Control `json:"control,omitempty"`
+	// Resolved says whether the ratio lies outside of what the control shows of two equal things: only then is it claimed.
+	Resolved *bool              `json:"resolved,omitempty"`
+	Rounds   int                `json:"rounds"`
+	Values   map[string]float64 `json:"values,omitempty"` // more figures, their units in their names
+	Series   []load.Point       `json:"series,omitempty"`
+	Note     string             `json:"note,omitempty"`
+	Command  string             `json:"command,omitempty"`
+}
+
+// Spread is the least and the greatest of the rounds.
+type Spread struct {
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+}
+
+// Latency of all rounds together, microseconds.
+type Latency struct {
+	Mean    float64 `json:"mean"`
+	P50     float64 `json:"p50"`
+	P99     float64 `json:"p99"`
+	P999    float64 `json:"p999"`
+	Longest float64 `json:"longest"`
+}
+
+// Control is what the ratio of two equal things was.
+type Control struct {
+	Ratio float64 `json:"ratio"`
+	Min   float64 `json:"min"`
+	Max   float64 `json:"max"`
+}
+
+// Median of some values; 0 of none.
+func Median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	switch n := len(s); {
+	case n == 0:
+		return 0
+	case n%2 == 0:
+		return (s[n/2-1] + s[n/2]) / 2
+	default:
+		return s[n/2]
+	}
+}
+
+// SpreadOf some values, at least one.
+func SpreadOf(v []float64) *Spread { return &Spread{slices.Min(v), slices.Max(v)} }
+
+// Figures are what a comparison has measured of one system: a value for each round, and the rest.
+type Figures struct {
+	Name, Flags string
+	Values      []float64
+	Hist        *load.Histogram
+	CPU         []map[string]time.Duration // of each round, by process, per operation
+}
+
+// Add takes one round.
+func (f *Figures) Add(value float64, s load.Sample) {
+	if f.Hist == nil {
+		f.Hist = new(load.Histogram)
+	}
+	f.Values = append(f.Values, value)
+	f.Hist.Merge(s.Hist)
+	f.CPU = append(f.CPU, s.CPU)
+}
+
+// LatencyOf a histogram; nil without operations.
+func LatencyOf(h *load.Histogram) *Latency {
+	if h == nil || h.Count() == 0 {
+		return nil
+	}
+	us := func(d time.Duration) float64 { return round(float64(d)/float64(time.Microsecond), 1) }
+	return &Latency{Mean: us(h.Mean()), P50: us(h.Quantile(0.5)), P99: us(h.Quantile(0.99)), P999: us(h.Quantile(0.999)), Longest: us(h.Longest())}
+}
+
+func (f *Figures) cpu() map[string]float64 {
+	byName := map[string][]float64{}
+	for _, round := range f.CPU {
+		for name, d := range round {
+			byName[name] = append(byName[name], float64(d)/float64(time.Microsecond))
+		}
+	}
+	m := map[string]float64{}
+	for name, v := range byName {
+		m[name] = round(Median(v), 1)
+	}
+	return m
+}
+
+// Alone is the row of a system without a peer; control may be nil.
+func Alone(name, unit string, f, control *Figures) Row {
+	r := Row{Name: name, Unit: unit, Gemel: round(Median(f.Values), 3), GemelSpread: SpreadOf(f.Values), Gemels: LatencyOf(f.Hist), GemelCPU: f.cpu(),
+		GemelName: f.Name, GemelFlags: f.Flags, Rounds: len(f.Values)}
+	if control != nil {
+		v := ratios(f.Values, control.Values, false)
+		r.Control = &Control{round(Median(v), 4), round(slices.Min(v), 4), round(slices.Max(v), 4)}
+	}
+	return r
+}
+
+// Against is the row of a system and a peer that were measured in the same rounds. less says that a smaller value is the better one.
+func Against(name, unit string, f, control, peer *Figures, less bool) Row {
+	r := Alone(name, unit, f, control)
+	v := ratios(f.Values, peer.Values, less)
+	ratio, value := round(Median(v), 4), round(Median(peer.Values), 3)
+	r.Peer, r.Ratio, r.RatioSpread = &value, &ratio, SpreadOf(v)
+	r.PeerSpread, r.Peers, r.PeerCPU, r.PeerName, r.PeerFlags = SpreadOf(peer.Values), LatencyOf(peer.Hist), peer.cpu(), peer.Name, peer.Flags
+	if r.Control != nil {
+		yes := r.Control.Resolves(ratio)
+		r.Resolved = &yes
+	}
+	return r
+}
+
+// Resolves says whether a ratio is further from 1 than the control's rounds were, in whichever direction.
+func (c *Control) Resolves(ratio float64) bool {
+	off := math.Max(math.Abs(math.Log(c.Min)), math.Abs(math.Log(c.Max)))
+	return math.Abs(math.Log(ratio)) > off
+}
+
+// ratios of rounds, above 1 when the first is better.
+func ratios(a, b []float64, less bool) (v []float64) {
+	for i := range min(len(a), len(b)) {
+		x := a[i] / b[i]
+		if less {
+			x = 1 / x
+		}
+		v = append(v, x)
+	}
+	return v
+}
+
+// Worst is the row of events: the worst of them, with all within the spread.
+func Worst(name, unit string, v []float64) Row {
+	return Row{Name: name, Unit: unit, Gemel: round(slices.Max(v), 3), GemelSpread: SpreadOf(v), Rounds: len(v)}
+}
+
+// Milliseconds of durations.
+func Milliseconds(d ...time.Duration) (v []float64) {
+	for _, x := range d {
+		v = append(v, round(float64(x)/float64(time.Millisecond), 3))
+	}
+	return v
+}
+
+// round keeps a number readable.
+func round(v float64, digits int) float64 {
+	p := math.Pow10(digits)
+	return math.Round(v*p) / p
+}
+
+// Sort puts rows in an order that does not depend on which were run first.
+func Sort(list []Row) {
+	slices.SortStableFunc(list, func(a, b Row) int { return cmp.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gemel-storage/gemel/hack/bench/load"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/bench/rig"
+)
+
+// snapshotCases are snapshots of a LUN whose images have many extents, as a database makes them of a thin LUN.
+func snapshotCases() []testCase {
+	return []testCase{
+		{name: "snapshot_pause_ms", uses: []string{sysDefault}, run: snapshotFragmented(200_000)},
+		{name: "snapshot_pause_20k_extents_ms", quick: true, uses: []string{sysDefault}, run: snapshotFragmented(20_000)},
+		{name: "snapshot_pause_aged_ms", asked: true, uses: []string{sysDefault}, run: snapshotAged},
+	}
+}
+
+const fragmentedSize = 8 << 30
+
+// snapshotFragmented scatters so many blocks of 4 KiB over a thin LUN and takes a snapshot of it under load. A second one, directly after,
+// is of images that share all their extents with the first.
+func snapshotFragmented(extents int64) func(context.Context, *bench, testCase) ([]results.Row, error) {
+	return func(ctx context.Context, b *bench, c testCase) (rows []results.Row, err error) {
+		l, s, err := b.thinLUN(ctx, fmt.Sprintf("fragmented-%d", extents))
+		if err != nil {
+			return nil, err
+		}
+		begun := time.Now()
+		if err := scatter(ctx, s.Device, extents); err != nil {
+			return nil, err
+		}
+		fmt.Printf("%d scattered writes of 4 KiB: %.1f s\n", extents, time.Since(begun).Seconds())
+		row, err := b.snapshotUnderLoad(ctx, c.name, l, s)
+		row.Note = fmt.Sprintf("a LUN of 8 GiB with %d scattered writes of 4 KiB; longest write while a snapshot is taken, and again directly after; "+
+			"the load is 4 KiB random writes, depth 8, in the LUN's first 256 MiB", extents)
+		return []results.Row{row}, errors.Join(err, l.Delete(ctx))
+	}
+}
+
+func (b *bench) thinLUN(ctx context.Context, name string) (*rig.LUN, *rig.Served, error) {
+	p, err := b.pair(ctx, sysDefault)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := p.CreateLUN(ctx, name, fragmentedSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := l.Serve(ctx, name, rig.Both)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.keepOpen(sysDefault, s.Device)
+	return l, s, nil
+}
+
+// scatter writes so many blocks at random places.
+func scatter(ctx context.Context, d load.Device, writes int64) error {
+	r, err := load.Start(load.Workload{Block: 4096, Depth: 64}, d)
+	if err != nil {
+		return err
+	}
+	err = r.More(ctx, writes, 5*time.Minute)
+	return errors.Join(err, r.Stop(), d.Flush(ctx))
+}
+
+// snapshotUnderLoad takes two snapshots, one after the other.
+func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, s *rig.Served) (row results.Row, err error) {
+	r, err := load.Start(load.Workload{Block: 4096, Depth: 8, Span: 256 << 20}, s.Device)
+	if err != nil {
+		return row, err
+	}
+	var worst, took []time.Duration
+	var quiet time.Duration
+	var ids []string
+	err = func() error {
+		for range 2 {
+			r.Mark()
+			if err := r.Pause(ctx, time.Second); err != nil {
+				return err
+			}
+			quiet = max(quiet, r.Worst())
+			r.Mark()
+			begun := time.Now()
+			id, err := l.Snapshot(ctx)
+			if err != nil {
+				return err
+			}
+			ids, took = append(ids, id), append(took, time.Since(begun))
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return err
+			}
+			worst = append(worst, r.Worst())
+		}
+		return nil
+	}()
+	err = errors.Join(err, r.Stop())
+	for _, id := range ids {
+		err = errors.Join(err, l.DeleteSnapshot(ctx, id))
+	}
+	if err != nil {
+		return row, err
+	}
+	row = results.Worst(name, "ms", results.Milliseconds(worst...))
+	row.Values = map[string]float64{"first_ms": results.Milliseconds(worst[0])[0], "second_ms": results.Milliseconds(worst[1])[0],
+		"call_first_ms": results.Milliseconds(took[0])[0], "call_second_ms": results.Milliseconds(took[1])[0], "no_event_worst_ms": results.Milliseconds(quiet)[0]}
+	row.Series = r.Series().Points()
+	return row, nil
+}
+
+// snapshotAged writes at random for -age, with a snapshot every tenth of that of which the last three are kept, and then measures.
+func snapshotAged(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	l, s, err := b.thinLUN(ctx, "aged")
+	if err != nil {
+		return nil, err
+	}
+	const snapshots, keep, rate = 10, 3, 2000
+	var kept []string
+	r, err := load.Start(load.Workload{Reads: 30, Block: 4096, Depth: 16, Rate: rate}, s.Device)
+	if err != nil {
+		return nil, err
+	}
+	var worst []time.Duration
+	err = func() error {
+		for i := range snapshots {
+			if err := r.Pause(ctx, b.o.age/snapshots); err != nil {
+				return err
+			}
+			r.Mark()
+			id, err := l.Snapshot(ctx)
+			if err != nil {
+				return err
+			}
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return err
+			}
+			worst = append(worst, r.Worst())
+			fmt.Printf("snapshot %d of %d, %d writes so far: longest write %v\n", i+1, snapshots, r.Done(), r.Worst().Round(time.Millisecond))
+			if kept = append(kept, id); len(kept) > keep {
+				if err := l.DeleteSnapshot(ctx, kept[0]); err != nil {
+					return err
+				}
+				kept = kept[1:]
+			}
+		}
+		return nil
+	}()
+	done := r.Done()
+	if err := errors.Join(err, r.Stop()); err != nil {
+		return nil, err
+	}
+	row, err := b.snapshotUnderLoad(ctx, c.name, l, s)
+	if err != nil {
+		return nil, err
+	}
+	row.Values["aged_minutes"], row.Values["aged_operations"] = b.o.age.Minutes(), float64(done)
+	for i, ms := range results.Milliseconds(worst...) {
+		row.Values[fmt.Sprintf("while_ageing_%02d_ms", i+1)] = ms
+	}
+	row.Note = fmt.Sprintf("a thin LUN of 8 GiB after %v of 4 KiB at random, %d a second, 70 %% writes, %d snapshots of which %d are kept; while_ageing: the longest operation around each of them", b.o.age, rate, snapshots, keep)
+	return []results.Row{row}, nil
+}
