@@ -146,7 +146,9 @@ func writePlots(dir string, r Report) (made map[string]string, err error) {
 		}
 	}
 	if len(compared) > 0 {
-		save("ratios", func(path string) error { return plotRatios(path, "Gemel, mirrored over mutual TLS, against its peers: tgt (unmirrored), qsd (a mirror in userspace)", compared) })
+		save("ratios", func(path string) error {
+			return plotRatios(path, "Gemel, mirrored over mutual TLS, against its peers: tgt (unmirrored), qsd (a mirror in userspace)", compared)
+		})
 	}
 	for _, kind := range []struct{ name, title, row, peers string }{
 		{"write-latency", "4 KiB random writes, hot: p50 (solid), p99 (dashed)", "mirrored_write_4k_qd%d", "unmirrored qsd tgt"},
