@@ -135,10 +135,13 @@ func Scheme() *runtime.Scheme {
 // idleCredentials is how long CHAP credentials stay that nobody needs: longer than lost objects take to come back.
 const idleCredentials = 10 * time.Minute
 
-// Run reconciles until the context ends.
-func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
+// manager of the reconcilers. Client-go's own limit, 5 requests a second, is switched off: one change of a StorageCluster with many
+// LogicalUnits would queue here for minutes, and the API server has a limit that is fair (priority and fairness).
+func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
 	grace := 15 * time.Second
-	m, err := ctrl.NewManager(cfg, ctrl.Options{
+	return ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: Scheme(), Metrics: server.Options{BindAddress: o.Metrics}, HealthProbeBindAddress: o.Health,
 		LeaderElection: o.LeaderElect, LeaderElectionID: "gemel-operator", LeaderElectionNamespace: o.Namespace, LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout: &grace, Controller: config.Controller{SkipNameValidation: &o.several},
@@ -150,6 +153,11 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 	})
+}
+
+// Run reconciles until the context ends.
+func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
+	m, err := o.manager(cfg)
 	if err != nil {
 		return err
 	}

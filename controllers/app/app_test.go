@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +42,33 @@ func TestOptions(t *testing.T) {
 	}
 	if err := (&Options{Namespace: "x", Image: "gemel:1"}).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whatever the operator's clients are made from, they do not hold requests back themselves; client-go would by default.
+func TestRequestsAreNotCapped(t *testing.T) {
+	cfg := rest.CopyConfig(envtest.Config(t))
+	cfg.QPS, cfg.Burst = 0, 0 // as a file or a service account gives it; envtest has limits of its own
+	limiter := func(cfg *rest.Config) flowcontrol.RateLimiter {
+		c, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.CoreV1().RESTClient().GetRateLimiter()
+	}
+	if l := limiter(cfg); l == nil {
+		t.Fatal("client-go has no limit by default: this test can not catch one")
+	}
+	o := Options{Namespace: "x", Image: "gemel:1", Metrics: "0", Health: "0", Enroll: "0", several: true}
+	m, err := o.manager(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := limiter(m.GetConfig()); l != nil {
+		t.Errorf("the operator sends at most %v requests a second", l.QPS())
+	}
+	if cfg.QPS != 0 {
+		t.Error("the caller's configuration was changed")
 	}
 }
 
