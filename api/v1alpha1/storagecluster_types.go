@@ -62,8 +62,13 @@ type StorageClusterSpec struct {
 	// +optional
 	Lease *metav1.Duration `json:"lease,omitempty"`
 
-	// Resources of each target pod. A limit on CPU is refused: a target that is throttled misses its lease.
+	// Resources of each target pod. What is left out has defaults: requests of 250m and 512Mi, and a limit of 4Gi on memory, or of the
+	// request where that is more. A target needs about 36Mi for each session whose writes arrive slowly, and keeps what hosts
+	// read and write in the page cache, which counts. Its garbage collector respects the limit. A limit on CPU is refused: a
+	// target that is throttled misses its lease.
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('cpu' in self.limits)",message="resources.limits.cpu: a target node that is throttled misses its lease; leave it out"
+	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || quantity(string(self.limits['memory'])).compareTo(quantity('512Mi')) >= 0",message="resources.limits.memory: a target node needs 512Mi at least; raise it, or leave it out for the default"
+	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || !has(self.requests) || !('memory' in self.requests) || quantity(string(self.requests['memory'])).compareTo(quantity(string(self.limits['memory']))) <= 0",message="resources.requests.memory: it is more than limits.memory; lower it, or raise the limit"
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 

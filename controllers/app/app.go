@@ -34,6 +34,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairs"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
 	"github.com/gemel-storage/gemel/internal/cli"
+	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
 // Version of this build, set by the linker.
@@ -89,6 +90,7 @@ Nothing that serves I/O needs it: while it is away pairs go on, fail over and co
 			if err != nil {
 				return err
 			}
+			defer memlimit.Follow(cmd.Context(), log)()
 			return Run(cmd.Context(), cfg, &o)
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -184,6 +185,10 @@ func (r *Reconciler) image(c *v1alpha1.StorageCluster) string {
 
 // targets applies both StatefulSets. Their pods are not touched by that: see roll.
 func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts) error {
+	res, err := resources(c)
+	if err != nil {
+		return waiting(v1alpha1.ReasonInvalid, "%v", err)
+	}
 	for _, n := range p.Spec.Nodes {
 		args := r.args(c, p, n.Name, m)
 		var more []map[string]string
@@ -194,7 +199,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
 			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
-			"Resources": c.Spec.Resources, "Revision": r.revision(c, p, n, m), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
+			"Resources": res, "GoLimit": goLimit(res), "Revision": r.revision(c, p, n, m), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}
@@ -210,7 +215,9 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 // revision tells pods that run what they should from those that do not. What leaves a pod as good as it was is not in it.
 func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n v1alpha1.PairNode, m mounts) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s|%q|%d|%v", r.image(c), r.args(c, p, n.Name, m), n.Disk, c.Spec.Resources)
+	res, _ := resources(c) // targets has refused those that are wrong
+	text, _ := json.Marshal(res)
+	fmt.Fprintf(h, "%s|%q|%d|%s|%s", r.image(c), r.args(c, p, n.Name, m), n.Disk, text, goLimit(res))
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 

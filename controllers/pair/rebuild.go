@@ -190,7 +190,7 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 		}
 		spec, target := &s.Spec.Template.Spec, container(s)
 		x.Spec.Security.CHAP = s.Annotations[annotationCHAP]
-		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, target.Resources, spec.NodeSelector
+		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, withoutDefaults(target.Resources), spec.NodeSelector
 		for _, a := range target.Args {
 			if v, ok := strings.CutPrefix(a, "--lease="); ok {
 				if d, err := time.ParseDuration(v); err == nil {

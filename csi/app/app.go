@@ -13,6 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach/userspace"
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
 	"github.com/gemel-storage/gemel/internal/cli"
+	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
 // Version of this build, set by the linker.
@@ -51,6 +52,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 			if err := c.check(); err != nil {
 				return err
 			}
+			defer memlimit.Follow(cmd.Context(), log)() // holders are many in one cgroup, and do not
 			return c.run(cmd.Context(), log)
 		},
 	}

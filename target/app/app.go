@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gemel-storage/gemel/internal/cli"
+	"github.com/gemel-storage/gemel/internal/memlimit"
 	"github.com/gemel-storage/gemel/internal/resident"
 	"github.com/gemel-storage/gemel/target/node"
 )
@@ -31,7 +32,7 @@ Flags may also stand in a YAML file (--config), under the same names; a flag on 
 SIGTERM hands ownership over to the peer, logs initiators out and ends the process.
 
 With CAP_IPC_LOCK its memory is locked, with CAP_SYS_RESOURCE it is an I/O flusher: both keep it going where workers on the same machine
-are short of memory. Without them it runs as well, and says so.
+are short of memory. Without them it runs as well, and says so. Go's memory limit is 90 % of that of its cgroup, or GOMEMLIMIT where that is lower.
 
 The commands below talk to a running node's control API.`,
 		Example: `  gemel-target --cluster demo --pair p0 --node a --state-dir /var/lib/gemel/a --arbiter file:/var/lib/gemel/record \
@@ -53,6 +54,7 @@ The commands below talk to a running node's control API.`,
 			}
 			cfg.Logger = log.With("node", cfg.Node)
 			stayResident(cfg.Logger)
+			defer memlimit.Follow(cmd.Context(), cfg.Logger)()
 			n, err := node.New(cfg)
 			if err != nil {
 				return err
