@@ -28,7 +28,8 @@ type ConsistencyGroupStatus struct {
 	Claims int32 `json:"claims"`
 }
 
-// ConsistencyGroup is a set of claims whose volumes belong together.
+// ConsistencyGroup is a set of claims whose volumes belong together. This release does not support it: it is kept as it was written, nothing is
+// done with its claims, and the condition Ready says so.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -27,6 +27,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/cluster"
+	"github.com/gemel-storage/gemel/controllers/consistencygroup"
 	"github.com/gemel-storage/gemel/controllers/enroll"
 	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
@@ -151,6 +152,7 @@ func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			&v1alpha1.ConsistencyGroup{}:    {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}}, // beside the claims of their teams
 			// Of Secrets only the operator's own: nobody else's is in its memory.
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
@@ -171,6 +173,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
+		(&consistencygroup.Reconciler{Client: m.GetClient(), Version: Version, Events: events}).SetupWithManager(m),
 		(&host.Reconciler{Client: m.GetClient(), Targets: directory}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {

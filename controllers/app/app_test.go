@@ -127,6 +127,14 @@ func TestRun(t *testing.T) {
 		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "there is no StorageCluster nowhere"), fmt.Sprintf("%v %+v", err, x)
 	}))
+	// A ConsistencyGroup is answered wherever its team has it.
+	g := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: envtest.Namespace(t, cfg), Name: "db"}}
+	ok(c.Create(ctx, g))
+	ok(harness.Wait(ctx, "the group has a condition", func() (bool, string) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(g), g)
+		x := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionReady)
+		return err == nil && x != nil && x.Reason == v1alpha1.ReasonNotSupported, fmt.Sprintf("%v %+v", err, x)
+	}))
 	// Whoever leads, every replica answers a worker: that it has no LUN of the pair, which it finds out last.
 	w, err := operator.Worker(ctx, cfg, ns, "w0", t.TempDir())
 	ok(err)
