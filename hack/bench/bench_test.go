@@ -48,7 +48,7 @@ func TestOneCase(t *testing.T) {
 	for _, name := range []string{"mirrored_write_4k_qd1", "mtls_to_plain_qd1", "mirrored_write_4k_qd1_to_hops", "mirrored_write_4k_qd1_to_hops_tls", "mirrored_write_4k_qd1_to_tmpfs"} {
 		row, ok := r.Row(name)
 		if !ok || row.Gemel <= 0 || row.Peer == nil || *row.Peer <= 0 || row.Ratio == nil || row.Control == nil || row.Gemels == nil || row.Peers == nil || row.Rounds != 2 ||
-			row.Gemels.P50 <= 0 || row.Gemels.P999 < row.Gemels.P99 || row.Gemels.P99 < row.Gemels.P50 || len(row.GemelCPU) != 2 || row.Command == "" {
+			row.Gemels.P50 <= 0 || row.Gemels.P999 < row.Gemels.P99 || row.Gemels.P99 < row.Gemels.P50 || len(row.GemelCPU) != 3 || row.Command == "" {
 			t.Errorf("%s: %v %+v", name, ok, row)
 		}
 		if !strings.Contains(out, name) {
@@ -87,7 +87,7 @@ func TestSelected(t *testing.T) {
 	if got := names(options{only: "mtls_to_plain_qd32"}); len(got) != 1 || got[0] != "mirrored_write_4k_qd32" {
 		t.Errorf("a row's name selects %v", got)
 	}
-	if got := names(options{only: "cold"}); len(got) != 4 {
+	if got := names(options{only: "cold"}); len(got) != 5 {
 		t.Errorf("part of a name selects %v", got)
 	}
 	full, quick := names(options{}), names(options{quick: true})

@@ -34,33 +34,40 @@ func (b *bench) coldSize() int64 {
 
 func cold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		var arms []arm
-		pairs := []string{sysDefault, sysTgt}
-		if b.o.base != "" {
-			pairs = append(pairs, sysBase)
-		}
-		for _, system := range pairs {
-			key := system + "/cold"
-			s := b.served[key]
-			if s == nil {
-				var err error
-				if system == sysTgt {
-					s, err = b.tgtLUN(ctx, b.coldSize())
-				} else {
-					s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
-				}
-				if err != nil {
-					return nil, err
-				}
-				b.keepOpen(system, s.Device)
-				if err := b.fill(ctx, s); err != nil {
-					return nil, err
-				}
-				b.served[key] = s
-			}
-			arms = append(arms, arm{served: s})
+		arms, err := b.coldArms(ctx)
+		if err != nil {
+			return nil, err
 		}
 		return b.compare(ctx, comparison{name: c.name, w: w, arms: arms, before: func(context.Context) error { return rig.DropCaches() },
 			note: "page caches dropped before each measurement, a LUN larger than a measurement reads; the disk is this machine's"})
 	}
+}
+
+// coldArms opens the large LUNs, filled, once.
+func (b *bench) coldArms(ctx context.Context) (arms []arm, err error) {
+	systems := []string{sysDefault, sysTgt}
+	if b.o.base != "" {
+		systems = append(systems, sysBase)
+	}
+	for _, system := range systems {
+		key := system + "/cold"
+		s := b.served[key]
+		if s == nil {
+			if system == sysTgt {
+				s, err = b.tgtLUN(ctx, b.coldSize())
+			} else {
+				s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
+			}
+			if err != nil {
+				return nil, err
+			}
+			b.keepOpen(system, s.Device)
+			if err := b.fill(ctx, s); err != nil {
+				return nil, err
+			}
+			b.served[key] = s
+		}
+		arms = append(arms, arm{served: s})
+	}
+	return arms, nil
 }

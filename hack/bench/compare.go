@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/gemel-storage/gemel/hack/bench/load"
@@ -101,7 +102,7 @@ func (b *bench) measure(ctx context.Context, c comparison, a arm) (s load.Sample
 				return s, err
 			}
 		}
-		s, err = load.Measure(ctx, c.workload(a), b.o.time, a.served.Procs, devices...)
+		s, err = load.Measure(ctx, c.workload(a), b.o.time, append([]load.Process{{Name: "client", PID: os.Getpid()}}, a.served.Procs...), devices...)
 		if err != nil {
 			return s, err
 		}

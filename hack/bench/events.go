@@ -31,7 +31,7 @@ const (
 	// opsPerEvent must complete after each event before the next.
 	opsPerEvent = 1000
 	// eventLimit bounds how long that may take.
-	eventLimit = time.Minute
+	eventLimit = 2 * time.Minute
 )
 
 // events is how many there are of a kind.

@@ -119,7 +119,7 @@ func snapshotAged(ctx context.Context, b *bench, c testCase) ([]results.Row, err
 	if err != nil {
 		return nil, err
 	}
-	const snapshots, keep, rate = 10, 3, 2000
+	const snapshots, keep, rate = 10, 3, 1000
 	var kept []string
 	r, err := load.Start(load.Workload{Reads: 30, Block: 4096, Depth: 16, Rate: rate}, s.Device)
 	if err != nil {

@@ -135,8 +135,8 @@ type LUN struct {
 	pair *Pair
 }
 
-// controlLimit bounds a call of the control API.
-const controlLimit = 2 * time.Minute
+// controlLimit bounds a call of the control API: a snapshot of an aged image may take minutes.
+const controlLimit = 15 * time.Minute
 
 // CreateLUN makes a LUN that node a owns.
 func (p *Pair) CreateLUN(ctx context.Context, name string, size int64) (*LUN, error) {
@@ -205,7 +205,7 @@ const (
 )
 
 // deviceDeadline is how long a request may wait for a path that serves: longer than any pause that is measured.
-const deviceDeadline = 2 * time.Minute
+const deviceDeadline = 15 * time.Minute
 
 // Open maps the LUN to a host and opens it; each call is a session of its own to each portal.
 func (l *LUN) Open(ctx context.Context, host string, via Via) (*initiator.Device, error) {
@@ -224,11 +224,20 @@ func (l *LUN) Open(ctx context.Context, host string, via Via) (*initiator.Device
 		WWID: m.Wwid, Deadline: deviceDeadline, Timers: initiator.Timers{Command: -1}, Log: l.pair.rig.Log})
 }
 
+// URL maps the LUN to a host and names it as libiscsi's tools do, through its owner's portal.
+func (l *LUN) URL(ctx context.Context, host string) (string, error) {
+	m, err := l.pair.Client(0).MapHost(ctx, &targetv1.MapHostRequest{LunUuid: l.UUID, HostIqn: HostIQN + host})
+	if err != nil {
+		return "", fmt.Errorf("map LUN to %s: %w", host, err)
+	}
+	return fmt.Sprintf("iscsi://%s/%s/%d", l.pair.Portals()[0], m.TargetIqn, m.Lun), nil
+}
+
 // Serve opens the LUN as a system of a comparison.
 func (l *LUN) Serve(ctx context.Context, name string, via Via) (*Served, error) {
 	d, err := l.Open(ctx, strings.ReplaceAll(name, "_", "-"), via)
 	if err != nil {
 		return nil, err
 	}
-	return &Served{Device: d, Name: name, Flags: l.pair.Describe(), Procs: l.pair.Procs(), Whole: l.pair.InSync}, nil
+	return &Served{Device: d, Name: name, Flags: l.pair.Describe(), Procs: l.pair.Procs(), Whole: l.pair.InSync, URL: l.URL}, nil
 }

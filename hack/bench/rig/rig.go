@@ -84,6 +84,8 @@ type Served struct {
 	Procs []load.Process
 	// Whole says what is wrong with what serves it; nil where nothing can be.
 	Whole func(context.Context) error
+	// URL names the LUN for a host that uses libiscsi; nil for what speaks another protocol.
+	URL func(ctx context.Context, host string) (string, error)
 }
 
 // CloseDevice logs out; a target that does not answer is left alone after some seconds.

@@ -93,7 +93,9 @@ func (t *Tgt) Serve(ctx context.Context, size int64) (*Served, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Served{Device: d, Name: "tgt", Flags: t.Flags, Procs: []load.Process{{Name: "tgtd", PID: t.proc.pid()}}}, nil
+	url := fmt.Sprintf("iscsi://%s/%s/%s", t.Portal, t.IQN, n)
+	return &Served{Device: d, Name: "tgt", Flags: t.Flags, Procs: []load.Process{{Name: "tgtd", PID: t.proc.pid()}},
+		URL: func(context.Context, string) (string, error) { return url, nil }}, nil
 }
 
 // Close ends tgtd.
