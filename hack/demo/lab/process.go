@@ -44,6 +44,9 @@ func Start(name, log, binary string, args ...string) (*Process, error) {
 	return p, nil
 }
 
+// PID is the process id. It stays that of the process until Stop has returned or Exited is true.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Exited says that the process has ended by itself.
 func (p *Process) Exited() bool {
 	select {
