@@ -40,6 +40,7 @@ const (
 	sysBase       = "base"       // the default case of the commit that is compared with
 	sysTgt        = "tgt"
 	sysQSD        = "qsd"
+	sysQSDTLS     = "qsd_tls"
 	sysHops       = "hops"
 	sysHopsTLS    = "hops_tls"
 )
@@ -164,8 +165,8 @@ func (b *bench) system(ctx context.Context, name string) (s *rig.Served, err err
 		}
 	case sysTgt:
 		s, err = b.tgtLUN(ctx, b.o.size)
-	case sysQSD:
-		s, err = b.startQSD(ctx)
+	case sysQSD, sysQSDTLS:
+		s, err = b.startQSD(ctx, name)
 	case sysHops, sysHopsTLS:
 		s, err = b.startHops(ctx, name)
 	default:
@@ -202,41 +203,6 @@ func (b *bench) pairLUN(ctx context.Context, pair, lun string, size int64) (*rig
 		return nil, err
 	}
 	return l.Serve(ctx, pair, rig.Both)
-}
-
-// tgt starts tgtd on a filesystem of its own, once.
-func (b *bench) tgt(ctx context.Context) (*rig.Tgt, error) {
-	if b.tgtd != nil {
-		return b.tgtd, nil
-	}
-	dir, err := b.rig.Filesystem(ctx, sysTgt, rig.XFS, pairSpace)
-	if err != nil {
-		return nil, err
-	}
-	t, err := rig.StartTgt(ctx, dir, os.Getpid()&0x3fff+1)
-	if err != nil {
-		return nil, err
-	}
-	b.tgtd = t
-	b.onEnd(sysTgt, func() error { t.Close(); b.tgtd = nil; return nil })
-	return t, nil
-}
-
-func (b *bench) tgtLUN(ctx context.Context, size int64) (*rig.Served, error) {
-	t, err := b.tgt(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return t.Serve(ctx, size)
-}
-
-func (b *bench) startHops(ctx context.Context, name string) (*rig.Served, error) {
-	s, stop, err := b.rig.StartHops(ctx, name == sysHopsTLS)
-	if err != nil {
-		return nil, err
-	}
-	b.onEnd(name, func() error { stop(); return nil })
-	return s, nil
 }
 
 // skip says that something is not measured, and why.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,10 +18,10 @@ func hotCases() (list []testCase) {
 		rows := ""
 		switch depth { // those that explain the default case
 		case 1:
-			systems = append(systems, sysPlain, sysTmpFS, sysHops, sysHopsTLS)
+			systems = append(systems, sysQSDTLS, sysPlain, sysTmpFS, sysHops, sysHopsTLS)
 			rows = "mtls_to_plain_qd1"
 		case 32:
-			systems = append(systems, sysPlain, sysTmpFS, sysHopsTLS)
+			systems = append(systems, sysQSDTLS, sysPlain, sysTmpFS, sysHopsTLS)
 			rows = "mtls_to_plain_qd32"
 		}
 		list = append(list, hotCase(fmt.Sprintf("mirrored_write_4k_qd%d", depth), rows, depth == 1 || depth == 32, load.Workload{Block: 4096, Depth: depth}, systems...))
@@ -206,8 +207,10 @@ func firstWrite(ctx context.Context, b *bench, c testCase) ([]results.Row, error
 	}
 	b.keepOpen(sysDefault, s.Device)
 	arms = append(arms, arm{served: s})
-	if t, err := b.tgtLUN(ctx, size); err != nil {
-		b.skip("tgt", err)
+	if t, err := b.tgtLUN(ctx, size); errors.Is(err, errPeer) {
+		b.skip(c.name+"_to_tgt", err)
+	} else if err != nil {
+		return nil, err
 	} else {
 		b.keepOpen(sysTgt, t.Device)
 		arms = append(arms, arm{served: t})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -64,11 +63,10 @@ func slowReads(ctx context.Context, b *bench, c testCase) ([]results.Row, error)
 		return nil, err
 	}
 	b.keepOpen(sysSlow, ours.Device)
-	t, err := rig.StartTgt(ctx, disks[2].Mount, (os.Getpid()+1)&0x3fff+1)
+	t, err := b.startTgt(ctx, sysSlow, disks[2].Mount)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errPeer, err)
+		return nil, err
 	}
-	b.onEnd(sysSlow, func() error { t.Close(); return nil })
 	peer, err := t.Serve(ctx, size)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gemel-storage/gemel/hack/bench/load"
 	"github.com/gemel-storage/gemel/initiator"
@@ -24,8 +25,20 @@ type Tgt struct {
 	luns        int
 }
 
-// StartTgt runs tgtd; its images lie in dir. control numbers its control socket, which is the machine's.
-func StartTgt(ctx context.Context, dir string, control int) (t *Tgt, err error) {
+// TgtAvailable says why tgtd cannot be run; nil if it can.
+func TgtAvailable() error {
+	_, err := find("tgtd", "tgt")
+	if err == nil {
+		_, err = find("tgtadm", "tgt")
+	}
+	return err
+}
+
+// started counts those of this process: each needs a control socket of its own, which is the machine's.
+var started atomic.Int32
+
+// StartTgt runs tgtd; its images lie in dir.
+func StartTgt(ctx context.Context, dir string) (t *Tgt, err error) {
 	tgtd, err := find("tgtd", "tgt")
 	if err != nil {
 		return nil, err
@@ -38,7 +51,7 @@ func StartTgt(ctx context.Context, dir string, control int) (t *Tgt, err error) 
 	if t.Portal, err = freeport.Addr("127.0.0.1"); err != nil {
 		return nil, err
 	}
-	number := strconv.Itoa(control)
+	number := strconv.Itoa((os.Getpid()+int(started.Add(1)))&0x3fff + 1)
 	t.adm = func(ctx context.Context, args ...string) error {
 		out, err := exec.CommandContext(ctx, adm, append([]string{"-C", number, "--lld", "iscsi"}, args...)...).CombinedOutput()
 		if err != nil {
