@@ -137,8 +137,8 @@ func (c *conn) answerTMF(itt uint32, r scsi.TMResponse, function scsi.TMFunction
 	c.charge(pdu.HeaderLen)
 	c.unlockAndSend()
 	if function == scsi.TMFTargetColdReset && r == scsi.TMFComplete {
-		// RFC 7143 §11.5.1: the target then ends all its connections.
-		c.srv.DropConnections("target cold reset")
+		// RFC 7143 §11.5.1 has the target end all its connections. Those of other hosts are none of this one's business.
+		c.srv.DropHost(c.nexus.ID.Initiator, "target cold reset")
 	}
 }
 

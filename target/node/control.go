@@ -359,8 +359,7 @@ func (c *control) UnmapHost(ctx context.Context, q *targetv1.UnmapHostRequest) (
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	_, err := c.n.propose(ctx, &meta.Entry{UnmapHost: &meta.UnmapHost{UUID: q.LunUuid, Host: strings.ToLower(q.HostIqn)}})
-	return &targetv1.UnmapHostResponse{}, grpcError(err)
+	return &targetv1.UnmapHostResponse{}, grpcError(c.n.unmapHost(ctx, q.LunUuid, strings.ToLower(q.HostIqn)))
 }
 
 func (c *control) TransferOwnership(ctx context.Context, q *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {

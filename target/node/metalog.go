@@ -183,8 +183,8 @@ func (n *Node) tellHosts(fx *meta.Effect) {
 	if e := n.entryOf(fx.PreferredLUN); e != nil {
 		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
 	}
-	if fx.MapsChanged {
-		n.scsi.RaiseUA(nil, nil, nil, byte(scsi.AttnLUNsChanged>>8), byte(scsi.AttnLUNsChanged&0xff))
+	if hosts := slices.Concat(fx.Hosts, fx.Fence); fx.MapsChanged && len(hosts) > 0 { // the others see what they saw
+		n.raise(nil, nil, func(id scsi.NexusID) bool { return slices.Contains(hosts, id.Initiator) }, scsi.AttnLUNsChanged)
 	}
 }
 
@@ -211,10 +211,7 @@ func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 		units := []*unitEntry{n.entryOf(r.UUID)}
 		if r.Scope == scsi.ResetTarget {
 			code = scsi.AttnTargetReset
-			units = units[:0]
-			for _, e := range n.tables.Load().units {
-				units = append(units, e)
-			}
+			units = n.seenBy(r.By.Initiator)
 		}
 		for _, e := range units {
 			if e == nil {
@@ -228,6 +225,16 @@ func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 	}
 	wg.Wait()
 	done()
+}
+
+// seenBy lists the units that are mapped to a host: what its resets reach.
+func (n *Node) seenBy(host string) (list []*unitEntry) {
+	for _, e := range n.tables.Load().units {
+		if _, ok := e.lun.Maps[host]; ok {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 // abortGathering ends the writes of affected hosts whose data has not all come, which the device server has not seen
@@ -256,8 +263,15 @@ func (n *Node) abortGathering(fx *meta.Effect) {
 			return sees(host, field, fx.PRLUN) && slices.ContainsFunc(fx.Aborts, func(id scsi.NexusID) bool { return id.Initiator == host })
 		})
 	case fx.Reset != nil:
+		uuids := []string{fx.Reset.UUID}
+		if fx.Reset.Scope == scsi.ResetTarget {
+			uuids = uuids[:0]
+			for _, e := range n.seenBy(fx.Reset.By.Initiator) {
+				uuids = append(uuids, e.lun.UUID)
+			}
+		}
 		n.iscsi.AbortGathering(func(host string, field uint64) bool {
-			return fx.Reset.Scope == scsi.ResetTarget || sees(host, field, fx.Reset.UUID)
+			return slices.ContainsFunc(uuids, func(uuid string) bool { return sees(host, field, uuid) })
 		})
 	}
 }

@@ -83,7 +83,7 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 	n.wg.Go(func() {
 		select {
 		case end := <-c:
-			if end.out.SCSI != nil && end.res == scsi.OK {
+			if end.out.SCSI != nil && end.res == scsi.OK && (!endsCommands(change) || n.awaitEarlier() == nil) {
 				done(*end.out.SCSI)
 				return
 			}
@@ -91,6 +91,17 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 		}
 		done(scsi.Outcome{Status: scsi.StatusBusy})
 	})
+}
+
+func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
+
+// awaitEarlier waits until every change that either node had handed to the log before has been applied, by an entry that changes nothing. An entry
+// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): whoever had it made does, before the host is
+// told that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
+// that was killed before it was handed over never is.
+func (n *Node) awaitEarlier() error {
+	_, err := n.propose(n.ctx, &meta.Entry{Abort: &meta.Object{}})
+	return err
 }
 
 // Reset implements scsi.Cluster.
@@ -107,7 +118,7 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 	n.wg.Go(func() {
 		select {
 		case end := <-c:
-			done(end.res == scsi.OK)
+			done(end.res == scsi.OK && n.awaitEarlier() == nil)
 		case <-n.ctx.Done():
 			done(false)
 		}

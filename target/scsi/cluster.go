@@ -10,7 +10,7 @@ type ResetScope byte
 // Scopes of a reset that acts on both nodes (R9).
 const (
 	ResetUnit   ResetScope = iota // LOGICAL UNIT RESET, CLEAR TASK SET
-	ResetTarget                   // TARGET WARM RESET: every unit
+	ResetTarget                   // TARGET WARM RESET: every unit of the host that asks
 )
 
 // Cluster is what the device server asks of the node around it: the replicated tables and the pair.
@@ -28,8 +28,8 @@ type Cluster interface {
 	// Propose replicates a change of pair state and calls done once it is durable and applied on every member (R9).
 	// change is one of PROut or ModeSelect. The result byte is a SCSI status, the sense as the applying code made it.
 	Propose(u *Unit, nexus NexusID, change Change, done func(Outcome))
-	// Reset aborts the unit's (or all units') commands of every nexus on both nodes and calls done when each has
-	// ended or will never start (R11c). Unit attentions 29/03 (29/02 for the target) are raised on both nodes,
+	// Reset aborts the commands of every nexus on the unit (nil: on each unit that the host of by sees) on both nodes and calls done when each
+	// has ended or will never start (R11c). Unit attentions 29/03 (29/02 for the target) are raised on both nodes,
 	// except for by, whose own task manager answers.
 	Reset(u *Unit, scope ResetScope, by NexusID, done func(ok bool))
 }

@@ -47,7 +47,7 @@ func (s *Server) CloseNexus(n *Nexus, done func()) {
 	n.attentions = nil
 	n.pending.Store(0)
 	n.mu.Unlock()
-	s.abort([]*Nexus{n}, func(*Task) bool { return true }, silently, func() { s.dropReserved(n, done) })
+	s.abort([]*Nexus{n}, func(*Task) bool { return true }, silently, false, func() { s.dropReserved(n, done) })
 }
 
 // dropReserved proposes the end of the RESERVE(6) reservations that n holds (SPC-2 §5.5.1: a nexus loss ends them).
@@ -89,7 +89,8 @@ func (s *Server) each(sel func(*NexusID) bool) []*Nexus {
 }
 
 // AbortUnit kills the commands of every local nexus on u (nil: on all units) that have not started, and calls done
-// when all have ended. They end with TASK ABORTED (the control mode page says TAS = 1).
+// when all have ended but those whose change the cluster has: the caller is an entry of its log, for which they wait. They end with
+// TASK ABORTED (the control mode page says TAS = 1).
 func (s *Server) AbortUnit(u *Unit, done func()) {
 	s.AbortUnitFor(u, NexusID{}, done)
 }
@@ -97,7 +98,7 @@ func (s *Server) AbortUnit(u *Unit, done func()) {
 // AbortUnitFor is AbortUnit at the wish of one nexus, whose own commands end without a response: its initiator
 // asked for it (SAM-5 §5.6).
 func (s *Server) AbortUnitFor(u *Unit, by NexusID, done func()) {
-	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by }, done)
+	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by }, true, done)
 }
 
 // AbortNexusUnit is AbortUnit for the nexuses of one host (iSCSI name): its access to u is being withdrawn.
@@ -106,12 +107,12 @@ func (s *Server) AbortNexusUnit(host string, u *Unit, done func()) {
 	for _, n := range nexuses {
 		n.forget(u)
 	}
-	s.abort(nexuses, onUnit(u), loudly, done)
+	s.abort(nexuses, onUnit(u), loudly, true, done)
 }
 
 // AbortNexus is AbortUnit for one nexus, as PREEMPT AND ABORT needs it.
 func (s *Server) AbortNexus(id NexusID, u *Unit, done func()) {
-	s.abort(s.each(func(o *NexusID) bool { return *o == id }), onUnit(u), loudly, done)
+	s.abort(s.each(func(o *NexusID) bool { return *o == id }), onUnit(u), loudly, true, done)
 }
 
 // Drain waits, killing nothing: done is called when the commands of a host (iSCSI name) that are in flight on u now

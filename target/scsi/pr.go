@@ -1,5 +1,7 @@
 package scsi
 
+import "slices"
+
 // Persistent reservation types (SPC-4 table 65).
 const (
 	PRWriteExclusive        = 1
@@ -78,6 +80,22 @@ func (s *PRState) find(n *NexusID) int {
 		}
 	}
 	return -1
+}
+
+// Hosts lists the iSCSI names that are registered or hold a RESERVE(6), each once.
+func (s *PRState) Hosts() (list []string) {
+	add := func(host string) {
+		if !slices.Contains(list, host) {
+			list = append(list, host)
+		}
+	}
+	for i := range s.Registrants {
+		add(s.Registrants[i].Nexus.Initiator)
+	}
+	if s.Reserved != nil {
+		add(s.Reserved.Initiator)
+	}
+	return list
 }
 
 func allRegistrants(typ byte) bool {

@@ -73,7 +73,7 @@ func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 			}
 			found.Add(1)
 			return true
-		}, silently, func() {
+		}, silently, false, func() {
 			if found.Load() == abortTaskNotMatched {
 				done(TMFNoSuchTask)
 				return
@@ -81,7 +81,7 @@ func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 			done(TMFComplete)
 		})
 	case TMFAbortTaskSet:
-		s.abort([]*Nexus{r.Nexus}, onUnit(u), silently, func() { done(TMFComplete) })
+		s.abort([]*Nexus{r.Nexus}, onUnit(u), silently, false, func() { done(TMFComplete) })
 	case TMFClearTaskSet, TMFLUNReset:
 		s.reset(r.Nexus, u, ResetUnit, done)
 	}

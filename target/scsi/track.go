@@ -18,6 +18,9 @@ type taskState struct {
 	killed     bool      // an abort reached it
 	silent     bool      // by the wish of its own nexus: no response follows
 	waiters    []*waiter // told after delivery
+	atCluster  bool      // its change is being handed to the cluster, or has been
+	handed     bool      // it has been
+	handing    []*waiter // told when it has been
 
 	after   func(*Server, *Task) bool // what to do with the result of a command of several steps; true = complete
 	srv     *Server
@@ -137,7 +140,11 @@ func (n *Nexus) unlink(t *Task) []*waiter {
 
 // abort kills the tasks of nexuses that match: those that have not started end at once, the others run to their
 // end. done is called, once, when all of them have been delivered. It returns how many there were.
-func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, done func()) int {
+//
+// With entry, an entry of the log is what ends them. It must not wait for a task whose change is a later entry of the same
+// log: that one waits for it. Such a task is killed and waited for only until its change has been handed over, which
+// waits for nothing; whoever had the entry made waits for the rest by an entry of his own (Cluster.Reset, R11c).
+func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, entry bool, done func()) int {
 	w := &waiter{done: done}
 	w.left.Store(1)
 	total := 0
@@ -153,6 +160,14 @@ func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, done fu
 			st := &t.serverRef
 			st.killed = true
 			st.silent = st.silent || silent(t)
+			if entry && st.atCluster {
+				if !st.handed {
+					st.handing = append(st.handing, w)
+					w.left.Add(1)
+				}
+				total++
+				continue
+			}
 			st.pins++
 			st.waiters = append(st.waiters, w)
 			w.left.Add(1)
@@ -256,18 +271,35 @@ func (t *Task) step() bool {
 	return true
 }
 
-// propose hands a change to the cluster and ends the task with its outcome.
+// propose hands a change to the cluster and ends the task with its outcome. A task that was killed before has none: what an
+// entry of the log has ended must not come after it.
 func (s *Server) propose(t *Task, c Change) bool {
-	if !t.Nexus.track(t) {
+	n, st := t.Nexus, &t.serverRef
+	if !n.track(t) {
 		return true
 	}
-	s.cluster.Propose(t.unit, t.Nexus.ID, c, func(o Outcome) {
+	n.mu.Lock()
+	killed := st.killed
+	st.atCluster = !killed
+	n.mu.Unlock()
+	if killed {
+		return n.finishInline(t)
+	}
+	s.cluster.Propose(t.unit, n.ID, c, func(o Outcome) {
 		t.Status = o.Status
 		if len(o.Sense) > 0 {
 			t.setSense(o.Sense)
 		}
-		t.Nexus.finish(t)
+		n.finish(t)
 	})
-	t.Nexus.unpin(t)
+	n.mu.Lock()
+	st.handed = true
+	waiting := st.handing
+	st.handing = nil
+	n.mu.Unlock()
+	for _, w := range waiting {
+		w.drop()
+	}
+	n.unpin(t)
 	return false
 }
