@@ -118,7 +118,7 @@ func (b *bench) measure(ctx context.Context, c comparison, a arm) (s load.Sample
 			return s, nil
 		}
 		fmt.Printf("%s: measured again, because the pair parted meanwhile: %v\n", c.name, err)
-		if err := b.awaitWhole(ctx, a.served); err != nil {
+		if err := b.awaitWhole(ctx, a.served, wholeLimit); err != nil {
 			return s, err
 		}
 	}
@@ -128,8 +128,8 @@ func (b *bench) measure(ctx context.Context, c comparison, a arm) (s load.Sample
 // wholeLimit bounds a resync between measurements.
 const wholeLimit = time.Minute
 
-func (b *bench) awaitWhole(ctx context.Context, s *rig.Served) error {
-	ctx, cancel := context.WithTimeout(ctx, wholeLimit)
+func (b *bench) awaitWhole(ctx context.Context, s *rig.Served, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		err := s.Whole(ctx)

@@ -119,7 +119,8 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 const (
 	agedSnapshots = 10
 	agedKept      = 3
-	agedRate      = 1000 // operations a second, 70 % writes
+	agedRate      = 1000             // operations a second, 70 % writes
+	agedWhole     = 20 * time.Minute // bounds a resync under that load
 )
 
 // snapshotAged writes at random for -age, with a snapshot every tenth of that of which the last three are kept, and then measures. A snapshot that
@@ -151,7 +152,7 @@ func snapshotAged(ctx context.Context, b *bench, c testCase) ([]results.Row, err
 			if err := s.Whole(ctx); err != nil {
 				values["parted"]++
 				fmt.Println("the pair parted over a snapshot:", err)
-				if err := b.awaitWhole(ctx, s); err != nil {
+				if err := b.awaitWhole(ctx, s, agedWhole); err != nil {
 					return err
 				}
 			}
