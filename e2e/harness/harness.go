@@ -30,11 +30,13 @@ var Names = [2]string{"a", "b"}
 
 // Options of a pair. The zero value of each field has the default given.
 type Options struct {
-	Dir    string    // everything is made below it; required
-	Binary string    // gemel-target; required, see Build
-	State  [2]string // state folders; default Dir/a and Dir/b
-	Log    io.Writer // the processes' log; default Dir/<node>.log
-	Args   []string  // more flags for both
+	Dir    string // everything is made below it; required
+	Binary string // gemel-target; required, see Build
+	// Programs are other builds of gemel-target, of one node each; default Binary. What is set here counts from the node's next start.
+	Programs [2]string
+	State    [2]string // state folders; default Dir/a and Dir/b
+	Log      io.Writer // the processes' log; default Dir/<node>.log
+	Args     []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
 	// Arbiter is the record's file as each node sees it; default Dir/record.json for both.
@@ -162,6 +164,9 @@ func (p *Pair) IQN() string { return "iqn.2026-11.storage.gemel:" + p.InCluster 
 // Portals of both nodes, a first.
 func (p *Pair) Portals() []string { return p.portals[:] }
 
+// Link is where node a waits for node b.
+func (p *Pair) Link() string { return p.link }
+
 // Client reaches the control API of one node.
 func (p *Pair) Client(i int) targetv1.TargetServiceClient {
 	return targetv1.NewTargetServiceClient(p.clients[i])
@@ -191,7 +196,7 @@ func (p *Pair) StartNode(i int) error {
 		args = append(args, "--link-peer", p.link)
 	}
 	args = append(append(args, p.Args...), p.PerNode[i]...)
-	cmd := exec.Command(p.Binary, args...)
+	cmd := exec.Command(cmp.Or(p.Programs[i], p.Binary), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out := p.Log
 	var f *os.File
