@@ -115,10 +115,10 @@ func (e *Entry) Encode() []byte {
 	return b
 }
 
-// DecodeEntry reads an entry.
+// DecodeEntry reads an entry. ErrNewer, if it is of a kind that this release does not know, or says more than it knows.
 func DecodeEntry(b []byte) (*Entry, error) {
 	var e Entry
-	if err := json.Unmarshal(b, &e); err != nil {
+	if err := Decode(b, &e); err != nil {
 		return nil, fmt.Errorf("log entry: %w", err)
 	}
 	return &e, nil

@@ -51,6 +51,7 @@ type Config struct {
 	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
 	earlier        bool     // be a release that knows no link features; tests
+	later          bool     // be a release that knows every log entry; tests
 	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
 
 	Logger *slog.Logger    `json:"-"`

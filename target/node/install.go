@@ -1,7 +1,7 @@
 package node
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -30,8 +30,8 @@ func (n *Node) install(link uint64, msg *pair.Msg) {
 
 func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error) {
 	s := meta.NewState()
-	if err := json.Unmarshal(msg.Meta, s); err != nil {
-		return nil, nil, fmt.Errorf("metadata: %w", err)
+	if err := meta.Decode(msg.Meta, s); err != nil {
+		return nil, nil, fmt.Errorf("the metadata of node %s can not be read here: %w%s", n.self.Peer(), err, n.fix(err))
 	}
 	if s.Index != uint64(msg.Aux) {
 		return nil, nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
@@ -73,6 +73,14 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 		}
 	}
 	return n.unitInfos(), full, nil
+}
+
+// fix is what to do about metadata of a newer release.
+func (n *Node) fix(err error) string {
+	if errors.Is(err, meta.ErrNewer) {
+		return fmt.Sprintf(": upgrade node %s", n.self)
+	}
+	return ""
 }
 
 // makeFiles makes the files that the state names and the store does not hold as the same object. What the last entry here

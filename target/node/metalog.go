@@ -19,6 +19,14 @@ import (
 // copied to, so what it copies from an object of its own must be copied to in turn.
 func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
+	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
+		// Without it this node would hold other metadata than its peer, and nobody would know.
+		n.log.Error("a log entry of a newer release: stepping down", "index", index, "err", err)
+		n.do(func(m *pair.Machine, now int64) {
+			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log can not be applied: %v: upgrade node %s", index, err, n.self))
+		})
+		return
+	}
 	if err != nil {
 		n.log.Error("a log entry can not be read", "index", index, "err", err)
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike

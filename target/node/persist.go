@@ -1,7 +1,9 @@
 package node
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -45,10 +47,10 @@ func (n *Node) loadLife() (l life, err error) {
 		if b == nil {
 			return nil
 		}
-		return json.Unmarshal(b.Get(keyLife), &l)
+		return meta.Decode(b.Get(keyLife), &l)
 	})
 	if err != nil {
-		return l, fmt.Errorf("node state: %w", err)
+		return l, fmt.Errorf("node state: %w%s", err, wayOut(err))
 	}
 	return l, nil
 }
@@ -155,9 +157,12 @@ func put(b *bbolt.Bucket, key []byte, v any) error {
 func (n *Node) loadState() (*meta.State, error) {
 	s := meta.NewState()
 	err := n.store.DB().View(func(tx *bbolt.Tx) error {
+		if err := tx.ForEach(known); err != nil {
+			return err
+		}
 		if b := tx.Bucket(bucketMeta); b != nil {
 			var h head
-			if err := json.Unmarshal(b.Get(keyHead), &h); err != nil {
+			if err := meta.Decode(b.Get(keyHead), &h); err != nil {
 				return err
 			}
 			s.Index, s.Generation = h.Index, h.Generation
@@ -171,9 +176,27 @@ func (n *Node) loadState() (*meta.State, error) {
 		return loadAll(tx, bucketHosts, s.Hosts)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
+		return nil, fmt.Errorf("metadata: %w%s", err, wayOut(err))
 	}
 	return s, nil
+}
+
+// known refuses a bucket that a newer release has made.
+func known(name []byte, _ *bbolt.Bucket) error {
+	for _, b := range [][]byte{bucketLife, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying} {
+		if bytes.Equal(name, b) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: there is a bucket %q, which is not known here", meta.ErrNewer, name)
+}
+
+// wayOut is what to do about a state folder that a newer release has written.
+func wayOut(err error) string {
+	if errors.Is(err, meta.ErrNewer) {
+		return ": run the release that wrote the state-dir, or a newer one; or start with an empty state-dir and empty backing volumes, to have everything copied from the peer"
+	}
+	return ""
 }
 
 func loadAll[T any](tx *bbolt.Tx, name []byte, into map[string]*T) error {
@@ -183,7 +206,7 @@ func loadAll[T any](tx *bbolt.Tx, name []byte, into map[string]*T) error {
 	}
 	return b.ForEach(func(k, v []byte) error {
 		t := new(T)
-		if err := json.Unmarshal(v, t); err != nil {
+		if err := meta.Decode(v, t); err != nil {
 			return fmt.Errorf("%s/%s: %w", name, k, err)
 		}
 		into[string(k)] = t

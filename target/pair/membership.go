@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gemel-storage/gemel/target/scsi"
@@ -202,7 +203,7 @@ func (m *Machine) enter(now int64) {
 			m.setPhase(now, Outside, "")
 			m.becomeOutside(now)
 		}
-		m.reason = "not a member: waiting to be readmitted"
+		m.reason = cmp.Or(m.leaving, "not a member: waiting to be readmitted") // who has left waits for nothing in this life
 		m.outside(now)
 	}
 	m.excl = exclusion{}
