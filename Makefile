@@ -86,8 +86,9 @@ kind-up: ## a kind cluster (control plane, three workers) built from source; KIN
 kind-down: ## the cluster, its filesystems and its Docker daemon; what was built stays in the cache
 	@hack/kind/down.sh
 
-e2e: ## on the cluster of kind-up: LABELS=smoke for the short part; out/e2e.json
+e2e: ## on the cluster of kind-up: LABELS=smoke for the short part, LABELS=upgrade from the last release and back; out/e2e.json
 	@hack/kind/gemel-image.sh
+	@$(if $(filter upgrade,$(LABELS)),hack/kind/release-image.sh,:)
 	@GEMEL_E2E=1 hack/kind/run.sh $(GO) test -count=1 -timeout 60m -v ./e2e/kind -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
 e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json

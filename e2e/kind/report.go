@@ -16,4 +16,21 @@ type findings struct {
 	Transfer    float64 `json:"planned_pause_ms_max"`    // longest operation when nothing but planned moves happened
 
 	PVCToRunning []float64 `json:"pvc_to_running_s,omitempty"`
+	Upgrade      *upgrade  `json:"upgrade,omitempty"` // only of a run of that spec
+}
+
+// upgrade from the release before this tree, and back.
+type upgrade struct {
+	From       string  `json:"from"`
+	FromCommit string  `json:"from_commit"`
+	To         string  `json:"to"`
+	Up         rollout `json:"up"`
+	Back       rollout `json:"back"`
+}
+
+// rollout is one of the two, under load.
+type rollout struct {
+	Seconds    float64 `json:"seconds"` // until everything ran the other release and both nodes were in sync
+	Operations int64   `json:"operations"`
+	Longest    float64 `json:"longest_ms"` // of these operations
 }

@@ -29,7 +29,12 @@ func TestKind(t *testing.T) {
 	RunSpecs(t, "kind")
 }
 
-var _ = BeforeSuite(func(ctx context.Context) { install(ctx) }, NodeTimeout(8*time.Minute))
+var _ = BeforeSuite(func(ctx context.Context) {
+	Expect(os.Getenv("KUBECONFIG")).NotTo(BeEmpty(), "run this by `make e2e`")
+	if !alone() { // it installs what it upgrades
+		install(ctx)
+	}
+}, NodeTimeout(8*time.Minute))
 
 var _ = AfterEach(func(ctx context.Context) {
 	if CurrentSpecReport().Failed() {

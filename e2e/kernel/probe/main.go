@@ -1,7 +1,9 @@
-// Command probe runs in a guest: it writes to a device or file with O_DIRECT and a queue, remembers what was acknowledged, measures how
-// long operations take around an event, and reads everything back in the end. It is told what to do over a socket.
+// Command probe runs in a guest, or in a pod: it writes to a device or file with O_DIRECT and a queue, remembers what was acknowledged,
+// measures how long operations take around an event, and reads everything back in the end. It is told what to do over a socket.
 //
-//	probe PATH BYTES DEPTH SOCKET
+//	probe PATH BYTES DEPTH SOCKET [PACE]
+//
+// PACE is the least time between the beginnings of two writes of one place in the queue: 20ms. Without it they follow each other at once.
 //
 // GET /window begins a measurement, GET /count says how many operations have been acknowledged, GET /measure ends the measurement,
 // GET /finish stops, verifies and ends the program.
@@ -41,20 +43,27 @@ type probe struct {
 }
 
 func main() {
-	if len(os.Args) != 5 {
-		log.Fatal("usage: probe PATH BYTES DEPTH SOCKET")
+	if len(os.Args) != 5 && len(os.Args) != 6 {
+		log.Fatal("usage: probe PATH BYTES DEPTH SOCKET [PACE]")
+	}
+	var pace time.Duration
+	if len(os.Args) == 6 {
+		var err error
+		if pace, err = time.ParseDuration(os.Args[5]); err != nil || pace < 0 {
+			log.Fatalf("probe: PACE %q is no duration as 20ms", os.Args[5])
+		}
 	}
 	size, err1 := strconv.ParseInt(os.Args[2], 10, 64)
 	depth, err2 := strconv.Atoi(os.Args[3])
 	if err1 != nil || err2 != nil || depth < 1 || size < int64(depth)*ledger.BlockSize {
 		log.Fatal("probe: BYTES or DEPTH is wrong")
 	}
-	if err := run(os.Args[1], size, depth, os.Args[4]); err != nil {
+	if err := run(os.Args[1], size, depth, os.Args[4], pace); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(path string, size int64, depth int, socket string) error {
+func run(path string, size int64, depth int, socket string, pace time.Duration) error {
 	f, err := load.OpenFile(path, false)
 	if err != nil {
 		return err
@@ -67,6 +76,7 @@ func run(path string, size int64, depth int, socket string) error {
 	p := &probe{meter: load.NewMeter(""), end: make(chan struct{})}
 	seed := uint64(time.Now().UnixNano())
 	p.stream = load.NewStream(path, f, p.meter, seed, depth, seed, load.Region{Blocks: int(size / ledger.BlockSize)})
+	p.stream.Every = pace
 	p.stream.Start()
 	s := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
 	answered := make(chan error, 1)

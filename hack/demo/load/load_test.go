@@ -181,6 +181,26 @@ func TestStopIsBounded(t *testing.T) {
 	}
 }
 
+func TestPaceIsKept(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	m := &memory{data: make([]byte, 64*ledger.BlockSize)}
+	s := NewStream("vol", m, NewMeter(""), 9, 2, 1, Region{0, 64})
+	s.Every = 10 * time.Millisecond
+	begun := time.Now()
+	s.Start()
+	if err := Until(ctx, []*Stream{s}, func() bool { return s.meter.Acked() >= 20 }); err != nil {
+		t.Fatal(err)
+	}
+	// Each of the two writers has begun ten writes at most per tenth of a second, and one more.
+	if n, took := s.meter.Acked(), time.Since(begun); n > 2*int64(took/s.Every+1) {
+		t.Errorf("%d writes in %v", n, took)
+	}
+	if err := s.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestLayout(t *testing.T) {
 	dev := &memory{data: make([]byte, 64<<10)}
 	for i := range dev.data {

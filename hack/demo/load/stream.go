@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/gemel-storage/gemel/hack/demo/ledger"
@@ -26,8 +27,10 @@ type Stream struct {
 	Name   string
 	Target Target
 	Ledger *ledger.Ledger
-	meter  *Meter
-	seed   uint64
+	// Every is the least time from the beginning of a writer's write to that of its next one; 0: none.
+	Every time.Duration
+	meter *Meter
+	seed  uint64
 
 	mu      sync.Mutex
 	regions []Region
@@ -93,6 +96,7 @@ func (s *Stream) write(w int, slot *slot) {
 	step := s.Ledger.Workers
 	buf := Aligned(ledger.BlockSize)
 	for seq, next := uint64(1), w; !s.stop.Load(); seq++ {
+		begun := time.Now()
 		n := s.Ledger.Len()
 		b := next
 		if next < n {
@@ -116,6 +120,9 @@ func (s *Stream) write(w int, slot *slot) {
 		s.meter.complete(slot, err)
 		if err != nil {
 			return
+		}
+		if s.Every > 0 {
+			time.Sleep(time.Until(begun.Add(s.Every)))
 		}
 	}
 }
