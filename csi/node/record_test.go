@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// After an upgrade was taken back, what the newer program has staged is not misread: it is refused by name, and left as it is.
+// After an upgrade was taken back, what the newer program has staged is not misread: it is refused
+// by name, and left as it is.
 func TestStageRecordOfANewerProgram(t *testing.T) {
 	n := &unlocked{dir: t.TempDir()}
 	if err := n.save(&record{VolumeID: "v1", Staging: "/staging"}); err != nil {

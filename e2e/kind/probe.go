@@ -14,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
-// probe is e2e/kernel/probe at work in a pod: it writes with O_DIRECT at a steady pace until it is told to end, and remembers what was
-// acknowledged, each block's last write.
+// probe is e2e/kernel/probe at work in a pod: it writes with O_DIRECT at a steady pace until it is
+// told to end, and remembers what was acknowledged, each block's last write.
 type probe struct{ ns, pod, socket string }
 
 // measured is what it answers.
@@ -33,7 +33,8 @@ const (
 	probePace  = 20 * time.Millisecond
 )
 
-// startProbe begins to write to a file of its own on the volume of a pod that runs, and opens a window of measurement. dir keeps the program.
+// startProbe begins to write to a file of its own on the volume of a pod that runs, and opens a
+// window of measurement. dir keeps the program.
 func startProbe(ctx context.Context, dir, ns, pod, name string) *probe {
 	GinkgoHelper()
 	program, err := harness.Build(ctx, dir, "./e2e/kernel/probe", "-ldflags=-s -w")
@@ -72,7 +73,8 @@ func (p *probe) answer(ctx context.Context, what string) measured {
 	return m
 }
 
-// finish closes the window, ends the writes and reads everything back. It gives the operations of the window and the longest of them.
+// finish closes the window, ends the writes and reads everything back. It gives the operations of
+// the window and the longest of them.
 func (p *probe) finish(ctx context.Context) measured {
 	GinkgoHelper()
 	m := p.answer(ctx, "measure")

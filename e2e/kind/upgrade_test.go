@@ -29,7 +29,8 @@ func helm(ctx context.Context, args ...string) {
 	GinkgoWriter.Println(out)
 }
 
-// takeAway removes Gemel with everything that it holds, so that the cluster is as kind-up made it. It refuses where there are volumes.
+// takeAway removes Gemel with everything that it holds, so that the cluster is as kind-up made it.
+// It refuses where there are volumes.
 func takeAway(ctx context.Context) {
 	GinkgoHelper()
 	if _, err := run(ctx, "", "kubectl", "get", "storagecluster,logicalunit", "-o", "name"); err == nil { // else there are no such kinds
@@ -41,7 +42,7 @@ func takeAway(ctx context.Context) {
 		helm(ctx, "uninstall", "gemel")
 	}
 	kubectl(ctx, "delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=240s")
-	// Backing volumes are kept by whoever deletes their claims. The next pair begins with empty ones.
+	// Backing volumes outlive their claims. The next pair begins with empty ones.
 	for line := range strings.Lines(kubectl(ctx, "get", "pv", "-o",
 		`jsonpath={range .items[?(@.spec.storageClassName=="gemel-backing")]}{.metadata.name} {.status.phase} {.spec.local.path} {.spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]}{"\n"}{end}`)) {
 		f := strings.Fields(line)
@@ -54,7 +55,8 @@ func takeAway(ctx context.Context) {
 	}
 }
 
-// settled waits until everything runs one image, node plugins say its version, and both nodes of the pair are in sync.
+// settled waits until everything runs one image, node plugins say its version, and both nodes of
+// the pair are in sync.
 func settled(ctx context.Context, image, version string) {
 	GinkgoHelper()
 	for _, o := range []string{"deployment/gemel-operator", "deployment/gemel-csi-controller", "daemonset/gemel-csi-node"} {

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Store makes releases from a repository and keeps them in a folder. What is there is not made again.
+// Store makes releases from a repository and keeps them in a folder. What is there is not made
+// again.
 type Store struct {
 	Repository string // a clone of the project
 	Cache      string // a folder for each commit is made in it
@@ -45,8 +46,8 @@ type Tree struct {
 // ErrMissing: the repository does not have the commit.
 var ErrMissing = errors.New("the commit is not in this repository")
 
-// Make extracts and builds a release. Calls of several processes for one release come one after the other; the first one does the work.
-// ErrMissing.
+// Make extracts and builds a release. Calls of several processes for one release come one after the
+// other; the first one does the work. ErrMissing.
 func (s Store) Make(ctx context.Context, r Release) (t Tree, err error) {
 	dir := filepath.Join(s.Cache, r.Commit)
 	t = Tree{Source: filepath.Join(dir, "src"), Bin: filepath.Join(dir, "bin")}
@@ -90,7 +91,8 @@ func once(dir string, fill func(into string) error) error {
 	return os.Rename(half, dir)
 }
 
-// extract takes the files of the commit out of the repository, whose work tree and branches stay as they are.
+// extract takes the files of the commit out of the repository, whose work tree and branches stay as
+// they are.
 func (s Store) extract(ctx context.Context, r Release, into string) error {
 	if err := s.has(ctx, r); err != nil {
 		return err
@@ -122,8 +124,8 @@ func (s Store) has(ctx context.Context, r Release) error {
 	return fmt.Errorf("%w: %s has no %s: fetch the project's whole history", ErrMissing, s.Repository, r.Commit)
 }
 
-// build compiles the commands as hack/kind does, with the name of the release as their version. The release has a module of its own: what
-// the environment says of modules is about this tree's.
+// build compiles the commands as hack/kind does, with the name of the release as their version. The
+// release has a module of its own: what the environment says of modules is about this tree's.
 func (s Store) build(ctx context.Context, r Release, source, into string) error {
 	if s.Log != nil {
 		_, _ = fmt.Fprintf(s.Log, "building release %s, once\n", r.Name)

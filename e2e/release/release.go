@@ -1,5 +1,5 @@
-// Package release gives tests the releases that this tree is upgraded from: their source as it was, and their binaries, made from the
-// project's own history and kept in the cache.
+// Package release gives tests the releases that this tree is upgraded from: their source as it was,
+// and their binaries, made from the project's own history and kept in the cache.
 package release
 
 import (

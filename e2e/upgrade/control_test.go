@@ -11,7 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/e2e/plugin"
 )
 
-// The control API between releases: the driver of either one with targets of the other, and with one of each.
+// The control API between releases: the driver of either one with targets of the other, and with
+// one of each.
 func TestDriverAndTargetsOfDifferentReleases(t *testing.T) {
 	for _, c := range []struct {
 		driver build

@@ -13,7 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
-// One node of each release: writes are mirrored and forwarded, ownership moves, the metadata changes, either node dies and is copied to.
+// One node of each release: writes are mirrored and forwarded, ownership moves, the metadata
+// changes, either node dies and is copied to.
 func TestOneNodeOfEachRelease(t *testing.T) {
 	for _, c := range mixed() {
 		t.Run(c.name, func(t *testing.T) {
@@ -55,7 +56,8 @@ func TestOneNodeOfEachRelease(t *testing.T) {
 	}
 }
 
-// changes has a node carry out every kind of change of the metadata, and gives how many images are left of it.
+// changes has a node carry out every kind of change of the metadata, and gives how many images are
+// left of it.
 func (r *rig) changes(t *testing.T, via int) (kept int) {
 	t.Helper()
 	c := r.Client(via)

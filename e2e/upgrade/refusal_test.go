@@ -17,11 +17,12 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
-// both are the releases that have to refuse what is newer than they are. What the release before does not refuse, none after it may write.
+// both are the releases that have to refuse what is newer than they are. What the release before
+// does not refuse, none after it may write.
 func both() []build { return []build{before, now} }
 
-// A state folder, or a backing volume, of a newer format ends the process at once, with an error that names both formats; nothing in it is
-// touched, so that the release that wrote it can go on.
+// A state folder, or a backing volume, of a newer format ends the process at once, with an error
+// that names both formats; nothing in it is touched, so that the release that wrote it can go on.
 func TestNewerFormatOnDiskIsRefusedByName(t *testing.T) {
 	for _, b := range both() {
 		for _, file := range []string{"store.json", "volume.json"} {
@@ -88,8 +89,8 @@ func raise(t *testing.T, path string) (text string) {
 	return string(b)
 }
 
-// A peer that speaks newer versions of the link only is refused by name, by the answer and in the log; one that speaks this one as well is
-// answered with what both know.
+// A peer that speaks newer versions of the link only is refused by name, by the answer and in the
+// log; one that speaks this one as well is answered with what both know.
 func TestNewerLinkIsRefusedByName(t *testing.T) {
 	for _, b := range both() {
 		t.Run(b.version, func(t *testing.T) {

@@ -1,7 +1,8 @@
-// Package upgrade runs this tree together with the release before it (e2e/release): a pair with one node of each, a pair whose nodes are
-// brought from one to the other and back, drivers and targets of different releases. What fits, works; what does not is refused by an
-// error that names the versions. A change of a format that makes a test here fail is either to pass, or to be refused in that way, with a
-// test here that sees the refusal; docs/upgrades.md says how.
+// Package upgrade runs this tree together with the release before it (e2e/release): a pair with one
+// node of each, a pair whose nodes are brought from one to the other and back, drivers and targets
+// of different releases. What fits, works; what does not is refused by an error that names the
+// versions. A change of a format that makes a test here fail is either to pass, or to be refused in
+// that way, with a test here that sees the refusal; docs/upgrades.md says how.
 package upgrade
 
 import (
@@ -143,7 +144,8 @@ func (r *rig) runs(t *testing.T, i int, b build) {
 	}
 }
 
-// volume makes a LUN by one node's control API and maps it by the other's, and writes to it from then on: blocks at random, each remembered.
+// volume makes a LUN by one node's control API and maps it by the other's, and writes to it from
+// then on: blocks at random, each remembered.
 func (r *rig) volume(t *testing.T, via int, owner string) {
 	t.Helper()
 	id := uuid.NewString()

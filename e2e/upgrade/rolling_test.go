@@ -7,8 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 
-// A pair is upgraded under load, one node after the other, and goes back in the same way, with its state folders. Each order, so that
-// either node is the first to be of another release.
+// A pair is upgraded under load, one node after the other, and goes back in the same way, with its
+// state folders. Each order, so that either node is the first to be of another release.
 func TestRollingUpgradeAndBack(t *testing.T) {
 	for _, first := range []int{1, 0} {
 		t.Run("node "+harness.Names[first]+" first", func(t *testing.T) {
@@ -32,7 +32,8 @@ func TestRollingUpgradeAndBack(t *testing.T) {
 	}
 }
 
-// replace restarts a node with another build, as the operator does: what it owns is moved to the other one first.
+// replace restarts a node with another build, as the operator does: what it owns is moved to the
+// other one first.
 func (r *rig) replace(t *testing.T, i int, b build) {
 	t.Helper()
 	r.move(t, i, 1-i)
@@ -47,8 +48,9 @@ func (r *rig) replace(t *testing.T, i int, b build) {
 	r.runs(t, i, b)
 }
 
-// A pair is stopped as a whole and started with the other release. Then the node that stopped last has nobody to be copied from: what the
-// other release wrote into its state folder is all that there is.
+// A pair is stopped as a whole and started with the other release. Then the node that stopped last
+// has no peer to be copied from: what the other release wrote into its state folder is all that
+// there is.
 func TestStateFolderOfTheOtherRelease(t *testing.T) {
 	r := start(t, [2]build{before, before})
 	r.volumes(t)

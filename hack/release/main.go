@@ -1,5 +1,5 @@
-// Command release makes a release that this tree is upgraded from, once, and prints its name and the folder that has its source in src and its
-// commands in bin.
+// Command release makes a release that this tree is upgraded from, once, and prints its name and
+// the folder that has its source in src and its commands in bin.
 //
 //	go run ./hack/release [NAME]    without a name: the last one of e2e/release/releases.txt
 package main

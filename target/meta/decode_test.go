@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a newer release says is refused by name, wherever it stands; what is no JSON is not taken for that.
+// What a newer release says is refused by name, wherever it stands; what is no JSON is not taken
+// for that.
 func TestDecodeRefusesWhatIsNewer(t *testing.T) {
 	for text, names := range map[string]string{
 		`{"resize_group":{"uuid":"x"}}`:                                                      "resize_group",

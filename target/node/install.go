@@ -31,7 +31,7 @@ func (n *Node) install(link uint64, msg *pair.Msg) {
 func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error) {
 	s := meta.NewState()
 	if err := meta.Decode(msg.Meta, s); err != nil {
-		return nil, nil, fmt.Errorf("the metadata of node %s can not be read here: %w%s", n.self.Peer(), err, n.fix(err))
+		return nil, nil, fmt.Errorf("the metadata of node %s cannot be read here: %w%s", n.self.Peer(), err, n.fix(err))
 	}
 	if s.Index != uint64(msg.Aux) {
 		return nil, nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)

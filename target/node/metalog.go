@@ -20,10 +20,10 @@ import (
 func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
-		// Without it this node would hold other metadata than its peer, and nobody would know.
+		// Without it this node would hold other metadata than its peer, without a word.
 		n.log.Error("a log entry of a newer release: stepping down", "index", index, "err", err)
 		n.do(func(m *pair.Machine, now int64) {
-			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log can not be applied: %v: upgrade node %s", index, err, n.self))
+			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log cannot be applied: %v: upgrade node %s", index, err, n.self))
 		})
 		return
 	}

@@ -17,8 +17,9 @@ import (
 // newerEntry is a change that this release does not know.
 var newerEntry = []byte(`{"resize_group":{"uuid":"x"}}`)
 
-// A log entry of a newer release ends the membership of a node that does not know it, by name, whichever of the two is the chair: the other
-// one goes on, and the metadata of the two is never different. Restarted, the node is let in again, or told again.
+// A log entry of a newer release ends the membership of a node that does not know it, by name,
+// whichever of the two is the chair: the other one goes on, and the metadata of the two is never
+// different. Restarted, the node is let in again, or told again.
 func TestLogEntryOfANewerRelease(t *testing.T) {
 	for _, newer := range []int{0, 1} {
 		t.Run("node "+[]string{"a", "b"}[newer]+" is newer", func(t *testing.T) {
@@ -69,7 +70,8 @@ func TestMetadataOfANewerPeer(t *testing.T) {
 	}
 }
 
-// A state folder that a newer release has written is refused at the start, unless this release knows all that is in it.
+// A state folder that a newer release has written is refused at the start, unless this release
+// knows all that is in it.
 func TestStateDirOfANewerRelease(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(1<<20, "a")

@@ -1,5 +1,5 @@
 // Command probe runs in a guest, or in a pod: it writes to a device or file with O_DIRECT and a queue, remembers what was acknowledged,
-// measures how long operations take around an event, and reads everything back in the end. It is told what to do over a socket.
+// measures how long operations take around an event, and reads everything back in the end. It takes its commands over a socket.
 //
 //	probe PATH BYTES DEPTH SOCKET [PACE]
 //
