@@ -46,15 +46,24 @@ func startProbe(ctx context.Context, dir, ns, pod, name string) *probe {
 	p := &probe{ns, pod, "/tmp/" + name + ".sock"}
 	inPod(ctx, ns, pod, fmt.Sprintf("truncate -s %[2]d /data/%[1]s && (setsid /tmp/probe /data/%[1]s %[2]d %[3]d %[4]s %[5]s >/tmp/%[1]s.log 2>&1 </dev/null &)",
 		name, probeBytes, probeDepth, p.socket, probePace))
-	Eventually(func() error { _, err := p.ask(ctx, "count"); return err }).WithContext(ctx).Should(Succeed())
 	// The file is laid out first; what happens before that is no operation on a file that is there.
-	Eventually(func() int64 { return p.answer(ctx, "count").Operations }).WithContext(ctx).Should(BeNumerically(">=", probeBytes/4096))
+	Eventually(func() (int64, error) {
+		m, err := p.ask(ctx, "count")
+		return m.Operations, err
+	}).WithContext(ctx).WithTimeout(5 * time.Minute).Should(BeNumerically(">=", probeBytes/4096))
 	p.answer(ctx, "window")
 	return p
 }
 
+// ask may be repeated: the way to the pod leads over the API server, which is busy too. What is
+// answered once only is kept in the pod.
 func (p *probe) ask(ctx context.Context, what string) (m measured, err error) {
-	out, err := run(ctx, "", "kubectl", "exec", "-n", p.ns, p.pod, "--", "curl", "-sS", "--fail-with-body", "--max-time", "120", "--unix-socket", p.socket, "http://probe/"+what)
+	curl := fmt.Sprintf("curl -sS --fail-with-body --max-time 240 --unix-socket %s http://probe/%s", p.socket, what)
+	if what == "measure" || what == "finish" {
+		kept := p.socket + "." + what
+		curl = fmt.Sprintf("if ! [ -e %[1]s ]; then %[2]s -o %[1]s.new && mv %[1]s.new %[1]s; fi; cat %[1]s", kept, curl)
+	}
+	out, err := run(ctx, "", "kubectl", "exec", "-n", p.ns, p.pod, "--", "bash", "-c", curl)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &m)
 	}
@@ -62,10 +71,12 @@ func (p *probe) ask(ctx context.Context, what string) (m measured, err error) {
 }
 
 // answer is what it says, and no command of it has failed.
-func (p *probe) answer(ctx context.Context, what string) measured {
+func (p *probe) answer(ctx context.Context, what string) (m measured) {
 	GinkgoHelper()
-	m, err := p.ask(ctx, what)
-	Expect(err).NotTo(HaveOccurred())
+	Eventually(func() (err error) {
+		m, err = p.ask(ctx, what)
+		return err
+	}).WithContext(ctx).WithTimeout(5*time.Minute).Should(Succeed(), what)
 	results.PodIOErrors += len(m.Errors)
 	results.LostWrites += len(m.Lost)
 	Expect(m.Errors).To(BeEmpty(), what)

@@ -59,9 +59,13 @@ func takeAway(ctx context.Context) {
 // the pair are in sync.
 func settled(ctx context.Context, image, version string) {
 	GinkgoHelper()
-	for _, o := range []string{"deployment/gemel-operator", "deployment/gemel-csi-controller", "daemonset/gemel-csi-node"} {
-		kubectl(ctx, "rollout", "status", "-n", namespace, o, "--timeout="+chartTime)
-		Expect(kubectl(ctx, "get", o, "-n", namespace, "-o", "jsonpath={.spec.template.spec.containers[*].image}")).To(ContainSubstring(image), o)
+	for _, o := range [][2]string{{"deployment", "gemel-operator"}, {"deployment", "gemel-csi-controller"}, {"daemonset", "gemel-csi-node"}} {
+		Eventually(func() error { // the API server is busy too
+			_, err := run(ctx, "", "kubectl", "rollout", "status", "-n", namespace, o[0]+"/"+o[1], "--timeout=30s")
+			return err
+		}).WithContext(ctx).WithTimeout(8*time.Minute).Should(Succeed(), o[1])
+		Eventually(func() string { return field(ctx, o[0], o[1], namespace, "{.spec.template.spec.containers[*].image}") }).
+			WithContext(ctx).Should(ContainSubstring(image), o[1])
 	}
 	for _, w := range workers(ctx) {
 		Eventually(func() string { return field(ctx, "host", w, "", "{.status.version}") }).WithContext(ctx).Should(Equal(version), "the node plugin of "+w)
@@ -75,7 +79,9 @@ func settled(ctx context.Context, image, version string) {
 	}
 	Eventually(state).WithContext(ctx).WithTimeout(8 * time.Minute).Should(Equal(fmt.Sprintf("%[1]s ready=True %[1]s ready=True True True", image)))
 	for _, n := range []string{"a", "b"} {
-		Expect(kubectl(ctx, "exec", "-n", namespace, targetPod(n), "--", "gemel-target", "--version")).To(HaveSuffix(" "+version), "node "+n)
+		Eventually(func() (string, error) {
+			return run(ctx, "", "kubectl", "exec", "-n", namespace, targetPod(n), "--", "gemel-target", "--version")
+		}).WithContext(ctx).Should(HaveSuffix(" "+version), "node "+n)
 	}
 }
 
