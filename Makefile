@@ -10,10 +10,10 @@ DURATION ?= 60s
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./api/... ./charts/...
+PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench bench-quick bench-docs conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench bench-quick bench-docs bench-kernel conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench-quick: deps ## the short part of it: BASE=commit; 5 minutes; out/bench.jso
 
 bench-docs: ## tables and plots of out/bench.json into docs/benchmarks.md
 	@$(GO) run ./hack/bench -docs docs
+
+bench-kernel: deps ## beside LIO and DRBD in guests of an emulator, ratios: ROUNDS=6 TIME=2s; out/bench-kernel.json
+	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))
 
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 	@$(GO) test -v -count=1 ./e2e/conformance

@@ -5,9 +5,9 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 packages=(udev kmod open-iscsi multipath-tools kpartx sg3-utils fio e2fsprogs xfsprogs iproute2 procps psmisc util-linux mount
-  nftables busybox-static lsscsi strace)
+  nftables busybox-static lsscsi strace drbd-utils)
 modules=(virtio_pci virtio_blk virtio_net virtio_rng ext4 xfs loop fuse overlay sd_mod sg iscsi_tcp dm_mod dm_multipath dm_service_time
-  dm_round_robin dm_queue_length scsi_dh_alua scsi_debug target_core_mod target_core_file iscsi_target_mod nf_tables nft_ct nft_nat
+  dm_round_robin dm_queue_length scsi_dh_alua scsi_debug target_core_mod target_core_file target_core_iblock iscsi_target_mod drbd nf_tables nft_ct nft_nat
   nft_chain_nat nft_reject_inet nf_conntrack crc32c_generic crc32c_intel ipv6)
 early=(virtio_pci virtio_blk ext4)
 
