@@ -193,53 +193,62 @@ func duringSnapshot(ctx context.Context, b *bench, c testCase) ([]results.Row, e
 		return nil, err
 	}
 	var last string
-	list, quiet, err := pauses(ctx, s, b.events(), func(ctx context.Context, _ int) (err error) {
+	seen, err := pauses(ctx, s, b.events(), func(ctx context.Context, _ int) (err error) {
 		last, err = l.Snapshot(ctx)
 		return err
 	}, func(ctx context.Context, _ int) error { return l.DeleteSnapshot(ctx, last) })
 	if err != nil {
 		return nil, err
 	}
-	return []results.Row{eventRow(c.name, list, quiet, fmt.Sprintf("a snapshot of a LUN of %d MiB that was written from end to end", b.o.size>>20))}, nil
+	return []results.Row{eventRow(c.name, seen, fmt.Sprintf("a snapshot of a LUN of %d MiB that was written from end to end", b.o.size>>20))}, nil
 }
 
 // pauses applies events under load. It gives for each the longest operation that overlaps it, and the longest one of as many operations
 // before each, without an event.
-func pauses(ctx context.Context, s *rig.Served, count int, event, between func(context.Context, int) error) (list, quiet []time.Duration, err error) {
+func pauses(ctx context.Context, s *rig.Served, count int, event, between func(context.Context, int) error) (p paused, err error) {
 	r, err := load.Start(eventWrites, s.Device)
 	if err != nil {
-		return nil, nil, err
+		return p, err
 	}
-	for i := range count {
-		if err = r.More(ctx, opsPerEvent, eventLimit); err != nil {
-			break
+	p.load, err = r.SampleWhile(nil, func() error {
+		for i := range count {
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return err
+			}
+			r.Mark()
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return err
+			}
+			p.quiet = append(p.quiet, r.Worst())
+			r.Mark()
+			if err := event(ctx, i); err != nil {
+				return err
+			}
+			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+				return err
+			}
+			p.list = append(p.list, r.Worst())
+			if err := between(ctx, i); err != nil {
+				return err
+			}
 		}
-		r.Mark()
-		if err = r.More(ctx, opsPerEvent, eventLimit); err != nil {
-			break
-		}
-		quiet = append(quiet, r.Worst())
-		r.Mark()
-		if err = event(ctx, i); err == nil {
-			err = r.More(ctx, opsPerEvent, eventLimit)
-		}
-		if err != nil {
-			break
-		}
-		list = append(list, r.Worst())
-		if err = between(ctx, i); err != nil {
-			break
-		}
-	}
-	return list, quiet, errors.Join(err, r.Stop())
+		return nil
+	})
+	return p, errors.Join(err, r.Stop())
+}
+
+// paused is what pauses has seen: the longest operation around each event, the longest before each, and the load as a whole.
+type paused struct {
+	list, quiet []time.Duration
+	load        load.Sample
 }
 
 // eventRow is the worst of some events, and beside it the longest write without one.
-func eventRow(name string, list, quiet []time.Duration, note string) results.Row {
-	row := results.Worst(name, "ms", results.Milliseconds(list...))
-	none := results.Worst("", "ms", results.Milliseconds(quiet...))
-	row.Values = map[string]float64{"median_ms": results.Median(results.Milliseconds(list...)), "no_event_worst_ms": none.Gemel,
-		"no_event_median_ms": results.Median(results.Milliseconds(quiet...))}
+func eventRow(name string, p paused, note string) results.Row {
+	row := results.Worst(name, "ms", results.Milliseconds(p.list...)).With(p.load)
+	none := results.Worst("", "ms", results.Milliseconds(p.quiet...))
+	row.Values = map[string]float64{"median_ms": results.Median(results.Milliseconds(p.list...)), "no_event_worst_ms": none.Gemel,
+		"no_event_median_ms": results.Median(results.Milliseconds(p.quiet...))}
 	row.Note = note + "; longest write that overlaps it, worst of all; no_event: the longest of 1,000 writes before each"
 	return row
 }
@@ -251,13 +260,13 @@ func transferPause(ctx context.Context, b *bench, c testCase) ([]results.Row, er
 	if err != nil {
 		return nil, err
 	}
-	list, quiet, err := pauses(ctx, s, b.events(), func(ctx context.Context, i int) error {
+	seen, err := pauses(ctx, s, b.events(), func(ctx context.Context, i int) error {
 		return l.Transfer(ctx, []string{"b", "a"}[i%2])
 	}, nothing)
 	if err != nil {
 		return nil, err
 	}
-	return []results.Row{eventRow(c.name, list, quiet, "ownership moves in a planned way")}, nil
+	return []results.Row{eventRow(c.name, seen, "ownership moves in a planned way")}, nil
 }
 
 func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
@@ -268,7 +277,7 @@ func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error
 	if err := l.Transfer(ctx, "a"); err != nil {
 		return nil, err
 	}
-	list, quiet, err := pauses(ctx, s, b.events(), func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
+	seen, err := pauses(ctx, s, b.events(), func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
 		if err := p.StartNode(0); err != nil {
 			return err
 		}
@@ -282,5 +291,5 @@ func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error
 	if err != nil {
 		return nil, err
 	}
-	return []results.Row{eventRow(c.name, list, quiet, "the owner is killed")}, nil
+	return []results.Row{eventRow(c.name, seen, "the owner is killed")}, nil
 }

@@ -80,7 +80,7 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 	var worst, took []time.Duration
 	var quiet time.Duration
 	var ids []string
-	err = func() error {
+	x, err := r.SampleWhile(s.Procs, func() error {
 		for range 2 {
 			r.Mark()
 			if err := r.Pause(ctx, time.Second); err != nil {
@@ -100,7 +100,7 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 			worst = append(worst, r.Worst())
 		}
 		return nil
-	}()
+	})
 	err = errors.Join(err, r.Stop())
 	for _, id := range ids {
 		err = errors.Join(err, l.DeleteSnapshot(ctx, id))
@@ -108,7 +108,7 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 	if err != nil {
 		return row, err
 	}
-	row = results.Worst(name, "ms", results.Milliseconds(worst...))
+	row = results.Worst(name, "ms", results.Milliseconds(worst...)).With(x)
 	row.Values = map[string]float64{"first_ms": results.Milliseconds(worst[0])[0], "second_ms": results.Milliseconds(worst[1])[0],
 		"call_first_ms": results.Milliseconds(took[0])[0], "call_second_ms": results.Milliseconds(took[1])[0], "no_event_worst_ms": results.Milliseconds(quiet)[0]}
 	row.Series = r.Series().Points()

@@ -202,15 +202,16 @@ func (r *Runner) paced() {
 	for range t.C {
 		for {
 			r.mu.Lock()
-			var x *request
-			if n := len(r.idle); n > 0 && r.stop.Load() {
-				x, r.idle = r.idle[n-1], r.idle[:n-1]
+			n := len(r.idle)
+			if n > 0 && r.stop.Load() {
+				r.idle = r.idle[:n-1]
 				r.mu.Unlock()
 				r.end()
 				continue
 			} else if n > 0 {
 				if at, ok := r.take(); ok {
-					x, r.idle = r.idle[n-1], r.idle[:n-1]
+					x := r.idle[n-1]
+					r.idle = r.idle[:n-1]
 					r.mu.Unlock()
 					x.submit(at)
 					continue

@@ -105,6 +105,13 @@ func LatencyOf(h *load.Histogram) *Latency {
 	return &Latency{Mean: us(h.Mean()), P50: us(h.Quantile(0.5)), P99: us(h.Quantile(0.99)), P999: us(h.Quantile(0.999)), Longest: us(h.Longest())}
 }
 
+// With adds latency and CPU of a load to a row of events.
+func (r Row) With(s load.Sample) Row {
+	f := Figures{CPU: []map[string]time.Duration{s.CPU}}
+	r.Gemels, r.GemelCPU = LatencyOf(s.Hist), f.cpu()
+	return r
+}
+
 func (f *Figures) cpu() map[string]float64 {
 	byName := map[string][]float64{}
 	for _, round := range f.CPU {
