@@ -239,9 +239,15 @@ func (r *rig) inSync(t *testing.T) {
 	}
 }
 
-// rest ends the writes and reads back what was acknowledged.
+// rest lets every block be written once at least, ends the writes and reads back what was
+// acknowledged.
 func (r *rig) rest(t *testing.T) {
 	t.Helper()
+	for _, s := range r.loads {
+		if err := load.Until(r.ctx, r.loads, func() bool { return s.Ledger.Written() == s.Ledger.Len() }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, s := range r.loads {
 		if err := s.Stop(r.ctx); err != nil {
 			t.Fatal(err)
