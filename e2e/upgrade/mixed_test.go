@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -106,7 +105,9 @@ func (r *rig) same(t *testing.T) {
 	t.Helper()
 	var said [2]*targetv1.ListLUNsResponse
 	var snapshots [2]*targetv1.ListSnapshotsResponse
-	err := harness.Wait(r.ctx, "both nodes say the same", func() (bool, string) { // one applies a moment after the other
+	ctx, cancel := context.WithTimeout(r.ctx, waitBound)
+	defer cancel()
+	err := harness.Wait(ctx, "both nodes say the same", func() (bool, string) { // one applies a moment after the other
 		for i := range harness.Names {
 			var err error
 			if said[i], err = r.Client(i).ListLUNs(r.ctx, &targetv1.ListLUNsRequest{}); err != nil {
@@ -137,7 +138,7 @@ func (r *rig) scrub(t *testing.T) {
 		if _, err := r.Client(i).Scrub(r.ctx, &targetv1.ScrubRequest{BytesPerSecond: 1 << 30}); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(r.ctx, waitBound)
 		err := harness.Wait(ctx, "the scrub of node "+harness.Names[i]+" has ended", func() (bool, string) {
 			s, err := r.Status(ctx, i)
 			if err != nil {

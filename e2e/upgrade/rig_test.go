@@ -105,9 +105,12 @@ func start(t *testing.T, nodes [2]build) *rig {
 	t.Cleanup(cancel)
 	p := lay(t, nodes)
 	r := &rig{Pair: p, ctx: ctx, meter: load.NewMeter("")}
-	if err := p.Start(ctx); err != nil {
-		t.Fatal(err)
+	for i := range nodes {
+		if err := p.StartNode(i); err != nil {
+			t.Fatal(err)
+		}
 	}
+	r.inSync(t)
 	for i := range nodes {
 		r.runs(t, i, nodes[i])
 	}
@@ -231,10 +234,15 @@ func (r *rig) move(t *testing.T, via, to int) {
 	}
 }
 
+// waitBound is for two nodes to come to the same.
+const waitBound = time.Minute
+
 // inSync waits for both nodes.
 func (r *rig) inSync(t *testing.T) {
 	t.Helper()
-	if err := r.WaitInSync(r.ctx); err != nil {
+	ctx, cancel := context.WithTimeout(r.ctx, waitBound)
+	defer cancel()
+	if err := r.WaitInSync(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
