@@ -90,15 +90,19 @@ func (l *lab) systems(ctx context.Context, log *slog.Logger) (out []*system, ski
 		c, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		list, err := x.up(c, log)
 		cancel()
-		out = append(out, list...)
 		switch {
 		case err == nil:
+			out = append(out, list...)
 		case x.may && ctx.Err() == nil:
+			for _, s := range list {
+				s.close()
+			}
 			for _, n := range x.names {
 				fmt.Printf("skipped %s: %v\n", n, err)
 				skipped = append(skipped, skip{n, err.Error()})
 			}
 		default:
+			out = append(out, list...) // for the caller to close
 			return out, skipped, fmt.Errorf("%v: %w", x.names, err)
 		}
 	}
