@@ -43,6 +43,11 @@ func WriteDocs(from, dir string) error {
 	for _, t := range tables {
 		sections["table "+t.name] = t.markdown(r)
 	}
+	if body, ok, err := kernelText(from); err != nil {
+		return err
+	} else if ok {
+		sections["kernel"] = body
+	}
 	for name, body := range sections {
 		if text, err = replaceSection(text, name, body); err != nil {
 			return fmt.Errorf("%s: %w", page, err)
@@ -118,7 +123,7 @@ func valueTable(rows []Row) string {
 	b.WriteString("| row | worst | unit | events | least..most | further figures |\n|---|---|---|---|---|---|\n")
 	for _, row := range rows {
 		var more []string
-		for _, k := range sortedKeys(row.Values) {
+		for _, k := range keys(row.Values) {
 			more = append(more, fmt.Sprintf("%s %s", k, Number(row.Values[k])))
 		}
 		if row.Gemels != nil {

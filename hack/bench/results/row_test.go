@@ -123,6 +123,12 @@ func TestWriteDocs(t *testing.T) {
 	for _, x := range tables {
 		text += mark("table " + x.name)
 	}
+	text += mark("kernel")
+	kernel := `{"kernel":"6.1","date":"2026-11-22T10:00:00Z","rounds":3,"systems":{"lio":"LIO"},"rows":[{"name":"r","resolves":1.5,"ratios":[
+		{"system":"gemel","to":"lio","median":0.5,"min":0.4,"max":0.6},{"system":"gemel","to":"lio","median":1.2,"min":1,"max":2}]}]}`
+	if err := os.WriteFile(filepath.Join(dir, "bench-kernel.json"), []byte(kernel), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	text += "after\n"
 	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -137,7 +143,7 @@ func TestWriteDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := string(b)
-	for _, want := range []string{"before\n", "after\n", "`abc`", "benchmarks/ratios.svg", "| **0.50** |", "| 2.00 |", "benchmarks/snapshot.svg", "first_ms 5.00"} {
+	for _, want := range []string{"before\n", "after\n", "`abc`", "benchmarks/ratios.svg", "| **0.50** |", "| 2.00 |", "benchmarks/snapshot.svg", "first_ms 5.00", "| `r` | gemel | lio | **0.500** |", "| (1.20) |"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}

@@ -45,7 +45,7 @@ func (r Row) latencyText() string {
 
 func cpuText(m map[string]float64) string {
 	var parts []string
-	for _, name := range sortedKeys(m) {
+	for _, name := range keys(m) {
 		parts = append(parts, fmt.Sprintf("%s %.0f", name, m[name]))
 	}
 	if len(parts) == 0 {
@@ -54,7 +54,8 @@ func cpuText(m map[string]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-func sortedKeys(m map[string]float64) []string { return slices.Sorted(maps.Keys(m)) }
+// keys of a map, in order.
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func pointer(v *float64) string {
 	if v == nil {
