@@ -13,11 +13,12 @@ import (
 
 // Every call into the machine takes n.mu, begins what it sends while holding it, so that frames leave in the
 // machine's order, and does the rest after. Store work that ends at once is done by the goroutine at hand: a read
-// at the owner never changes goroutine.
+// at the owner that the page cache answers never changes goroutine. One that has to wait for the disk does (readers.go).
 
 type actions struct {
-	list []pair.Action
-	sent bool // something is queued on the link
+	list  []pair.Action
+	sent  bool // something is queued on the link
+	timer bool // the goroutine at hand keeps the lease: it touches no disk (R3)
 }
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
@@ -25,8 +26,14 @@ var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.A
 var opPool = sync.Pool{New: func() any { return new(pair.Op) }}
 
 // do makes one call and carries out what follows from it.
-func (n *Node) do(f func(m *pair.Machine, now int64)) {
+func (n *Node) do(f func(m *pair.Machine, now int64)) { n.enter(false, f) }
+
+// doTimer is do for a goroutine that keeps the lease.
+func (n *Node) doTimer(f func(m *pair.Machine, now int64)) { n.enter(true, f) }
+
+func (n *Node) enter(timer bool, f func(m *pair.Machine, now int64)) {
 	a := actionPool.Get().(*actions)
+	a.timer = timer
 	n.mu.Lock()
 	f(n.m, boottime())
 	n.takeLocked(a)
@@ -70,10 +77,12 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 		x := &a.list[i]
 		switch x.Kind {
 		case pair.ActStore:
-			if o := x.Op; inlineOp(o.S, x.Durable) {
-				n.storeDone(a, o, n.runOp(o.S, o.LUN, x.Durable))
-			} else {
-				d := x.Durable
+			switch o, d := x.Op, x.Durable; {
+			case reads(o.S.Kind):
+				n.look(a, o, !a.timer)
+			case !a.timer && inlineOp(o.S, d):
+				n.storeDone(a, o, n.runOp(o.S, o.LUN, d))
+			default:
 				n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o.S, o.LUN, d)) })
 			}
 		case pair.ActReply:
@@ -89,7 +98,7 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			opPool.Put(o)
 		case pair.ActApply:
 			msg, link, d := x.Msg, n.linkN.Load(), x.Durable
-			if !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
+			if !a.timer && !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
 				n.applied(a, link, msg, n.applyMsg(msg, d))
 			} else {
 				n.async(func() { n.appliedAsync(link, msg, n.applyMsg(msg, d)) })
@@ -99,7 +108,7 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 		}
 	}
 	clear(a.list)
-	a.list = a.list[:0]
+	a.list, a.timer = a.list[:0], false
 	actionPool.Put(a)
 	return completed
 }
@@ -276,6 +285,7 @@ func (h *linkHandler) Up(k uint64) {
 func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 	n := (*Node)(h)
 	a := actionPool.Get().(*actions)
+	a.timer = msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck
 	n.mu.Lock()
 	n.m.Receive(boottime(), k, msg)
 	n.takeLocked(a)

@@ -15,15 +15,9 @@ import (
 // inlineMax is the largest transfer that is done by the goroutine at hand: beyond it others would wait too long.
 const inlineMax = 256 << 10
 
-// inlineOp says whether an op ends soon enough to be done at once: reads and writes of the page cache.
+// inlineOp says whether a change ends soon enough to be done at once: writes of the page cache.
 func inlineOp(s *scsi.Op, durable bool) bool {
-	switch s.Kind {
-	case scsi.OpRead, scsi.OpMapped:
-		return true
-	case scsi.OpWrite, scsi.OpCompareWrite:
-		return !durable && len(s.Data) <= inlineMax
-	}
-	return false
+	return (s.Kind == scsi.OpWrite || s.Kind == scsi.OpCompareWrite) && !durable && len(s.Data) <= inlineMax
 }
 
 // file finds an open LUN or snapshot.
