@@ -16,24 +16,33 @@ import (
 // at the owner that the page cache answers never changes goroutine. One that has to wait for the disk does (readers.go).
 
 type actions struct {
-	list  []pair.Action
-	sent  bool // something is queued on the link
-	timer bool // the goroutine at hand keeps the lease: it touches no disk (R3)
+	list []pair.Action
+	sent bool // something is queued on the link
+	at   stand
 }
+
+// stand is what the goroutine at hand may do.
+type stand uint8
+
+const (
+	anywhere stand = iota
+	onLink         // it reads the link: it may look at the page cache, and waits for no disk
+	onTimer        // it keeps the lease: it touches no disk (R3)
+)
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
 
 var opPool = sync.Pool{New: func() any { return new(pair.Op) }}
 
 // do makes one call and carries out what follows from it.
-func (n *Node) do(f func(m *pair.Machine, now int64)) { n.enter(false, f) }
+func (n *Node) do(f func(m *pair.Machine, now int64)) { n.enter(anywhere, f) }
 
 // doTimer is do for a goroutine that keeps the lease.
-func (n *Node) doTimer(f func(m *pair.Machine, now int64)) { n.enter(true, f) }
+func (n *Node) doTimer(f func(m *pair.Machine, now int64)) { n.enter(onTimer, f) }
 
-func (n *Node) enter(timer bool, f func(m *pair.Machine, now int64)) {
+func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	a := actionPool.Get().(*actions)
-	a.timer = timer
+	a.at = at
 	n.mu.Lock()
 	f(n.m, boottime())
 	n.takeLocked(a)
@@ -77,13 +86,10 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 		x := &a.list[i]
 		switch x.Kind {
 		case pair.ActStore:
-			switch o, d := x.Op, x.Durable; {
-			case reads(o.S.Kind):
-				n.look(a, o, !a.timer)
-			case !a.timer && inlineOp(o.S, d):
-				n.storeDone(a, o, n.runOp(o.S, o.LUN, d))
-			default:
-				n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o.S, o.LUN, d)) })
+			if o := x.Op; reads(o.S.Kind) {
+				n.look(a, o, a.at != onTimer)
+			} else {
+				n.change(a, o, x.Durable)
 			}
 		case pair.ActReply:
 			o := x.Op
@@ -97,18 +103,13 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			o.Reset()
 			opPool.Put(o)
 		case pair.ActApply:
-			msg, link, d := x.Msg, n.linkN.Load(), x.Durable
-			if !a.timer && !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
-				n.applied(a, link, msg, n.applyMsg(msg, d))
-			} else {
-				n.async(func() { n.appliedAsync(link, msg, n.applyMsg(msg, d)) })
-			}
+			n.applyHere(a, x.Msg, x.Durable)
 		default:
 			n.slow(*x)
 		}
 	}
 	clear(a.list)
-	a.list, a.timer = a.list[:0], false
+	a.list, a.at = a.list[:0], anywhere
 	actionPool.Put(a)
 	return completed
 }
@@ -285,7 +286,9 @@ func (h *linkHandler) Up(k uint64) {
 func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 	n := (*Node)(h)
 	a := actionPool.Get().(*actions)
-	a.timer = msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck
+	if a.at = onLink; msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck {
+		a.at = onTimer
+	}
 	n.mu.Lock()
 	n.m.Receive(boottime(), k, msg)
 	n.takeLocked(a)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -21,19 +22,24 @@ import (
 	"github.com/gemel-storage/gemel/target/store"
 )
 
-// heldReads is a disk of a node that keeps reads of LUNs waiting while it is asked to.
-type heldReads struct {
+// heldIO is a disk of a node that keeps reads of LUNs waiting while it is asked to, or writes.
+type heldIO struct {
+	op    string // default store.FaultRead
+	file  string // what the file's path contains
 	mu    sync.Mutex
-	held  chan struct{} // closed when reads go on; nil: they are not held
-	under atomic.Int32  // reads that wait
+	held  chan struct{} // closed when they go on; nil: they are not held
+	under atomic.Int32  // those that wait
 }
 
-func (h *heldReads) fault(op, path string, _, _ int64) error {
-	if op != store.FaultRead || !strings.HasSuffix(path, ".img") {
+func (h *heldIO) fault(op, path string, _, _ int64) error {
+	if op != cmp.Or(h.op, store.FaultRead) || !strings.HasSuffix(path, ".img") {
 		return nil
 	}
 	h.mu.Lock()
 	c := h.held
+	if !strings.Contains(path, h.file) {
+		c = nil
+	}
 	h.mu.Unlock()
 	if c != nil {
 		h.under.Add(1)
@@ -43,8 +49,8 @@ func (h *heldReads) fault(op, path string, _, _ int64) error {
 	return nil
 }
 
-// hold begins to hold reads; the function that it returns ends that.
-func (h *heldReads) hold(t *testing.T) (release func()) {
+// hold begins to hold them; the function that it returns ends that.
+func (h *heldIO) hold(t *testing.T) (release func()) {
 	c := make(chan struct{})
 	h.mu.Lock()
 	h.held = c
@@ -89,7 +95,7 @@ func readAll(ctx context.Context, d *initiator.Device, n int, at func(i int) int
 }
 
 // slowPair is a pair whose node a keeps reads waiting, with two LUNs of its own that are written once.
-func slowPair(t *testing.T, h *heldReads) (p *testPair, m *targetv1.Mapping, slow, other *initiator.Device) {
+func slowPair(t *testing.T, h *heldIO) (p *testPair, m *targetv1.Mapping, slow, other *initiator.Device) {
 	p = newTestPair(t)
 	p.cfg[0].Faults = h.fault
 	for i := range p.cfg {
@@ -115,7 +121,7 @@ func spread(i int) int64 { return int64(i%256) << 12 }
 
 // The reads of one session's queue are at the disk together, and another command of the session overtakes them.
 func TestReadsOfASessionGoToTheDiskTogether(t *testing.T) {
-	h := new(heldReads)
+	h := new(heldIO)
 	p, _, slow, _ := slowPair(t, h)
 	release := h.hold(t)
 	const n = 32
@@ -144,7 +150,7 @@ func (p *testPair) whole() {
 // Forwarded reads of a disk that takes its time hold up neither what else comes over the link, another LUN's writes of either
 // node, nor the lease.
 func TestForwardedReadsHoldNothingUp(t *testing.T) {
-	h := new(heldReads)
+	h := new(heldIO)
 	p, m, _, other := slowPair(t, h)
 	_, mb := p.lun(8<<20, "b")
 	mirrored := p.device(mb) // node a applies its writes

@@ -21,8 +21,9 @@ func inlineOp(s *scsi.Op, durable bool) bool {
 }
 
 // file finds an open LUN or snapshot.
-func (n *Node) file(id pair.LUNID) *store.File {
-	t := n.tables.Load()
+func (n *Node) file(id pair.LUNID) *store.File { return n.tables.Load().file(id) }
+
+func (t *tables) file(id pair.LUNID) *store.File {
 	if e := t.units[id]; e != nil {
 		return e.file
 	}
@@ -73,9 +74,8 @@ func (n *Node) runOp(s *scsi.Op, id pair.LUNID, durable bool) scsi.Result {
 	return classify(err, true)
 }
 
-// applyMsg executes a mirrored write or a copied range on the local store.
-func (n *Node) applyMsg(msg *pair.Msg, durable bool) scsi.Result {
-	f := n.file(msg.LUN)
+// applyMsg executes a mirrored write or a copied range on the local store; without a file there is nothing to write to.
+func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
