@@ -346,6 +346,9 @@ func (m *Machine) tickOps(now int64) {
 	}
 	if storeLate && m.phase == Paired && m.leaving == "" {
 		m.StepDown(now, "the local store does not finish its work: check the disk")
+		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
+		// their commands time out.
+		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
 		return
 	}
 	if mirrorLate && m.phase == Paired {
