@@ -19,8 +19,6 @@ type File struct {
 	raw  syscall.RawConn
 	path string // relative to the store's directory
 	sync syncGroup
-
-	probing probing
 }
 
 func (v *Volume) openFile(path, rel string) (*File, error) {
@@ -33,12 +31,7 @@ func (v *Volume) openFile(path, rel string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	x := &File{s: v.s, f: f, raw: raw, path: rel}
-	if err := x.lookAt(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return x, nil
+	return &File{s: v.s, f: f, raw: raw, path: rel}, nil
 }
 
 // ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the
