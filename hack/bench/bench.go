@@ -34,6 +34,7 @@ type bench struct {
 // Systems. Those of gemel-target differ from the default case in one thing each.
 const (
 	sysDefault    = "default"    // mirrored, mutual TLS, XFS
+	sysEvents     = "events"     // the default case once more, for what restarts its nodes: it has few LUNs to compare afterwards
 	sysPlain      = "plain"      // without TLS on the link
 	sysTmpFS      = "tmpfs"      // in memory
 	sysUnmirrored = "unmirrored" // one replica; part of the default pair
@@ -125,6 +126,7 @@ func (b *bench) pair(ctx context.Context, name string) (*rig.Pair, error) {
 	switch name {
 	case sysDefault:
 		o.Unmirrored = b.o.size
+	case sysEvents:
 	case sysPlain:
 		o.Plain = true
 	case sysTmpFS:

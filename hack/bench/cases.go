@@ -29,19 +29,24 @@ func cases() []testCase {
 
 // selected are those that the options ask for.
 func (o options) selected() (list []testCase) {
-	all := cases()
-	for _, c := range all {
-		if o.only == c.name || o.only != "" && slices.Contains(strings.Fields(c.rows), o.only) { // the name of one is part of other names
-			return []testCase{c}
-		}
-	}
-	for _, c := range all {
-		named := o.only != "" && (strings.Contains(c.name, o.only) || strings.Contains(c.rows, o.only))
-		if named || o.only == "" && !c.asked && (c.quick || !o.quick) {
+	for _, c := range cases() {
+		if o.names(c) || o.only == "" && !c.asked && (c.quick || !o.quick) {
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// names says whether -only means a case: by its whole name or that of a row, else by a part of either.
+func (o options) names(c testCase) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(o.only, func(r rune) bool { return r == ',' }), func(name string) bool {
+		whole := slices.ContainsFunc(cases(), func(x testCase) bool { return x.makes(name) })
+		return c.makes(name) || !whole && (strings.Contains(c.name, name) || strings.Contains(c.rows, name))
+	})
+}
+
+func (c testCase) makes(row string) bool {
+	return c.name == row || slices.Contains(strings.Fields(c.rows), row)
 }
 
 func listCases(w io.Writer) {

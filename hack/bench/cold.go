@@ -29,7 +29,7 @@ func (b *bench) coldSize() int64 {
 	if b.o.quick {
 		return 1 << 30
 	}
-	return 4 << 30
+	return 2 << 30
 }
 
 func cold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {

@@ -16,11 +16,11 @@ import (
 // compared, a snapshot is taken.
 func eventCases() []testCase {
 	return []testCase{
-		{name: "partner_lost_qd64", rows: "write_during_resync_qd64 partner_lost_pause_ms", quick: true, uses: []string{sysDefault}, run: partnerLost},
-		{name: "write_during_scrub_qd32", uses: []string{sysDefault}, run: duringScrub},
-		{name: "write_during_snapshot_ms", uses: []string{sysDefault}, run: duringSnapshot},
-		{name: "transfer_pause_ms", rows: "no_event_longest_ms", quick: true, uses: []string{sysDefault}, run: transferPause},
-		{name: "crash_pause_ms", quick: true, uses: []string{sysDefault}, run: crashPause},
+		{name: "partner_lost_qd64", rows: "write_during_resync_qd64 partner_lost_pause_ms", quick: true, uses: []string{sysEvents}, run: partnerLost},
+		{name: "write_during_scrub_qd32", uses: []string{sysEvents}, run: duringScrub},
+		{name: "write_during_snapshot_ms", uses: []string{sysEvents}, run: duringSnapshot},
+		{name: "transfer_pause_ms", rows: "no_event_longest_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
+		{name: "crash_pause_ms", quick: true, uses: []string{sysEvents}, run: crashPause},
 	}
 }
 
@@ -42,9 +42,9 @@ func (b *bench) events() int {
 	return 10
 }
 
-// eventLUN makes a LUN for events, filled, and opens it.
+// eventLUN makes a LUN for events on their pair, filled, and opens it.
 func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pair, *rig.LUN, *rig.Served, error) {
-	p, err := b.pair(ctx, sysDefault)
+	p, err := b.pair(ctx, sysEvents)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -56,13 +56,16 @@ func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pai
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b.keepOpen(sysDefault, s.Device)
+	b.keepOpen(sysEvents, s.Device)
 	return p, l, s, b.fill(ctx, s)
 }
 
+// partnerLostSize keeps the resync of each round short: random writes dirty all of it.
+const partnerLostSize = 128 << 20
+
 // partnerLost writes to a whole pair, then to what is left of it (write-through), then while the other one is copied to, in turns.
 func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	p, _, s, err := b.eventLUN(ctx, "partner-lost", b.o.size)
+	p, _, s, err := b.eventLUN(ctx, "partner-lost", partnerLostSize)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +280,7 @@ func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error
 	if err := l.Transfer(ctx, "a"); err != nil {
 		return nil, err
 	}
-	seen, err := pauses(ctx, s, b.events(), func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
+	seen, err := pauses(ctx, s, (b.events()+1)/2, func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
 		if err := p.StartNode(0); err != nil {
 			return err
 		}

@@ -198,14 +198,23 @@ func (b *bench) bothWays(ctx context.Context) (wrong, right *rig.Served, err err
 }
 
 // firstWrite writes to LUNs that hold nothing yet: every write allocates.
-func firstWrite(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+func firstWrite(ctx context.Context, b *bench, c testCase) (rows []results.Row, err error) {
 	const size = 8 << 30 // so large that few blocks are hit twice
 	var arms []arm
-	s, err := b.pairLUN(ctx, sysDefault, "first-write", size)
+	p, err := b.pair(ctx, sysDefault)
 	if err != nil {
 		return nil, err
 	}
-	b.keepOpen(sysDefault, s.Device)
+	l, err := p.CreateLUN(ctx, "first-write", size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Delete(ctx)) }() // what it has dirtied is no other case's
+	s, err := l.Serve(ctx, sysDefault, rig.Both)
+	if err != nil {
+		return nil, err
+	}
+	defer rig.CloseDevice(s.Device)
 	arms = append(arms, arm{served: s})
 	if t, err := b.tgtLUN(ctx, size); errors.Is(err, errPeer) {
 		b.skip(c.name+"_to_tgt", err)

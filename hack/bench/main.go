@@ -4,7 +4,7 @@
 //
 //	bench                      everything but the hour of ageing: 20 minutes
 //	bench -quick               the short part: 5 minutes
-//	bench -only cold           the cases whose name contains this
+//	bench -only cold,fua       the cases whose name contains one of these
 //	bench -only aged -age 1h   the pause of a snapshot after an hour of random writes and snapshots
 //	bench -base COMMIT         the same cases against gemel-target as it was at a commit
 //	bench -list                the cases
@@ -16,6 +16,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -32,7 +33,7 @@ import (
 
 type options struct {
 	dir, out, only, base, docs, profile string
-	quick, list, verbose                bool
+	quick, list, merge, verbose         bool
 	rounds                              int
 	time, age                           time.Duration
 	size                                int64
@@ -43,7 +44,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", "", "where everything is kept during the run (default: the folder for temporary files)")
 	flag.StringVar(&o.out, "out", "out/bench.json", "results")
-	flag.StringVar(&o.only, "only", "", "run only cases whose name contains this")
+	flag.StringVar(&o.only, "only", "", "run only cases with this name, or whose name contains it; several, separated by commas")
+	flag.BoolVar(&o.merge, "merge", false, "keep the rows of -out that this run does not measure")
 	flag.StringVar(&o.base, "base", "", "compare with gemel-target of this commit, too")
 	flag.StringVar(&o.docs, "docs", "", "measure nothing: write tables and plots of -out into this folder")
 	flag.BoolVar(&o.quick, "quick", false, "the short part, with shorter and fewer rounds")
@@ -157,5 +159,13 @@ func run(ctx context.Context, o options) (err error) {
 		fmt.Println("skipped:", s)
 	}
 	fmt.Printf("%d rows in %.0f s\n", len(report.Rows), report.Seconds)
+	if o.merge {
+		old, err := results.Read(o.out)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(failures, err)
+		}
+		old.Merge(report.Rows)
+		report.Rows, report.Seconds = old.Rows, report.Seconds+old.Seconds
+	}
 	return errors.Join(failures, results.Write(o.out, report))
 }
