@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,24 @@ func TestSelected(t *testing.T) {
 		change(&o)
 		if err := o.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// In each two rounds the case follows its control as often as the other way round, and everything is measured once a round.
+func TestOrder(t *testing.T) {
+	for n := 2; n < 9; n++ {
+		for round := 0; round < 10; round += 2 {
+			there, back := order(round, n), order(round+1, n)
+			place := func(list []int, i int) int { return slices.Index(list, i) }
+			if len(there) != n || (place(there, 0) < place(there, 1)) == (place(back, 0) < place(back, 1)) {
+				t.Errorf("rounds %d and %d of %d: %v, %v", round, round+1, n, there, back)
+			}
+			for i := range n {
+				if place(there, i) < 0 || place(back, i) < 0 {
+					t.Errorf("round %d: %d is missing in %v or %v", round, i, there, back)
+				}
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gemel-storage/gemel/hack/bench/load"
@@ -36,7 +37,19 @@ type comparison struct {
 // than the lease makes it part, which is not what is measured.
 const repeats = 3
 
-// compare measures in interleaved rounds; the order turns from one to the next, so that no arm always meets the quieter machine.
+// order is that of a round's measurements. It turns from one round to the next, so that no arm always meets the quieter machine, and every
+// other round goes backwards: the case and its control are the same processes, and whichever comes second finds them warm.
+func order(round, n int) (list []int) {
+	for k := range n {
+		list = append(list, (k+round/2)%n)
+	}
+	if round%2 == 1 {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// compare measures in interleaved rounds.
 func (b *bench) compare(ctx context.Context, c comparison) ([]results.Row, error) {
 	list := append([]arm{c.arms[0]}, c.arms...) // the control first
 	figures := make([]results.Figures, len(list))
@@ -44,8 +57,7 @@ func (b *bench) compare(ctx context.Context, c comparison) ([]results.Row, error
 		figures[i].Name, figures[i].Flags = a.served.Name, a.served.Flags
 	}
 	for round := range b.o.rounds {
-		for k := range list {
-			i := (k + round) % len(list)
+		for _, i := range order(round, len(list)) {
 			s, err := b.measure(ctx, c, list[i])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", c.name, list[i].served.Name, err)

@@ -191,6 +191,9 @@ func (r *Runner) take() (time.Duration, bool) {
 		return 0, false
 	}
 	r.due++
+	if r.w.Submitted {
+		at = time.Since(r.begun)
+	}
 	return at, true
 }
 

@@ -116,6 +116,19 @@ func TestPaced(t *testing.T) {
 	}
 }
 
+// A rate that cannot be kept says nothing of the device's latency, unless it counts from the submission.
+func TestPacedFromSubmission(t *testing.T) {
+	m := newMemory(20 * time.Millisecond)
+	s, err := Measure(t.Context(), Workload{Block: 4096, Depth: 1, Rate: 10_000, Submitted: true}, 400*time.Millisecond, nil, m)
+	if err != nil || s.Hist.Quantile(0) < 20*time.Millisecond {
+		t.Fatalf("%v, shortest %v", err, s.Hist.Quantile(0))
+	}
+	due, err := Measure(t.Context(), Workload{Block: 4096, Depth: 1, Rate: 10_000}, 400*time.Millisecond, nil, m)
+	if err != nil || due.Hist.Quantile(0.5) < 2*s.Hist.Quantile(0.5) {
+		t.Errorf("%v: median %v from when they were due, %v from the submission", err, due.Hist.Quantile(0.5), s.Hist.Quantile(0.5))
+	}
+}
+
 func TestErrors(t *testing.T) {
 	m := newMemory(0)
 	m.broken.Store(true)

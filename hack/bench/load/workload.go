@@ -27,6 +27,7 @@ type Workload struct {
 	FUA        bool
 	Flush      bool    // each write is followed by a flush, and the operation is both
 	Rate       float64 // operations a second; 0: as many as can be. Latency counts from when an operation was due
+	Submitted  bool    // with a rate that cannot be kept: latency counts from when an operation was submitted
 	Span       int64   // bytes of each device that are used, from its beginning; 0: all
 	Tolerant   bool    // an error is counted and the load goes on; otherwise it ends the load
 }
