@@ -24,13 +24,13 @@ type Sample struct {
 	CPU  map[string]time.Duration // of each process, per operation
 }
 
-// Measure runs a workload for d, after a warm-up of a tenth of that, and takes the CPU time of processes meanwhile.
+// Measure runs a workload for d, after a warm-up of a fifth of that, and takes the CPU time of processes meanwhile.
 func Measure(ctx context.Context, w Workload, d time.Duration, procs []Process, devices ...Device) (Sample, error) {
 	r, err := Start(w, devices...)
 	if err != nil {
 		return Sample{}, err
 	}
-	err = r.Pause(ctx, d/10)
+	err = r.Pause(ctx, d/5)
 	var s Sample
 	if err == nil {
 		s, err = r.Sample(ctx, d, procs)
