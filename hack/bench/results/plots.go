@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"math"
 	"path/filepath"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -51,7 +52,8 @@ func plotRatios(path, title string, rows []Row) error {
 			bar.Color = bad
 		}
 		p.Add(bar)
-		names = append([]string{fmt.Sprintf("%s / %s: %s", r.Name, r.PeerName, Number(*r.Ratio))}, names...)
+		name := strings.TrimSuffix(r.Name, "_to_"+r.PeerName)
+		names = append([]string{fmt.Sprintf("%s to %s: %s", name, r.PeerName, Number(*r.Ratio))}, names...)
 	}
 	p.NominalY(names...)
 	low, high := -1.0, 1.0
@@ -63,7 +65,7 @@ func plotRatios(path, title string, rows []Row) error {
 		t = append(t, plot.Tick{Value: e, Label: Number(math.Exp2(e))})
 	}
 	p.X.Tick.Marker = t
-	p.X.Min, p.X.Max = math.Floor(low), math.Ceil(high)+0.2
+	p.X.Min, p.X.Max = math.Floor(low)-0.7, math.Ceil(high)+0.2
 	grid := plotter.NewGrid()
 	grid.Horizontal.Width = 0
 	p.Add(grid)
@@ -147,7 +149,7 @@ func writePlots(dir string, r Report) (made map[string]string, err error) {
 	}
 	if len(compared) > 0 {
 		save("ratios", func(path string) error {
-			return plotRatios(path, "Gemel, mirrored over mutual TLS, against its peers: tgt (unmirrored), qsd (a mirror in userspace)", compared)
+			return plotRatios(path, "Gemel, mirrored, against tgt (one copy) and qsd (a mirror)", compared)
 		})
 	}
 	for _, kind := range []struct{ name, title, row, peers string }{
