@@ -57,7 +57,7 @@ func TestRequestsAreNotCapped(t *testing.T) {
 		return c.CoreV1().RESTClient().GetRateLimiter()
 	}
 	if l := limiter(cfg); l == nil {
-		t.Fatal("client-go has no limit by default: this test can not catch one")
+		t.Fatal("client-go has no limit by default: this test cannot catch one")
 	}
 	o := Options{Namespace: "x", Image: "gemel:1", Metrics: "0", Health: "0", Enroll: "0", several: true}
 	m, err := o.manager(cfg)

@@ -15,7 +15,7 @@ const aluaRate = 1500
 // aluaCases show what it is worth that hosts know the owner: paths chosen by ALUA against paths used in turn.
 func aluaCases() []testCase {
 	return []testCase{
-		{name: "alua_honoured_to_round_robin", rows: "alua_hop_only alua_hop_and_barrier", quick: true, uses: []string{sysDefault}, run: alua(85)},
+		{name: "alua_honoured_to_round_robin", rows: "alua_hop_only alua_hop_and_no_switch", quick: true, uses: []string{sysDefault}, run: alua(85)},
 		{name: "alua_honoured_to_round_robin_95_5", uses: []string{sysDefault}, run: alua(95)},
 	}
 }

@@ -19,7 +19,7 @@ func eventCases() []testCase {
 		{name: "partner_lost_qd64", rows: "write_during_resync_qd64 partner_lost_pause_ms", quick: true, uses: []string{sysEvents}, run: partnerLost},
 		{name: "write_during_scrub_qd32", uses: []string{sysEvents}, run: duringScrub},
 		{name: "write_during_snapshot_ms", uses: []string{sysEvents}, run: duringSnapshot},
-		{name: "transfer_pause_ms", rows: "no_event_longest_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
+		{name: "transfer_pause_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
 		{name: "crash_pause_ms", quick: true, uses: []string{sysEvents}, run: crashPause},
 	}
 }

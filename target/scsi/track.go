@@ -143,7 +143,7 @@ func (n *Nexus) unlink(t *Task) []*waiter {
 //
 // With entry, an entry of the log is what ends them. It must not wait for a task whose change is a later entry of the same
 // log: that one waits for it. Such a task is killed and waited for only until its change has been handed over, which
-// waits for nothing; whoever had the entry made waits for the rest by an entry of his own (Cluster.Reset, R11c).
+// waits for nothing; the caller that proposed the entry waits for the rest by a second entry (Cluster.Reset, R11c).
 func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, entry bool, done func()) int {
 	w := &waiter{done: done}
 	w.left.Store(1)

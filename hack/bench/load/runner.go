@@ -53,11 +53,8 @@ type request struct {
 	flying  atomic.Int64  // at, while it is in flight; -1 otherwise
 }
 
-// event is a time to look at: the longest operation that was under way at or after since.
-type event struct {
-	since   time.Duration
-	longest atomic.Int64
-}
+// event is a time to look at: the longest operation that ended since it began.
+type event struct{ longest atomic.Int64 }
 
 // retryAfter is how long a tolerant load waits after an error before that slot goes on.
 const retryAfter = 100 * time.Millisecond
@@ -241,7 +238,7 @@ func (r *Runner) end() {
 }
 
 // Mark begins an event: Worst looks at operations that end from now on, with their time before it included.
-func (r *Runner) Mark() { r.event.Store(&event{since: time.Since(r.begun)}) }
+func (r *Runner) Mark() { r.event.Store(new(event)) }
 
 func (e *event) note(d time.Duration) {
 	for old := e.longest.Load(); int64(d) > old && !e.longest.CompareAndSwap(old, int64(d)); old = e.longest.Load() {

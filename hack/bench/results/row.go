@@ -2,7 +2,6 @@
 package results
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -186,9 +185,4 @@ func Milliseconds(d ...time.Duration) (v []float64) {
 func round(v float64, digits int) float64 {
 	p := math.Pow10(digits)
 	return math.Round(v*p) / p
-}
-
-// Sort puts rows in an order that does not depend on which were run first.
-func Sort(list []Row) {
-	slices.SortStableFunc(list, func(a, b Row) int { return cmp.Compare(a.Name, b.Name) })
 }
