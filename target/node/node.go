@@ -37,10 +37,11 @@ type Node struct {
 	mu sync.Mutex // the machine, and the order of what it sends
 	m  *pair.Machine
 
-	metaMu sync.Mutex
-	state  *meta.State
-	tables atomic.Pointer[tables] // what the command path reads
-	bench  atomic.Pointer[benchUnit]
+	metaMu  sync.Mutex
+	state   *meta.State
+	readers map[*store.Volume]*readers
+	tables  atomic.Pointer[tables] // what the command path reads
+	bench   atomic.Pointer[benchUnit]
 
 	link    *link.Link
 	linkN   atomic.Uint64
@@ -122,7 +123,7 @@ func New(cfg Config) (_ *Node, err error) {
 		}
 	}()
 	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
-		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{})}
+		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}}
 	n.tables.Store(&tables{})
 	boot, err := bootID()
 	if err != nil {
@@ -320,7 +321,7 @@ func (n *Node) tickLoop() {
 		}
 		last = now
 		n.lastTick.Store(now)
-		n.do(func(m *pair.Machine, now int64) {
+		n.doTimer(func(m *pair.Machine, now int64) {
 			m.SetNexuses(len(n.iscsi.Sessions()))
 			m.Tick(now)
 		})

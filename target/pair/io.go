@@ -166,9 +166,18 @@ func (m *Machine) run(now int64, o *Op) {
 	case s.Kind.Writes():
 		m.startWrite(now, o)
 	default:
-		o.stage = stStore
+		o.stage, o.waits = stStore, true
 		m.storeOps++
 		m.act(Action{Kind: ActStore, Op: o})
+	}
+}
+
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
+// a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
+// answers needs none.
+func (m *Machine) StoreBegins(now int64, o *Op) {
+	if o.stage == stStore && o.waits {
+		o.waits, o.since = false, now
 	}
 }
 
@@ -332,11 +341,14 @@ func (m *Machine) tickOps(now int64) {
 			mirrorLate = mirrorLate || !o.peerOK && age > int64(m.cfg.MirrorMax)
 			storeLate = storeLate || !o.selfOK && age > int64(m.cfg.MirrorMax)
 		case stStore, stIntent:
-			storeLate = storeLate || age > int64(m.cfg.MirrorMax)
+			storeLate = storeLate || !o.waits && age > int64(m.cfg.MirrorMax)
 		}
 	}
 	if storeLate && m.phase == Paired && m.leaving == "" {
 		m.StepDown(now, "the local store does not finish its work: check the disk")
+		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
+		// their commands time out.
+		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
 		return
 	}
 	if mirrorLate && m.phase == Paired {

@@ -125,6 +125,7 @@ type Op struct {
 	remote  bool  // came over the link
 	began   bool  // counted in its unit's started
 	durable bool  // this pass writes through
+	waits   bool  // the store has not begun with it yet
 	peerOK  bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
 	selfOK  bool  // flush: our half done
 	room    int64 // forwarded: what it takes of the window
@@ -159,7 +160,7 @@ type ActionKind uint8
 const (
 	ActSend       ActionKind = iota + 1 // Msg to the peer
 	ActReply                            // Op is complete, its S.Result is set
-	ActStore                            // run Op on the local store, durable if Durable → StoreDone
+	ActStore                            // run Op on the local store, durable if Durable → StoreDone; before a read that waits for the disk, StoreBegins
 	ActFlush                            // sync Op.LUN → StoreDone
 	ActCompare                          // compare Op.S.Verify with the store → StoreDone (Miscompare or OK)
 	ActRepairRead                       // read Op's range into Op.Buf → StoreDone

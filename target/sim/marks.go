@@ -27,6 +27,7 @@ const (
 	markMiscompare
 	markTorn
 	markReadError
+	markReadWaited
 	markWriteError
 	markFlushError
 	markUntrustedStart
@@ -67,7 +68,7 @@ var markNames = [marks]string{
 	markExcusedDisk: "end: excused, both disks have failed", markLinkWaited: "link waits for applications",
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
-	markReadError: "disk: read error", markWriteError: "disk: write error", markFlushError: "disk: flush error",
+	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm", markWriteError: "disk: write error", markFlushError: "disk: flush error",
 	markUntrustedStart: "store untrusted at start", markTrusted: "store trusted again", markReplaced: "disk replaced",
 	markRestored: "old copy of a disk restored", markStopMoving: "stop during transfer", markStopResync: "stop during resync",
 	markKillMoving: "kill during transfer", markKillResync: "kill during resync", markKillExcluding: "kill while excluding",

@@ -107,12 +107,25 @@ func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
 	h.later(300*us, 20*ms, none, func() { done(scsi.OK) })
 }
 
+// read begins at once, or, where the disk has much to do, when it has its turn, which may be later than Dm.
 func (h *host) read(o *pair.Op) {
-	m := h.m
-	h.io(ioRead, 10*us, 500*us, func(func() bool) {
-		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
-		copy(o.S.Data, b)
-	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	w, m, life := h.w, h.m, h.life
+	begin := func() {
+		m.StoreBegins(h.clock(), o)
+		h.io(ioRead, 10*us, 500*us, func(func() bool) {
+			b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+			copy(o.S.Data, b)
+		}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	}
+	if h.slow == 0 || w.chance(0.7) {
+		begin()
+		return
+	}
+	wait := w.between(us, 3*w.shape.mirrorMax/2)
+	if wait > w.shape.mirrorMax {
+		w.mark(markReadWaited)
+	}
+	w.after(wait, func() { h.when(life, begin) })
 }
 
 // cells are a write's blocks and bytes, whatever its kind.

@@ -19,6 +19,8 @@ type File struct {
 	raw  syscall.RawConn
 	path string // relative to the store's directory
 	sync syncGroup
+
+	probing probing
 }
 
 func (v *Volume) openFile(path, rel string) (*File, error) {
@@ -31,7 +33,12 @@ func (v *Volume) openFile(path, rel string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &File{s: v.s, f: f, raw: raw, path: rel}, nil
+	x := &File{s: v.s, f: f, raw: raw, path: rel}
+	if err := x.lookAt(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return x, nil
 }
 
 // ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the
