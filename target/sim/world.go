@@ -197,7 +197,7 @@ const wellWithin = 20 * s
 func (w *world) untilWell() {
 	why := w.unwell()
 	switch {
-	case why == "" && !w.quiet:
+	case why == "" && !w.quiet && w.scrubbed(): // one that is under way may have skipped what it waited for
 		w.quiet = true // hosts read each block once more, over both paths
 		w.scrubAll()
 	case why == "" && w.idle() && w.scrubbed():
