@@ -71,10 +71,20 @@ func (n *Node) unitInfos() []pair.UnitInfo {
 		id, err := parseID(l.UUID)
 		owner, err2 := pair.ParseNode(l.Owner)
 		if err == nil && err2 == nil {
-			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size})
+			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size, Group: n.group(l.Volume)})
 		}
 	}
 	return out
+}
+
+// group is a backing volume's number: writes to one of them are paced together.
+func (n *Node) group(volume string) uint8 {
+	for i, v := range n.store.Volumes() {
+		if v.Name() == volume {
+			return uint8(i)
+		}
+	}
+	return 0 // the default one, whose name is left out
 }
 
 // applyFiles makes what must be there before the entry is durable.

@@ -45,6 +45,13 @@ var (
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
+	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not written to a backing volume; writers wait at the limit.", "volume")
+	descUnflushedL = desc("store_unflushed_limit_bytes", "What a backing volume's disk was seen to write in a quarter of a second: the most that is not flushed.", "volume")
+	descWriteRate  = desc("store_written_out_bytes_per_second", "Bytes a second that a backing volume's disk writes out under pressure; 0 before it was seen.", "volume")
+	descWriteWaits = desc("store_write_waits_total", "Writes that waited until there was less to flush.", "volume")
+	descWindow     = desc("pair_write_window_bytes", "Bytes of writes to a backing volume that may be under way at both nodes; it follows the time that they take.", "volume")
+	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are under way.", "volume")
+	descPaced      = desc("pair_writes_waiting", "Writes to a backing volume that wait for room in the window.", "volume")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
@@ -71,6 +78,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n.mu.Lock()
 	v, st := n.m.View(boottime()), n.m.Stats
+	windows := make([]pair.PaceView, len(n.store.Volumes()))
+	for i := range windows {
+		windows[i] = n.m.Pace(uint8(i))
+	}
 	n.mu.Unlock()
 	now := boottime()
 	for p := pair.Starting; p <= pair.Fenced; p++ {
@@ -97,7 +108,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages, "intent_write": st.Intents, "cold_write": st.ColdWrites,
 		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
 		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,
-		"scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
+		"write_paced":    st.Paced,
+		"step_down_slow": st.SlowLeaves, "exclude_slow": st.SlowExcludes, "both_late": st.BothLate, "scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}
 	count(descArbiter, n.metrics.arbiterErrors.Load())
@@ -105,6 +117,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for name, v := range cp.Volumes {
 		gauge(descCapacity, float64(v.Total), name)
 		gauge(descFree, float64(v.Free), name)
+	}
+	for i, vol := range n.store.Volumes() {
+		u, name := vol.Unflushed(), vol.Name()
+		gauge(descUnflushed, float64(u.Bytes), name)
+		gauge(descUnflushedL, float64(u.Limit), name)
+		gauge(descWriteRate, u.Rate, name)
+		count(descWriteWaits, u.Waits, name)
+		gauge(descWindow, float64(windows[i].Window), name)
+		gauge(descWindowUsed, float64(windows[i].Used), name)
+		gauge(descPaced, float64(windows[i].Waiting), name)
 	}
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}

@@ -76,6 +76,8 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.hold(now, o)
 	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
+	case m.owns(u) && !m.paceEnter(o):
+		o.stage = stHeld
 	case m.owns(u):
 		m.setRange(o)
 		o.stage = stLock
@@ -94,6 +96,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 }
 
 func (m *Machine) hold(now int64, o *Op) {
+	m.paceLeave(o)
 	if o.stage != stHeld {
 		o.stage = stHeld
 		m.Stats.Held++
@@ -224,6 +227,7 @@ func (m *Machine) startFlush(now int64, o *Op) {
 // StoreDone reports that the local store is done with an op.
 func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 	m.storeOps--
+	m.selfDone(now, o.unit)
 	switch o.stage {
 	case stCompare:
 		switch {
@@ -323,39 +327,4 @@ func (m *Machine) pump(now int64) {
 	}
 	m.logNext(now)
 	m.copyNext(now)
-}
-
-// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the undecided.
-func (m *Machine) tickOps(now int64) {
-	var mirrorLate, storeLate bool
-	for o := range m.eachOp() {
-		age := now - o.since
-		switch o.stage {
-		case stHeld:
-			if age > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
-				m.finish(now, o, scsi.Busy)
-			}
-		case stMirror, stRepair, stCopy:
-			mirrorLate = mirrorLate || m.ops[o.id] != nil && age > int64(m.cfg.MirrorMax)
-		case stBoth:
-			mirrorLate = mirrorLate || !o.peerOK && age > int64(m.cfg.MirrorMax)
-			storeLate = storeLate || !o.selfOK && age > int64(m.cfg.MirrorMax)
-		case stStore, stIntent:
-			storeLate = storeLate || !o.waits && age > int64(m.cfg.MirrorMax)
-		}
-	}
-	if storeLate && m.phase == Paired && m.leaving == "" {
-		m.StepDown(now, "the local store does not finish its work: check the disk")
-		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
-		// their commands time out.
-		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
-		return
-	}
-	if mirrorLate && m.phase == Paired {
-		m.excludeFirm(now, "a mirrored write stays unanswered")
-	}
-	if mirrorLate && m.phase == Alone && m.resync.mirror {
-		m.resyncStop(now, "the joiner does not answer mirrored writes")
-	}
-	m.tickQuiesce(now)
 }

@@ -95,6 +95,7 @@ type Machine struct {
 	scrub     scrubState
 	scrubs    uint64 // counts them
 	hostAt    int64  // last command of a host
+	pacers    [maxGroups]pacer
 
 	log    logState
 	resync resyncState
@@ -122,6 +123,9 @@ type Stats struct {
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
+	Paced                                  uint64 // writes that waited for room in the window
+	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
+	BothLate                               uint64 // looks at which both nodes were late: nobody leaves
 }
 
 // New makes a machine; call Start next.
@@ -202,6 +206,8 @@ type unit struct {
 	started  int // ops that may touch the medium
 	size     int64
 	intents  intents
+	group    uint8 // backing volume
+	paced    []*Op // writes that wait for the window
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -210,6 +216,7 @@ type UnitInfo struct {
 	Owner Node
 	Seq   uint64 // of the ownership; the highest wins (R10)
 	Size  int64  // bytes
+	Group uint8  // backing volume: writes to one of them are paced together
 }
 
 // opList is an intrusive list in order of arrival.
@@ -247,11 +254,11 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		seen[in.ID] = true
 		u := m.units[in.ID]
 		if u == nil {
-			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size}
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, group: in.Group}
 			m.units[in.ID] = u
 			continue
 		}
-		u.size = in.Size
+		u.size, u.group = in.Size, in.Group
 		if in.Seq > u.seq {
 			moved = moved || u.owner != in.Owner
 			if u.owner != in.Owner {

@@ -41,6 +41,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
+	m.peerDone(now, o)
 	switch {
 	case o.stage == stRepair:
 		if msg.Result != scsi.OK {
@@ -133,6 +134,7 @@ func (m *Machine) onFlushAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
+	m.peerDone(now, o)
 	delete(m.ops, o.id)
 	if msg.Result != scsi.OK {
 		m.peerRefuses(now, "the peer's flush failed")

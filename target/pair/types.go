@@ -41,7 +41,7 @@ type Config struct {
 	Lease     time.Duration // T, default 500 ms
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
-	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on
+	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (late.go)
 	AgeMax    time.Duration // D, default 1 s
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
@@ -51,6 +51,11 @@ type Config struct {
 	CheckpointEvery time.Duration // default 30 s
 	CheckpointDirty int64         // default 32 MiB: bounds what a node that becomes alone has to flush
 	CheckpointHot   int           // default 1024: bounds what a resync has to compare
+
+	// Writes of hosts to one backing volume are paced (pace.go): the window, in bytes, at the start and its bounds, and what a write may
+	// take, the peer's part included, before the window is made smaller.
+	Window, WindowMin, WindowMax int64         // defaults 8, 1 and 32 MiB
+	WriteTime                    time.Duration // default 250 ms
 
 	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
 	Preferred bool  // this node excludes first when neither hears the other
@@ -79,6 +84,10 @@ func (c *Config) defaults() {
 	}
 	if c.CheckpointHot == 0 {
 		c.CheckpointHot = 1024
+	}
+	def(&c.WriteTime, 250*time.Millisecond)
+	if c.Window == 0 {
+		c.Window, c.WindowMin, c.WindowMax = 8<<20, 1<<20, 32<<20
 	}
 	if c.Region == 0 {
 		c.Region = DefaultRegion
@@ -126,15 +135,19 @@ type Op struct {
 	began   bool  // counted in its unit's started
 	durable bool  // this pass writes through
 	waits   bool  // the store has not begun with it yet
-	peerOK  bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
-	selfOK  bool  // flush: our half done
-	room    int64 // forwarded: what it takes of the window
-	seen    bool  // forwarded: a mirror frame with our tag came, applied or not yet
-	aborted bool
-	stray   bool  // held undecided, without its path having been asked for
-	strayAt int64 // when this node served again
-	result  scsi.Result
-	seq     uint64 // owner sequence under which it started
+	queued  bool  // held until there is room in the window
+	cost    int64 // what it takes of the window
+	// peerTook is how long the peer's part took, 0 before it has ended
+	peerTook int64
+	peerOK   bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
+	selfOK   bool  // flush: our half done
+	room     int64 // forwarded: what it takes of the window
+	seen     bool  // forwarded: a mirror frame with our tag came, applied or not yet
+	aborted  bool
+	stray    bool  // held undecided, without its path having been asked for
+	strayAt  int64 // when this node served again
+	result   scsi.Result
+	seq      uint64 // owner sequence under which it started
 
 	// Repair and copy.
 	Buf   []byte

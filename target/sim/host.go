@@ -22,14 +22,16 @@ type host struct {
 	linkUp bool
 	linkN  uint64
 
-	slow    int64  // added to every disk operation
-	atClear func() // what befalls the node when a checkpoint has taken bits back
-	full    bool   // writes of hosts find no space
-	errors  ioKind // what the disk refuses from now on
-	broken  bool   // the store has failed in this life: it refuses everything
-	failed  bool   // and the machine was told
-	sick    bool   // the disk has refused something in this life: an administrator will see to it
-	applies int    // store work for the peer under way: a new link waits for its end (R4)
+	slow int64 // added to every disk operation
+	// perBlock is the disk's time for a block, 0: none; writtenAt is when it will have written what is dirty
+	perBlock, writtenAt int64
+	atClear             func() // what befalls the node when a checkpoint has taken bits back
+	full                bool   // writes of hosts find no space
+	errors              ioKind // what the disk refuses from now on
+	broken              bool   // the store has failed in this life: it refuses everything
+	failed              bool   // and the machine was told
+	sick                bool   // the disk has refused something in this life: an administrator will see to it
+	applies             int    // store work for the peer under way: a new link waits for its end (R4)
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
 	moves    map[uint64]func(scsi.Result)
@@ -106,6 +108,7 @@ func (h *host) boot() {
 		MirrorMax: duration(w.shape.mirrorMax), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Acted: h.disk.acted,
 		Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
 		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check}
+	w.window(&cfg)
 	h.disk.lifeID = 0
 	if h.disk.untrusted {
 		cfg.Untrusted = "a write or flush failed"

@@ -28,6 +28,8 @@ const (
 	markTorn
 	markReadError
 	markReadWaited
+	markOverload
+	markWriteWaited
 	markWriteError
 	markFlushError
 	markUntrustedStart
@@ -68,7 +70,8 @@ var markNames = [marks]string{
 	markExcusedDisk: "end: excused, both disks have failed", markLinkWaited: "link waits for applications",
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
-	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm", markWriteError: "disk: write error", markFlushError: "disk: flush error",
+	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm",
+	markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
 	markUntrustedStart: "store untrusted at start", markTrusted: "store trusted again", markReplaced: "disk replaced",
 	markRestored: "old copy of a disk restored", markStopMoving: "stop during transfer", markStopResync: "stop during resync",
 	markKillMoving: "kill during transfer", markKillResync: "kill during resync", markKillExcluding: "kill while excluding",

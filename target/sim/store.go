@@ -104,7 +104,8 @@ func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
 	for _, l := range luns {
 		h.disk.flush(l)
 	}
-	h.later(300*us, 20*ms, none, func() { done(scsi.OK) })
+	wait := h.backlog()
+	h.later(300*us+wait, 20*ms+wait, none, func() { done(scsi.OK) })
 }
 
 // read begins at once, or, where the disk has much to do, when it has its turn, which may be later than Dm.
@@ -177,7 +178,8 @@ func (h *host) write(o *pair.Op, durable bool) {
 		h.noSpace(lo, hi, o.S.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 		return
 	}
-	h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	wait := h.load(o.S.Len, durable)
+	h.io(ioWrite, lo+wait, hi+wait, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 }
 
 // noSpace is a write that finds no space. It may have changed the beginning of its range before it knew.
@@ -217,7 +219,8 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		h.noSpace(10*us, ms, msg.Len, effect, done)
 		return
 	}
-	h.io(ioWrite, 10*us, ms, effect, done)
+	wait := h.load(msg.Len, durable)
+	h.io(ioWrite, 10*us+wait, ms+wait, effect, done)
 }
 
 // forPeer counts store work that has to end before the next link begins (R4).

@@ -142,6 +142,9 @@ var bugs = []bug{
 		old: "\t\to.since = now\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,", new: "\t\to.since = now\n\t\tm.unlock(o)\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,"},
 	{rule: "R7", name: "a scrub takes what differs for alike", file: "scrub.go",
 		old: "case msg.Result == scsi.OK && msg.Aux == 0:", new: "case msg.Result == scsi.OK:"},
+	// Overload.
+	{rule: "R12", name: "a peer that gets on is excluded for slowness", file: "late.go",
+		old: "l.peer = l.peer || now-p.peerAt > limit || age > 3*limit", new: "l.peer = true"},
 	// What a store remembers.
 	{rule: "R6", name: "a store from before the last checkpoint is taken as in sync", file: "counterpart.go", flags: []string{"-with", "disk restored"},
 		old: "case its.Count[self] != mine.Count[self] &&", new: "case false && its.Count[self] != mine.Count[self] &&",
