@@ -14,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
@@ -118,6 +120,9 @@ func (x *runner) run(ctx context.Context) error {
 		err = x.settle(ctx)
 	}
 	stop()
+	if errors.Is(err, context.DeadlineExceeded) {
+		x.stacks()
+	}
 	if err != nil { // workers may wait for an answer that does not come
 		x.rig.rec.abandoned.Store(true)
 		err = errors.Join(err, x.rig.heal())
@@ -368,6 +373,43 @@ func (x *runner) summarize() {
 	}
 	for _, e := range errs {
 		r.Details = append(r.Details, "error: "+e.Error())
+	}
+}
+
+// stacks has nodes that do not come back say in their logs what every goroutine waits for. They end by that.
+func (x *runner) stacks() {
+	for i := range harness.Names {
+		x.threads("node "+harness.Names[i], x.rig.pair.PID(i))
+		x.threads("disk of node "+harness.Names[i], x.rig.slow[i].PID)
+		x.rig.signal(i, syscall.SIGCONT)
+		x.rig.signal(i, syscall.SIGQUIT)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for i := range harness.Names {
+		for x.rig.pair.PID(i) != 0 && time.Now().Before(deadline) {
+			if ended, _ := x.rig.pair.Ended(i); ended {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// threads says where the kernel has the threads of a process.
+func (x *runner) threads(what string, pid int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, t := range tasks {
+		read := func(name string) string {
+			b, err := os.ReadFile(filepath.Join(t, name))
+			if err != nil {
+				return err.Error()
+			}
+			return strings.ReplaceAll(strings.TrimSpace(string(b)), "\n", "; ")
+		}
+		stat := strings.Fields(read("stat"))
+		if len(stat) > 2 {
+			fmt.Fprintf(x.cfg.Out, "    %s, thread %s: %s, %s, syscall %s, stack %s\n", what, filepath.Base(t), stat[2], read("wchan"), read("syscall"), read("stack"))
+		}
 	}
 }
 

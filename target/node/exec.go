@@ -144,6 +144,12 @@ func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
 func (n *Node) slow(x pair.Action) {
 	link := n.linkN.Load()
 	switch x.Kind {
+	case pair.ActProbe:
+		n.wg.Go(func() {
+			if n.probeDisk(x.LUN) {
+				n.do(func(m *pair.Machine, now int64) { m.Probed(now, x.ID) })
+			}
+		})
 	case pair.ActFlush:
 		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.syncLUN(x.Op.LUN)) })
 	case pair.ActCompare:
@@ -156,7 +162,15 @@ func (n *Node) slow(x pair.Action) {
 		n.buffers.put(x.Op.Buf)
 		x.Op.Buf = nil
 	case pair.ActPeerFlush:
-		n.async(func() { n.appliedAsync(link, x.Msg, n.syncLUN(x.Msg.LUN)) })
+		n.async(func() {
+			res := scsi.WriteError
+			if x.Msg.Flags&pair.FlagProbe == 0 {
+				res = n.syncLUN(x.Msg.LUN)
+			} else if n.probeDisk(x.Msg.LUN) {
+				res = scsi.OK
+			}
+			n.appliedAsync(link, x.Msg, res)
+		})
 	case pair.ActCompareSum:
 		n.async(func() {
 			need, res := n.compareSum(x.Msg)

@@ -225,6 +225,16 @@ func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 	return classify(f.Sync(), true)
 }
 
+// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported by itself.
+func (n *Node) probeDisk(id pair.LUNID) bool {
+	volume := ""
+	if e := n.tables.Load().units[id]; e != nil {
+		volume = e.lun.Volume
+	}
+	v, err := n.store.Volume(volume)
+	return err == nil && v.Probe() == nil
+}
+
 // syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves.
 func (n *Node) syncAll() scsi.Result {
 	t := n.tables.Load()

@@ -297,6 +297,7 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 	r.submit(r.op(scsi.OpWrite, 0, 512))
 	for r.now < 1000*ms+int64(r.m.cfg.MirrorMax)+2000*ms && !r.m.excl.active {
 		r.pass(100 * ms)
+		r.probes()
 		if !r.m.excl.active {
 			r.beat()
 		}
@@ -312,6 +313,7 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 			r.next(ActDropHosts) // or they would wait for the answers of a disk that hangs
 			return
 		}
+		r.probes()
 		r.beat()
 	}
 	t.Fatal("a store operation unfinished for Dm does not make the node step down")
@@ -355,7 +357,8 @@ func TestDmCountsFromWhereTheDiskIsAsked(t *testing.T) {
 	if r.m.leaving != "" {
 		t.Fatalf("it steps down within Dm: %s", r.m.leaving)
 	}
-	for i := 0; i < 10 && r.m.leaving == ""; i++ {
+	for i := 0; i < 20 && r.m.leaving == ""; i++ {
+		r.probes()
 		r.beat()
 		r.pass(100 * ms)
 	}

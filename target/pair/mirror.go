@@ -129,6 +129,9 @@ func (m *Machine) repairAlone(now int64, o *Op) {
 }
 
 func (m *Machine) onFlushAck(now int64, msg *Msg) {
+	if m.peerProbed(now, msg) {
+		return
+	}
 	o := m.ops[msg.ID]
 	if o == nil || o.stage != stBoth {
 		m.Stats.StaleMessages++

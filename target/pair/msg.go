@@ -83,6 +83,7 @@ const (
 	FlagUnmap              // write same of zeroes may deallocate
 	FlagRepair             // the range is re-copied after a refusal: zero blocks become holes (R5)
 	FlagScrub              // copy messages between two members: nothing is changed unless the scrub repairs
+	FlagProbe              // a flush that only asks whether the disk is at work
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.

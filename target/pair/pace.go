@@ -24,6 +24,7 @@ type pacer struct {
 
 	// What the disks have done, for who is late (late.go).
 	selfAt, peerAt int64
+	self, peer     prober
 }
 
 // cost of a write in its window: the bytes that the disks get.

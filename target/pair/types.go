@@ -203,6 +203,7 @@ const (
 	ActClear                            // take all bits of LUN except Keep back: at once, before any later ActIntend
 	ActSaveLife                         // Life durable in the store, numbered ID: a lower number never replaces a higher one → LifeSaved
 	ActProve                            // ask the initiator of Alive for a sign of life → Proved
+	ActProbe                            // write a block to the backing volume of LUN, durably; ID is its group → Probed
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
 )
 

@@ -29,7 +29,7 @@ func (w *world) planFaults() {
 		n = 0
 	}
 	for _, k := range w.onRequest() {
-		if slices.Contains(w.cfg.With, k.name) || w.busy() && k.name == overloadName {
+		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) {
 			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
@@ -189,6 +189,7 @@ func (w *world) onRequest() []fault {
 	}
 	return []fault{
 		{overloadName, w.overload},
+		{stopName, w.bothStop},
 		{"snapshot during a transfer", func() bool {
 			h := w.any()
 			if h.m == nil || h.phase != pair.Paired {

@@ -22,16 +22,16 @@ type host struct {
 	linkUp bool
 	linkN  uint64
 
-	slow int64 // added to every disk operation
-	// perBlock is the disk's time for a block, 0: none; writtenAt is when it will have written what is dirty
-	perBlock, writtenAt int64
-	atClear             func() // what befalls the node when a checkpoint has taken bits back
-	full                bool   // writes of hosts find no space
-	errors              ioKind // what the disk refuses from now on
-	broken              bool   // the store has failed in this life: it refuses everything
-	failed              bool   // and the machine was told
-	sick                bool   // the disk has refused something in this life: an administrator will see to it
-	applies             int    // store work for the peer under way: a new link waits for its end (R4)
+	slow    int64 // added to every disk operation
+	load    backlog
+	stopped int64  // the disk answers nothing before
+	atClear func() // what befalls the node when a checkpoint has taken bits back
+	full    bool   // writes of hosts find no space
+	errors  ioKind // what the disk refuses from now on
+	broken  bool   // the store has failed in this life: it refuses everything
+	failed  bool   // and the machine was told
+	sick    bool   // the disk has refused something in this life: an administrator will see to it
+	applies int    // store work for the peer under way: a new link waits for its end (R4)
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
 	moves    map[uint64]func(scsi.Result)

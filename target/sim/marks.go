@@ -29,6 +29,7 @@ const (
 	markReadError
 	markReadWaited
 	markOverload
+	markBothStop
 	markWriteWaited
 	markWriteError
 	markFlushError
@@ -71,7 +72,7 @@ var markNames = [marks]string{
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
 	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm",
-	markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
+	markBothStop: "both disks stop", markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
 	markUntrustedStart: "store untrusted at start", markTrusted: "store trusted again", markReplaced: "disk replaced",
 	markRestored: "old copy of a disk restored", markStopMoving: "stop during transfer", markStopResync: "stop during resync",
 	markKillMoving: "kill during transfer", markKillResync: "kill during resync", markKillExcluding: "kill while excluding",

@@ -37,7 +37,7 @@ func (w *world) draw() shape {
 		p.impatient = 0.15 * r.Float64()
 	}
 	if w.busy() { // enough hosts to fill the window
-		p.clients, p.mirrorMax, p.write = p.clients+8, s, max(p.write, 0.6)
+		p.clients, p.blocks, p.mirrorMax, p.write = p.clients+8, p.blocks+8, s, max(p.write, 0.6)
 	}
 	if w.cfg.Length > 0 {
 		p.length = int64(w.cfg.Length)

@@ -37,6 +37,9 @@ func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 
 // lag is what a slow disk adds: not the same to all, so that what began later may end first.
 func (h *host) lag() int64 {
+	if wait := h.stopped - h.w.now; wait > 0 {
+		return wait
+	}
 	if h.slow == 0 || h.slow > h.w.shape.mirrorMax || h.w.chance(0.3) {
 		return h.slow
 	}
@@ -104,8 +107,7 @@ func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
 	for _, l := range luns {
 		h.disk.flush(l)
 	}
-	wait := h.backlog()
-	h.later(300*us+wait, 20*ms+wait, none, func() { done(scsi.OK) })
+	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
 }
 
 // read begins at once, or, where the disk has much to do, when it has its turn, which may be later than Dm.
@@ -178,8 +180,9 @@ func (h *host) write(o *pair.Op, durable bool) {
 		h.noSpace(lo, hi, o.S.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 		return
 	}
-	wait := h.load(o.S.Len, durable)
-	h.io(ioWrite, lo+wait, hi+wait, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	h.whenRoom(o.S.Len, durable, func() {
+		h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	})
 }
 
 // noSpace is a write that finds no space. It may have changed the beginning of its range before it knew.
@@ -219,8 +222,7 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		h.noSpace(10*us, ms, msg.Len, effect, done)
 		return
 	}
-	wait := h.load(msg.Len, durable)
-	h.io(ioWrite, 10*us+wait, ms+wait, effect, done)
+	h.whenRoom(msg.Len, durable, func() { h.io(ioWrite, 10*us, ms, effect, done) })
 }
 
 // forPeer counts store work that has to end before the next link begins (R4).

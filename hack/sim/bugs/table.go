@@ -144,7 +144,11 @@ var bugs = []bug{
 		old: "case msg.Result == scsi.OK && msg.Aux == 0:", new: "case msg.Result == scsi.OK:"},
 	// Overload.
 	{rule: "R12", name: "a peer that gets on is excluded for slowness", file: "late.go",
-		old: "l.peer = l.peer || now-p.peerAt > limit || age > 3*limit", new: "l.peer = true"},
+		old: "l.peer = now-p.peerAt > limit || age > 3*limit", new: "l.peer = true"},
+	{rule: "R12", name: "a peer is excluded for slowness by a node whose own disk has stopped", file: "late.go",
+		old: "case m.phase == Paired && l.peer && !m.selfAlive(now, &l):", new: "case m.phase == Paired && l.peer && !m.selfAlive(now, &l) && false:"},
+	{rule: "R12", name: "a node leaves for slowness while the peer is as slow", file: "late.go",
+		old: "case m.phase == Paired && l.self && !m.peerAlive(now, &l):", new: "case m.phase == Paired && l.self && !m.peerAlive(now, &l) && false:"},
 	// What a store remembers.
 	{rule: "R6", name: "a store from before the last checkpoint is taken as in sync", file: "counterpart.go", flags: []string{"-with", "disk restored"},
 		old: "case its.Count[self] != mine.Count[self] &&", new: "case false && its.Count[self] != mine.Count[self] &&",
