@@ -100,7 +100,8 @@ type SyncInfo struct {
 	Untrusted   bool        `json:"untrusted"`   // the store failed in an earlier life and has not been copied to since (R12)
 	Old         bool        `json:"old"`         // the store is an older copy of itself (R6)
 	Check       Checkpoint  `json:"check"`
-	LeaveReason string      `json:"leave_reason"` // why
+	LeaveReason string      `json:"leave_reason"`     // why
+	Failed      bool        `json:"failed,omitempty"` // it leaves because its store failed; 0.1.0 does not say so
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

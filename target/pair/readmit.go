@@ -72,6 +72,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 	if m.resync.stage == rsAdmit {
 		m.Stats.Readmits++
 		v.Active, v.Finished = false, now
+		m.distrust, m.faults.joined = "", now
 		m.event("node %s is readmitted: %d bytes compared, %d sent", m.cfg.Self.Peer(), v.Done, v.Sent)
 	}
 	m.resync = resyncState{view: v}

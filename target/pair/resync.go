@@ -76,7 +76,7 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
 		return // tickResync tries again
 	}
 	if why := m.olderThan(&m.peer); why != "" {
@@ -120,6 +120,7 @@ func (m *Machine) tickResync(now int64) {
 		m.resyncBegin(now)
 	}
 	if moving := r.stage != rsIdle && r.stage != rsAdmit; moving && now-r.movedAt > int64(stuckAfter) {
+		m.peerFailed(now)
 		m.resyncStop(now, "the joiner has not answered for too long")
 	}
 	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
@@ -210,6 +211,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	case MsgCopyAck:
 		if o := m.ops[msg.ID]; source && o != nil && o.copy {
 			if msg.Result != scsi.OK {
+				m.peerFailed(now)
 				m.resyncStop(now, "the joiner's store refused a copy")
 				return
 			}
@@ -217,6 +219,9 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 		}
 	case MsgFlushAllAck:
 		if source && r.stage == rsFlush {
+			if msg.Result != scsi.OK {
+				m.peerFailed(now)
+			}
 			if msg.Result != scsi.OK || uint64(msg.Aux) != m.log.index {
 				m.resyncStop(now, "the joiner could not make the copy durable")
 				return
