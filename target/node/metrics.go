@@ -124,9 +124,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Health is live as long as the protocol's loop turns, whatever disk, peer and arbiter do; ready when this node is
-// a recorded member and serves.
+// live: the protocol's loop turns and this life is not over, whatever peer and arbiter do. A node that leaves ends by itself; the
+// probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
+// needs the process. ready: this node is a recorded member and serves.
 func (n *Node) live() error {
+	if v := n.View(); finished(&v) && !n.stopping.Load() {
+		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
+	}
 	if age := time.Duration(boottime() - n.lastTick.Load()); age > 10*time.Second {
 		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
 	}
