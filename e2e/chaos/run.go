@@ -324,6 +324,9 @@ func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
 	anomalies, torn, errs := rec.found()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
+	for i := range harness.Names {
+		r.Left += len(x.rig.pair.Exits(i))
+	}
 	late, disk := x.lag.Worst()
 	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
 	for _, a := range anomalies {
