@@ -45,6 +45,7 @@ var (
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
+	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata, and their limit: what would exceed it is refused.", "kind")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
@@ -106,6 +107,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descCapacity, float64(v.Total), name)
 		gauge(descFree, float64(v.Free), name)
 	}
+	gauge(descMetadata, float64(n.metaBytes.Load()), "used")
+	gauge(descMetadata, maxMetadata, "limit")
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
 	lost := n.state.Lost()

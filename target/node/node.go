@@ -39,8 +39,11 @@ type Node struct {
 
 	metaMu sync.Mutex
 	state  *meta.State
-	tables atomic.Pointer[tables] // what the command path reads
-	bench  atomic.Pointer[benchUnit]
+	sizes  sizes // of what it holds
+	// metaBytes is their sum, for whoever does not hold metaMu.
+	metaBytes atomic.Int64
+	tables    atomic.Pointer[tables] // what the command path reads
+	bench     atomic.Pointer[benchUnit]
 
 	link    *link.Link
 	linkN   atomic.Uint64

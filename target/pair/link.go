@@ -134,7 +134,7 @@ func (m *Machine) onData(now int64, msg *Msg) {
 		m.onClearAck(now, msg)
 	case MsgClearDone:
 		m.onClearDone(now, msg)
-	case MsgMetaInstall, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
+	case MsgMetaInstall, MsgMetaPart, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
 		m.onResync(now, msg)
 	}
 }
@@ -189,6 +189,9 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 		}
 	}
 	m.syncHeard = msg.ID
+	if first && m.refusal != "" {
+		m.resync.retryAt = 0 // it may be of another release now
+	}
 	if first && in.Incarnation.Nonce != m.fwdFrom {
 		clear(m.fwdDone)
 		m.fwdFrom = in.Incarnation.Nonce

@@ -108,6 +108,7 @@ type Machine struct {
 	plan   *copyPlan
 	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
 	installing bool
+	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.

@@ -184,7 +184,7 @@ func TestFailedStoreIsDistrustedByItsPeer(t *testing.T) {
 		r.sync(in)
 		r.pass(2 * lease)
 		r.next(ActExport)
-		r.m.SendMeta(r.now, 1, []byte("{}"), nil)
+		r.m.SendMeta(r.now, 1, []byte("{}"), nil, nil)
 		if full := r.m.Stats.FullResyncs == 1; full != failed || r.m.plan.blind != failed {
 			t.Errorf("failed %v: full copy %v, without a comparison %v", failed, full, r.m.plan.blind)
 		}

@@ -92,7 +92,7 @@ func (m *Machine) admitRefused(now int64) {
 // writes go on waiting for the joiner (R1c) until the record is read.
 func (m *Machine) resyncStop(now int64, why string) {
 	r := &m.resync
-	r.joined, r.install = false, nil
+	r.joined, r.install, r.gather = false, nil, nil
 	if r.stage == rsIdle {
 		return
 	}

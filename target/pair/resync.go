@@ -35,10 +35,12 @@ type CopyObject struct {
 
 type resyncState struct {
 	stage   resyncStage
-	mirror  bool // source: writes go to the joiner too
-	durable bool // and are durable there before the status (R1c)
-	joined  bool // joiner: the metadata is installed
-	install *Msg // joiner: waits for our own store work to end (R4)
+	mirror  bool        // source: writes go to the joiner too
+	durable bool        // and are durable there before the status (R1c)
+	joined  bool        // joiner: the metadata is installed
+	install *Msg        // joiner: waits for our own store work to end (R4)
+	gather  *metaGather // joiner: the parts that have come
+	send    *metaSend   // source: what is still to send
 	retryAt int64
 	admitAt int64
 	movedAt int64 // the joiner last answered
@@ -104,12 +106,17 @@ func (m *Machine) resyncBegin(now int64) {
 	m.act(Action{Kind: ActExport})
 }
 
-// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport.
-func (m *Machine) SendMeta(now int64, index uint64, meta []byte, objs []CopyObject) {
-	if m.resync.stage == rsInstall && m.phase == Alone {
+// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport. sum is a checksum of it, which the
+// joiner's runtime knows how to compare; nil for a peer that does not know parts.
+func (m *Machine) SendMeta(now int64, index uint64, meta, sum []byte, objs []CopyObject) {
+	switch why := m.tooLarge(len(meta), sum != nil); {
+	case m.resync.stage != rsInstall || m.phase != Alone:
+	case why != "":
+		m.metaRefused(now, why)
+	default:
 		m.resync.exported = objs
 		m.planBegin()
-		m.send(&Msg{Type: MsgMetaInstall, Aux: int64(index), Meta: meta})
+		m.metaBegin(now, index, meta, sum)
 	}
 	m.settle(now)
 }
@@ -170,11 +177,25 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	switch msg.Type {
 	case MsgMetaInstall:
 		if joiner {
-			r.joined, r.install = false, msg
-			m.installNow(now)
+			r.joined, r.install = false, nil
+			if msg.Flags&FlagParts == 0 || m.metaWhole(msg) {
+				r.install, r.gather = msg, nil
+				m.installNow(now)
+			}
+		}
+	case MsgMetaPart:
+		if joiner {
+			m.onMetaPart(msg)
 		}
 	case MsgMetaAck:
+		if source && r.stage == rsInstall && msg.Flags&FlagParts != 0 {
+			if r.send != nil && msg.Aux == r.send.index {
+				m.metaNext(now)
+			}
+			return
+		}
 		if source && r.stage == rsInstall {
+			r.send = nil
 			if msg.Result != scsi.OK {
 				m.resyncStop(now, "the joiner could not install the metadata")
 				return
