@@ -106,7 +106,9 @@ func TestMetadataForAnEarlierRelease(t *testing.T) {
 	}{{MaxFrameMeta + 1, nil, "upgrade node b"}, {MaxMetadata + 1, []byte("sum"), "delete LUNs"}} {
 		r := exporting(t)
 		r.m.SendMeta(r.now, 9, make([]byte, x.n), x.sum, r.objects())
-		r.notSent(MsgMetaInstall)
+		if m := r.sentMaybe(MsgMetaInstall); m != nil {
+			t.Fatalf("%d bytes are sent to a peer that takes fewer", len(m.Meta))
+		}
 		r.notSent(MsgMetaPart)
 		r.reason(x.want)
 		if !strings.Contains(strings.Join(r.texts, "\n"), x.want) {
