@@ -128,10 +128,10 @@ func (r *rig) signal(i int, s syscall.Signal) {
 	}
 }
 
-// restart starts a node that does not run, unless it could not reach the arbiter: then it would refuse to start, and a
-// supervisor would come back later, as heal does.
+// restart starts a node that a fault has ended, unless it could not reach the arbiter: then it would refuse to start, and a
+// supervisor would come back later, as heal does. One that has ended by itself because it left is the harness's to start again.
 func (r *rig) restart(i int) error {
-	if r.pair.PID(i) != 0 {
+	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
 		return nil
 	}
 	if _, err := os.Stat(r.arbiterPath(i) + "/"); err != nil {

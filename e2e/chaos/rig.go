@@ -79,7 +79,7 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 	if r.net, err = newNetwork(); err != nil {
 		return r, err
 	}
-	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin}
+	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
 		return r, err
 	}

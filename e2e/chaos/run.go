@@ -363,6 +363,9 @@ func (x *runner) summarize() {
 	anomalies, torn, errs := rec.found()
 	r.Flood, r.Fenced, r.Recreated = rec.flood.Load(), rec.fences.Load(), rec.recreated.Load()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
+	for i := range harness.Names {
+		r.Left += len(x.rig.pair.Exits(i))
+	}
 	late, disk := x.lag.Worst()
 	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
 	for _, a := range anomalies {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -327,7 +328,12 @@ func (n *Node) export() {
 		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}
-	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, objs) })
+	var sum []byte
+	if n.peerKnows(featureParts) {
+		s := sha256.Sum256(raw)
+		sum = s[:]
+	}
+	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, sum, objs) })
 }
 
 // fileKey is where an object lies.

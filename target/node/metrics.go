@@ -52,6 +52,7 @@ var (
 	descWindow     = desc("pair_write_window_bytes", "Bytes of writes to a backing volume that may be under way at both nodes; it follows the time that they take.", "volume")
 	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are under way.", "volume")
 	descPaced      = desc("pair_writes_waiting", "Writes to a backing volume that wait for room in the window.", "volume")
+	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata, and their limit: what would exceed it is refused.", "kind")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
@@ -128,6 +129,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWindowUsed, float64(windows[i].Used), name)
 		gauge(descPaced, float64(windows[i].Waiting), name)
 	}
+	gauge(descMetadata, float64(n.metaBytes.Load()), "used")
+	gauge(descMetadata, maxMetadata, "limit")
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
 	lost := n.state.Lost()
@@ -146,9 +149,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Health is live as long as the protocol's loop turns, whatever disk, peer and arbiter do; ready when this node is
-// a recorded member and serves.
+// live: the protocol's loop turns and this life is not over, whatever peer and arbiter do. A node that leaves ends by itself; the
+// probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
+// needs the process. ready: this node is a recorded member and serves.
 func (n *Node) live() error {
+	if v := n.View(); finished(&v) && !n.stopping.Load() {
+		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
+	}
 	if age := time.Duration(boottime() - n.lastTick.Load()); age > 10*time.Second {
 		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
 	}

@@ -38,10 +38,13 @@ type Node struct {
 	m  *pair.Machine
 
 	metaMu  sync.Mutex
-	state   *meta.State
 	readers map[*store.Volume]*readers
-	tables  atomic.Pointer[tables] // what the command path reads
-	bench   atomic.Pointer[benchUnit]
+	state   *meta.State
+	sizes   sizes // of what it holds
+	// metaBytes is their sum, for whoever does not hold metaMu.
+	metaBytes atomic.Int64
+	tables    atomic.Pointer[tables] // what the command path reads
+	bench     atomic.Pointer[benchUnit]
 
 	link    *link.Link
 	linkN   atomic.Uint64
@@ -73,6 +76,7 @@ type Node struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stopping atomic.Bool
+	over     chan string // why this life is over, once
 	buffers  buffers
 	metrics  counters
 }
@@ -178,9 +182,8 @@ func (c *Config) portals() (out []iscsi.Portal) {
 	return out
 }
 
-// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns nil after an
-// orderly stop.
-func (n *Node) Run(ctx context.Context) error {
+// serveUntil is Run, as long as nothing hangs.
+func (n *Node) serveUntil(ctx context.Context) error {
 	defer func() { _ = n.store.Close() }()
 	defer n.closeFiles()
 	defer n.wg.Wait()
@@ -260,7 +263,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.log.Info("node started", "cluster", n.cfg.Cluster, "pair", n.cfg.Pair, "node", n.cfg.Node, "store", n.store.ID(),
 		"iqn", n.cfg.TargetIQN(), "volumes", len(n.store.Volumes()))
-	<-ctx.Done()
+	if why := n.watchOver(ctx); why != "" {
+		return n.leave(why)
+	}
 	n.handOver()
 	return nil
 }

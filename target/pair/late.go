@@ -89,7 +89,7 @@ func (m *Machine) tickOps(now int64) {
 	case m.phase == Paired && l.self && !m.peerAlive(now, &l):
 	case m.phase == Paired && l.self && m.leaving == "":
 		m.Stats.SlowLeaves++
-		m.StepDown(now, "the local store does not finish its work: check the disk")
+		m.StepDown(now, "the local store does not finish its work: "+diskFix)
 		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
 		// their commands time out.
 		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
@@ -100,7 +100,8 @@ func (m *Machine) tickOps(now int64) {
 			m.Stats.SlowExcludes++
 		}
 		m.excludeFirm(now, "a mirrored write stays unanswered")
-	case m.phase == Alone && l.peer && m.resync.mirror:
+	case m.phase == Alone && l.peer && m.resync.mirror && !m.resync.stopped:
+		m.peerFailed(now)
 		m.resyncStop(now, "the joiner does not answer mirrored writes")
 	}
 	m.tickQuiesce(now)

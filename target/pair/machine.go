@@ -23,6 +23,8 @@ type Machine struct {
 	phase    Phase
 	reason   string
 	leaving  string // this node consents to be excluded: why
+	leftAt   int64  // since when
+	failed   bool   // because its store failed
 	rec      Record
 	version  string
 	have     bool  // rec was read
@@ -92,16 +94,22 @@ type Machine struct {
 	followed  uint64 // the last one that this node took part in
 	marking   bool   // the entry that says what was lost is on its way (R8)
 	force     forceState
-	scrub     scrubState
-	scrubs    uint64 // counts them
-	hostAt    int64  // last command of a host
-	pacers    [maxGroups]pacer
+	lookedAt  int64 // when a fenced node last looked at the record by itself
+	// recordBack: the record that was lost is there again.
+	recordBack bool
+	faults     faults // of the peer's store
+	distrust   string // the peer's store that failed, until it has been copied to
+	scrub      scrubState
+	scrubs     uint64 // counts them
+	hostAt     int64  // last command of a host
+	pacers     [maxGroups]pacer
 
 	log    logState
 	resync resyncState
 	plan   *copyPlan
 	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
 	installing bool
+	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.
@@ -367,7 +375,8 @@ type View struct {
 	Scrub      ScrubView
 	Peer       SyncInfo
 	Leaving    bool
-	Serving    bool // a status may be sent at this moment
+	Over       string // why this life is over, see Machine.Over
+	Serving    bool   // a status may be sent at this moment
 	Check      Checkpoint
 	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it can not
 }
@@ -376,7 +385,7 @@ type View struct {
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "",
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
 		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
 }
 

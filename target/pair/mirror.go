@@ -263,7 +263,7 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	if res == scsi.WriteError || res == scsi.Failed {
 		// First of all: nothing is answered any more from a store that has failed (R12).
-		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+		m.StoreFailed(now, "a mirrored or copied write")
 	}
 	if w := msg.wait; w != nil {
 		w.unit.applies.Release(&w.lock)

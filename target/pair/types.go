@@ -16,7 +16,7 @@ const (
 	Paired                // the record names both nodes and this incarnation
 	Alone                 // the record names this node only
 	Outside               // the record does not name this incarnation: waiting to be readmitted
-	Fenced                // never acts again in this life: the reason says what to do
+	Fenced                // never acts again in this life, unless an administrator forces it: the reason says what to do
 )
 
 func (p Phase) String() string {
@@ -44,6 +44,7 @@ type Config struct {
 	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (late.go)
 	AgeMax    time.Duration // D, default 1 s
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
+	LeaveMax  time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
 	// or so many regions hot; never sooner than Idle after the last one. Dirty bytes written to all its LUNs have it flush
 	// the one with most of them, on both nodes.
@@ -77,6 +78,7 @@ func (c *Config) defaults() {
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
 	def(&c.HoldMax, 3*time.Second)
+	def(&c.LeaveMax, 5*time.Second)
 	def(&c.CheckpointIdle, 5*time.Second)
 	def(&c.CheckpointEvery, 30*time.Second)
 	if c.CheckpointDirty == 0 {

@@ -94,7 +94,7 @@ func (h *host) carryOut(x *pair.Action) {
 				if err != nil {
 					panic(err) // plain data
 				}
-				m.SendMeta(h.clock(), h.disk.meta.Index, raw, h.objects())
+				m.SendMeta(h.clock(), h.disk.meta.Index, raw, nil, h.objects())
 			})
 		})
 	case pair.ActResyncList:

@@ -30,7 +30,7 @@ type host struct {
 	errors  ioKind // what the disk refuses from now on
 	broken  bool   // the store has failed in this life: it refuses everything
 	failed  bool   // and the machine was told
-	sick    bool   // the disk has refused something in this life: an administrator will see to it
+	sick    bool   // the disk has refused something in this life, or hung, or the node leaves
 	applies int    // store work for the peer under way: a new link waits for its end (R4)
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
@@ -53,6 +53,7 @@ type host struct {
 	snapshot   *disk           // an old copy of the disk
 	copied     int64           // when it was made
 	held       bool            // an administrator keeps it stopped
+	run        supervisor      // what starts the process again when it has ended by itself
 	scrubbing  []int           // LUNs of the scrub under way
 	mismatches uint64          // that the present life has found
 	installed  int64           // when the metadata was last replaced by a source's
@@ -90,10 +91,11 @@ func (h *host) when(life int, f func()) {
 
 // boot starts a process.
 func (h *host) boot() {
-	if h.m != nil || h.held {
+	if h.m != nil || h.held || h.w.now < h.run.due {
 		return
 	}
 	w := h.w
+	h.run.started(w.now)
 	h.life++
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
 	h.results = map[uint64]bool{}
@@ -219,7 +221,6 @@ func (h *host) heal() {
 		return
 	}
 	h.thaw(h.life)
-	h.repair()
 }
 
 func (h *host) addStats() {

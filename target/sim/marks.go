@@ -61,6 +61,8 @@ const (
 	markRestoredYoung
 	markFlip
 	markScrubbed
+	markOver
+	markOverAgain
 	marks
 )
 
@@ -79,6 +81,7 @@ var markNames = [marks]string{
 	markKillAsking: "kill while a write is on its way to the arbiter", markKillUnsent: "kill with frames unsent",
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
+	markOver: "process: ended by itself", markOverAgain: "process: ended by itself soon after it was started again",
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markImpatient: "a host gives a command up",
