@@ -68,7 +68,7 @@ type conn struct {
 	output               // output.go; guarded by mu
 	table     [tableSize]*command
 	free      *command
-	ping      ping     // that waits for its answer
+	pings     []ping   // that wait for their answers, in order
 	asked     []func() // who wait for the next
 	killed    bool
 	ending    bool // no more answers: the initiator has logged out

@@ -202,6 +202,7 @@ type unit struct {
 	started  int // ops that may touch the medium
 	size     int64
 	intents  intents
+	starts   starts
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -247,7 +248,7 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		seen[in.ID] = true
 		u := m.units[in.ID]
 		if u == nil {
-			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size}
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, starts: unknownStarts(now)}
 			m.units[in.ID] = u
 			continue
 		}
@@ -258,6 +259,7 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 				m.act(Action{Kind: ActALUA, LUN: u.id})
 			}
 			u.owner, u.seq = in.Owner, in.Seq
+			u.starts = unknownStarts(now)
 		}
 	}
 	for id, u := range m.units {
@@ -303,6 +305,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickCheckpoint(now)
 	m.scrubNext(now)
 	m.tickProofs(now)
+	m.tickPaths(now)
 	m.settle(now)
 }
 
