@@ -247,6 +247,8 @@ func TestCHAP(t *testing.T) {
 	}{
 		{"one way", oneWay, "5", false, nil, pdu.LoginSuccess, "5"},
 		{"SHA-256 wins", oneWay, "5,7", false, nil, pdu.LoginSuccess, "7"},
+		{"SHA-256 before others", oneWay, "6,7,5", false, nil, pdu.LoginSuccess, "7"},
+		{"MD5 last", oneWay, "6,5,8,7", false, nil, pdu.LoginSuccess, "7"},
 		{"mutual", chapHost, "5", true, nil, pdu.LoginSuccess, "5"},
 		{"mutual SHA-256", chapHost, "7", true, nil, pdu.LoginSuccess, "7"},
 		{"unknown algorithm", chapHost, "6", false, nil, pdu.LoginAuthFailed, ""},
