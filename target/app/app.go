@@ -148,6 +148,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
 	c.ScrubInterval, c.ScrubRate = node.Duration(7*24*time.Hour), node.DefaultScrubRate
 	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "compare both copies of everything that this node owns so often; 0s: never")
+	f.Int64Var(&c.ISCSIMemory, "iscsi-memory", c.ISCSIMemory, "bytes of data that the commands of all sessions may hold; 0: a quarter of what Go may use "+
+		"(GOMEMLIMIT, or 90 % of the container's memory), at least 64 MiB, and 1 GiB where neither has a limit")
 	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that a scrub compares at most")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
 	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")

@@ -95,6 +95,7 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			o := x.Op
 			if o == cur {
 				completed = true
+				cur = nil // from here on it may be another command's, whose end may be in this very list
 			} else {
 				if s := o.S; s.Done != nil {
 					s.Done(s)

@@ -10,7 +10,7 @@ import (
 )
 
 // A node that serves nothing any more in this life, and never will, ends its process, so that what runs it starts it again: the next
-// life reads the record, is copied to and serves. See docs/decisions/0041-a-life-that-is-over.md.
+// life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
 
 // ErrLeft is what Run returns then; its text says what is wrong and what to do.
 var ErrLeft = errors.New("this node serves nothing any more and ends, to be started again")

@@ -56,6 +56,8 @@ var (
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
+	descISCSIMem   = desc("iscsi_memory_bytes", "Bytes that commands of all sessions hold (used), and the most they may (limit).", "kind")
+	descLinkEvict  = desc("link_evicted_total", "Connections to the link that were closed before it was known whose they are, for newer ones.")
 	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol's loop last turned.")
 )
 
@@ -140,8 +142,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descLost, float64(lost))
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
+	used, limit := n.iscsi.Memory()
+	gauge(descISCSIMem, float64(used), "used")
+	gauge(descISCSIMem, float64(limit), "limit")
+	if n.link != nil {
+		count(descLinkEvict, n.link.Evicted())
+	}
 	is := n.iscsi.Stats()
-	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "connection_refused": &is.Refused,
+	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "login_refused": &is.Refused, "connection_evicted": &is.Evicted,
+		"memory_wait": &is.MemoryWaits, "task_set_full": &is.TaskSetFull, "stalled": &is.Stalled,
 		"login": &is.Logins, "login_failed": &is.LoginsFailed, "command": &is.Commands, "read_bytes": &is.ReadBytes,
 		"write_bytes": &is.WriteBytes, "task_management": &is.TaskManagement, "protocol_error": &is.ProtocolErrors,
 		"digest_error": &is.DigestErrors, "dropped": &is.Dropped, "writev": &is.Batches} {

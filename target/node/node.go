@@ -162,7 +162,8 @@ func New(cfg Config) (_ *Node, err error) {
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
-		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest}, n.scsi, n)
+		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
+		Limits: iscsi.Limits{Memory: int(cfg.ISCSIMemory)}}, n.scsi, n)
 	if err != nil {
 		return nil, err
 	}

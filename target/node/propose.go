@@ -92,14 +92,28 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 	n.wg.Go(func() {
 		select {
 		case end := <-c:
-			if end.out.SCSI != nil && end.res == scsi.OK && (!endsCommands(change) || n.awaitEarlier() == nil) {
-				done(*end.out.SCSI)
-				return
-			}
+			done(end.outcome(func() error {
+				if !endsCommands(change) {
+					return nil
+				}
+				return n.awaitEarlier()
+			}))
 		case <-n.ctx.Done():
+			done(outcomeUnknown)
 		}
-		done(scsi.Outcome{Status: scsi.StatusBusy})
 	})
+}
+
+// outcomeUnknown ends a command whose change may be in the log, or is, without this node being able to tell the rest: ABORTED COMMAND. BUSY
+// would say that the command was not accepted (SAM-5 §5.3.1).
+var outcomeUnknown = scsi.Outcome{Status: scsi.StatusCheckCondition, Sense: scsi.FixedSense(scsi.AbortedCommand, 0, 0)}
+
+// outcome is what the command is answered whose change was proposed; rest is what has to succeed beside the entry.
+func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
+	if end.res != scsi.OK || end.out.SCSI == nil || rest() != nil {
+		return outcomeUnknown
+	}
+	return *end.out.SCSI
 }
 
 func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }

@@ -23,7 +23,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		u.ops.drop(o)
 	}
 	delete(m.ops, o.id)
-	if held {
+	if held && res != scsi.Busy { // one that has waited too long comes again
 		m.pathDrop(o)
 	}
 	if o.began {

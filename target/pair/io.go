@@ -70,7 +70,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
 	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
 		m.hold(now, o)
-	case !o.remote && !o.internal() && !m.pathHere(o):
+	case !o.remote && !o.internal() && !m.pathHere(now, o):
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		m.hold(now, o)
@@ -135,7 +135,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || o.calm && !u.starts.calm(o.S) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
@@ -151,6 +151,9 @@ func (m *Machine) run(now int64, o *Op) {
 			m.finish(now, o, r)
 			return
 		}
+	}
+	if !o.internal() {
+		u.starts.note(now, o.S)
 	}
 	u.started++
 	o.began, o.Started, o.StartedAt = true, true, now

@@ -216,6 +216,7 @@ type unit struct {
 	intents  intents
 	group    uint8 // backing volume
 	paced    []*Op // writes that wait for the window
+	starts   starts
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -262,7 +263,7 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		seen[in.ID] = true
 		u := m.units[in.ID]
 		if u == nil {
-			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, group: in.Group}
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, group: in.Group, starts: unknownStarts(now)}
 			m.units[in.ID] = u
 			continue
 		}
@@ -273,6 +274,7 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 				m.act(Action{Kind: ActALUA, LUN: u.id})
 			}
 			u.owner, u.seq = in.Owner, in.Seq
+			u.starts = unknownStarts(now)
 		}
 	}
 	for id, u := range m.units {
@@ -318,6 +320,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickCheckpoint(now)
 	m.scrubNext(now)
 	m.tickProofs(now)
+	m.tickPaths(now)
 	m.settle(now)
 }
 

@@ -148,6 +148,7 @@ type Op struct {
 	aborted  bool
 	stray    bool  // held undecided, without its path having been asked for
 	strayAt  int64 // when this node served again
+	calm     bool  // admitted because no other nexus had started a command since its host's last sign of life
 	result   scsi.Result
 	seq      uint64 // owner sequence under which it started
 

@@ -90,7 +90,7 @@ var bugs = []bug{
 	{rule: "R10", name: "two owners after a transfer that took long", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{17964027646716345685},
 		old: "if now > q.deadline && !q.quiet {", new: "if now > q.deadline {"},
 	{rule: "R11a", name: "no path switch, and held commands go on", file: "io.go", seeds: 8000, hints: []uint64{8455573198366997111}, flags: []string{"-with", "session lost,slow link,stop"},
-		old: "case !o.remote && !o.internal() && !m.pathHere(o):", new: "case false:",
+		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []edit{{"path.go", "\t\to.stray = true\n", "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "life.go", flags: []string{"-with", "host cut off"},
 		old: "if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {", new: "if l != nil || !o.S.Kind.Writes() {",
