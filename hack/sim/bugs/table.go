@@ -178,7 +178,7 @@ var bugs = []bug{
 		old: "return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0", new: "return false"},
 	{rule: "R11c", name: "a command ends for its host while the owner still has it", file: "ending.go", seeds: 8000, hints: []uint64{13173354265312955048},
 		old: "\t\t\tm.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})\n\t\t}\n\t}\n\tm.settle(now)", new: "\t\t\tm.finish(now, o, scsi.Aborted)\n\t\t}\n\t}\n\tm.settle(now)"},
-	{rule: "R12", name: "a store that was not trusted is compared with, not written", seeds: 8000, hints: []uint64{8344828720547127944}, file: "copy.go", flags: []string{"-with", "disk errors"},
+	{rule: "R12", name: "a store that was not trusted is compared with, not written", seeds: 8000, hints: []uint64{5829542520546356459}, file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
 	// Snapshots.
 	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
