@@ -43,7 +43,7 @@ func small(c *Config) {
 // The reader goes on while commands wait for memory: what it reads next may be the data that frees it.
 func TestReaderNeverWaits(t *testing.T) {
 	b := serve(t, small, nil)
-	c := b.connect(t, "InitialR2T", "Yes", "MaxBurstLength", "1048576", "MaxRecvDataSegmentLength", "262144")
+	c := deaf(b.connect(t, "InitialR2T", "Yes", "MaxBurstLength", "1048576", "MaxRecvDataSegmentLength", "262144"))
 	w := c.asks(mib)
 	ttt := c.r2t(w)
 	held := c.command(opHold, pdu.Final|pdu.ReadBit, 0, 0, mib) // has all that the session may have for reads
@@ -92,7 +92,7 @@ func TestMemoryOfAllSessions(t *testing.T) {
 	}
 	var open []half
 	for i := range 12 {
-		c := b.dial(t)
+		c := deaf(b.dial(t))
 		c.isid = byte(i + 1)
 		c.login("InitialR2T", "Yes", "MaxBurstLength", "1048576")
 		h := c.asks(mib)
@@ -134,7 +134,7 @@ func TestMemoryOfAllSessions(t *testing.T) {
 // Data that comes unasked finds no room: the command is answered TASK SET FULL after all of it has been taken, and the host repeats it.
 func TestTaskSetFull(t *testing.T) {
 	b := serve(t, func(c *Config) { small(c); c.Limits.FirstBurst = 128 << 10 }, nil)
-	c := b.connect(t, "InitialR2T", "No", "FirstBurstLength", "131072", "MaxBurstLength", "1048576")
+	c := deaf(b.connect(t, "InitialR2T", "No", "FirstBurstLength", "131072", "MaxBurstLength", "1048576"))
 	first := c.asks(mib)
 	ttt := c.r2t(first)
 	data := pattern(mib, 9)
@@ -178,7 +178,7 @@ func TestStalledSessions(t *testing.T) {
 	b := serve(t, func(c *Config) { small(c); c.WriteTimeout = 300 * time.Millisecond }, nil)
 	var idle []*client
 	for i := range 3 {
-		c := b.dial(t)
+		c := deaf(b.dial(t))
 		c.isid = byte(i + 1)
 		c.login("InitialR2T", "Yes", "MaxBurstLength", "1048576")
 		c.r2t(c.asks(mib))
@@ -187,7 +187,7 @@ func TestStalledSessions(t *testing.T) {
 	since := b.lastTick.Load()
 	eventually(t, "some ticks", func() bool { return b.lastTick.Load()-since > int64(2500*time.Millisecond) })
 	idle[0].ping()
-	c := b.dial(t)
+	c := deaf(b.dial(t))
 	c.isid = 9
 	c.login("InitialR2T", "Yes", "MaxBurstLength", "1048576")
 	h := c.asks(mib)
