@@ -126,7 +126,7 @@ var bugs = []bug{
 		old: "m.clear(c.unit, &c.unit.intents.lead)", new: "m.clear(c.unit, &watch{})"},
 	{rule: "R7", name: "the follower forgets what was written since a checkpoint began", file: "checkpoint.go",
 		old: "m.clear(f.unit, &f.unit.intents.follow)", new: "m.clear(f.unit, &watch{})"},
-	{rule: "R7", name: "the leader's list of what has to stay is not followed", file: "checkpoint.go",
+	{rule: "R7", name: "the leader's list of what has to stay is not followed", file: "checkpoint.go", seeds: 8000, hints: []uint64{17036578532378954612},
 		old: "n.follow = watch{on: true, recent: keep}", new: "n.follow = watch{on: true}\n\t_ = keep"},
 	{rule: "R7", name: "a lone node takes its bits back", file: "checkpoint.go",
 		old: "if c.stage != ckIdle || m.phase != Paired ||", new: "if c.stage != ckIdle || m.phase != Paired && m.phase != Alone ||",
