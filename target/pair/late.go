@@ -43,7 +43,7 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 	peer := func() {
 		l.slow = l.slow || now-p.peerAt > limit/2
 		if age > limit && !l.peer {
-			l.peer = now-p.peerAt > limit || age > 3*limit
+			l.peer = now-p.peerAt > limit || age > 3*limit || m.phase == Alone // a resync that is stopped begins again
 			l.at(p, o)
 		}
 	}

@@ -111,7 +111,7 @@ func TestPeerThatLetsAWriteWait(t *testing.T) {
 	excluding := func() bool { return r.m.excl.active }
 	for n := int64(1); r.now < 1000*ms+2*int64(r.m.cfg.MirrorMax); n++ {
 		o := r.submit(r.op(scsi.OpWrite, n*512, 512))
-		if r.passing(500*ms, excluding) {
+		if r.passingWell(500*ms, excluding) {
 			t.Fatal("a peer that answers other writes is excluded after Dm")
 		}
 		r.recv(&Msg{Type: MsgMirrorAck, ID: r.sent(MsgMirror).ID, Result: scsi.OK})

@@ -137,7 +137,7 @@ func (m *Machine) onFlushAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	m.peerDone(now, o)
+	o.peerTook = max(now-o.since, 1) // not peerDone: it says nothing of mirrored writes, of which one may be lost
 	delete(m.ops, o.id)
 	if msg.Result != scsi.OK {
 		m.peerRefuses(now, "the peer's flush failed")

@@ -161,9 +161,6 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 		m.onScrub(now, msg)
 		return
 	}
-	if o := m.ops[msg.ID]; o != nil && o.copy && (msg.Type == MsgCopyNeed || msg.Type == MsgCopyAck) {
-		m.pacer(o.unit).peerAt = now
-	}
 	if o := m.ops[msg.ID]; o != nil && o.scrub && m.phase == Paired {
 		switch msg.Type {
 		case MsgCopyNeed:

@@ -26,10 +26,12 @@ func (h *host) carryOut(x *pair.Action) {
 			h.write(x.Op, x.Durable)
 		}
 	case pair.ActProbe:
-		h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, func(res scsi.Result) {
-			if res == scsi.OK {
-				m.Probed(h.clock(), x.ID)
-			}
+		h.whenRoom(blockSize, true, func() {
+			h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, func(res scsi.Result) {
+				if res == scsi.OK {
+					m.Probed(h.clock(), x.ID)
+				}
+			})
 		})
 	case pair.ActFlush:
 		o := x.Op
@@ -49,7 +51,8 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActPeerFlush:
 		msg, link := x.Msg, h.linkN
 		if msg.Flags&pair.FlagProbe != 0 {
-			h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) }))
+			done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) })
+			h.whenRoom(blockSize, true, func() { h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, done) })
 			break
 		}
 		h.flushing([]pair.LUNID{msg.LUN}, h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) }))
