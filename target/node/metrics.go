@@ -96,7 +96,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"path_switch": st.PathSwitches, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
 		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages, "intent_write": st.Intents, "cold_write": st.ColdWrites,
 		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
-		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,
+		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack, "clock_step": st.ClockSteps,
 		"scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}

@@ -128,6 +128,10 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := st.LockID()
+	if err != nil {
+		return nil, err
+	}
 	life, err := n.loadLife()
 	if err != nil {
 		return nil, err
@@ -150,7 +154,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
-	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
+	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
 		Region: store.RegionSize, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
@@ -320,7 +324,11 @@ func (n *Node) tickLoop() {
 		}
 		last = now
 		n.lastTick.Store(now)
+		wall, known := clock.WallOffset()
 		n.do(func(m *pair.Machine, now int64) {
+			if known {
+				m.Wall(now, wall)
+			}
 			m.SetNexuses(len(n.iscsi.Sessions()))
 			m.Tick(now)
 		})

@@ -34,11 +34,18 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 		t.Fatalf("%+v", x)
 	}
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
-	r.none(ActStore) // nobody is served before hosts would be told
+	r.none(ActStore)              // nobody is served before hosts would be told
+	r.pass(int64(r.m.replaces())) // its former life may be on another machine (R2b)
+	r.none(ActStore)
+	if l := r.saveLife(); l.Replaces || !l.Lost {
+		t.Fatalf("%+v", l)
+	}
 	r.m.LostMarked(r.now)
 	if l := r.saveLife(); l.Lost {
 		t.Fatalf("%+v", l)
 	}
+	r.ended(o, scsi.Busy) // held for so long
+	o = r.submit(r.op(scsi.OpRead, 0, 512))
 	r.stored(scsi.OK)
 	r.ended(o, scsi.OK)
 }

@@ -339,6 +339,13 @@ func (m *Machine) tickOps(now int64) {
 		m.StepDown(now, "the local store does not finish its work: check the disk")
 		return
 	}
+	if why := m.hangs(now); why != "" && m.phase == Paired && m.leaving == "" {
+		m.StepDown(now, why)
+		return
+	}
+	if m.unanswered(now) {
+		m.peerRefuses(now, "an entry of the log stays unanswered")
+	}
 	if mirrorLate && m.phase == Paired {
 		m.excludeFirm(now, "a mirrored write stays unanswered")
 	}

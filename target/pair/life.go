@@ -25,6 +25,10 @@ const proofMax = 1_000_000_000
 // other node since, and have gone on there while that was a member.
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
+	if l != nil && o.S.Kind.Writes() && l.At() < m.signsAt {
+		m.prove(now, l)
+		return false
+	}
 	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
 		return true
 	}

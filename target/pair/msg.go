@@ -75,6 +75,9 @@ type Msg struct {
 	Op *Op
 
 	wait *applyWait
+
+	begun        int64 // at the partner: when its work began, 0: it is not under way
+	older, newer *Msg
 }
 
 // Message flags.
@@ -100,7 +103,10 @@ type SyncInfo struct {
 	Untrusted   bool        `json:"untrusted"`   // the store failed in an earlier life and has not been copied to since (R12)
 	Old         bool        `json:"old"`         // the store is an older copy of itself (R6)
 	Check       Checkpoint  `json:"check"`
-	LeaveReason string      `json:"leave_reason"` // why
+	Lock        LockState   `json:"lock,omitempty"` // release 0.1.0 sends none
+	LeaveReason string      `json:"leave_reason"`   // why
+	Moves       bool        `json:"moves"`          // this release says how an entry of the log moves on
+	Moved       uint64      `json:"moved"`          // counts that
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

@@ -15,8 +15,11 @@ type host struct {
 	m      *pair.Machine
 	life   int // counts processes
 	boots  int // counts boots of the operating system
+	place  int // counts the places in which the disk has been: another one is another lock
 	rate   float64
 	offset int64
+	stands int64 // what the clock shows while the machine is frozen with its clocks, 0: it runs
+	wall   int64 // how far the wall clock is ahead of it
 	frozen int64 // stopped (SIGSTOP) until then
 	late   []func()
 	linkUp bool
@@ -44,6 +47,7 @@ type host struct {
 	// What the last look at the machine showed (invariant.go).
 	phase      pair.Phase
 	epoch      uint64
+	generation uint64
 	excluding  bool
 	resyncing  bool
 	results    map[uint64]bool // forwarded commands answered, by number
@@ -68,9 +72,36 @@ func (w *world) newDisk(id pair.Node) *disk {
 }
 
 // clock is this node's CLOCK_BOOTTIME: bounded rate drift, no agreement (R3).
-func (h *host) clock() int64 { return h.offset + int64(float64(h.w.now)*h.rate) }
+func (h *host) clock() int64 {
+	if h.stands != 0 {
+		return h.stands
+	}
+	return h.offset + int64(float64(h.w.now)*h.rate)
+}
 
-func (h *host) frozenNow() bool { return h.frozen > h.w.now }
+// standStill stops the machine with its clocks. Whoever lets it go on sets the wall clock right (R3).
+func (h *host) standStill(d int64) bool {
+	if !h.freeze(d) {
+		return false
+	}
+	h.stands = h.clock()
+	return true
+}
+
+// runs lets the clock run on from where it stood.
+func (h *host) runs() (stood bool) {
+	if h.stands == 0 {
+		return false
+	}
+	was := h.stands
+	h.stands = 0
+	by := h.clock() - was
+	h.offset -= by
+	h.wall += by
+	return true
+}
+
+func (h *host) frozenNow() bool { return h.frozen > h.w.now || h.stands != 0 }
 
 // when runs f in a life of the process, later if that is stopped.
 func (h *host) when(life int, f func()) {
@@ -96,6 +127,7 @@ func (h *host) boot() {
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
 	h.results = map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
+	h.runs()
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
@@ -104,7 +136,7 @@ func (h *host) boot() {
 	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
 		MirrorMax: duration(w.shape.mirrorMax), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Acted: h.disk.acted,
-		Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
+		Lock: fmt.Sprintf("%s at %d", h.disk.id, h.place), Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
 		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check}
 	h.disk.lifeID = 0
 	if h.disk.untrusted {
@@ -143,13 +175,19 @@ func (h *host) tick(life int) {
 			h.late = append(h.late, func() { h.tick(life) })
 			return
 		}
-		h.served = h.m.Serving(h.clock())
-		h.m.Tick(h.clock())
-		h.refresh()
-		h.drain()
-		h.observe()
+		h.turn()
 		h.tick(life)
 	})
+}
+
+// turn is one turn of the process's loop.
+func (h *host) turn() {
+	h.served = h.m.Serving(h.clock())
+	h.m.Wall(h.clock(), h.wall)
+	h.m.Tick(h.clock())
+	h.refresh()
+	h.drain()
+	h.observe()
 }
 
 // kill ends the process; power also loses the page cache.
@@ -195,12 +233,16 @@ func (h *host) freeze(d int64) bool {
 
 // thaw lets everything that waited happen, in order.
 func (h *host) thaw(life int) {
-	if h.life != life || h.m == nil || h.frozenNow() {
+	if h.life != life || h.m == nil || h.frozen > h.w.now {
 		return
 	}
 	late := h.late
 	h.late = nil
 	h.w.trace("node %v goes on", h.id)
+	if h.runs() {
+		h.w.mark(markStood)
+		h.turn()
+	}
 	h.w.net.resume(int(h.id))
 	for _, f := range late {
 		if h.life == life {
