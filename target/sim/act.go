@@ -41,8 +41,11 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActApply:
 		h.apply(x.Msg, x.Durable)
 	case pair.ActPeerFlush:
-		msg, link := x.Msg, h.linkN
-		h.flushing([]pair.LUNID{msg.LUN}, h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) }))
+		msg, link, over := x.Msg, h.linkN, h.owes(x.Msg)
+		h.flushing([]pair.LUNID{msg.LUN}, h.forPeer(func(m *pair.Machine, res scsi.Result) {
+			over()
+			m.Applied(h.clock(), link, msg, res)
+		}))
 	case pair.ActCompareSum:
 		h.compareSum(x.Msg)
 	case pair.ActFlushAll:
@@ -67,8 +70,16 @@ func (h *host) carryOut(x *pair.Action) {
 		w.arb.call(h, *x)
 	case pair.ActAppend:
 		index, raw, joining := x.Index, x.Meta, x.Joining
-		h.later(200*us, 10*ms, func(func() bool) { h.applyEntry(index, raw, joining) },
-			func() { m.Appended(h.clock(), index, scsi.OK, nil, h.units()) })
+		lo, hi := 200*us, 10*ms
+		if h.owed.logHangs {
+			h.owed.logHangs = false
+			lo, hi = 2*w.shape.mirrorMax, 2*w.shape.mirrorMax
+		}
+		h.owed.append = h.clock()
+		h.later(lo, hi, func(func() bool) { h.applyEntry(index, raw, joining) }, func() {
+			h.owed.append = 0
+			m.Appended(h.clock(), index, scsi.OK, nil, h.units())
+		})
 	case pair.ActProposed:
 		if f := h.moves[x.ID]; f != nil {
 			delete(h.moves, x.ID)

@@ -40,6 +40,7 @@ type host struct {
 	nextID   uint64
 	moving   int // transfers whose outcome is open
 
+	owed     owed
 	spare    []pair.Action
 	draining bool
 	served   bool // before the machine was given what it is given now
@@ -128,6 +129,7 @@ func (h *host) boot() {
 	h.results = map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
 	h.runs()
+	h.owed = owed{}
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
@@ -188,6 +190,9 @@ func (h *host) turn() {
 	h.refresh()
 	h.drain()
 	h.observe()
+	if h.m != nil {
+		h.checkOwed()
+	}
 }
 
 // kill ends the process; power also loses the page cache.
@@ -252,7 +257,7 @@ func (h *host) thaw(life int) {
 }
 
 func (h *host) heal() {
-	h.frozen, h.slow, h.full, h.errors, h.atClear = 0, 0, false, 0, nil
+	h.frozen, h.slow, h.full, h.errors, h.atClear, h.owed.logHangs = 0, 0, false, 0, nil, false
 	if h.m == nil {
 		h.boot()
 		return
@@ -300,6 +305,9 @@ func (h *host) arrive(n uint64, msg *pair.Msg) {
 		return
 	}
 	if h.linkUp && h.linkN == n {
+		if msg.Type == pair.MsgAppendAck && msg.Aux == h.owed.index {
+			h.owed.asked = 0
+		}
 		h.served = h.m.Serving(h.clock())
 		h.m.Receive(h.clock(), n, msg)
 		h.drain()

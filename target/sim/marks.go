@@ -130,6 +130,8 @@ func (h *host) sending(msg *pair.Msg) {
 		if msg.Result != scsi.Unavailable {
 			h.results[k] = true
 		}
+	case pair.MsgAppend:
+		h.asks(msg)
 	case pair.MsgForward:
 		if a := h.attempts[msg.Op]; a != nil {
 			a.forwarded = true
