@@ -217,3 +217,44 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 		})
 	}
 }
+
+// The lone member is alive after all and begins to copy: a force that has not asked for its record yet is given up, and one that has asked
+// is settled first.
+func TestForceIsGivenUpForACopy(t *testing.T) {
+	forcing := func(t *testing.T) *rig {
+		cfg := config(B)
+		cfg.DurableEpoch, cfg.Empty = 6, false
+		r := newRig(t, cfg)
+		r.got(record(6, A), "v6")
+		if err := r.m.Force(r.now, 6); err != nil {
+			t.Fatal(err)
+		}
+		r.next(ActFlushAll)
+		r.m.SelfFlushed(r.now, true)
+		r.saveLife()
+		return r
+	}
+	t.Run("before it has asked", func(t *testing.T) {
+		r := forcing(t)
+		r.linkUp()
+		r.sync(r.peerInfo(Alone))
+		r.recv(&Msg{Type: MsgMetaInstall, Aux: 1})
+		r.next(ActInstall)
+		r.got(record(6, A), "v6")
+		r.pass(4 * lease)
+		r.none(ActArbiterCAS)
+	})
+	t.Run("after it has asked", func(t *testing.T) {
+		r := forcing(t)
+		r.got(record(6, A), "v6")
+		x := r.cas()
+		r.linkUp()
+		r.sync(r.peerInfo(Alone))
+		r.recv(&Msg{Type: MsgMetaInstall, Aux: 1})
+		r.pass(100 * ms)
+		r.none(ActInstall)
+		r.won(x, "v7")
+		r.saved()
+		r.phase(Alone)
+	})
+}

@@ -169,6 +169,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	switch msg.Type {
 	case MsgMetaInstall:
 		if joiner {
+			m.forceEnds()
 			r.joined, r.install = false, msg
 			m.installNow(now)
 		}
@@ -230,6 +231,9 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 // life as a member lands on the copy (R4).
 func (m *Machine) installNow(now int64) {
 	r := &m.resync
+	if m.arb.want != nil { // what this node has asked for may be a record of its own, by force: it is that or a joiner, not both
+		return
+	}
 	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.selfAt || m.installing {
 		return
 	}
