@@ -197,6 +197,9 @@ func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
 	}
 	peer := w.nodes[h.id.Peer()]
 	m := before.Member(peer.id)
+	if h.disk.life.LostAll { // an administrator has decided
+		return
+	}
 	if next.Both() || m == nil || m.Store != peer.disk.id || m.Incarnation.Boot != peer.bootID() || peer.disk.suspect() || peer.harmed >= 0 {
 		return
 	}
