@@ -237,7 +237,10 @@ func (n *Node) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	n.do(func(m *pair.Machine, now int64) { m.Start(now) })
+	n.do(func(m *pair.Machine, now int64) {
+		n.wall(m, now) // a step is one against what was seen before anything was confirmed
+		m.Start(now)
+	})
 	n.wg.Go(n.tickLoop)
 	linkCtx, stopLink := context.WithCancel(n.ctx)
 	defer stopLink()
@@ -324,14 +327,18 @@ func (n *Node) tickLoop() {
 		}
 		last = now
 		n.lastTick.Store(now)
-		wall, known := clock.WallOffset()
 		n.do(func(m *pair.Machine, now int64) {
-			if known {
-				m.Wall(now, wall)
-			}
+			n.wall(m, now)
 			m.SetNexuses(len(n.iscsi.Sessions()))
 			m.Tick(now)
 		})
+	}
+}
+
+// wall tells the machine how far the wall clock is ahead.
+func (n *Node) wall(m *pair.Machine, now int64) {
+	if ns, ok := clock.WallOffset(); ok {
+		m.Wall(now, ns)
 	}
 }
 

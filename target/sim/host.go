@@ -152,6 +152,7 @@ func (h *host) boot() {
 	for i, l := range w.luns {
 		h.m.LoadIntents(l, h.disk.bits[i])
 	}
+	h.m.Wall(h.clock(), h.wall)
 	h.m.Start(h.clock())
 	h.m.SetNexuses(1)
 	h.drain()
