@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,5 +14,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	os.Exit(app.Main(ctx, os.Args[1:], os.Stderr))
+	if err := app.Command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "gemel-target:", err)
+		os.Exit(1)
+	}
 }

@@ -9,11 +9,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	if o.stage == stDone {
 		return
 	}
-	if res == scsi.OK {
-		m.timed(now, o)
-	}
 	m.unlock(o)
-	m.paceLeave(o)
 	m.forwardEnds(now, o)
 	held := o.stage == stHeld
 	o.stage = stDone
@@ -23,7 +19,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		u.ops.drop(o)
 	}
 	delete(m.ops, o.id)
-	if held && res != scsi.Busy { // one that has waited too long comes again
+	if held {
 		m.pathDrop(o)
 	}
 	if o.began {

@@ -28,18 +28,12 @@ func (s *Server) verify(t *Task) bool {
 	var want []byte
 	switch check {
 	case 1:
-		var ok bool
-		if want, ok = t.payload(n, st); !ok {
-			return true
+		if want = t.payload(n, st); len(want) < n {
+			n = len(want) // what was not sent is not compared; the residual says so
 		}
-		n = min(n, len(want)) // what was not sent is not compared; the residual says so
 	case 3:
 		if n > 0 {
-			var ok bool
-			if want, ok = t.payload(st.BlockSize, st); !ok {
-				return true
-			}
-			if len(want) == 0 {
+			if want = t.payload(st.BlockSize, st); len(want) == 0 {
 				n = 0
 			}
 		}
@@ -139,10 +133,7 @@ func (s *Server) orWrite(t *Task) bool {
 	if !t.within(st, lba, blocks, MaxTransfer>>st.shift) || !t.writable(st) {
 		return true
 	}
-	data, ok := t.payload(int(blocks)<<st.shift, st)
-	if !ok {
-		return true
-	}
+	data := t.payload(int(blocks)<<st.shift, st)
 	if len(data) == 0 {
 		return s.nothing(t)
 	}

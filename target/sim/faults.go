@@ -25,11 +25,8 @@ func (w *world) planFaults() {
 			n++
 		}
 	}
-	if w.onlyBusy() {
-		n = 0
-	}
 	for _, k := range w.onRequest() {
-		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) {
+		if slices.Contains(w.cfg.With, k.name) {
 			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
@@ -46,7 +43,7 @@ func (w *world) planFaults() {
 	}
 	// However the dice fall, something happens.
 	w.after(length-100*ms, func() {
-		if w.injected == 0 && !w.onlyBusy() {
+		if w.injected == 0 {
 			w.inject(fault{"link reset", func() bool { w.net.drop("reset"); return true }})
 		}
 	})
@@ -188,8 +185,6 @@ func (w *world) onRequest() []fault {
 		h.snapshotOf(slot%w.shape.luns, slot)
 	}
 	return []fault{
-		{overloadName, w.overload},
-		{stopName, w.bothStop},
 		{"snapshot during a transfer", func() bool {
 			h := w.any()
 			if h.m == nil || h.phase != pair.Paired {
