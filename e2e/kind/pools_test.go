@@ -67,13 +67,21 @@ parameters:
 `, name, poolsCluster, chosen))
 }
 
+// deleteCluster deletes StorageClusters, which may take that long once it is accepted. It is refused as long as the status says that a pair
+// holds a LUN, which it does for some seconds after the last one has gone.
+func deleteCluster(ctx context.Context, limit time.Duration, which ...string) {
+	GinkgoHelper()
+	args := append([]string{"delete", "storagecluster", "--wait=true", fmt.Sprintf("--timeout=%.0fs", limit.Seconds())}, which...)
+	Eventually(func() error {
+		_, err := run(ctx, "", "kubectl", args...)
+		return err
+	}).WithContext(ctx).WithTimeout(limit + time.Minute).Should(Succeed())
+}
+
 // forgetPools removes what the spec has made, in the order in which one thing lets go of the other.
 func forgetPools(ctx context.Context) {
 	GinkgoHelper()
-	Eventually(func() error { // refused as long as the pair is known to hold a LUN
-		_, err := run(ctx, "", "kubectl", "delete", "storagecluster", poolsCluster, "--ignore-not-found", "--wait=true", "--timeout=180s")
-		return err
-	}).WithContext(ctx).WithTimeout(4 * time.Minute).Should(Succeed())
+	deleteCluster(ctx, 3*time.Minute, poolsCluster, "--ignore-not-found")
 	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+poolsCluster, "--wait=true", "--timeout=120s")
 	kubectl(ctx, "delete", "pv", "-l", "e2e=pools", "--wait=true", "--timeout=120s")
 	kubectl(ctx, "delete", "storageclass", "e2e-disks", "e2e-flash", "e2e-first", "e2e-fast", "--ignore-not-found")

@@ -36,10 +36,7 @@ func takeAway(ctx context.Context) {
 	if _, err := run(ctx, "", "kubectl", "get", "storagecluster,logicalunit", "-o", "name"); err == nil { // else there are no such kinds
 		Eventually(func() string { return kubectl(ctx, "get", "logicalunit", "-o", "name") }).WithContext(ctx).
 			Should(BeEmpty(), "the cluster has volumes, and an upgrade begins with none: delete their claims, or make kind-down")
-		Eventually(func() error { // refused as long as the pair is known to hold a LUN
-			_, err := run(ctx, "", "kubectl", "delete", "storagecluster", "--all", "--wait=true", "--timeout=240s")
-			return err
-		}).WithContext(ctx).WithTimeout(5 * time.Minute).Should(Succeed())
+		deleteCluster(ctx, 4*time.Minute, "--all")
 	}
 	if _, err := run(ctx, "", "helm", "status", "gemel", "-n", namespace); err == nil {
 		helm(ctx, "uninstall", "gemel")
