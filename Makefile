@@ -13,7 +13,7 @@ SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos bench bench-quick bench-docs bench-kernel conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ demo-kill: deps ## N=20 SEED=…: either node killed at N random moments under l
 
 chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks, … on a pair in namespaces; out/chaos.json
 	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+
+soak: deps ## DURATION=8h: the same for long, and memory, goroutines and open files of processes that get old; out/soak.json
+	@$(GO) run ./hack/chaos -soak -duration $(if $(filter command line environment,$(origin DURATION)),$(DURATION),8h) -out out/soak.json $(if $(SEED),-seed $(SEED))
 
 bench: deps ## what users get, beside peers in the same run: ONLY=case BASE=commit AGE=1h; 20 minutes; out/bench.json
 	@$(GO) run ./hack/bench $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)") $(if $(AGE),-age "$(AGE)")

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,8 +13,5 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := app.Command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "gemel-target:", err)
-		os.Exit(1)
-	}
+	os.Exit(app.Main(ctx, os.Args[1:], os.Stderr))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +19,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pairs"
 	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/internal/exits"
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
@@ -252,6 +254,9 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 		return s
 	}
 	s.Reason, s.Owned = n.status.Reason, int32(len(n.status.OwnedLuns))
+	if n.status.Phase != targetv1.Phase_PHASE_IN_SYNC {
+		s.Reason = strings.TrimPrefix(s.Reason+hadLeft(n), "; ")
+	}
 	if x := n.status.Resync; x != nil && x.Finished == nil && x.TotalBytes > 0 && n.status.Phase == targetv1.Phase_PHASE_RESYNCING {
 		pct := int32(100 * x.DoneBytes / x.TotalBytes)
 		s.ResyncPercent = &pct
@@ -282,7 +287,21 @@ func unreachable(n *nodeView) string {
 			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
 		}
 	}
-	return "its control API does not answer"
+	return "its control API does not answer" + hadLeft(n)
+}
+
+// hadLeft says that the process before this one ended because its node served nothing any more, with its last words: what is wrong,
+// and what to do about it if it comes back. The kubelet has started it again.
+func hadLeft(n *nodeView) string {
+	if n.pod == nil {
+		return ""
+	}
+	for _, c := range n.pod.Status.ContainerStatuses {
+		if t := c.LastTerminationState.Terminated; t != nil && t.ExitCode == exits.Left {
+			return fmt.Sprintf("; it left before, at %s (started again %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
+		}
+	}
+	return ""
 }
 
 // lastWords of a process, which say why it does not start.
@@ -347,9 +366,9 @@ func reasons(v *view) string {
 		case n.status == nil:
 			parts = append(parts, fmt.Sprintf("node %s: %s", n.name, unreachable(n)))
 		case n.status.Reason != "":
-			parts = append(parts, fmt.Sprintf("node %s (%s): %s", n.name, n.phase(), n.status.Reason))
+			parts = append(parts, fmt.Sprintf("node %s (%s): %s%s", n.name, n.phase(), n.status.Reason, hadLeft(n)))
 		case n.status.Phase != targetv1.Phase_PHASE_IN_SYNC:
-			parts = append(parts, fmt.Sprintf("node %s is %s", n.name, n.phase()))
+			parts = append(parts, fmt.Sprintf("node %s is %s%s", n.name, n.phase(), hadLeft(n)))
 		}
 	}
 	return strings.Join(parts, "; ")

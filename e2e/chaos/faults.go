@@ -17,6 +17,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
 
 // begin makes a fault happen. What takes long goes on in wg, which the episode waits for.
@@ -64,7 +65,18 @@ func (r *rig) begin(ctx context.Context, f Fault, wg *sync.WaitGroup) error {
 		return r.eachArbiter(f.Node, false)
 	case ArbiterSlow:
 		return r.holdArbiter(true)
-	case Transfer, Snapshot, Expand:
+	case SlowDisk:
+		return r.setDisk(f.Node, slowness(f.N))
+	case StuckDisk, StuckDisks:
+		return r.setDisk(f.Node, slowdisk.Knobs{Stuck: true})
+	case Overload:
+		wg.Go(func() { r.flood(f.For) })
+		return r.setDisk(f.Node, slowdisk.Knobs{WriteBandwidth: diskRate})
+	case Fences:
+		wg.Go(func() { r.fence(f.For, uint64(f.N)) })
+	case IdleSockets:
+		wg.Go(func() { r.idle(f.For) })
+	case Transfer, Snapshot, Expand, Recreate:
 		wg.Go(func() { r.operate(ctx, f) })
 	}
 	return nil
@@ -93,13 +105,15 @@ func (r *rig) end(f Fault) error {
 		return r.eachArbiter(f.Node, true)
 	case ArbiterSlow:
 		return r.holdArbiter(false)
+	case SlowDisk, StuckDisk, StuckDisks, Overload:
+		return r.setDisk(f.Node, slowdisk.Knobs{})
 	}
 	return nil
 }
 
 // heal ends everything that an episode may have left, and starts what does not run.
 func (r *rig) heal() error {
-	err := errors.Join(r.net.heal(), r.eachArbiter(2, true), r.holdArbiter(false))
+	err := errors.Join(r.net.heal(), r.setDisk(len(harness.Names), slowdisk.Knobs{}), r.eachArbiter(2, true), r.holdArbiter(false))
 	for i := range harness.Names {
 		r.signal(i, syscall.SIGCONT)
 		err = errors.Join(err, r.emptyDisk(i), r.restart(i))
@@ -114,10 +128,10 @@ func (r *rig) signal(i int, s syscall.Signal) {
 	}
 }
 
-// restart starts a node that does not run, unless it could not reach the arbiter: then it would refuse to start, and a
-// supervisor would come back later, as heal does.
+// restart starts a node that a fault has ended, unless it could not reach the arbiter: then it would refuse to start, and a
+// supervisor would come back later, as heal does. One that has ended by itself because it left is the harness's to start again.
 func (r *rig) restart(i int) error {
-	if r.pair.PID(i) != 0 {
+	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
 		return nil
 	}
 	if _, err := os.Stat(r.arbiterPath(i) + "/"); err != nil {
@@ -217,6 +231,8 @@ func (r *rig) operate(ctx context.Context, f Fault) {
 		})
 	case Snapshot:
 		err = r.snapshot(ctx, lun)
+	case Recreate:
+		err = r.recreate(ctx)
 	}
 	if err != nil {
 		fmt.Fprintf(r.w, "  %s: %v\n", f.Kind, err)

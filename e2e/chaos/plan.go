@@ -31,6 +31,13 @@ const (
 	TinyDisk         Kind = "tiny disk" // a LUN that promises more than the disks have is filled
 	ArbiterDown      Kind = "arbiter down"
 	ArbiterSlow      Kind = "arbiter slow" // does not answer writes for a while
+	SlowDisk         Kind = "slow disk"    // of one node
+	StuckDisk        Kind = "stuck disk"   // of one node, for less than Dm
+	StuckDisks       Kind = "stuck disks"  // of both, for longer than Dm
+	Overload         Kind = "overload"     // writes at many times what both disks take
+	Fences           Kind = "fences"       // hosts that preempt and reset each other on a LUN of their own
+	IdleSockets      Kind = "idle sockets" // connections that do not log in
+	Recreate         Kind = "re-create"    // of a LUN: deleted, and made again under its uuid
 	Transfer         Kind = "transfer"     // of LUNs, planned
 	Snapshot         Kind = "snapshot"     // and a clone of it, read back
 	Expand           Kind = "expand"
@@ -38,7 +45,7 @@ const (
 
 // Kinds are all kinds.
 var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
-	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, Transfer, Snapshot, Expand}
+	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
 
 // ParseKinds reads a comma-separated list; empty: all.
 func ParseKinds(s string) ([]Kind, error) {
@@ -130,7 +137,10 @@ func (p *plan) next() Episode {
 			e.Faults = append(e.Faults, f)
 		}
 	}
-	e.Whole = k == Kill && len(e.Faults) == 1 && p.rng.IntN(3) > 0 // the pause of these is what is promised
+	if len(e.Faults) == 1 && (k == Overload || k == StuckDisks) {
+		e.Whole = true // nobody may leave
+	}
+	e.Whole = e.Whole || k == Kill && len(e.Faults) == 1 && p.rng.IntN(3) > 0 // the pause of these is what is promised
 	return e
 }
 
@@ -152,6 +162,12 @@ func (p *plan) fault(k Kind) Fault {
 		f.N = 500 + 4*f.N // kilobits per second
 	case ResetLink:
 		f.For = p.span(20*time.Millisecond, 200*time.Millisecond)
+	case StuckDisk:
+		f.For = p.span(200*time.Millisecond, 3500*time.Millisecond)
+	case StuckDisks:
+		f.Node, f.For = len(harness.Names), p.span(500*time.Millisecond, 9*time.Second)
+	case Overload:
+		f.Node, f.For = len(harness.Names), p.span(6*time.Second, 15*time.Second)
 	case ArbiterSlow:
 		f.For = p.span(100*time.Millisecond, 3*time.Second)
 	}

@@ -24,8 +24,10 @@ type recorder struct {
 	// gate is held for reading during an operation and for writing during a cut.
 	gate sync.RWMutex
 	// noSpace is set while writes may be refused for lack of space.
-	noSpace atomic.Bool
-	refused atomic.Int64 // writes that were
+	noSpace           atomic.Bool
+	refused           atomic.Int64 // writes that were
+	fences, recreated atomic.Int64 // commands of hosts that fence each other; LUNs that came twice
+	flood             atomic.Int64 // bytes written by floods
 	// abandoned ends what repeats itself until it is answered: the run has failed.
 	abandoned atomic.Bool
 

@@ -24,13 +24,19 @@ type Report struct {
 	NoSpace    int64        `json:"refused_for_lack_of_space"`
 	Episodes   int          `json:"episodes"`
 	Kills      int          `json:"kills"`
+	Left       int          `json:"left"` // processes that ended by themselves because their node served nothing any more
 	Partitions int          `json:"partitions"`
 	Faults     map[Kind]int `json:"faults"`
-	Identical  bool         `json:"copies_identical"`
-	Compared   int64        `json:"compared_bytes"`
-	Images     int          `json:"compared_images"`
-	Differ     []string     `json:"differences,omitempty"`
-	Epoch      uint64       `json:"epoch"`
+	// StepDowns counts changes of the record in episodes of which an overload, or disks that were stuck on both nodes, were all.
+	StepDowns int      `json:"step_downs_by_overload"`
+	Flood     int64    `json:"flood_bytes"`
+	Fenced    int64    `json:"fencing_commands"`
+	Recreated int64    `json:"luns_created_again"`
+	Identical bool     `json:"copies_identical"`
+	Compared  int64    `json:"compared_bytes"`
+	Images    int      `json:"compared_images"`
+	Differ    []string `json:"differences,omitempty"`
+	Epoch     uint64   `json:"epoch"`
 	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see e2e/lag) they are
 	// listed, and count for PauseMax alone.
 	PauseMax         float64            `json:"pause_ms_max"`
@@ -43,6 +49,7 @@ type Report struct {
 	DiskLag          float64            `json:"disk_lag_ms_max"`
 	SchedulingLag    float64            `json:"scheduling_lag_ms_max"`
 	ResyncSecondsMax float64            `json:"back_in_sync_seconds_max"`
+	Samples          []Sample           `json:"samples,omitempty"` // of a soak
 	Details          []string           `json:"details,omitempty"`
 }
 
@@ -80,6 +87,9 @@ func (r *Report) verdict() error {
 	if r.AppErrors > 0 {
 		bad("%d errors seen by applications", r.AppErrors)
 	}
+	if r.StepDowns > 0 {
+		bad("%d times a node left because both disks were busy or stuck", r.StepDowns)
+	}
 	if !r.Identical {
 		bad("the copies differ: %v", r.Differ)
 	}
@@ -102,6 +112,7 @@ func (r *Report) Print(w io.Writer) {
 	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {
 		fmt.Fprintf(w, "  %-20s %4d\n", k, r.Faults[k])
 	}
+	fmt.Fprintf(w, "%d MiB written by floods, step-downs by overload: %d\n", r.Flood>>20, r.StepDowns)
 	fmt.Fprintln(w, "longest operation by episode, ms")
 	for _, k := range slices.Sorted(maps.Keys(r.PauseByEpisode)) {
 		fmt.Fprintf(w, "  %-44s %10.1f\n", k, r.PauseByEpisode[k])

@@ -18,6 +18,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/demo/lab"
+	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
 
 // Sizes and numbers.
@@ -26,7 +27,7 @@ const (
 	clientCount   = 3 // hosts with devices, each with workersEach
 	workersEach   = 2
 	swapperCount  = 2 // hosts that use COMPARE AND WRITE
-	diskSize      = 512 << 20
+	diskSize      = 768 << 20
 	tinyLUNSize   = 4 << 30 // more than a disk has
 	opTimeout     = 8 * time.Second
 	keepSnapshots = 6
@@ -42,7 +43,8 @@ type rig struct {
 	pair  *harness.Pair
 	rec   *recorder
 	disks [2]string // where the nodes' filesystems are
-	luns  []string  // uuids
+	slow  [2]*slowdisk.Disk
+	luns  []string // uuids
 	keys  []key
 	size  []int64 // of the LUNs, bytes; they grow
 
@@ -52,6 +54,8 @@ type rig struct {
 	swappers []*swapper
 	watchers []*swapper // one on each path
 	tiny     *disk
+	bulk     *disk // for floods
+	fenced   []*targetv1.Mapping
 
 	mu   sync.Mutex
 	held *os.File // the arbiter's lock file, locked
@@ -75,7 +79,7 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 	if r.net, err = newNetwork(); err != nil {
 		return r, err
 	}
-	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin}
+	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
 		return r, err
 	}
@@ -85,9 +89,10 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 		return r, err
 	}
 	for i, name := range harness.Names {
-		if r.disks[i], err = r.lab.XFS(ctx, "disk-"+name, diskSize); err != nil {
+		if r.slow[i], err = slowdisk.Start(ctx, slowdisk.Options{Dir: r.lab.Path("disk-" + name), Size: diskSize}); err != nil {
 			return r, err
 		}
+		r.disks[i] = r.slow[i].Mount
 		o.State[i] = filepath.Join(r.disks[i], "state")
 		o.PerNode[i] = flags[i]
 		if err := r.arbiter(i, true); err != nil {
@@ -249,16 +254,36 @@ func (r *rig) prepare(ctx context.Context) error {
 			r.keys = append(r.keys, key{d.lun, b})
 		}
 	}
+	var err error
+	if r.bulk, err = r.extra(ctx, "bulk", floodLUN, "flooder", lunCount+1); err != nil {
+		return err
+	}
 	id := uuid.NewString()
-	if err := r.createLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "tiny", SizeBytes: tinyLUNSize}); err != nil {
+	if err := r.createLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "fenced", SizeBytes: fencedLUN}); err != nil {
 		return err
 	}
-	m, err := r.mapHost(ctx, id, "filler")
-	if err != nil {
-		return err
+	for h := range fencers {
+		m, err := r.mapHost(ctx, id, fmt.Sprintf("fencer-%d", h))
+		if err != nil {
+			return err
+		}
+		r.fenced = append(r.fenced, m)
 	}
-	r.tiny, err = openDisk(ctx, lunCount, m)
+	r.tiny, err = r.extra(ctx, "tiny", tinyLUNSize, "filler", lunCount)
 	return err
+}
+
+// extra makes a LUN whose content is not judged.
+func (r *rig) extra(ctx context.Context, name string, size uint64, host string, number int) (*disk, error) {
+	id := uuid.NewString()
+	if err := r.createLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: name, SizeBytes: size}); err != nil {
+		return nil, err
+	}
+	m, err := r.mapHost(ctx, id, host)
+	if err != nil {
+		return nil, err
+	}
+	return openDisk(ctx, number, m)
 }
 
 // run starts all workers; they end with ctx.
@@ -300,8 +325,10 @@ func (r *rig) disconnect() error {
 			errs = append(errs, d.close())
 		}
 	}
-	if r.tiny != nil {
-		errs = append(errs, r.tiny.close())
+	for _, d := range []*disk{r.tiny, r.bulk} {
+		if d != nil {
+			errs = append(errs, d.close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -327,6 +354,11 @@ func (r *rig) close() error {
 	}
 	if r.net != nil {
 		r.net.close()
+	}
+	for _, d := range r.slow {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
 	}
 	if r.lab != nil {
 		errs = append(errs, r.holdArbiter(false), r.lab.Close())

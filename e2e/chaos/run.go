@@ -14,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
@@ -31,6 +33,7 @@ type Config struct {
 	Duration time.Duration // of the faults; setting up and comparing come on top
 	Episodes int           // that many, however long they take, and not Duration; 0: by Duration
 	Kinds    []Kind        // default: all
+	Soak     bool          // phases that leave the processes alive in between, and a look at what these use (soak.go)
 	Binary   string        // gemel-target
 	Logs     string        // folder for the nodes' logs of a run that failed; empty: nowhere
 	Out      io.Writer     // progress
@@ -75,6 +78,11 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	err = x.run(ctx)
 	x.summarize()
 	err = errors.Join(err, x.report.verdict())
+	if cfg.Soak {
+		if grows := flat(x.report.Samples); grows != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", errVerdict, grows))
+		}
+	}
 	if err != nil {
 		x.report.Error = err.Error()
 		x.keepLogs()
@@ -112,6 +120,9 @@ func (x *runner) run(ctx context.Context) error {
 		err = x.settle(ctx)
 	}
 	stop()
+	if errors.Is(err, context.DeadlineExceeded) {
+		x.stacks()
+	}
 	if err != nil { // workers may wait for an answer that does not come
 		x.rig.rec.abandoned.Store(true)
 		err = errors.Join(err, x.rig.heal())
@@ -131,7 +142,7 @@ func (x *runner) run(ctx context.Context) error {
 
 // suffer plays episodes until the time is over.
 func (x *runner) suffer(ctx context.Context) error {
-	p := newPlan(x.cfg.Seed, x.cfg.Kinds)
+	p, calm := newPlan(x.cfg.Seed, x.cfg.Kinds), newPlan(x.cfg.Seed, calmKinds(x.cfg.Kinds))
 	begun, cut := time.Now(), time.Now()
 	settled := true
 	more := func(n int) bool {
@@ -141,7 +152,11 @@ func (x *runner) suffer(ctx context.Context) error {
 		return time.Since(begun) < x.cfg.Duration
 	}
 	for n := 1; more(n); n++ {
+		quiet := x.cfg.Soak && time.Since(begun)/calmPhase%2 == 1
 		e := p.next()
+		if quiet {
+			e = calm.next()
+		}
 		if e.Whole && !settled {
 			if err := x.settle(ctx); err != nil {
 				return fmt.Errorf("before episode %d (%v): %w", n, e, err)
@@ -158,6 +173,11 @@ func (x *runner) suffer(ctx context.Context) error {
 		if settled = e.Patient; settled {
 			if err := x.settle(ctx); err != nil {
 				return fmt.Errorf("after episode %d (%v): %w", n, e, err)
+			}
+			if quiet {
+				if err := x.sample(ctx); err != nil {
+					return err
+				}
 			}
 		} else if err := wait(ctx, e.Rest); err != nil {
 			return err
@@ -198,6 +218,14 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	var wg sync.WaitGroup
+	var before uint64
+	busy := settled && len(e.Faults) == 1 && (e.Faults[0].Kind == Overload || e.Faults[0].Kind == StuckDisks)
+	if busy {
+		var err error
+		if before, err = x.rig.epoch(ctx); err != nil {
+			return err
+		}
+	}
 	from := x.rig.rec.now()
 	begun := time.Now()
 	var err error
@@ -225,6 +253,16 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 		return err
 	}
 	x.rig.rec.noSpace.Store(false)
+	if busy {
+		after, err := x.rig.epoch(ctx)
+		if err != nil {
+			return err
+		}
+		if after != before && !x.lag.In(time.Duration(from), time.Duration(x.rig.rec.now())) { // a node that does not get to run is silent
+			x.report.StepDowns++
+			fmt.Fprintf(x.cfg.Out, "  the record went from epoch %d to %d during: %v\n", before, after, e)
+		}
+	}
 	x.pauses(e, from, x.rig.rec.now(), settled)
 	for i, n := range harness.Names {
 		if ended, err := x.rig.pair.Ended(i); ended {
@@ -323,7 +361,11 @@ func (x *runner) progress(ctx context.Context) {
 func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
 	anomalies, torn, errs := rec.found()
+	r.Flood, r.Fenced, r.Recreated = rec.flood.Load(), rec.fences.Load(), rec.recreated.Load()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
+	for i := range harness.Names {
+		r.Left += len(x.rig.pair.Exits(i))
+	}
 	late, disk := x.lag.Worst()
 	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
 	for _, a := range anomalies {
@@ -334,6 +376,43 @@ func (x *runner) summarize() {
 	}
 	for _, e := range errs {
 		r.Details = append(r.Details, "error: "+e.Error())
+	}
+}
+
+// stacks has nodes that do not come back say in their logs what every goroutine waits for. They end by that.
+func (x *runner) stacks() {
+	for i := range harness.Names {
+		x.threads("node "+harness.Names[i], x.rig.pair.PID(i))
+		x.threads("disk of node "+harness.Names[i], x.rig.slow[i].PID)
+		x.rig.signal(i, syscall.SIGCONT)
+		x.rig.signal(i, syscall.SIGQUIT)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for i := range harness.Names {
+		for x.rig.pair.PID(i) != 0 && time.Now().Before(deadline) {
+			if ended, _ := x.rig.pair.Ended(i); ended {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// threads says where the kernel has the threads of a process.
+func (x *runner) threads(what string, pid int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, t := range tasks {
+		read := func(name string) string {
+			b, err := os.ReadFile(filepath.Join(t, name))
+			if err != nil {
+				return err.Error()
+			}
+			return strings.ReplaceAll(strings.TrimSpace(string(b)), "\n", "; ")
+		}
+		stat := strings.Fields(read("stat"))
+		if len(stat) > 2 {
+			fmt.Fprintf(x.cfg.Out, "    %s, thread %s: %s, %s, syscall %s, stack %s\n", what, filepath.Base(t), stat[2], read("wchan"), read("syscall"), read("stack"))
+		}
 	}
 }
 

@@ -43,6 +43,8 @@ type Options struct {
 	Arbiter [2]string
 	// Net places the nodes elsewhere than on loopback.
 	Net *Network
+	// Supervised nodes are started again, after a back-off, when their processes have ended by themselves because they left.
+	Supervised bool
 	// InCluster and Name of the pair; default Cluster and PairName.
 	InCluster, Name string
 }
@@ -72,6 +74,11 @@ type Pair struct {
 	mu    sync.Mutex
 	procs [2]*proc
 	last  [2]*proc // the process that was started last, which may be ending
+	super [2]supervisor
+
+	closed chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup // supervisors
 }
 
 type proc struct {
@@ -104,7 +111,7 @@ func New(o Options) (*Pair, error) {
 		return nil, errors.New("harness: Dir and Binary are needed")
 	}
 	o.InCluster, o.Name = cmp.Or(o.InCluster, Cluster), cmp.Or(o.Name, PairName)
-	p := &Pair{Options: o}
+	p := &Pair{Options: o, closed: make(chan struct{})}
 	creds := insecure.NewCredentials()
 	if o.Net == nil {
 		if err := p.onLoopback(); err != nil {
@@ -176,6 +183,12 @@ func (p *Pair) Client(i int) targetv1.TargetServiceClient {
 func (p *Pair) StartNode(i int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hold(i)
+	return p.start(i)
+}
+
+// start is StartNode; the caller holds mu.
+func (p *Pair) start(i int) error {
 	if p.procs[i] != nil {
 		return fmt.Errorf("harness: node %s runs already", Names[i])
 	}
@@ -233,6 +246,9 @@ func (p *Pair) StartNode(i int) error {
 		return err
 	}
 	p.procs[i], p.last[i] = pr, pr
+	if p.super[i].started = time.Now(); p.Supervised {
+		p.wg.Go(func() { p.supervise(i, pr) })
+	}
 	return nil
 }
 
@@ -282,6 +298,7 @@ func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	pr := p.procs[i]
 	p.procs[i] = nil
+	p.hold(i)
 	if pr == nil && s == syscall.SIGKILL {
 		pr = p.last[i] // it may be ending in an orderly way: not any more
 	}
@@ -323,8 +340,10 @@ func (p *Pair) Start(ctx context.Context) error {
 func (p *Pair) Close() error {
 	var errs []error
 	for i := range Names {
-		errs = append(errs, p.Term(i))
+		errs = append(errs, p.Term(i), p.supervisedErr(i))
 	}
+	p.once.Do(func() { close(p.closed) })
+	p.wg.Wait()
 	for _, c := range p.clients {
 		errs = append(errs, c.Close())
 	}

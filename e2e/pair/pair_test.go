@@ -40,9 +40,17 @@ func TestMain(m *testing.M) {
 // start brings a pair up; its logs are printed if the test fails.
 func start(t *testing.T, args ...string) (*harness.Pair, context.Context) {
 	t.Helper()
+	return startWith(t, func(o *harness.Options) { o.Args = args })
+}
+
+// startWith starts a pair with other options than usual.
+func startWith(t *testing.T, change func(*harness.Options)) (*harness.Pair, context.Context) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(cancel)
-	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: target, Args: args})
+	o := harness.Options{Dir: t.TempDir(), Binary: target}
+	change(&o)
+	p, err := harness.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

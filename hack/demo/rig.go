@@ -119,7 +119,7 @@ func (r *rig) build(ctx context.Context) error {
 
 // startPair starts both nodes, each on a filesystem of its own if possible.
 func (r *rig) startPair(ctx context.Context) error {
-	o := harness.Options{Dir: r.lab.Path("pair"), Binary: r.bin[0]}
+	o := harness.Options{Dir: r.lab.Path("pair"), Binary: r.bin[0], Supervised: true}
 	if err := os.Mkdir(o.Dir, 0o700); err != nil {
 		return err
 	}

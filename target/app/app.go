@@ -2,7 +2,10 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gemel-storage/gemel/internal/cli"
+	"github.com/gemel-storage/gemel/internal/exits"
 	"github.com/gemel-storage/gemel/internal/memlimit"
 	"github.com/gemel-storage/gemel/internal/resident"
 	"github.com/gemel-storage/gemel/target/node"
@@ -20,7 +24,7 @@ import (
 // Command is the root command.
 func Command() *cobra.Command {
 	var cfg node.Config
-	var file, level, format string
+	var file, level, format, words string
 	cmd := &cobra.Command{
 		Use:   "gemel-target",
 		Short: "One node of a dual-node iSCSI target",
@@ -34,12 +38,21 @@ SIGTERM hands ownership over to the peer, logs initiators out and ends the proce
 With CAP_IPC_LOCK its memory is locked, with CAP_SYS_RESOURCE it is an I/O flusher: both keep it going where workers on the same machine
 are short of memory. Without them it runs as well, and says so. Go's memory limit is 90 % of that of its cgroup, or GOMEMLIMIT where that is lower.
 
+Exit codes:
+  0  an orderly stop, or a command that did what it was asked to
+  1  it did not start, or a command failed: the message names what is wrong
+  2  it crashed
+  3  the node serves nothing any more in this life (its disk failed, or it was fenced): start it again, after a wait that
+     doubles up to five minutes; it is copied to from the other node by itself
+With 1 and 3 the message is written to --termination-message-path as well, where Kubernetes shows it.
+
 The commands below talk to a running node's control API.`,
 		Example: `  gemel-target --cluster demo --pair p0 --node a --state-dir /var/lib/gemel/a --arbiter file:/var/lib/gemel/record \
     --iscsi-listen 127.0.0.1:3260 --portal a=127.0.0.1:3260 --portal b=127.0.0.2:3260 \
     --link-listen 127.0.0.1:3262 --control-listen 127.0.0.1:3261`,
 		Version: node.Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			defer func() { err = lastWords(words, err) }()
 			if file != "" {
 				if err := mergeFile(cmd.Flags(), file); err != nil {
 					return err
@@ -49,7 +62,7 @@ The commands below talk to a running node's control API.`,
 			if err != nil {
 				return err
 			}
-			if err := cfg.Validate(); err != nil {
+			if err = cfg.Validate(); err != nil {
 				return err
 			}
 			cfg.Logger = log.With("node", cfg.Node)
@@ -65,10 +78,41 @@ The commands below talk to a running node's control API.`,
 	addFlags(cmd.Flags(), &cfg)
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "YAML file with any of these flags by name")
+	f.StringVar(&words, "termination-message-path", exits.MessageFile, "file that gets the last words of a node that ends with an error, if it exists; empty: none")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	cmd.AddCommand(adminCommands()...)
 	return cmd
+}
+
+// Main runs the command line and returns the exit code (package exits). What went wrong is the last line on stderr.
+func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	cmd := Command()
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(stderr, "gemel-target:", err)
+	}
+	return code(err)
+}
+
+// code is the exit code for an error.
+func code(err error) int {
+	switch {
+	case err == nil:
+		return exits.OK
+	case errors.Is(err, node.ErrLeft):
+		return exits.Left
+	}
+	return exits.Failed
+}
+
+// lastWords leaves an error where Kubernetes looks for it.
+func lastWords(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, exits.LastWords(path, err.Error()))
 }
 
 // stayResident keeps this node going while its machine is short of memory: a worker's dirty pages may be on their way to it. Before anything
@@ -104,6 +148,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
 	c.ScrubInterval, c.ScrubRate = node.Duration(7*24*time.Hour), node.DefaultScrubRate
 	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "compare both copies of everything that this node owns so often; 0s: never")
+	f.Int64Var(&c.ISCSIMemory, "iscsi-memory", c.ISCSIMemory, "bytes of data that the commands of all sessions may hold; 0: a quarter of what Go may use "+
+		"(GOMEMLIMIT, or 90 % of the container's memory), at least 64 MiB, and 1 GiB where neither has a limit")
 	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that a scrub compares at most")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
 	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")

@@ -19,6 +19,18 @@ type buffer struct {
 
 var pools [maxClass + 1]sync.Pool
 
+// classSize is what getBuffer takes for n bytes, 0 for none.
+func classSize(n int) int {
+	class := max(bits.Len(uint(max(n, 1)-1)), minClass)
+	switch {
+	case n == 0:
+		return 0
+	case class > maxClass:
+		return n
+	}
+	return 1 << class
+}
+
 // getBuffer returns a buffer of at least n bytes with undefined content. Beyond 16 MiB, which no limit of this server
 // permits but a Device might ask for, it is not pooled.
 func getBuffer(n int) *buffer {

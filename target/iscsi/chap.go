@@ -18,6 +18,9 @@ const (
 	chapSHA256 = 7
 )
 
+// strongCHAP are the algorithms among which the initiator's order decides.
+var strongCHAP = []string{strconv.Itoa(chapSHA256)}
+
 const chapChallengeLen = 16 // bytes we send; at most 1024 are accepted
 
 var errAuth = errors.New("authentication failed")
@@ -41,19 +44,20 @@ func chapDigest(algorithm int, id byte, secret string, challenge []byte) []byte 
 	return sum[:]
 }
 
-// start answers the initiator's list of algorithms with a fresh challenge. The stronger algorithm is taken whenever it
-// is offered at all.
+// start answers the initiator's list of algorithms with a fresh challenge. The first of the list that this target knows is taken
+// (RFC 7143 §6.2.1), but MD5, wherever it stands, only when nothing stronger is offered: docs/decisions/0043-chap-order.md.
 func (c *chap) start(offered string, out *pdu.Text) error {
 	if c.challenge != nil {
 		return fmt.Errorf("%w: CHAP_A twice", errAuth)
 	}
-	if _, ok := pdu.Choose(offered, strconv.Itoa(chapSHA256)); ok {
-		c.algorithm = chapSHA256
-	} else if _, ok := pdu.Choose(offered, strconv.Itoa(chapMD5)); ok {
-		c.algorithm = chapMD5
-	} else {
+	a, ok := pdu.Choose(offered, strongCHAP...)
+	if !ok {
+		a, ok = pdu.Choose(offered, strconv.Itoa(chapMD5))
+	}
+	if !ok {
 		return fmt.Errorf("%w: no common CHAP algorithm", errAuth)
 	}
+	c.algorithm, _ = strconv.Atoi(a) // one of ours
 	c.challenge = make([]byte, chapChallengeLen+1)
 	rand.Read(c.challenge) // never fails since Go 1.24
 	c.id, c.challenge = c.challenge[chapChallengeLen], c.challenge[:chapChallengeLen]

@@ -25,6 +25,7 @@ type client struct {
 	tsih    uint16
 	maxCmd  uint32
 	digests bool // the full-feature phase has begun
+	deaf    bool // to the target's pings, which a session that writes for long gets
 }
 
 func (b *bench) dial(t testing.TB) *client {
@@ -184,7 +185,16 @@ func (c *client) recv() (pdu.BHS, []byte) {
 			c.statSN++
 		}
 	}
+	if c.deaf && h.Op() == pdu.NopIn && h.ITT() == pdu.Reserved {
+		return c.recv()
+	}
 	return h, data[:n]
+}
+
+// deaf returns a client to which the target's pings are nothing.
+func deaf(c *client) *client {
+	c.deaf = true
+	return c
 }
 
 // closed checks that the target ends the connection, whatever it says before.

@@ -32,23 +32,31 @@ type command struct {
 	c       *conn
 	next    *command // in a table bucket, the free list or a chunk's done list
 	state   commandState
-	aborted bool // while gathering, by another nexus: answer TASK ABORTED in place of executing it
-	charge  int  // bytes of read data it may hold until they are sent
+	aborted bool  // while gathering, by another nexus: answer TASK ABORTED in place of executing it
+	need    int   // bytes of memory it must have before it goes on
+	asked   int   // of them it has; a read until its answer is sent
+	unasked int   // bytes it has beside that, for data that comes while it waits
+	beyond  int   // bytes the Device took beyond what it was given
+	waits   bool  // for memory
+	arrived int64 // clock when it came
 
 	// Gathering.
 	want    int // bytes to gather: the expected length, at most Limits.Transfer
 	got     int // bytes received
 	seqEnd  int // where the sequence that is coming must end (solicited) or may end at most (unsolicited)
 	seq     sequence
-	mem     *buffer // of want bytes, or, with waits, what fits the data that comes unasked
-	waits   bool    // for the session's memory
+	mem     *buffer // of want bytes, or, with waits, what fits the data that comes unasked, if any
 	busy    bool    // the reader is filling mem without holding the mutex
+	full    bool    // there was no memory for what comes unasked: end with TASK SET FULL once all of it has come
+	askedAt int64   // clock when the sequence that is coming began
 	ttt     uint32  // of the outstanding R2T
 	r2tSN   uint32
 	dataSN  uint32 // expected next
 	damaged bool   // data was lost or wrong: end with CHECK CONDITION once the initiator has sent what it owes
 
 	long   []byte // AHS bytes of the CDB
+	given  int    // bytes of asked that are for what the Device allocates
+	taken  int    // bytes it has allocated
 	allocs [4]*buffer
 	nalloc int
 	more   []*buffer
@@ -94,8 +102,9 @@ func (c *conn) take() *command {
 
 // release ends a command's use of its memory, after its answer was sent or it was dropped. mu is held.
 func (c *conn) release(cmd *command) {
-	c.charged -= cmd.charge
-	cmd.charge = 0
+	c.giveBack(cmd)
+	c.srv.memory.other.Add(-int64(cmd.beyond))
+	cmd.beyond = 0
 	for i := range cmd.nalloc {
 		putBuffer(cmd.allocs[i])
 		cmd.allocs[i] = nil
@@ -112,6 +121,11 @@ func (c *conn) release(cmd *command) {
 // alloc is Task.Alloc: the buffer lives until the answer has been sent.
 func (cmd *command) alloc(n int) []byte {
 	b := getBuffer(n)
+	cmd.taken += len(b.b)
+	if beyond := cmd.taken - cmd.beyond - cmd.given; beyond > 0 {
+		cmd.beyond += beyond
+		cmd.c.srv.memory.other.Add(int64(beyond))
+	}
 	if cmd.nalloc < len(cmd.allocs) {
 		cmd.allocs[cmd.nalloc] = b
 		cmd.nalloc++
@@ -134,14 +148,6 @@ func (c *conn) scsiCommand(h pdu.BHS, ahs []byte) error {
 	flags, edtl, n := h.Flags(), int(h.U32(pdu.OffEDTL)), h.DataLen()
 	write := flags&pdu.WriteBit != 0
 	if err := c.checkCommand(h); err != nil {
-		return err
-	}
-	limit := c.srv.cfg.Limits
-	charge := 0
-	if flags&pdu.ReadBit != 0 {
-		charge = min(edtl, limit.Transfer)
-	}
-	if err := c.waitMemory(charge); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -168,8 +174,6 @@ func (c *conn) scsiCommand(h pdu.BHS, ahs []byte) error {
 	c.inFlight++
 	c.openWindow()
 	cmd.state, cmd.aborted = gathering, false
-	cmd.charge = charge
-	c.charged += cmd.charge
 	c.mu.Unlock()
 	c.srv.stats.Commands.Add(1)
 
@@ -182,24 +186,42 @@ func (c *conn) scsiCommand(h pdu.BHS, ahs []byte) error {
 	if len(ahs) > 0 && !cmd.parseAHS(ahs) {
 		return protocolError{"malformed additional header segment"}
 	}
-	cmd.want, cmd.got = 0, 0
-	cmd.seq, cmd.r2tSN, cmd.dataSN, cmd.damaged = seqNone, 0, 0, false
+	limit := c.srv.cfg.Limits
+	cmd.want, cmd.got, cmd.need, cmd.given, cmd.taken = 0, 0, 0, 0, 0
+	cmd.seq, cmd.r2tSN, cmd.dataSN, cmd.damaged, cmd.full = seqNone, 0, 0, false, false
+	cmd.arrived, cmd.askedAt = c.arrived, c.lastLoop
+	if t.Read {
+		cmd.given = classSize(min(edtl, limit.Transfer))
+		cmd.need = cmd.given
+	}
 	if !write || edtl == 0 {
 		if err := c.skip(n); err != nil {
 			return err
 		}
 		c.mu.Lock()
+		if cmd.need > 0 && !c.reserve(cmd, false) {
+			c.wait(cmd)
+			c.mu.Unlock()
+			return nil
+		}
 		c.submit(cmd)
 		return nil
 	}
 	cmd.want = min(edtl, limit.Transfer)
+	cmd.need += classSize(cmd.want)
+	unasked := n
 	if flags&pdu.Final == 0 {
 		cmd.seq, cmd.seqEnd = seqUnsolicited, min(int(c.params.FirstBurst), cmd.want)
+		unasked = cmd.seqEnd
 	}
 	c.mu.Lock()
-	c.grant(cmd)
+	c.grant(cmd, unasked)
 	c.mu.Unlock()
-	if n > 0 {
+	if cmd.full {
+		if err := c.skip(n); err != nil {
+			return err
+		}
+	} else if n > 0 {
 		if err := c.receive(cmd, h, n); err != nil {
 			return err
 		}
@@ -244,6 +266,9 @@ const (
 func (c *conn) admit(h pdu.BHS) (verdict, error) {
 	if c.killed {
 		return ignore, nil
+	}
+	if err := c.flooded(); err != nil {
+		return ignore, err
 	}
 	if ok, err := c.nextCmdSN(h); !ok || err != nil {
 		return ignore, err
@@ -346,13 +371,15 @@ func (c *conn) complete(cmd *command) {
 		c.submitted--
 	}
 	c.dropData(cmd)
+	if !cmd.task.Read {
+		c.giveBack(cmd)
+	}
 	c.openWindow()
 	if c.killed || c.ending || cmd.task.Aborted {
 		c.release(cmd)
 	} else {
 		c.respond(cmd)
 	}
-	c.grantWaiting()
 	if c.killed || c.ending {
 		c.cond.Broadcast()
 	}

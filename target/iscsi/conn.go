@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/halfopen"
 	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 	"github.com/gemel-storage/gemel/target/scsi"
 )
@@ -33,6 +34,8 @@ type conn struct {
 	// Set by the server under its mutex.
 	host     string // initiator once its admission was asked
 	loggedIn bool
+	placed   bool            // counted among the sessions
+	half     *halfopen.Entry // until it is logged in
 	tsih     uint16
 
 	// Fixed when the full-feature phase begins.
@@ -54,7 +57,6 @@ type conn struct {
 	r, w      int
 	arrived   int64  // R11b: earliest time the bytes in the buffer can have become readable
 	lastLoop  int64  // clock when the last read returned
-	waited    int64  // ns spent waiting for output since then
 	pauses    uint32 // the server's count when the connection began
 	text      []byte // of Text requests with the C bit
 	answer    []byte // rest of a Text response
@@ -62,27 +64,26 @@ type conn struct {
 	logout    uint32 // ITT of the Logout request that ended the reader
 	bhs       [pdu.HeaderLen]byte
 
-	readState // drain.go
-	mu        sync.Mutex
-	cond      *sync.Cond // memory freed, commands ended, or dead
-	output               // output.go; guarded by mu
-	table     [tableSize]*command
-	free      *command
-	ping      ping     // that waits for its answer
-	asked     []func() // who wait for the next
-	killed    bool
-	ending    bool // no more answers: the initiator has logged out
-	reason    string
-	statSN    uint32
-	expCmdSN  uint32
-	maxCmdSN  uint32
-	nextTTT   uint32
-	inFlight  int        // SCSI commands accepted and not answered
-	submitted int        // those of them the Device has
-	managing  int        // task management functions the Device has
-	writeMem  int        // bytes of gather buffers granted
-	waiting   []*command // for write memory, in order
-	charged   int        // bytes of read data that accepted commands may hold until sent, plus queued responses
+	readState   // drain.go
+	mu          sync.Mutex
+	cond        *sync.Cond // memory freed, commands ended, or dead
+	output                 // output.go; guarded by mu
+	table       [tableSize]*command
+	free        *command
+	pings       []ping   // that wait for their answers, in order
+	asked       []func() // who wait for the next
+	killed      bool
+	ending      bool // no more answers: the initiator has logged out
+	reason      string
+	statSN      uint32
+	expCmdSN    uint32
+	maxCmdSN    uint32
+	nextTTT     uint32
+	inFlight    int   // SCSI commands accepted and not answered
+	submitted   int   // those of them the Device has
+	managing    int   // task management functions the Device has
+	memoryState       // memory.go
+	sendingAt   int64 // clock when the socket was full, or took something after that; 0: it is not
 }
 
 func newConn(s *Server, nc net.Conn) (*conn, error) {
@@ -115,7 +116,7 @@ func (c *conn) run() {
 	defer c.srv.forget(c)
 	err := c.login()
 	if err != nil {
-		c.log.Info("login failed", "initiator", c.host, "err", err)
+		c.srv.noteFailed(c, err)
 	} else {
 		c.log.Info("logged in", "initiator", c.id.Initiator, "discovery", c.discovery,
 			"header_digest", c.params.HeaderDigest, "data_digest", c.params.DataDigest)
@@ -154,6 +155,7 @@ func (c *conn) finish(err error) {
 // endNexus returns when no command of the session is or ever will be executed.
 func (c *conn) endNexus() {
 	c.dropGathering(func(*command) bool { return true })
+	c.settled()
 	if c.opened {
 		done := make(chan struct{})
 		c.srv.device.CloseNexus(c.nexus, func() { close(done) })
@@ -243,8 +245,8 @@ func (c *conn) fillDirect(dst []byte) (int, error) {
 	if c.lastLoop != 0 {
 		c.flushBatch()
 		now := c.srv.cfg.Clock()
-		// R11b: the loop was neither reading nor waiting for the initiator, so it was stopped.
-		if now-c.lastLoop-c.waited > int64(c.srv.cfg.MaxAge) {
+		// R11b: the loop was not reading, so it was stopped.
+		if now-c.lastLoop > int64(c.srv.cfg.MaxAge) {
 			c.kill("paused")
 			return 0, errPaused
 		}
@@ -282,7 +284,7 @@ func (c *conn) fillDirect(dst []byte) (int, error) {
 	if c.arrived = c.lastLoop; c.hadToWait {
 		c.arrived = now
 	}
-	c.lastLoop, c.waited = now, 0
+	c.lastLoop = now
 	c.lastRecv.Store(now)
 	c.pinged.Store(0)
 	if c.w == len(c.in) && n-direct == len(space) && len(c.in) < c.fullBuffer() {

@@ -32,12 +32,6 @@ func (c *conn) nopOut(h pdu.BHS) error {
 		echo = getBuffer(n)
 		copy(echo.b, data[:n])
 	}
-	if err := c.waitMemory(n + pdu.HeaderLen); err != nil {
-		if echo != nil {
-			putBuffer(echo)
-		}
-		return err
-	}
 	c.mu.Lock()
 	r := c.begin(pdu.NopIn)
 	r.SetLUN(h.LUN())
@@ -87,9 +81,6 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 	if in, err := c.inOrder(h); err != nil || !in {
 		return err
 	}
-	if err := c.waitMemory(pdu.HeaderLen); err != nil {
-		return err
-	}
 	c.srv.stats.TaskManagement.Add(1)
 	c.mu.Lock()
 	if c.managing >= maxManaging {
@@ -99,6 +90,7 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 	}
 	c.managing++
 	c.mu.Unlock()
+	c.settled()
 	itt, lun, ref := h.ITT(), h.LUN(), h.U32(pdu.OffRefTag)
 	function := scsi.TMFunction(h.Flags() &^ pdu.Final)
 	answer := func(r scsi.TMResponse) { c.answerTMF(itt, r, function) }

@@ -115,19 +115,20 @@ func (c *conn) refuse(h pdu.BHS, reason byte) error {
 
 // refused rejects a PDU whose data has been consumed.
 func (c *conn) refused(h pdu.BHS, reason byte) error {
-	if err := c.waitMemory(2 * pdu.HeaderLen); err != nil {
-		return err
-	}
 	c.mu.Lock()
+	err := c.flooded()
 	c.reject(h, reason)
 	c.unlockAndSend()
-	return nil
+	return err
 }
 
 // inOrder: a non-immediate PDU other than a SCSI command takes its number. It tells whether to go on with it.
 func (c *conn) inOrder(h pdu.BHS) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.flooded(); err != nil {
+		return false, err
+	}
 	ok, err := c.nextCmdSN(h)
 	c.openWindow()
 	return ok, err

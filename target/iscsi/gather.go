@@ -8,61 +8,57 @@ import (
 // Gathering of write data. All of a command's data ends up in one buffer; large segments are read from the socket
 // straight into it. The reader drives it; what other goroutines may touch (memory, the wish to abort) is under mu.
 
-// grant gives a command the buffer for its data, or, when the session has no memory left, one that is just big enough
-// for the data that comes unasked; the rest is asked for when memory is there. mu is held.
-func (c *conn) grant(cmd *command) {
-	if c.writeMem+cmd.want <= c.srv.cfg.Limits.SessionMemory && len(c.waiting) == 0 {
-		c.writeMem += cmd.want
+// grant gives a write the memory for its data; or, when there is none at once, what is just big enough for the data that comes
+// unasked, and a place in the line for the rest, which is asked for when memory is there; or, without that, nothing. mu is held.
+func (c *conn) grant(cmd *command, unasked int) {
+	switch {
+	case c.reserve(cmd, false):
 		cmd.mem = getBuffer(cmd.want)
-		return
+	case unasked == 0:
+		c.wait(cmd)
+	case !c.reserveUnasked(cmd, classSize(unasked)):
+		cmd.full = true
+		now := c.srv.cfg.Clock()
+		c.srv.stats.TaskSetFull.Add(1)
+		c.srv.refusedAt.Store(now)
+	default:
+		cmd.mem = getBuffer(unasked)
+		if unasked < cmd.want || cmd.task.Read {
+			c.wait(cmd)
+		}
 	}
-	cmd.mem = getBuffer(min(cmd.want, int(c.params.FirstBurst)))
-	cmd.waits = true
-	c.waiting = append(c.waiting, cmd)
 }
 
-// grantWaiting serves the commands that wait for memory, in order, and asks for their data. mu is held.
-func (c *conn) grantWaiting() {
-	for len(c.waiting) > 0 && !c.killed && !c.ending {
-		cmd := c.waiting[0]
-		if cmd.busy || c.writeMem+cmd.want > c.srv.cfg.Limits.SessionMemory {
-			return // busy: the reader is in receive and asks again after it
-		}
-		c.waiting = append(c.waiting[:0], c.waiting[1:]...)
-		cmd.waits = false
-		c.writeMem += cmd.want
-		small := cmd.mem
-		cmd.mem = getBuffer(cmd.want)
+// granted asks for the data of a write that has waited for memory and has it now. mu is held.
+func (c *conn) granted(cmd *command) {
+	small := cmd.mem
+	cmd.mem = getBuffer(cmd.want)
+	if small != nil {
 		copy(cmd.mem.b, small.b[:cmd.got])
 		putBuffer(small)
-		if cmd.seq == seqNone && cmd.got < cmd.want && !cmd.damaged {
-			c.requestData(cmd)
-		}
+	}
+	c.unasked -= cmd.unasked
+	n := cmd.unasked
+	cmd.unasked = 0
+	c.srv.memory.give(0, n)
+	switch {
+	case cmd.seq != seqNone || cmd.damaged:
+	case cmd.got < cmd.want:
+		c.requestData(cmd)
+	default: // it had to wait for what it reads
+		cmd.task.DataOut = cmd.mem.b[:cmd.want]
+		c.handOver(cmd)
 	}
 }
 
-// dropData returns a command's gather buffer. mu is held.
+// dropData returns a command's gather buffer and its place in the line. mu is held.
 func (c *conn) dropData(cmd *command) {
-	if cmd.mem == nil {
-		return
+	if cmd.waits {
+		c.unwait(cmd)
 	}
-	putBuffer(cmd.mem)
-	cmd.mem, cmd.task.DataOut = nil, nil
-	if !cmd.waits {
-		c.writeMem -= cmd.want
-		return
-	}
-	c.unwait(cmd)
-}
-
-// unwait takes a command from the line for memory. mu is held.
-func (c *conn) unwait(cmd *command) {
-	cmd.waits = false
-	for i, w := range c.waiting {
-		if w == cmd {
-			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
-			break
-		}
+	if cmd.mem != nil {
+		putBuffer(cmd.mem)
+		cmd.mem, cmd.task.DataOut = nil, nil
 	}
 }
 
@@ -77,7 +73,7 @@ func (c *conn) dataOut(h pdu.BHS) error {
 		return c.skip(n)
 	}
 	err := cmd.checkData(h, n, final)
-	damaged := cmd.damaged
+	damaged := cmd.damaged || cmd.full
 	c.mu.Unlock()
 	if err != nil {
 		return err
@@ -108,7 +104,7 @@ func (cmd *command) checkData(h pdu.BHS, n int, final bool) error {
 		return protocolError{"Data-Out that nobody asked for"}
 	case cmd.seq == seqUnsolicited && ttt != pdu.Reserved, cmd.seq == seqSolicited && ttt != cmd.ttt:
 		return protocolError{"Data-Out with a wrong target transfer tag"}
-	case cmd.damaged:
+	case cmd.damaged, cmd.full:
 		return nil
 	case h.U32(pdu.OffDataSN) != cmd.dataSN:
 		cmd.damaged = true
@@ -186,23 +182,26 @@ var crcSense = []byte{0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x47, 0x05, 0, 
 func (c *conn) advance(cmd *command) {
 	switch {
 	case cmd.seq != seqNone:
-		c.grantWaiting()
+		c.wantMemory() // the line may have passed it over while its buffer was being filled
+		c.mu.Unlock()
+	case cmd.full:
+		cmd.task.Status = scsi.StatusTaskSetFull
+		c.complete(cmd)
 		c.mu.Unlock()
 	case cmd.damaged:
 		cmd.task.Status, cmd.task.Sense = scsi.StatusCheckCondition, crcSense
 		c.complete(cmd)
 		c.mu.Unlock()
-	case cmd.got == cmd.want:
+	case cmd.got == cmd.want && !(cmd.waits && cmd.task.Read):
 		if cmd.waits { // all came unasked: what it has is what it needs
 			c.unwait(cmd)
-			c.writeMem += cmd.want
 		}
 		cmd.task.DataOut = cmd.mem.b[:cmd.want]
 		c.submit(cmd)
 	case cmd.aborted:
 		c.submit(cmd)
 	case cmd.waits:
-		c.grantWaiting()
+		c.wantMemory()
 		c.mu.Unlock()
 	default:
 		c.requestData(cmd)
@@ -214,7 +213,7 @@ func (c *conn) advance(cmd *command) {
 func (c *conn) requestData(cmd *command) {
 	n := min(cmd.want-cmd.got, int(c.params.MaxBurst))
 	cmd.seq, cmd.seqEnd, cmd.dataSN = seqSolicited, cmd.got+n, 0
-	cmd.ttt = c.transferTag()
+	cmd.ttt, cmd.askedAt = c.transferTag(), c.srv.cfg.Clock()
 	h := c.begin(pdu.R2T)
 	h.SetLUN(cmd.task.LUN)
 	h.SetITT(cmd.task.Tag)

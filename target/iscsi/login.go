@@ -261,6 +261,9 @@ func (l *login) enter() error {
 	}
 	c.maxSend.Store(c.params.MaxSend)
 	c.since = time.Now()
+	if err := s.takePlace(c); err != nil {
+		return err
+	}
 	if !c.discovery {
 		if err := s.register(c, l.deadline); err != nil {
 			return fail(pdu.LoginUnavailable, "%w", err)

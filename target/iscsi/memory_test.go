@@ -72,8 +72,10 @@ func TestWaitingForMemory(t *testing.T) {
 		eventually(t, "an idle session holds no memory", func() bool {
 			conn.mu.Lock()
 			defer conn.mu.Unlock()
-			left = fmt.Sprintf("%d bytes of write memory, %d waiting, %d charged", conn.writeMem, len(conn.waiting), conn.charged)
-			return conn.writeMem == 0 && len(conn.waiting) == 0 && conn.charged == 0
+			left = fmt.Sprintf("%+v", conn.memoryState)
+			used, _ := b.Memory()
+			w, r := &conn.shares[ofWrites], &conn.shares[ofReads]
+			return w.held+r.held+conn.unasked+conn.unread == 0 && len(w.waiting)+len(r.waiting) == 0 && used == 0
 		})
 	}
 }

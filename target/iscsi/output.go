@@ -136,12 +136,6 @@ func (c *conn) status(h pdu.BHS) {
 	c.statSN++
 }
 
-// charge counts bytes of queued PDUs that no command accounts for, so that a flood of NOPs meets a bound too.
-func (c *conn) charge(n int) {
-	c.tail.charge += n
-	c.charged += n
-}
-
 // beginBatch tells other goroutines that the reader will send.
 func (c *conn) beginBatch() {
 	if c.inBatch {
@@ -177,6 +171,7 @@ func (c *conn) unlockAndSend() {
 	}
 	// Full: the writer goes on, still as the one that is sending.
 	c.mu.Lock()
+	c.sendingAt = c.srv.cfg.Clock()
 	if !c.writerOn {
 		c.writerOn = true
 		c.writerWG.Add(1)
@@ -193,7 +188,7 @@ func (c *conn) send(wait bool) bool {
 		c.mu.Lock()
 		k := c.head
 		if k == nil || c.batching && !wait {
-			c.sending = false
+			c.sending, c.sendingAt = false, 0
 			c.cond.Broadcast()
 			c.mu.Unlock()
 			return true
@@ -281,7 +276,11 @@ func (c *conn) recycle(k *chunk) {
 		putBuffer(b)
 		k.bufs[i] = nil
 	}
-	c.charged -= k.charge
+	c.unread -= k.charge
+	c.srv.memory.other.Add(-int64(k.charge))
+	if c.sendingAt != 0 {
+		c.sendingAt = c.srv.cfg.Clock() // it gets on
+	}
 	c.queued -= k.bytes
 	clear(k.iov[:k.n])
 	k.next, k.used, k.first, k.n, k.charge, k.bytes, k.done, k.bufs, k.open = nil, 0, 0, 0, 0, 0, nil, k.bufs[:0], false

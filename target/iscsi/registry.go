@@ -174,8 +174,8 @@ func (s *Server) admitted(c *conn, host string) {
 func (s *Server) entered(c *conn) {
 	s.mu.Lock()
 	c.loggedIn = true
-	s.halfOpen--
 	s.mu.Unlock()
+	s.half.Remove(c.half)
 }
 
 // forget removes c once nothing of it is left.
@@ -183,9 +183,7 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if !c.loggedIn {
-		s.halfOpen--
-	}
+	s.half.Remove(c.half)
 	if key := (sessionKey{c.id.Initiator, c.id.ISID}); s.sessions[key] == c {
 		delete(s.sessions, key)
 		delete(s.tsihs, c.tsih)
@@ -226,6 +224,7 @@ func (s *Server) tick() {
 			continue
 		}
 		s.lastTick.Store(now)
+		s.setMemory()
 		s.mu.Lock()
 		live := s.connsLocked(func(c *conn) bool { return c.loggedIn })
 		s.mu.Unlock()
@@ -235,5 +234,6 @@ func (s *Server) tick() {
 				c.pingIfIdle(now)
 			}
 		}
+		s.dropStalled(live, now)
 	}
 }

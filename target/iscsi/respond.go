@@ -94,29 +94,3 @@ func (c *conn) reject(h pdu.BHS, reason byte) {
 	c.end(r, h, true)
 	c.charge(2 * pdu.HeaderLen)
 }
-
-// waitMemory waits until the session's answers leave room for n more bytes of answer. It is what bounds a session whose
-// initiator sends faster than it reads; the writer's timeout ends the wait. What is charged needs only the Device and
-// the writer to be over, never this reader.
-func (c *conn) waitMemory(n int) error {
-	c.mu.Lock()
-	if c.charged == 0 || c.charged+n <= c.srv.cfg.Limits.SessionMemory {
-		c.mu.Unlock()
-		return nil
-	}
-	c.mu.Unlock()
-	start := c.srv.cfg.Clock()
-	c.flushBatch()
-	c.mu.Lock()
-	for !c.killed && c.charged > 0 && c.charged+n > c.srv.cfg.Limits.SessionMemory {
-		c.cond.Wait()
-	}
-	killed := c.killed
-	c.mu.Unlock()
-	c.waited += c.srv.cfg.Clock() - start
-	c.beginBatch()
-	if killed {
-		return errKilled
-	}
-	return nil
-}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/internal/clock"
+	"github.com/gemel-storage/gemel/internal/halfopen"
 	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 	"github.com/gemel-storage/gemel/target/scsi"
 )
@@ -78,11 +79,16 @@ type Config struct {
 
 // Limits bound what initiators can make the server hold.
 type Limits struct {
-	Connections   int // default 1024; more are closed on accept
-	Logins        int // connections that have not logged in yet, default 64
+	Connections int // sessions, default 1024; a login beyond is refused
+	Logins      int // connections that have not logged in yet, default 64; with more the oldest is closed
+
+	InitiatorSessions int // sessions of one initiator name, default half of Connections
+	AddressSessions   int // sessions from one address (IPv6: a /64), default half of Connections
+
 	Window        int // commands in flight per session, default 128
 	Transfer      int // bytes of write data gathered for one command, default 8 MiB
-	SessionMemory int // bytes of write data, and again of read data, in flight per session, default 64 MiB
+	SessionMemory int // bytes of write data, and again of read data, in flight per session at most, default 64 MiB
+	Memory        int // bytes of them over all sessions; default a quarter of what Go may use (GOMEMLIMIT), 1 GiB if that has no limit
 	FirstBurst    int // bytes of unsolicited data per command, default 256 KiB
 	MaxBurst      int // bytes per R2T or Data-In sequence, default 1 MiB
 	RecvSegment   int // MaxRecvDataSegmentLength we declare, 8 KiB to 256 KiB, default 256 KiB
@@ -118,6 +124,8 @@ func (c *Config) defaults() error {
 	l := &c.Limits
 	orDefault(&l.Connections, 1024)
 	orDefault(&l.Logins, 64)
+	orDefault(&l.InitiatorSessions, max(l.Connections/2, 1))
+	orDefault(&l.AddressSessions, max(l.Connections/2, 1))
 	orDefault(&l.Window, 128)
 	orDefault(&l.Transfer, 8<<20)
 	orDefault(&l.SessionMemory, 64<<20)
@@ -128,8 +136,10 @@ func (c *Config) defaults() error {
 		name      string
 		v, lo, hi int
 	}{
-		{"connections", l.Connections, 1, 1 << 20}, {"logins", l.Logins, 1, 1 << 20}, {"window", l.Window, 1, 4096},
+		{"connections", l.Connections, 1, 1 << 20}, {"logins", l.Logins, 1, 1 << 20},
+		{"initiator sessions", l.InitiatorSessions, 1, 1 << 20}, {"address sessions", l.AddressSessions, 1, 1 << 20}, {"window", l.Window, 1, 4096},
 		{"transfer", l.Transfer, max(64<<10, l.FirstBurst), maxBuffer}, {"session memory", l.SessionMemory, l.Transfer, 1 << 40},
+		{"memory", l.Memory, leastBudget(l), 1 << 50},
 		{"first burst", l.FirstBurst, 512, 1 << 20}, {"max burst", l.MaxBurst, l.FirstBurst, 16<<20 - 1},
 		{"receive segment", l.RecvSegment, 8 << 10, 256 << 10},
 	} {
@@ -140,12 +150,22 @@ func (c *Config) defaults() error {
 	return nil
 }
 
+// leastBudget is the least that may be set as the memory of all sessions: the longest command must fit the part that is asked for.
+func leastBudget(l *Limits) int {
+	if l.Memory == 0 {
+		return 0
+	}
+	return 4 * classSize(l.Transfer)
+}
+
 // boottime is the default clock.
 func boottime() int64 { return clock.Boottime() }
 
 // Stats are the server's counters; read them at any time.
 type Stats struct {
-	Accepted, Refused      atomic.Int64 // connections, those closed for a limit
+	Accepted               atomic.Int64 // connections
+	Refused                atomic.Int64 // logins beyond a limit of sessions, connections while the server ends
+	Evicted                atomic.Int64 // connections closed before they had logged in, for newer ones
 	Logins, LoginsFailed   atomic.Int64
 	Commands               atomic.Int64 // SCSI commands accepted
 	ReadBytes, WriteBytes  atomic.Int64 // SCSI data
@@ -154,6 +174,9 @@ type Stats struct {
 	DigestErrors           atomic.Int64
 	Dropped                atomic.Int64 // connections closed by the server for any reason but a logout
 	Batches, WriteWouldBlk atomic.Int64 // writev calls, and those that found the socket full
+	MemoryWaits            atomic.Int64 // commands that had to wait for memory
+	TaskSetFull            atomic.Int64 // commands that came with data for which there was no memory
+	Stalled                atomic.Int64 // sessions closed because they kept memory, unused, that others waited for
 }
 
 // Server is an iSCSI target on one node.
@@ -163,6 +186,9 @@ type Server struct {
 	hosts  Hosts
 	log    *slog.Logger
 	stats  Stats
+
+	memory    budget
+	refusedAt atomic.Int64 // clock when a command was last refused for memory
 
 	portals  atomic.Pointer[[]Portal]
 	lastTick atomic.Int64  // by the ticker; how a pause of the whole process is seen
@@ -179,7 +205,9 @@ type Server struct {
 	sessions  map[sessionKey]*conn
 	tsihs     map[uint16]bool
 	nextTSIH  uint16
-	halfOpen  int
+
+	half     halfopen.Set
+	failures seldom
 }
 
 // sessionKey identifies a session at this target port: reinstatement is by it (RFC 7143 §6.3.5).
@@ -197,12 +225,16 @@ func New(cfg Config, device Device, hosts Hosts) (*Server, error) {
 		cfg: cfg, device: device, hosts: hosts, log: cfg.Logger,
 		stop: make(chan struct{}), stopTick: make(chan struct{}),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{}, sessions: map[sessionKey]*conn{},
-		tsihs: map[uint16]bool{},
+		tsihs: map[uint16]bool{}, half: halfopen.Set{Max: cfg.Limits.Logins},
 	}
 	s.SetPortals(cfg.Portals)
 	s.lastTick.Store(cfg.Clock())
-	s.wg.Add(1)
+	s.refusedAt.Store(cfg.Clock() - int64(cfg.WriteTimeout) - 1)
+	s.memory.kick = make(chan struct{}, 1)
+	s.setMemory()
+	s.wg.Add(2)
 	go s.tick()
+	go s.grants()
 	return s, nil
 }
 
@@ -271,16 +303,20 @@ func (s *Server) accept(nc net.Conn) {
 		return
 	}
 	s.mu.Lock()
-	if s.closing || len(s.conns) >= s.cfg.Limits.Connections || s.halfOpen >= s.cfg.Limits.Logins {
+	if s.closing {
 		s.mu.Unlock()
 		s.stats.Refused.Add(1)
 		_ = nc.Close()
 		return
 	}
 	s.conns[c] = true
-	s.halfOpen++
 	s.wg.Add(1)
 	s.mu.Unlock()
+	half, evicted := s.half.Add(nc.RemoteAddr(), func() { c.kill("too many connections that have not logged in, and this is the oldest") })
+	c.half = half // before its goroutine begins
+	if evicted {
+		s.stats.Evicted.Add(1)
+	}
 	go func() {
 		defer s.wg.Done()
 		c.run()

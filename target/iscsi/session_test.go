@@ -275,7 +275,7 @@ func testSlowReader(t *testing.T, request func(*client) pdu.BHS) {
 	eventually(t, "the slow one to be cut", func() bool {
 		for c := range b.all() {
 			c.mu.Lock()
-			charged := c.charged
+			charged := c.shares[ofReads].held + c.unread
 			c.mu.Unlock()
 			if charged > 1<<20+1<<20 {
 				t.Fatalf("%d bytes of answers held, the limit is 1 MiB and one command", charged)

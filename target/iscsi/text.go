@@ -86,9 +86,6 @@ func (c *conn) textKey(p pdu.Pair, out *pdu.Text) {
 // tag. final is the request's final bit: only a final request gets a final answer.
 func (c *conn) textResponse(h pdu.BHS, answer []byte, final bool) error {
 	n := min(len(answer), int(c.maxSend.Load()))
-	if err := c.waitMemory(n + pdu.HeaderLen); err != nil {
-		return err
-	}
 	c.mu.Lock()
 	r := c.begin(pdu.TextResp)
 	r.SetITT(h.ITT())

@@ -23,8 +23,8 @@ const (
 
 // Limits on what a frame may make the receiver allocate.
 const (
-	MaxMeta = 16 << 20 // the whole metadata of a pair, in an install
-	MaxData = 16 << 20 // one command's data
+	MaxMeta = pair.MaxFrameMeta // of a pair's metadata, or a part of it
+	MaxData = 16 << 20          // one command's data
 )
 
 const headerLen = 112

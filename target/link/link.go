@@ -11,9 +11,11 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/halfopen"
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
@@ -54,6 +56,9 @@ type Link struct {
 	half map[uint64]*conn // node a: data connections whose heartbeat connection is still to come
 	wg   sync.WaitGroup
 	up   chan *session
+
+	unknown halfopen.Set // node a: accepted, and it is not known from whom
+	evicted atomic.Uint64
 }
 
 type session struct {
@@ -82,7 +87,8 @@ func New(cfg Config, h Handler) *Link {
 	if cfg.Versions == (Versions{}) {
 		cfg.Versions = Versions{MinVersion, Version}
 	}
-	return &Link{cfg: cfg, h: h, half: map[uint64]*conn{}, up: make(chan *session)}
+	return &Link{cfg: cfg, h: h, half: map[uint64]*conn{}, up: make(chan *session),
+		unknown: halfopen.Set{Max: maxUnknown}}
 }
 
 // Negotiated tells under what link n runs; ok is false when it is not the present one. It may be called from Up on.
@@ -300,7 +306,6 @@ func (l *Link) dialRole(ctx context.Context, role string, n uint64) (*conn, erro
 func (l *Link) accept(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = l.cfg.Listen.Close() })
 	defer stop()
-	slots := make(chan struct{}, 16) // half-open connections at once
 	for {
 		c, err := l.cfg.Listen.Accept()
 		if err != nil {
@@ -310,17 +315,23 @@ func (l *Link) accept(ctx context.Context) {
 			time.Sleep(10 * time.Millisecond) // out of descriptors: do not spin
 			continue
 		}
-		select {
-		case slots <- struct{}{}:
-			l.wg.Go(func() {
-				defer func() { <-slots }()
-				l.accepted(ctx, c)
-			})
-		default:
-			_ = c.Close()
+		half, evicted := l.unknown.Add(c.RemoteAddr(), func() { _ = c.Close() })
+		if evicted {
+			l.evicted.Add(1)
 		}
+		l.wg.Go(func() {
+			defer l.unknown.Remove(half)
+			l.accepted(ctx, c, half)
+		})
 	}
 }
+
+// maxUnknown is how many connections may be accepted whose peer has not shown its certificate and its hello yet. With more the oldest
+// is closed, of the address that has the most: idle sockets must not keep the partner out.
+const maxUnknown = 16
+
+// Evicted counts connections that were closed because newer ones came, before it was known whose they are.
+func (l *Link) Evicted() uint64 { return l.evicted.Load() }
 
 // await keeps a data connection until its heartbeat connection comes. One waits at most.
 func (l *Link) await(n uint64, c *conn) {
@@ -333,7 +344,7 @@ func (l *Link) await(n uint64, c *conn) {
 	l.half[n] = c
 }
 
-func (l *Link) accepted(ctx context.Context, c net.Conn) {
+func (l *Link) accepted(ctx context.Context, c net.Conn, half *halfopen.Entry) {
 	_ = c.SetDeadline(time.Now().Add(helloTimeout))
 	if l.cfg.TLS != nil {
 		c = tls.Server(c, l.cfg.TLS)
@@ -345,26 +356,27 @@ func (l *Link) accepted(ctx context.Context, c net.Conn) {
 	}
 	answer := l.hello(h.Role, h.Link)
 	if err == nil {
+		l.unknown.Remove(half) // it is the peer; what it does next waits for it, and not for room
 		answer.Version = neg.Version
 	} else {
 		answer.Error = err.Error()
 		l.cfg.Logger.Warn("link: connection refused", "from", c.RemoteAddr(), "err", err)
 	}
-	var half *conn
+	var data *conn
 	if err == nil && h.Role == "data" {
-		half = newConn(c, neg)
-		l.await(h.Link, half) // before the answer: the heartbeat connection may be here right after it
+		data = newConn(c, neg)
+		l.await(h.Link, data) // before the answer: the heartbeat connection may be here right after it
 	}
 	if werr := writeHello(c, answer); err != nil || werr != nil {
 		_ = c.Close() // a data connection that is dead fails the link that it becomes part of
 		return
 	}
 	_ = c.SetDeadline(time.Time{})
-	if half != nil {
+	if data != nil {
 		return
 	}
 	l.mu.Lock()
-	data := l.half[h.Link]
+	data = l.half[h.Link]
 	delete(l.half, h.Link)
 	old := l.cur
 	l.mu.Unlock()

@@ -46,6 +46,7 @@ type Config struct {
 	Preferred     string             `json:"preferred-node"` // excludes first when neither node hears the other
 	ScrubInterval Duration           `json:"scrub-interval"` // between two scheduled scrubs; 0: none
 	ScrubRate     int64              `json:"scrub-rate"`     // bytes a second at most; 0: DefaultScrubRate
+	ISCSIMemory   int64              `json:"iscsi-memory"`   // bytes that commands of all sessions may hold; 0: a quarter of what Go may use
 	HeaderDigest  iscsi.DigestPolicy `json:"header-digest"`
 	DataDigest    iscsi.DigestPolicy `json:"data-digest"`
 	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
@@ -70,6 +71,10 @@ func (d *Duration) UnmarshalText(b []byte) error {
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// minISCSIMemory is the least for the commands of all sessions (bytes): a quarter is for data that comes unasked, and the longest command
+// has to fit the rest.
+const minISCSIMemory = 64 << 20
 
 // ErrConfig is wrapped by every error of Validate.
 var ErrConfig = errors.New("configuration")
@@ -155,6 +160,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ScrubRate < 0 {
 		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
+	}
+	if c.ISCSIMemory != 0 && c.ISCSIMemory < minISCSIMemory {
+		add(bad("iscsi-memory", "%d must be 0 (a quarter of GOMEMLIMIT) or at least %d bytes", c.ISCSIMemory, minISCSIMemory))
 	}
 	if c.Preferred != "" {
 		if _, err := pair.ParseNode(c.Preferred); err != nil {

@@ -60,11 +60,20 @@ func TestFailedDiskStepsDown(t *testing.T) {
 					t.Fatalf("read at %d: %v", off, err)
 				}
 			}
-			p.until("b is alone and a is out", func() bool {
-				return p.nodes[1].View().Phase == pair.Alone && p.nodes[0].View().Phase == pair.Outside
-			})
-			if err := p.nodes[0].ready(); err == nil {
-				t.Error("a node with a failed disk is ready")
+			p.until("b is alone", func() bool { return p.nodes[1].View().Phase == pair.Alone })
+			left := p.nodes[0]
+			p.leaves(0, "the store failed")
+			if v := left.View(); v.Phase != pair.Outside || left.ready() == nil || left.live() == nil {
+				t.Errorf("a node with a failed disk is %v, ready %v, live %v", v.Phase, left.ready(), left.live())
+			}
+			broken.Store(false)
+			p.start(0) // as what runs it does
+			p.inSync()
+			for _, off := range []int64{1 << 20, 2 << 20} {
+				got := make([]byte, len(want))
+				if _, err := d.ReadAt(p.ctx, got, off); err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("read at %d: %v", off, err)
+				}
 			}
 		})
 	}

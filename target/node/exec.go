@@ -13,20 +13,36 @@ import (
 
 // Every call into the machine takes n.mu, begins what it sends while holding it, so that frames leave in the
 // machine's order, and does the rest after. Store work that ends at once is done by the goroutine at hand: a read
-// at the owner never changes goroutine.
+// at the owner that the page cache answers never changes goroutine. One that has to wait for the disk does (readers.go).
 
 type actions struct {
 	list []pair.Action
 	sent bool // something is queued on the link
+	at   stand
 }
+
+// stand is what the goroutine at hand may do.
+type stand uint8
+
+const (
+	anywhere stand = iota
+	onLink         // it reads the link: it may look at the page cache, and waits for no disk
+	onTimer        // it keeps the lease: it touches no disk (R3)
+)
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
 
 var opPool = sync.Pool{New: func() any { return new(pair.Op) }}
 
 // do makes one call and carries out what follows from it.
-func (n *Node) do(f func(m *pair.Machine, now int64)) {
+func (n *Node) do(f func(m *pair.Machine, now int64)) { n.enter(anywhere, f) }
+
+// doTimer is do for a goroutine that keeps the lease.
+func (n *Node) doTimer(f func(m *pair.Machine, now int64)) { n.enter(onTimer, f) }
+
+func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	a := actionPool.Get().(*actions)
+	a.at = at
 	n.mu.Lock()
 	f(n.m, boottime())
 	n.takeLocked(a)
@@ -70,16 +86,16 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 		x := &a.list[i]
 		switch x.Kind {
 		case pair.ActStore:
-			if o := x.Op; inlineOp(o.S, x.Durable) {
-				n.storeDone(a, o, n.runOp(o.S, o.LUN, x.Durable))
+			if o := x.Op; reads(o.S.Kind) {
+				n.look(a, o, a.at != onTimer)
 			} else {
-				d := x.Durable
-				n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o.S, o.LUN, d)) })
+				n.change(a, o, x.Durable)
 			}
 		case pair.ActReply:
 			o := x.Op
 			if o == cur {
 				completed = true
+				cur = nil // from here on it may be another command's, whose end may be in this very list
 			} else {
 				if s := o.S; s.Done != nil {
 					s.Done(s)
@@ -88,18 +104,13 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			o.Reset()
 			opPool.Put(o)
 		case pair.ActApply:
-			msg, link, d := x.Msg, n.linkN.Load(), x.Durable
-			if !d && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame {
-				n.applied(a, link, msg, n.applyMsg(msg, d))
-			} else {
-				n.async(func() { n.appliedAsync(link, msg, n.applyMsg(msg, d)) })
-			}
+			n.applyHere(a, x.Msg, x.Durable)
 		default:
 			n.slow(*x)
 		}
 	}
 	clear(a.list)
-	a.list = a.list[:0]
+	a.list, a.at = a.list[:0], anywhere
 	actionPool.Put(a)
 	return completed
 }
@@ -134,6 +145,12 @@ func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
 func (n *Node) slow(x pair.Action) {
 	link := n.linkN.Load()
 	switch x.Kind {
+	case pair.ActProbe:
+		n.wg.Go(func() {
+			if n.probeDisk(x.LUN) {
+				n.do(func(m *pair.Machine, now int64) { m.Probed(now, x.ID) })
+			}
+		})
 	case pair.ActFlush:
 		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.syncLUN(x.Op.LUN)) })
 	case pair.ActCompare:
@@ -146,7 +163,15 @@ func (n *Node) slow(x pair.Action) {
 		n.buffers.put(x.Op.Buf)
 		x.Op.Buf = nil
 	case pair.ActPeerFlush:
-		n.async(func() { n.appliedAsync(link, x.Msg, n.syncLUN(x.Msg.LUN)) })
+		n.async(func() {
+			res := scsi.WriteError
+			if x.Msg.Flags&pair.FlagProbe == 0 {
+				res = n.syncLUN(x.Msg.LUN)
+			} else if n.probeDisk(x.Msg.LUN) {
+				res = scsi.OK
+			}
+			n.appliedAsync(link, x.Msg, res)
+		})
 	case pair.ActCompareSum:
 		n.async(func() {
 			need, res := n.compareSum(x.Msg)
@@ -276,6 +301,9 @@ func (h *linkHandler) Up(k uint64) {
 func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 	n := (*Node)(h)
 	a := actionPool.Get().(*actions)
+	if a.at = onLink; msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck {
+		a.at = onTimer
+	}
 	n.mu.Lock()
 	n.m.Receive(boottime(), k, msg)
 	n.takeLocked(a)

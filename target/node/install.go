@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -29,6 +31,9 @@ func (n *Node) install(link uint64, msg *pair.Msg) {
 }
 
 func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error) {
+	if err := checkSum(msg); err != nil {
+		return nil, nil, err
+	}
 	s := meta.NewState()
 	if err := meta.Decode(msg.Meta, s); err != nil {
 		return nil, nil, fmt.Errorf("the metadata of node %s cannot be read here: %w%s", n.self.Peer(), err, n.fix(err))
@@ -73,6 +78,20 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 		}
 	}
 	return n.unitInfos(), full, nil
+}
+
+// errDamaged: what came in parts is not what was sent.
+var errDamaged = errors.New("the metadata of the other node came damaged; it is asked again")
+
+// checkSum compares metadata that came in parts with the checksum of the whole.
+func checkSum(msg *pair.Msg) error {
+	if msg.Sum == nil {
+		return nil
+	}
+	if sum := sha256.Sum256(msg.Meta); !bytes.Equal(sum[:], msg.Sum) {
+		return fmt.Errorf("%w (%d bytes)", errDamaged, len(msg.Meta))
+	}
+	return nil
 }
 
 // fix is what to do about metadata of a newer release.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,10 +72,20 @@ func (n *Node) unitInfos() []pair.UnitInfo {
 		id, err := parseID(l.UUID)
 		owner, err2 := pair.ParseNode(l.Owner)
 		if err == nil && err2 == nil {
-			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size})
+			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size, Group: n.group(l.Volume)})
 		}
 	}
 	return out
+}
+
+// group is a backing volume's number: writes to one of them are paced together.
+func (n *Node) group(volume string) uint8 {
+	for i, v := range n.store.Volumes() {
+		if v.Name() == volume {
+			return uint8(i)
+		}
+	}
+	return 0 // the default one, whose name is left out
 }
 
 // applyFiles makes what must be there before the entry is durable.
@@ -317,7 +328,12 @@ func (n *Node) export() {
 		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}
-	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, objs) })
+	var sum []byte
+	if n.peerKnows(featureParts) {
+		s := sha256.Sum256(raw)
+		sum = s[:]
+	}
+	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, sum, objs) })
 }
 
 // fileKey is where an object lies.

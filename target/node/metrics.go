@@ -45,9 +45,19 @@ var (
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
+	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not written to a backing volume; writers wait at the limit.", "volume")
+	descUnflushedL = desc("store_unflushed_limit_bytes", "What a backing volume's disk was seen to write in a quarter of a second: the most that is not flushed.", "volume")
+	descWriteRate  = desc("store_written_out_bytes_per_second", "Bytes a second that a backing volume's disk writes out under pressure; 0 before it was seen.", "volume")
+	descWriteWaits = desc("store_write_waits_total", "Writes that waited until there was less to flush.", "volume")
+	descWindow     = desc("pair_write_window_bytes", "Bytes of writes to a backing volume that may be under way at both nodes; it follows the time that they take.", "volume")
+	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are under way.", "volume")
+	descPaced      = desc("pair_writes_waiting", "Writes to a backing volume that wait for room in the window.", "volume")
+	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata, and their limit: what would exceed it is refused.", "kind")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
+	descISCSIMem   = desc("iscsi_memory_bytes", "Bytes that commands of all sessions hold (used), and the most they may (limit).", "kind")
+	descLinkEvict  = desc("link_evicted_total", "Connections to the link that were closed before it was known whose they are, for newer ones.")
 	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol's loop last turned.")
 )
 
@@ -71,6 +81,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n.mu.Lock()
 	v, st := n.m.View(boottime()), n.m.Stats
+	windows := make([]pair.PaceView, len(n.store.Volumes()))
+	for i := range windows {
+		windows[i] = n.m.Pace(uint8(i))
+	}
 	n.mu.Unlock()
 	now := boottime()
 	for p := pair.Starting; p <= pair.Fenced; p++ {
@@ -97,7 +111,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages, "intent_write": st.Intents, "cold_write": st.ColdWrites,
 		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
 		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,
-		"scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
+		"write_paced":    st.Paced,
+		"step_down_slow": st.SlowLeaves, "exclude_slow": st.SlowExcludes, "both_late": st.BothLate, "scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}
 	count(descArbiter, n.metrics.arbiterErrors.Load())
@@ -106,6 +121,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descCapacity, float64(v.Total), name)
 		gauge(descFree, float64(v.Free), name)
 	}
+	for i, vol := range n.store.Volumes() {
+		u, name := vol.Unflushed(), vol.Name()
+		gauge(descUnflushed, float64(u.Bytes), name)
+		gauge(descUnflushedL, float64(u.Limit), name)
+		gauge(descWriteRate, u.Rate, name)
+		count(descWriteWaits, u.Waits, name)
+		gauge(descWindow, float64(windows[i].Window), name)
+		gauge(descWindowUsed, float64(windows[i].Used), name)
+		gauge(descPaced, float64(windows[i].Waiting), name)
+	}
+	gauge(descMetadata, float64(n.metaBytes.Load()), "used")
+	gauge(descMetadata, maxMetadata, "limit")
 	n.metaMu.Lock()
 	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
 	lost := n.state.Lost()
@@ -115,8 +142,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descLost, float64(lost))
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
+	used, limit := n.iscsi.Memory()
+	gauge(descISCSIMem, float64(used), "used")
+	gauge(descISCSIMem, float64(limit), "limit")
+	if n.link != nil {
+		count(descLinkEvict, n.link.Evicted())
+	}
 	is := n.iscsi.Stats()
-	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "connection_refused": &is.Refused,
+	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "login_refused": &is.Refused, "connection_evicted": &is.Evicted,
+		"memory_wait": &is.MemoryWaits, "task_set_full": &is.TaskSetFull, "stalled": &is.Stalled,
 		"login": &is.Logins, "login_failed": &is.LoginsFailed, "command": &is.Commands, "read_bytes": &is.ReadBytes,
 		"write_bytes": &is.WriteBytes, "task_management": &is.TaskManagement, "protocol_error": &is.ProtocolErrors,
 		"digest_error": &is.DigestErrors, "dropped": &is.Dropped, "writev": &is.Batches} {
@@ -124,9 +158,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Health is live as long as the protocol's loop turns, whatever disk, peer and arbiter do; ready when this node is
-// a recorded member and serves.
+// live: the protocol's loop turns and this life is not over, whatever peer and arbiter do. A node that leaves ends by itself; the
+// probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
+// needs the process. ready: this node is a recorded member and serves.
 func (n *Node) live() error {
+	if v := n.View(); finished(&v) && !n.stopping.Load() {
+		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
+	}
 	if age := time.Duration(boottime() - n.lastTick.Load()); age > 10*time.Second {
 		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
 	}

@@ -302,6 +302,7 @@ func TestWriteThroughWithoutADisk(t *testing.T) {
 	if l := p.modify(1, &targetv1.ModifyLUNRequest{Uuid: id, WriteCache: through}); l.WriteCache != through {
 		t.Fatal(l)
 	}
+	p.leaves(0, "the store failed")
 }
 
 // A write that had to wait while its LUN became write-through was judged by the old mode when it came, and is durable all the same.

@@ -37,10 +37,14 @@ type Node struct {
 	mu sync.Mutex // the machine, and the order of what it sends
 	m  *pair.Machine
 
-	metaMu sync.Mutex
-	state  *meta.State
-	tables atomic.Pointer[tables] // what the command path reads
-	bench  atomic.Pointer[benchUnit]
+	metaMu  sync.Mutex
+	readers map[*store.Volume]*readers
+	state   *meta.State
+	sizes   sizes // of what it holds
+	// metaBytes is their sum, for whoever does not hold metaMu.
+	metaBytes atomic.Int64
+	tables    atomic.Pointer[tables] // what the command path reads
+	bench     atomic.Pointer[benchUnit]
 
 	link    *link.Link
 	linkN   atomic.Uint64
@@ -72,6 +76,7 @@ type Node struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stopping atomic.Bool
+	over     chan string // why this life is over, once
 	buffers  buffers
 	metrics  counters
 }
@@ -122,7 +127,7 @@ func New(cfg Config) (_ *Node, err error) {
 		}
 	}()
 	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
-		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{})}
+		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}}
 	n.tables.Store(&tables{})
 	boot, err := bootID()
 	if err != nil {
@@ -157,7 +162,8 @@ func New(cfg Config) (_ *Node, err error) {
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
-		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest}, n.scsi, n)
+		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
+		Limits: iscsi.Limits{Memory: int(cfg.ISCSIMemory)}}, n.scsi, n)
 	if err != nil {
 		return nil, err
 	}
@@ -177,9 +183,8 @@ func (c *Config) portals() (out []iscsi.Portal) {
 	return out
 }
 
-// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns nil after an
-// orderly stop.
-func (n *Node) Run(ctx context.Context) error {
+// serveUntil is Run, as long as nothing hangs.
+func (n *Node) serveUntil(ctx context.Context) error {
 	defer func() { _ = n.store.Close() }()
 	defer n.closeFiles()
 	defer n.wg.Wait()
@@ -259,7 +264,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.log.Info("node started", "cluster", n.cfg.Cluster, "pair", n.cfg.Pair, "node", n.cfg.Node, "store", n.store.ID(),
 		"iqn", n.cfg.TargetIQN(), "volumes", len(n.store.Volumes()))
-	<-ctx.Done()
+	if why := n.watchOver(ctx); why != "" {
+		return n.leave(why)
+	}
 	n.handOver()
 	return nil
 }
@@ -320,7 +327,7 @@ func (n *Node) tickLoop() {
 		}
 		last = now
 		n.lastTick.Store(now)
-		n.do(func(m *pair.Machine, now int64) {
+		n.doTimer(func(m *pair.Machine, now int64) {
 			m.SetNexuses(len(n.iscsi.Sessions()))
 			m.Tick(now)
 		})

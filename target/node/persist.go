@@ -167,17 +167,18 @@ func (n *Node) loadState() (*meta.State, error) {
 			}
 			s.Index, s.Generation = h.Index, h.Generation
 		}
-		if err := loadAll(tx, bucketLUNs, s.LUNs); err != nil {
+		if err := loadAll(tx, &n.sizes, bucketLUNs, s.LUNs); err != nil {
 			return err
 		}
-		if err := loadAll(tx, bucketSnapshots, s.Snapshots); err != nil {
+		if err := loadAll(tx, &n.sizes, bucketSnapshots, s.Snapshots); err != nil {
 			return err
 		}
-		return loadAll(tx, bucketHosts, s.Hosts)
+		return loadAll(tx, &n.sizes, bucketHosts, s.Hosts)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w%s", err, wayOut(err))
 	}
+	n.metaBytes.Store(n.sizes.total)
 	return s, nil
 }
 
@@ -199,7 +200,7 @@ func wayOut(err error) string {
 	return ""
 }
 
-func loadAll[T any](tx *bbolt.Tx, name []byte, into map[string]*T) error {
+func loadAll[T any](tx *bbolt.Tx, z *sizes, name []byte, into map[string]*T) error {
 	b := tx.Bucket(name)
 	if b == nil {
 		return nil
@@ -210,23 +211,25 @@ func loadAll[T any](tx *bbolt.Tx, name []byte, into map[string]*T) error {
 			return fmt.Errorf("%s/%s: %w", name, k, err)
 		}
 		into[string(k)] = t
+		z.note(name, string(k), len(v))
 		return nil
 	})
 }
 
 // persist makes what an entry touched durable, with the index, in one transaction.
 func (n *Node) persist(fx *meta.Effect) error {
+	defer func() { n.metaBytes.Store(n.sizes.total) }()
 	return n.store.DB().Update(func(tx *bbolt.Tx) error {
 		if err := saveHead(tx, n.state); err != nil {
 			return err
 		}
-		if err := saveSome(tx, bucketLUNs, fx.LUNs, n.state.LUNs); err != nil {
+		if err := saveSome(tx, &n.sizes, bucketLUNs, fx.LUNs, n.state.LUNs); err != nil {
 			return err
 		}
-		if err := saveSome(tx, bucketSnapshots, fx.Snapshots, n.state.Snapshots); err != nil {
+		if err := saveSome(tx, &n.sizes, bucketSnapshots, fx.Snapshots, n.state.Snapshots); err != nil {
 			return err
 		}
-		return saveSome(tx, bucketHosts, fx.Hosts, n.state.Hosts)
+		return saveSome(tx, &n.sizes, bucketHosts, fx.Hosts, n.state.Hosts)
 	})
 }
 
@@ -239,27 +242,36 @@ func saveHead(tx *bbolt.Tx, s *meta.State) error {
 }
 
 // saveSome writes the named objects and deletes those that are gone.
-func saveSome[T any](tx *bbolt.Tx, name []byte, keys []string, from map[string]*T) error {
+func saveSome[T any](tx *bbolt.Tx, z *sizes, name []byte, keys []string, from map[string]*T) error {
 	b, err := tx.CreateBucketIfNotExists(name)
 	if err != nil {
 		return err
 	}
 	for _, k := range keys {
-		if v := from[k]; v == nil {
-			err = b.Delete([]byte(k))
-		} else {
-			err = put(b, []byte(k), v)
+		v := from[k]
+		if v == nil {
+			if err := b.Delete([]byte(k)); err != nil {
+				return err
+			}
+			z.note(name, k, 0)
+			continue
 		}
+		raw, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
+		if err := b.Put([]byte(k), raw); err != nil {
+			return err
+		}
+		z.note(name, k, len(raw))
 	}
 	return nil
 }
 
 // persistAll replaces all metadata.
 func (n *Node) persistAll(s *meta.State) error {
-	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+	var z sizes
+	err := n.store.DB().Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketLUNs, bucketSnapshots, bucketHosts} {
 			if tx.Bucket(name) != nil {
 				if err := tx.DeleteBucket(name); err != nil {
@@ -270,14 +282,19 @@ func (n *Node) persistAll(s *meta.State) error {
 		if err := saveHead(tx, s); err != nil {
 			return err
 		}
-		if err := saveSome(tx, bucketLUNs, keys(s.LUNs), s.LUNs); err != nil {
+		if err := saveSome(tx, &z, bucketLUNs, keys(s.LUNs), s.LUNs); err != nil {
 			return err
 		}
-		if err := saveSome(tx, bucketSnapshots, keys(s.Snapshots), s.Snapshots); err != nil {
+		if err := saveSome(tx, &z, bucketSnapshots, keys(s.Snapshots), s.Snapshots); err != nil {
 			return err
 		}
-		return saveSome(tx, bucketHosts, keys(s.Hosts), s.Hosts)
+		return saveSome(tx, &z, bucketHosts, keys(s.Hosts), s.Hosts)
 	})
+	if err == nil {
+		n.sizes = z
+		n.metaBytes.Store(z.total)
+	}
+	return err
 }
 
 func keys[T any](m map[string]*T) []string {

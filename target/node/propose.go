@@ -21,7 +21,11 @@ type proposalEnd struct {
 
 // propose puts an entry into the log and waits for its outcome on every member.
 func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
-	c := n.proposeAsync(e)
+	raw := e.Encode()
+	if err := n.affordable(e, raw); err != nil {
+		return meta.Outcome{}, err
+	}
+	c := n.proposeAsync(raw)
 	select {
 	case end := <-c:
 		switch {
@@ -36,9 +40,8 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 	}
 }
 
-func (n *Node) proposeAsync(e *meta.Entry) <-chan proposalEnd {
+func (n *Node) proposeAsync(raw []byte) <-chan proposalEnd {
 	c := make(chan proposalEnd, 1)
-	raw := e.Encode()
 	// The number is known only inside the machine; ActProposed may be carried out by another goroutine, so the
 	// channel is registered before the lock is given up.
 	n.do(func(m *pair.Machine, now int64) {
@@ -79,18 +82,38 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 	} else {
 		e.Mode = &meta.Mode{UUID: u.UUID(), Nexus: nexus, Req: *change.ModeSelect}
 	}
-	c := n.proposeAsync(e)
+	raw := e.Encode()
+	if err := n.affordable(e, raw); err != nil {
+		n.log.Warn("a change of reservations is refused", "initiator", nexus.Initiator, "err", err)
+		done(scsi.NoRegistrationResources())
+		return
+	}
+	c := n.proposeAsync(raw)
 	n.wg.Go(func() {
 		select {
 		case end := <-c:
-			if end.out.SCSI != nil && end.res == scsi.OK && (!endsCommands(change) || n.awaitEarlier() == nil) {
-				done(*end.out.SCSI)
-				return
-			}
+			done(end.outcome(func() error {
+				if !endsCommands(change) {
+					return nil
+				}
+				return n.awaitEarlier()
+			}))
 		case <-n.ctx.Done():
+			done(outcomeUnknown)
 		}
-		done(scsi.Outcome{Status: scsi.StatusBusy})
 	})
+}
+
+// outcomeUnknown ends a command whose change may be in the log, or is, without this node being able to tell the rest: ABORTED COMMAND. BUSY
+// would say that the command was not accepted (SAM-5 §5.3.1).
+var outcomeUnknown = scsi.Outcome{Status: scsi.StatusCheckCondition, Sense: scsi.FixedSense(scsi.AbortedCommand, 0, 0)}
+
+// outcome is what the command is answered whose change was proposed; rest is what has to succeed beside the entry.
+func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
+	if end.res != scsi.OK || end.out.SCSI == nil || rest() != nil {
+		return outcomeUnknown
+	}
+	return *end.out.SCSI
 }
 
 func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
@@ -114,7 +137,7 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 	if u != nil {
 		r.UUID = u.UUID()
 	}
-	c := n.proposeAsync(&meta.Entry{Reset: r})
+	c := n.proposeAsync((&meta.Entry{Reset: r}).Encode())
 	n.wg.Go(func() {
 		select {
 		case end := <-c:

@@ -3,12 +3,14 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ type testPair struct {
 	cfg   [2]Config
 	nodes [2]*Node
 	ends  [2]func() error
+	runs  [2]func() error // waits until a node has ended by itself
 }
 
 func newTestPair(t *testing.T) *testPair {
@@ -79,7 +82,8 @@ func (p *testPair) start(i int) {
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
 	p.nodes[i] = n
-	p.ends[i] = sync.OnceValue(func() error { cancel(); return <-done })
+	p.runs[i] = sync.OnceValue(func() error { defer cancel(); return <-done })
+	p.ends[i] = func() error { cancel(); return p.runs[i]() }
 }
 
 // stop ends one node in an orderly way.
@@ -89,6 +93,16 @@ func (p *testPair) stop(i int) error {
 	}
 	defer func() { p.nodes[i], p.ends[i] = nil, nil }()
 	return p.ends[i]()
+}
+
+// leaves waits until a node has ended by itself, and says why.
+func (p *testPair) leaves(i int, why string) {
+	p.t.Helper()
+	err := p.runs[i]()
+	if !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), why) {
+		p.t.Fatalf("node %s ended with %v, want it to leave because of %q", harness.Names[i], err, why)
+	}
+	p.nodes[i], p.ends[i] = nil, nil
 }
 
 func (p *testPair) startBoth() *testPair {

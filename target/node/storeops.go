@@ -15,20 +15,15 @@ import (
 // inlineMax is the largest transfer that is done by the goroutine at hand: beyond it others would wait too long.
 const inlineMax = 256 << 10
 
-// inlineOp says whether an op ends soon enough to be done at once: reads and writes of the page cache.
+// inlineOp says whether a change ends soon enough to be done at once: writes of the page cache.
 func inlineOp(s *scsi.Op, durable bool) bool {
-	switch s.Kind {
-	case scsi.OpRead, scsi.OpMapped:
-		return true
-	case scsi.OpWrite, scsi.OpCompareWrite:
-		return !durable && len(s.Data) <= inlineMax
-	}
-	return false
+	return (s.Kind == scsi.OpWrite || s.Kind == scsi.OpCompareWrite) && !durable && len(s.Data) <= inlineMax
 }
 
 // file finds an open LUN or snapshot.
-func (n *Node) file(id pair.LUNID) *store.File {
-	t := n.tables.Load()
+func (n *Node) file(id pair.LUNID) *store.File { return n.tables.Load().file(id) }
+
+func (t *tables) file(id pair.LUNID) *store.File {
 	if e := t.units[id]; e != nil {
 		return e.file
 	}
@@ -79,9 +74,8 @@ func (n *Node) runOp(s *scsi.Op, id pair.LUNID, durable bool) scsi.Result {
 	return classify(err, true)
 }
 
-// applyMsg executes a mirrored write or a copied range on the local store.
-func (n *Node) applyMsg(msg *pair.Msg, durable bool) scsi.Result {
-	f := n.file(msg.LUN)
+// applyMsg executes a mirrored write or a copied range on the local store; without a file there is nothing to write to.
+func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
@@ -229,6 +223,16 @@ func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 		return scsi.Unavailable
 	}
 	return classify(f.Sync(), true)
+}
+
+// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported by itself.
+func (n *Node) probeDisk(id pair.LUNID) bool {
+	volume := ""
+	if e := n.tables.Load().units[id]; e != nil {
+		volume = e.lun.Volume
+	}
+	v, err := n.store.Volume(volume)
+	return err == nil && v.Probe() == nil
 }
 
 // syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves.

@@ -28,6 +28,9 @@ type unitEntry struct {
 	file   *store.File
 	bits   *store.Intents
 	rw, ro *scsi.Unit
+
+	readers *readers // of its backing volume
+	lane    *lane
 }
 
 // close lets go of the files of a LUN.
@@ -190,7 +193,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	roCfg.ReadOnly = true
 	e := &unitEntry{id: id, lun: l}
 	if prev != nil {
-		e.file, e.bits, e.rw, e.ro = prev.file, prev.bits, prev.rw, prev.ro
+		e.file, e.bits, e.rw, e.ro, e.readers, e.lane = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
 		if prev.lun.Size < l.Size {
 			err = errors.Join(err, e.bits.Grow(l.Size))
@@ -206,6 +209,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		if e.bits, err = v.OpenIntents(l.UUID, l.Size); err != nil {
 			return nil, errors.Join(err, e.file.Close())
 		}
+		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.wg, do: (*change).do}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
 			e.ro, err = scsi.NewUnit(roCfg, med)

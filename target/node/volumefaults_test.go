@@ -145,7 +145,7 @@ func TestFailingVolume(t *testing.T) {
 	p.write(d, 0, 1)
 	p.write(d2, 0, 2)
 	p.until("a serves alone", func() bool { return p.nodes[0].View().Phase == pair.Alone && p.nodes[0].View().Serving })
-	p.end(1)
+	p.leaves(1, "the store failed")
 	broken.Store(false)
 	p.start(1)
 	p.inSync()

@@ -17,11 +17,14 @@ import (
 // featureVolumes on the link: the other node knows that a LUN names its backing volume. One that does not would put it elsewhere.
 const featureVolumes = "volumes"
 
+// featureParts on the link: the other node takes the metadata in parts (pair.MsgMetaPart). One that does not takes what fits into a frame.
+const featureParts = "metadata-parts"
+
 func (c *Config) features() []string {
 	if c.earlier {
 		return nil
 	}
-	return []string{featureVolumes}
+	return []string{featureVolumes, featureParts}
 }
 
 // peerKnows tells whether the release of the other node has a feature; false without a link.

@@ -44,13 +44,13 @@ func (m *Machine) regions(size int64) int { return int((size + m.cfg.Region - 1)
 func (m *Machine) planBegin() {
 	r := &m.resync
 	in := m.peer.Incarnation
-	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peer.Untrusted {
+	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peerDistrusted() {
 		m.Stats.Resumes++
 		m.event("resync goes on where it stopped")
 		r.view.Full, r.plan = p.full, p
 		return
 	}
-	r.plan = &copyPlan{store: m.peer.Store, joiner: in, full: r.view.Full, blind: m.peer.Untrusted, known: map[LUNID]*copyObject{}}
+	r.plan = &copyPlan{store: m.peer.Store, joiner: in, full: r.view.Full, blind: m.peerDistrusted(), known: map[LUNID]*copyObject{}}
 	m.plan = r.plan
 	for _, o := range r.exported {
 		c := m.planAdd(o)
@@ -276,6 +276,7 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 	m.Stats.ResyncCompared += uint64(o.S.Len)
 	if msg.Result != scsi.OK {
+		m.peerFailed(now)
 		m.resyncStop(now, "the joiner's store failed")
 		return
 	}

@@ -29,7 +29,7 @@ func (r *rig) join(in SyncInfo, dirty ...int) {
 	r.pass(lease)
 	r.sync(in)
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, []byte("all"), []CopyObject{{lun1, 64 * region, 1}})
+	r.m.SendMeta(r.now, 0, []byte("all"), nil, []CopyObject{{lun1, 64 * region, 1}})
 	var set Regions
 	for _, i := range dirty {
 		set.Add(i)
@@ -259,7 +259,7 @@ func TestResyncYieldsToHosts(t *testing.T) {
 	r.linkUp()
 	r.sync(in)
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, nil, []CopyObject{{lun1, 64 * region, 1}})
+	r.m.SendMeta(r.now, 0, nil, nil, []CopyObject{{lun1, 64 * region, 1}})
 	r.submit(r.op(scsi.OpRead, 40*region, 512))
 	r.recv(&Msg{Type: MsgMetaAck})
 	if n := r.m.resync.inflight; n != 1 {
@@ -272,7 +272,7 @@ func TestDirtyThatCanNotBeRead(t *testing.T) {
 	r.linkUp()
 	r.sync(in)
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, nil, []CopyObject{{lun1, 64 * region, 1}})
+	r.m.SendMeta(r.now, 0, nil, nil, []CopyObject{{lun1, 64 * region, 1}})
 	r.recv(&Msg{Type: MsgDirty, LUN: lun1, Meta: []byte("torn")})
 	r.next(ActDropLink)
 }

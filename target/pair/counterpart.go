@@ -11,7 +11,7 @@ func (m *Machine) fullReason() string {
 	switch {
 	case mine.Peer == "" || p.Store != mine.Peer:
 		return "its store was not the other half of this pair before"
-	case p.Untrusted:
+	case m.peerDistrusted():
 		return "its store had failed"
 	case p.Old:
 		return "its store is an older copy of itself"

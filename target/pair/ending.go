@@ -9,7 +9,11 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	if o.stage == stDone {
 		return
 	}
+	if res == scsi.OK {
+		m.timed(now, o)
+	}
 	m.unlock(o)
+	m.paceLeave(o)
 	m.forwardEnds(now, o)
 	held := o.stage == stHeld
 	o.stage = stDone
@@ -19,7 +23,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 		u.ops.drop(o)
 	}
 	delete(m.ops, o.id)
-	if held {
+	if held && res != scsi.Busy { // one that has waited too long comes again
 		m.pathDrop(o)
 	}
 	if o.began {

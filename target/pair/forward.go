@@ -46,6 +46,7 @@ func (m *Machine) forwardEnds(now int64, o *Op) {
 }
 
 func (m *Machine) forward(now int64, o *Op) {
+	m.paceLeave(o)
 	o.room = o.bulk()
 	m.fwdBytes += o.room
 	o.stage, o.since, o.Started = stForward, now, true

@@ -70,12 +70,14 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
 	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
 		m.hold(now, o)
-	case !o.remote && !o.internal() && !m.pathHere(o):
+	case !o.remote && !o.internal() && !m.pathHere(now, o):
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		m.hold(now, o)
 	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
+	case m.owns(u) && !m.paceEnter(o):
+		o.stage = stHeld
 	case m.owns(u):
 		m.setRange(o)
 		o.stage = stLock
@@ -94,6 +96,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 }
 
 func (m *Machine) hold(now int64, o *Op) {
+	m.paceLeave(o)
 	if o.stage != stHeld {
 		o.stage = stHeld
 		m.Stats.Held++
@@ -132,7 +135,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || o.calm && !u.starts.calm(o.S) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
@@ -148,6 +151,9 @@ func (m *Machine) run(now int64, o *Op) {
 			m.finish(now, o, r)
 			return
 		}
+	}
+	if !o.internal() {
+		u.starts.note(now, o.S)
 	}
 	u.started++
 	o.began, o.Started, o.StartedAt = true, true, now
@@ -166,9 +172,18 @@ func (m *Machine) run(now int64, o *Op) {
 	case s.Kind.Writes():
 		m.startWrite(now, o)
 	default:
-		o.stage = stStore
+		o.stage, o.waits = stStore, true
 		m.storeOps++
 		m.act(Action{Kind: ActStore, Op: o})
+	}
+}
+
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
+// a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
+// answers needs none.
+func (m *Machine) StoreBegins(now int64, o *Op) {
+	if o.stage == stStore && o.waits {
+		o.waits, o.since = false, now
 	}
 }
 
@@ -215,6 +230,7 @@ func (m *Machine) startFlush(now int64, o *Op) {
 // StoreDone reports that the local store is done with an op.
 func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 	m.storeOps--
+	m.selfDone(now, o.unit)
 	switch o.stage {
 	case stCompare:
 		switch {
@@ -271,14 +287,21 @@ func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	} else {
 		m.finish(now, o, scsi.Unavailable)
 	}
-	if res == scsi.WriteError || m.phase == Paired {
-		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+	switch {
+	case res == scsi.WriteError:
+		m.StoreFailed(now, "a write or flush of a host's command")
+	case m.phase == Paired:
+		m.StepDown(now, "the store failed (a read): "+diskFix)
 	}
 }
 
+// diskFix is what to do about a store that failed; the rest the next life of the node does by itself.
+const diskFix = "check the disk, replace it if this comes back"
+
 // StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
 func (m *Machine) StoreFailed(now int64, why string) {
-	m.StepDown(now, "the store failed ("+why+"): replace the disk, then readmit this node")
+	m.failed = true
+	m.StepDown(now, "the store failed ("+why+"): "+diskFix)
 	m.settle(now)
 }
 
@@ -314,36 +337,4 @@ func (m *Machine) pump(now int64) {
 	}
 	m.logNext(now)
 	m.copyNext(now)
-}
-
-// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the undecided.
-func (m *Machine) tickOps(now int64) {
-	var mirrorLate, storeLate bool
-	for o := range m.eachOp() {
-		age := now - o.since
-		switch o.stage {
-		case stHeld:
-			if age > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
-				m.finish(now, o, scsi.Busy)
-			}
-		case stMirror, stRepair, stCopy:
-			mirrorLate = mirrorLate || m.ops[o.id] != nil && age > int64(m.cfg.MirrorMax)
-		case stBoth:
-			mirrorLate = mirrorLate || !o.peerOK && age > int64(m.cfg.MirrorMax)
-			storeLate = storeLate || !o.selfOK && age > int64(m.cfg.MirrorMax)
-		case stStore, stIntent:
-			storeLate = storeLate || age > int64(m.cfg.MirrorMax)
-		}
-	}
-	if storeLate && m.phase == Paired && m.leaving == "" {
-		m.StepDown(now, "the local store does not finish its work: check the disk")
-		return
-	}
-	if mirrorLate && m.phase == Paired {
-		m.excludeFirm(now, "a mirrored write stays unanswered")
-	}
-	if mirrorLate && m.phase == Alone && m.resync.mirror {
-		m.resyncStop(now, "the joiner does not answer mirrored writes")
-	}
-	m.tickQuiesce(now)
 }

@@ -297,6 +297,7 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 	r.submit(r.op(scsi.OpWrite, 0, 512))
 	for r.now < 1000*ms+int64(r.m.cfg.MirrorMax)+2000*ms && !r.m.excl.active {
 		r.pass(100 * ms)
+		r.probes()
 		if !r.m.excl.active {
 			r.beat()
 		}
@@ -305,12 +306,14 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 		t.Fatal("a mirrored write unanswered for Dm does not exclude the peer")
 	}
 	r = paired(t, A)
-	r.submit(r.op(scsi.OpRead, 0, 512))
+	r.m.StoreBegins(r.now, r.submit(r.op(scsi.OpRead, 0, 512)))
 	for range 60 {
 		r.pass(100 * ms)
 		if r.m.leaving != "" {
+			r.next(ActDropHosts) // or they would wait for the answers of a disk that hangs
 			return
 		}
+		r.probes()
 		r.beat()
 	}
 	t.Fatal("a store operation unfinished for Dm does not make the node step down")
@@ -331,4 +334,37 @@ func TestSentAgainOwnsItsData(t *testing.T) {
 	if again.ID != first.ID || len(again.Data) != 4096 || again.Data[0] == 0xff {
 		t.Fatal("the second frame changes with the buffer")
 	}
+}
+
+// Dm is for a disk that hangs. A read that waits for its turn at one that is busy shows nothing of the kind.
+func TestDmCountsFromWhereTheDiskIsAsked(t *testing.T) {
+	r := paired(t, A)
+	o := r.submit(r.op(scsi.OpRead, 0, 512))
+	x := r.next(ActStore)
+	for passed := int64(0); passed < 3*int64(r.m.cfg.MirrorMax); passed += 100 * ms {
+		r.pass(100 * ms)
+		r.beat()
+	}
+	r.phase(Paired)
+	if r.m.leaving != "" {
+		t.Fatalf("it steps down: %s", r.m.leaving)
+	}
+	r.m.StoreBegins(r.now, x.Op)
+	for passed := int64(0); passed < int64(r.m.cfg.MirrorMax)-500*ms; passed += 100 * ms {
+		r.pass(100 * ms)
+		r.beat()
+	}
+	if r.m.leaving != "" {
+		t.Fatalf("it steps down within Dm: %s", r.m.leaving)
+	}
+	for i := 0; i < 20 && r.m.leaving == ""; i++ {
+		r.probes()
+		r.beat()
+		r.pass(100 * ms)
+	}
+	if r.m.leaving == "" {
+		t.Fatal("a disk that has not answered for Dm is served from")
+	}
+	r.m.StoreDone(r.now, x.Op, scsi.OK)
+	r.ended(o, scsi.Unavailable)
 }

@@ -23,13 +23,53 @@ const proofMax = 1_000_000_000
 // fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
 // A node that is alone asks nobody for a path, so a sign of before it was alone is no sign: the host may have left for the
 // other node since, and have gone on there while that was a member.
+//
+// A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
+// younger than a round trip, and where that takes more than proofMax another proof is needed: that nothing but this nexus
+// has started a command on the unit since. A host that has gone on, or had another one go on, did it by such a command.
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
+	o.calm = false
 	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
+		return true
+	}
+	if m.owns(o.unit) && (m.phase != Alone || l.At() >= m.since) && o.unit.starts.calm(o.S) {
+		o.calm = true // and looked at again when it starts
 		return true
 	}
 	m.prove(now, l)
 	return false
+}
+
+// start is when commands of one nexus last started on a unit. A session that replaces another one of the same name is
+// another one here; what came over the link has no Life.
+type start struct {
+	nexus scsi.NexusID
+	life  *scsi.Life
+	at    int64
+}
+
+// starts is what the owner of a unit remembers of them: the nexus that started one last, and the last one of any other.
+type starts struct{ last, other start }
+
+// unknownStarts says that anybody may have started commands until now, at the other node.
+func unknownStarts(now int64) starts { return starts{last: start{at: now}} }
+
+func (s *starts) note(now int64, o *scsi.Op) {
+	if s.last.nexus != o.Nexus || s.last.life != o.Life {
+		s.other = s.last
+		s.last = start{nexus: o.Nexus, life: o.Life}
+	}
+	s.last.at = now
+}
+
+// calm reports whether no command of another nexus has started later than the last sign of life of this one.
+func (s *starts) calm(o *scsi.Op) bool {
+	x := &s.last
+	if x.nexus == o.Nexus && x.life == o.Life {
+		x = &s.other
+	}
+	return x.at <= o.Life.At()
 }
 
 // prove asks for a sign of life, once at a time.

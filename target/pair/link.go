@@ -59,7 +59,7 @@ func (m *Machine) sync(now int64) {
 	m.nextSync = now + int64(m.cfg.Lease)/2
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
 		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check,
-		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving}
+		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)
 		if err != nil {
@@ -134,7 +134,7 @@ func (m *Machine) onData(now int64, msg *Msg) {
 		m.onClearAck(now, msg)
 	case MsgClearDone:
 		m.onClearDone(now, msg)
-	case MsgMetaInstall, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
+	case MsgMetaInstall, MsgMetaPart, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
 		m.onResync(now, msg)
 	}
 }
@@ -182,7 +182,16 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 	joins := !first && in.Agreed && !m.peer.Agreed
 	answerDue := changed || msg.Aux < int64(m.syncNews)
 	m.peer, m.peerKnown = in, true
+	if in.Failed {
+		m.distrust = in.Store
+		if m.faults.by != in.Incarnation {
+			m.peerFailed(now)
+		}
+	}
 	m.syncHeard = msg.ID
+	if first && m.refusal != "" {
+		m.resync.retryAt = 0 // it may be of another release now
+	}
 	if first && in.Incarnation.Nonce != m.fwdFrom {
 		clear(m.fwdDone)
 		m.fwdFrom = in.Incarnation.Nonce

@@ -23,6 +23,8 @@ type Machine struct {
 	phase    Phase
 	reason   string
 	leaving  string // this node consents to be excluded: why
+	leftAt   int64  // since when
+	failed   bool   // because its store failed
 	rec      Record
 	version  string
 	have     bool  // rec was read
@@ -92,15 +94,22 @@ type Machine struct {
 	followed  uint64 // the last one that this node took part in
 	marking   bool   // the entry that says what was lost is on its way (R8)
 	force     forceState
-	scrub     scrubState
-	scrubs    uint64 // counts them
-	hostAt    int64  // last command of a host
+	lookedAt  int64 // when a fenced node last looked at the record by itself
+	// recordBack: the record that was lost is there again.
+	recordBack bool
+	faults     faults // of the peer's store
+	distrust   string // the peer's store that failed, until it has been copied to
+	scrub      scrubState
+	scrubs     uint64 // counts them
+	hostAt     int64  // last command of a host
+	pacers     [maxGroups]pacer
 
 	log    logState
 	resync resyncState
 	plan   *copyPlan
 	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
 	installing bool
+	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
 
 	// Stats count what happened, for metrics and the simulator's coverage.
@@ -122,6 +131,9 @@ type Stats struct {
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
+	Paced                                  uint64 // writes that waited for room in the window
+	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
+	BothLate                               uint64 // looks at which both nodes were late: nobody leaves
 }
 
 // New makes a machine; call Start next.
@@ -202,6 +214,9 @@ type unit struct {
 	started  int // ops that may touch the medium
 	size     int64
 	intents  intents
+	group    uint8 // backing volume
+	paced    []*Op // writes that wait for the window
+	starts   starts
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -210,6 +225,7 @@ type UnitInfo struct {
 	Owner Node
 	Seq   uint64 // of the ownership; the highest wins (R10)
 	Size  int64  // bytes
+	Group uint8  // backing volume: writes to one of them are paced together
 }
 
 // opList is an intrusive list in order of arrival.
@@ -247,17 +263,18 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		seen[in.ID] = true
 		u := m.units[in.ID]
 		if u == nil {
-			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size}
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, group: in.Group, starts: unknownStarts(now)}
 			m.units[in.ID] = u
 			continue
 		}
-		u.size = in.Size
+		u.size, u.group = in.Size, in.Group
 		if in.Seq > u.seq {
 			moved = moved || u.owner != in.Owner
 			if u.owner != in.Owner {
 				m.act(Action{Kind: ActALUA, LUN: u.id})
 			}
 			u.owner, u.seq = in.Owner, in.Seq
+			u.starts = unknownStarts(now)
 		}
 	}
 	for id, u := range m.units {
@@ -303,6 +320,7 @@ func (m *Machine) Tick(now int64) {
 	m.tickCheckpoint(now)
 	m.scrubNext(now)
 	m.tickProofs(now)
+	m.tickPaths(now)
 	m.settle(now)
 }
 
@@ -360,7 +378,8 @@ type View struct {
 	Scrub      ScrubView
 	Peer       SyncInfo
 	Leaving    bool
-	Serving    bool // a status may be sent at this moment
+	Over       string // why this life is over, see Machine.Over
+	Serving    bool   // a status may be sent at this moment
 	Check      Checkpoint
 	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it can not
 }
@@ -369,7 +388,7 @@ type View struct {
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "",
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
 		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
 }
 

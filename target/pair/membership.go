@@ -155,7 +155,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 // EpochSaved reports ActSaveEpoch done.
 func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 	if !ok {
-		m.fence(now, "the store can not keep the epoch: replace the disk")
+		m.force.fenced = false // whatever the record is: no force goes on from here
+		m.fence(now, "the store cannot keep the epoch: check the disk, replace it if this comes back")
 		m.settle(now)
 		return
 	}
@@ -170,6 +171,7 @@ func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 // enter draws the conclusions of m.rec, which is durable.
 func (m *Machine) enter(now int64) {
 	if m.phase == Fenced {
+		m.recordBack = m.force.fenced // what was read is no reason to be fenced
 		return
 	}
 	me := m.rec.Member(m.cfg.Self)
@@ -212,7 +214,7 @@ func (m *Machine) enter(now int64) {
 }
 
 func (m *Machine) setPhase(now int64, p Phase, reason string) {
-	if p != m.phase { // a fenced node is fenced again by every record that it reads, and it reads one whenever its peer says more than it knows
+	if p != m.phase {
 		m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
 	}
 	m.phase, m.reason, m.since = p, reason, now
@@ -222,12 +224,12 @@ func (m *Machine) setPhase(now int64, p Phase, reason string) {
 }
 
 func (m *Machine) fence(now int64, why string) {
-	m.Stats.Fences++
-	known := m.phase == Fenced && m.reason == why
-	m.setPhase(now, Fenced, why)
-	if !known {
-		m.event("fenced: %s", why)
+	if m.phase == Fenced && m.reason == why {
+		return // it looks at the record again and again
 	}
+	m.Stats.Fences++
+	m.setPhase(now, Fenced, why)
+	m.event("fenced: %s", why)
 	if m.linked && len(m.ops) > 0 {
 		m.act(Action{Kind: ActDropLink, Text: why}) // frames that are queued refer to buffers of ops that end now
 	}
@@ -236,7 +238,7 @@ func (m *Machine) fence(now int64, why string) {
 
 // fenceRecord fences because the record is lost; only force goes on from there (R2).
 func (m *Machine) fenceRecord(now int64, why string) {
-	m.force.fenced = true
+	m.force.fenced, m.recordBack = true, false
 	m.fence(now, why)
 }
 
@@ -282,7 +284,11 @@ func (m *Machine) tickMembership(now int64) {
 	if m.Serving(now) || m.phase == Outside || m.phase == Fenced {
 		m.decided = now
 	}
-	if m.arb.busy || m.saving || m.phase == Fenced {
+	if m.arb.busy || m.saving {
+		return
+	}
+	if m.phase == Fenced {
+		m.lookAgain(now)
 		return
 	}
 	if m.arb.retryAt != 0 {
@@ -308,12 +314,13 @@ func (m *Machine) tickMembership(now int64) {
 }
 
 // StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served from here on;
-// alone there is nobody to hand over to, and the caller just stops.
+// alone there is nobody to hand over to, and the caller just stops. Over tells when the process may end.
 func (m *Machine) StepDown(now int64, why string) {
 	if m.leaving != "" {
 		return
 	}
 	m.leaving = why
+	m.leftAt = now
 	m.event("stepping down: %s", why)
 	m.excl = exclusion{}
 	if m.phase == Alone || m.phase == Fenced {

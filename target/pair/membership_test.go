@@ -253,7 +253,7 @@ func TestStoreFailureAloneFences(t *testing.T) {
 	}
 	r.ended(o, scsi.WriteError)
 	r.phase(Fenced)
-	r.reason("replace the disk")
+	r.reason("check the disk")
 }
 
 // Our own exclude lands after the disk failed: this node is the record's only member and must not serve.
@@ -281,7 +281,7 @@ func TestEpochThatCanNotBeSaved(t *testing.T) {
 	x := r.next(ActSaveEpoch)
 	r.m.EpochSaved(r.now, x.Record.Epoch, false)
 	r.phase(Fenced)
-	r.reason("replace the disk")
+	r.reason("check the disk")
 }
 
 // The handshake comes through and heartbeats do not: calling the exclude off for ever would serve nobody.

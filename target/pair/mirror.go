@@ -41,6 +41,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
+	m.peerDone(now, o)
 	switch {
 	case o.stage == stRepair:
 		if msg.Result != scsi.OK {
@@ -128,11 +129,15 @@ func (m *Machine) repairAlone(now int64, o *Op) {
 }
 
 func (m *Machine) onFlushAck(now int64, msg *Msg) {
+	if m.peerProbed(now, msg) {
+		return
+	}
 	o := m.ops[msg.ID]
 	if o == nil || o.stage != stBoth {
 		m.Stats.StaleMessages++
 		return
 	}
+	o.peerTook = max(now-o.since, 1) // not peerDone: it says nothing of mirrored writes, of which one may be lost
 	delete(m.ops, o.id)
 	if msg.Result != scsi.OK {
 		m.peerRefuses(now, "the peer's flush failed")
@@ -258,7 +263,7 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	if res == scsi.WriteError || res == scsi.Failed {
 		// First of all: nothing is answered any more from a store that has failed (R12).
-		m.StepDown(now, "the store failed: replace the disk, then readmit this node")
+		m.StoreFailed(now, "a mirrored or copied write")
 	}
 	if w := msg.wait; w != nil {
 		w.unit.applies.Release(&w.lock)

@@ -38,8 +38,8 @@ const (
 	MsgAppendAck                        // Aux = index, Result, Meta = outcome
 	MsgRequest                          // runtime to runtime, opaque here: Meta; ID
 	MsgReply                            // ID, Meta
-	MsgMetaInstall                      // source to joiner: Meta = whole metadata, Aux = index
-	MsgMetaAck                          // Result
+	MsgMetaInstall                      // source to joiner: Meta = whole metadata, Aux = index; FlagParts: Meta = checksum of the parts that came, Len = their length
+	MsgMetaAck                          // Result; FlagParts: Aux = index, Off = how much has come
 	MsgCopySum                          // source to joiner: LUN, Off, Len, Meta = checksum (empty: a hole)
 	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed
 	MsgCopyData                         // source to joiner: ID, LUN, Off, Data
@@ -50,6 +50,7 @@ const (
 	MsgClear                            // owner to partner: LUN, Aux = number of the checkpoint, Meta = regions whose bits stay
 	MsgClearAck                         // LUN, Aux
 	MsgClearDone                        // owner to partner: the number is durable here; ID
+	MsgMetaPart                         // source to joiner, who knows parts: Off = offset, Len = of the whole, Aux = index, Meta = bytes
 	MsgTypeEnd
 )
 
@@ -74,6 +75,9 @@ type Msg struct {
 	// Op is the sender's op, so that the link can wait with its buffer; not on the wire.
 	Op *Op
 
+	// Sum is the checksum that Meta of a MsgMetaInstall must have, for ActInstall, if it came in parts; not on the wire.
+	Sum []byte
+
 	wait *applyWait
 }
 
@@ -83,6 +87,8 @@ const (
 	FlagUnmap              // write same of zeroes may deallocate
 	FlagRepair             // the range is re-copied after a refusal: zero blocks become holes (R5)
 	FlagScrub              // copy messages between two members: nothing is changed unless the scrub repairs
+	FlagProbe              // a flush that only asks whether the disk is at work
+	FlagParts              // metadata that comes in parts
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
@@ -100,7 +106,8 @@ type SyncInfo struct {
 	Untrusted   bool        `json:"untrusted"`   // the store failed in an earlier life and has not been copied to since (R12)
 	Old         bool        `json:"old"`         // the store is an older copy of itself (R6)
 	Check       Checkpoint  `json:"check"`
-	LeaveReason string      `json:"leave_reason"` // why
+	LeaveReason string      `json:"leave_reason"`     // why
+	Failed      bool        `json:"failed,omitempty"` // it leaves because its store failed; 0.1.0 does not say so
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

@@ -24,10 +24,15 @@ type pathAsk struct {
 	nexus scsi.NexusID
 	life  *scsi.Life
 	at    int64 // when the peer had let go; 0: not yet
+	since int64 // when it was asked
 }
 
+// pathMax is how long a switch goes on without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
+// round trip to the host and one to the peer.
+const pathMax = 12_000_000_000
+
 // pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
-func (m *Machine) pathHere(o *Op) bool {
+func (m *Machine) pathHere(now int64, o *Op) bool {
 	if m.phase == Alone || m.pathKnown(o) {
 		return true // alone the other node is no member
 	}
@@ -38,7 +43,7 @@ func (m *Machine) pathHere(o *Op) bool {
 		}
 	}
 	m.nextID++
-	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life}
+	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life, since: now}
 	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
 	return false
 }
@@ -68,14 +73,36 @@ func (m *Machine) pathDrop(o *Op) {
 		if !p.ours || p.key != k || p.nexus != o.S.Nexus || p.life != o.S.Life {
 			continue
 		}
-		for w := o.unit.ops.head; w != nil; w = w.next {
-			if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
-				return
-			}
+		if m.wanted(p, o) {
+			return
 		}
 		delete(m.paths, id)
 		m.pathResume(k)
 		return
+	}
+}
+
+// wanted reports whether a command other than o waits for a switch of ours.
+func (m *Machine) wanted(p *pathAsk, o *Op) bool {
+	u := m.units[p.key.lun]
+	if u == nil {
+		return false
+	}
+	for w := u.ops.head; w != nil; w = w.next {
+		if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
+			return true
+		}
+	}
+	return false
+}
+
+// tickPaths forgets the switches that no command has been waiting for, for long: their hosts have left.
+func (m *Machine) tickPaths(now int64) {
+	for _, id := range sorted(m.paths) {
+		if p := m.paths[id]; p != nil && p.ours && now-p.since > pathMax && !m.wanted(p, nil) {
+			delete(m.paths, id)
+			m.pathResume(p.key)
+		}
 	}
 }
 
@@ -102,9 +129,10 @@ func (m *Machine) Drained(now int64, id uint64) {
 	m.settle(now)
 }
 
+// asking reports whether commands of this node wait for the path. A switch whose last command was answered BUSY makes way.
 func (m *Machine) asking(k pathKey) bool {
 	for _, p := range m.paths {
-		if p.ours && p.key == k {
+		if p.ours && p.key == k && m.wanted(p, nil) {
 			return true
 		}
 	}

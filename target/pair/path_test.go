@@ -282,6 +282,7 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.stored(scsi.OK)
 	r.ended(first, scsi.OK)
 	r.calm(50 * ms)
+	r.reads() // over another session: see TestWriteOverALongRoundTrip
 	a, b := write(), write()
 	r.next(ActProve)
 	r.none(ActProve) // once for both

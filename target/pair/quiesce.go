@@ -90,6 +90,9 @@ func (m *Machine) Release(now int64, id uint64) {
 		return
 	}
 	m.drop(q)
+	if q.quiet {
+		q.passed(now)
+	}
 	m.pump(now)
 	m.settle(now)
 }
@@ -98,6 +101,13 @@ func (m *Machine) drop(q *quiesce) {
 	delete(m.quiesces, q.id)
 	for _, u := range q.units {
 		u.quiesced--
+	}
+}
+
+// passed notes that what a quiesce was for has happened to its units: a host may have gone on by it.
+func (q *quiesce) passed(now int64) {
+	for _, u := range q.units {
+		u.starts = unknownStarts(now)
 	}
 }
 

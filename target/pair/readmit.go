@@ -72,6 +72,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 	if m.resync.stage == rsAdmit {
 		m.Stats.Readmits++
 		v.Active, v.Finished = false, now
+		m.distrust, m.faults.joined = "", now
 		m.event("node %s is readmitted: %d bytes compared, %d sent", m.cfg.Self.Peer(), v.Done, v.Sent)
 	}
 	m.resync = resyncState{view: v}
@@ -91,7 +92,7 @@ func (m *Machine) admitRefused(now int64) {
 // writes go on waiting for the joiner (R1c) until the record is read.
 func (m *Machine) resyncStop(now int64, why string) {
 	r := &m.resync
-	r.joined, r.install = false, nil
+	r.joined, r.install, r.gather = false, nil, nil
 	if r.stage == rsIdle {
 		return
 	}

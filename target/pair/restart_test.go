@@ -53,7 +53,7 @@ func TestFailedFlushClaimsNothing(t *testing.T) {
 	r.m.SelfFlushed(r.now, false)
 	r.pass(10 * lease)
 	r.none(ActArbiterCAS)
-	r.reason("replace the disk")
+	r.reason("check the disk")
 }
 
 // The process died and its peer is away: same boot, so the store is as good, and the peer's lease has run out.

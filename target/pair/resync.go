@@ -35,10 +35,12 @@ type CopyObject struct {
 
 type resyncState struct {
 	stage   resyncStage
-	mirror  bool // source: writes go to the joiner too
-	durable bool // and are durable there before the status (R1c)
-	joined  bool // joiner: the metadata is installed
-	install *Msg // joiner: waits for our own store work to end (R4)
+	mirror  bool        // source: writes go to the joiner too
+	durable bool        // and are durable there before the status (R1c)
+	joined  bool        // joiner: the metadata is installed
+	install *Msg        // joiner: waits for our own store work to end (R4)
+	gather  *metaGather // joiner: the parts that have come
+	send    *metaSend   // source: what is still to send
 	retryAt int64
 	admitAt int64
 	movedAt int64 // the joiner last answered
@@ -76,7 +78,7 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
 		return // tickResync tries again
 	}
 	if why := m.olderThan(&m.peer); why != "" {
@@ -104,12 +106,17 @@ func (m *Machine) resyncBegin(now int64) {
 	m.act(Action{Kind: ActExport})
 }
 
-// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport.
-func (m *Machine) SendMeta(now int64, index uint64, meta []byte, objs []CopyObject) {
-	if m.resync.stage == rsInstall && m.phase == Alone {
+// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport. sum is a checksum of it, which the
+// joiner's runtime knows how to compare; nil for a peer that does not know parts.
+func (m *Machine) SendMeta(now int64, index uint64, meta, sum []byte, objs []CopyObject) {
+	switch why := m.tooLarge(len(meta), sum != nil); {
+	case m.resync.stage != rsInstall || m.phase != Alone:
+	case why != "":
+		m.metaRefused(now, why)
+	default:
 		m.resync.exported = objs
 		m.planBegin()
-		m.send(&Msg{Type: MsgMetaInstall, Aux: int64(index), Meta: meta})
+		m.metaBegin(now, index, meta, sum)
 	}
 	m.settle(now)
 }
@@ -120,6 +127,7 @@ func (m *Machine) tickResync(now int64) {
 		m.resyncBegin(now)
 	}
 	if moving := r.stage != rsIdle && r.stage != rsAdmit; moving && now-r.movedAt > int64(stuckAfter) {
+		m.peerFailed(now)
 		m.resyncStop(now, "the joiner has not answered for too long")
 	}
 	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
@@ -169,11 +177,25 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	switch msg.Type {
 	case MsgMetaInstall:
 		if joiner {
-			r.joined, r.install = false, msg
-			m.installNow(now)
+			r.joined, r.install = false, nil
+			if msg.Flags&FlagParts == 0 || m.metaWhole(msg) {
+				r.install, r.gather = msg, nil
+				m.installNow(now)
+			}
+		}
+	case MsgMetaPart:
+		if joiner {
+			m.onMetaPart(msg)
 		}
 	case MsgMetaAck:
+		if source && r.stage == rsInstall && msg.Flags&FlagParts != 0 {
+			if r.send != nil && msg.Aux == r.send.index {
+				m.metaNext(now)
+			}
+			return
+		}
 		if source && r.stage == rsInstall {
+			r.send = nil
 			if msg.Result != scsi.OK {
 				m.resyncStop(now, "the joiner could not install the metadata")
 				return
@@ -210,6 +232,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	case MsgCopyAck:
 		if o := m.ops[msg.ID]; source && o != nil && o.copy {
 			if msg.Result != scsi.OK {
+				m.peerFailed(now)
 				m.resyncStop(now, "the joiner's store refused a copy")
 				return
 			}
@@ -217,6 +240,9 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 		}
 	case MsgFlushAllAck:
 		if source && r.stage == rsFlush {
+			if msg.Result != scsi.OK {
+				m.peerFailed(now)
+			}
 			if msg.Result != scsi.OK || uint64(msg.Aux) != m.log.index {
 				m.resyncStop(now, "the joiner could not make the copy durable")
 				return

@@ -15,7 +15,7 @@ func joining(t *testing.T) *rig {
 	r.linkUp()
 	r.sync(r.joiner())
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, []byte("all"), r.objects())
+	r.m.SendMeta(r.now, 0, []byte("all"), nil, r.objects())
 	if m := r.sent(MsgMetaInstall); string(m.Meta) != "all" {
 		t.Fatalf("%+v", m)
 	}
@@ -126,7 +126,7 @@ func TestResyncThatStops(t *testing.T) {
 	r.pass(2 * lease)
 	r.sync(r.joiner())
 	r.next(ActExport)
-	r.m.SendMeta(r.now, 0, nil, r.objects())
+	r.m.SendMeta(r.now, 0, nil, nil, r.objects())
 	r.recv(&Msg{Type: MsgMetaAck})
 	before := r.m.resync.inflight
 	r.m.StoreDone(r.now, slow.Op, scsi.OK) // of the first resync

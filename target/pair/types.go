@@ -16,7 +16,7 @@ const (
 	Paired                // the record names both nodes and this incarnation
 	Alone                 // the record names this node only
 	Outside               // the record does not name this incarnation: waiting to be readmitted
-	Fenced                // never acts again in this life: the reason says what to do
+	Fenced                // never acts again in this life, unless an administrator forces it: the reason says what to do
 )
 
 func (p Phase) String() string {
@@ -41,9 +41,10 @@ type Config struct {
 	Lease     time.Duration // T, default 500 ms
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
-	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on
+	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (late.go)
 	AgeMax    time.Duration // D, default 1 s
 	HoldMax   time.Duration // how long a command waits undecided, default 3 s
+	LeaveMax  time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
 	// or so many regions hot; never sooner than Idle after the last one. Dirty bytes written to all its LUNs have it flush
 	// the one with most of them, on both nodes.
@@ -51,6 +52,11 @@ type Config struct {
 	CheckpointEvery time.Duration // default 30 s
 	CheckpointDirty int64         // default 32 MiB: bounds what a node that becomes alone has to flush
 	CheckpointHot   int           // default 1024: bounds what a resync has to compare
+
+	// Writes of hosts to one backing volume are paced (pace.go): the window, in bytes, at the start and its bounds, and what a write may
+	// take, the peer's part included, before the window is made smaller.
+	Window, WindowMin, WindowMax int64         // defaults 8, 1 and 32 MiB
+	WriteTime                    time.Duration // default 250 ms
 
 	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
 	Preferred bool  // this node excludes first when neither hears the other
@@ -72,6 +78,7 @@ func (c *Config) defaults() {
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
 	def(&c.HoldMax, 3*time.Second)
+	def(&c.LeaveMax, 5*time.Second)
 	def(&c.CheckpointIdle, 5*time.Second)
 	def(&c.CheckpointEvery, 30*time.Second)
 	if c.CheckpointDirty == 0 {
@@ -79,6 +86,10 @@ func (c *Config) defaults() {
 	}
 	if c.CheckpointHot == 0 {
 		c.CheckpointHot = 1024
+	}
+	def(&c.WriteTime, 250*time.Millisecond)
+	if c.Window == 0 {
+		c.Window, c.WindowMin, c.WindowMax = 8<<20, 1<<20, 32<<20
 	}
 	if c.Region == 0 {
 		c.Region = DefaultRegion
@@ -125,15 +136,21 @@ type Op struct {
 	remote  bool  // came over the link
 	began   bool  // counted in its unit's started
 	durable bool  // this pass writes through
-	peerOK  bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
-	selfOK  bool  // flush: our half done
-	room    int64 // forwarded: what it takes of the window
-	seen    bool  // forwarded: a mirror frame with our tag came, applied or not yet
-	aborted bool
-	stray   bool  // held undecided, without its path having been asked for
-	strayAt int64 // when this node served again
-	result  scsi.Result
-	seq     uint64 // owner sequence under which it started
+	waits   bool  // the store has not begun with it yet
+	queued  bool  // held until there is room in the window
+	cost    int64 // what it takes of the window
+	// peerTook is how long the peer's part took, 0 before it has ended
+	peerTook int64
+	peerOK   bool  // flush: peer's half done; forwarded: the mirror frame with our tag was applied here
+	selfOK   bool  // flush: our half done
+	room     int64 // forwarded: what it takes of the window
+	seen     bool  // forwarded: a mirror frame with our tag came, applied or not yet
+	aborted  bool
+	stray    bool  // held undecided, without its path having been asked for
+	strayAt  int64 // when this node served again
+	calm     bool  // admitted because no other nexus had started a command since its host's last sign of life
+	result   scsi.Result
+	seq      uint64 // owner sequence under which it started
 
 	// Repair and copy.
 	Buf   []byte
@@ -159,7 +176,7 @@ type ActionKind uint8
 const (
 	ActSend       ActionKind = iota + 1 // Msg to the peer
 	ActReply                            // Op is complete, its S.Result is set
-	ActStore                            // run Op on the local store, durable if Durable → StoreDone
+	ActStore                            // run Op on the local store, durable if Durable → StoreDone; before a read that waits for the disk, StoreBegins
 	ActFlush                            // sync Op.LUN → StoreDone
 	ActCompare                          // compare Op.S.Verify with the store → StoreDone (Miscompare or OK)
 	ActRepairRead                       // read Op's range into Op.Buf → StoreDone
@@ -189,6 +206,7 @@ const (
 	ActClear                            // take all bits of LUN except Keep back: at once, before any later ActIntend
 	ActSaveLife                         // Life durable in the store, numbered ID: a lower number never replaces a higher one → LifeSaved
 	ActProve                            // ask the initiator of Alive for a sign of life → Proved
+	ActProbe                            // write a block to the backing volume of LUN, durably; ID is its group → Probed
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
 )
 

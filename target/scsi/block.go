@@ -114,7 +114,10 @@ func (s *Server) write(t *Task) bool {
 	if !t.within(st, lba, blocks, MaxTransfer>>st.shift) || !t.writable(st) {
 		return true
 	}
-	data := t.payload(int(blocks)<<st.shift, st)
+	data, ok := t.payload(int(blocks)<<st.shift, st)
+	if !ok {
+		return true
+	}
 	if len(data) == 0 {
 		return s.nothing(t)
 	}
@@ -133,10 +136,18 @@ func (t *Task) isWriteVerify() bool {
 }
 
 // payload notes what the CDB asks to move and gives what has come of it, whole blocks only. A host that announces
-// less than its CDB asks for gets what it sent written, and an overflow residual (SAM-5 §5.4.3, RFC 7143 §11.4.5).
-func (t *Task) payload(n int, st *unitState) []byte {
+// less than its CDB asks for gets what it sent written, and an overflow residual (SAM-5 §5.4.3, RFC 7143 §11.4.5.1): nothing, if it
+// announces nothing. Of less than a block nothing can be written, and GOOD would say that something was: that is INVALID FIELD IN
+// COMMAND INFORMATION UNIT, with the same residual. False: the command has ended so.
+func (t *Task) payload(n int, st *unitState) ([]byte, bool) {
+	have := len(t.DataOut)
+	if have > 0 && have < min(n, st.BlockSize) {
+		t.check(IllegalRequest, ascInvalidFieldInfo)
+		t.Transfer = n
+		return nil, false
+	}
 	t.Transfer = n
-	return t.DataOut[:min(n, len(t.DataOut)>>st.shift<<st.shift)]
+	return t.DataOut[:min(n, have>>st.shift<<st.shift)], true
 }
 
 func (s *Server) synchronizeCache(t *Task) bool {

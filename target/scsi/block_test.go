@@ -72,6 +72,34 @@ func TestBlockCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
+// Less than a block cannot be written, nor compared: GOOD would say that it was. Nothing at all is as the host announced it.
+func TestAnOverflowOfLessThanABlock(t *testing.T) {
+	for _, size := range []int{512, 4096} {
+		h := newRig(t, func(c *scsi.UnitConfig) { c.BlockSize = size }).login("iqn.a", 1)
+		before := pattern(2*size, 1)
+		h.good(cdb16(0x8a, 0, 0, 2), before, 0)
+		for name, c := range map[string][]byte{"WRITE(10)": cdb10(0x2a, 0, 0, 1), "WRITE(16)": cdb16(0x8a, 0, 0, 2), "WRITE AND VERIFY": cdb16(0x8e, 2, 0, 2),
+			"ORWRITE": cdb16(0x8b, 0, 0, 2), "VERIFY": cdb16(0x8f, 2, 0, 2), "VERIFY of one block": cdb16(0x8f, 6, 0, 2)} {
+			blocks := 2
+			if name == "WRITE(10)" || name == "VERIFY of one block" {
+				blocks = 1
+			}
+			for _, n := range []int{1, 200, size - 1} {
+				k := h.do(c, bytes.Repeat([]byte{0xff}, n), 0)
+				if k.sense() != 0x050e03 || k.Transfer != blocks*size {
+					t.Errorf("%s with %d bytes: status %x, sense %06x, transfer %d", name, n, k.Status, k.sense(), k.Transfer)
+				}
+			}
+			if k := h.do(c, []byte{}, 0); k.Status != scsi.StatusGood || k.Transfer != blocks*size {
+				t.Errorf("%s with nothing: status %x, transfer %d", name, k.Status, k.Transfer)
+			}
+		}
+		if got := h.good(cdb16(0x88, 0, 0, 2), nil, 2*size); !bytes.Equal(got, before) {
+			t.Error("something was written")
+		}
+	}
+}
+
 func TestAnOverflowWritesWhatWasSent(t *testing.T) {
 	h := newRig(t, nil).login("iqn.a", 1)
 	h.good(cdb16(0x8a, 0, 0, 2), pattern(1024, 1), 0)

@@ -28,12 +28,18 @@ func (s *Server) verify(t *Task) bool {
 	var want []byte
 	switch check {
 	case 1:
-		if want = t.payload(n, st); len(want) < n {
-			n = len(want) // what was not sent is not compared; the residual says so
+		var ok bool
+		if want, ok = t.payload(n, st); !ok {
+			return true
 		}
+		n = min(n, len(want)) // what was not sent is not compared; the residual says so
 	case 3:
 		if n > 0 {
-			if want = t.payload(st.BlockSize, st); len(want) == 0 {
+			var ok bool
+			if want, ok = t.payload(st.BlockSize, st); !ok {
+				return true
+			}
+			if len(want) == 0 {
 				n = 0
 			}
 		}
@@ -133,7 +139,10 @@ func (s *Server) orWrite(t *Task) bool {
 	if !t.within(st, lba, blocks, MaxTransfer>>st.shift) || !t.writable(st) {
 		return true
 	}
-	data := t.payload(int(blocks)<<st.shift, st)
+	data, ok := t.payload(int(blocks)<<st.shift, st)
+	if !ok {
+		return true
+	}
 	if len(data) == 0 {
 		return s.nothing(t)
 	}

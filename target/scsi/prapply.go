@@ -46,6 +46,11 @@ func (u PRUA) ASCQ() byte { return byte(u.Attention) }
 
 var prConflict = Outcome{Status: StatusReservationConflict}
 
+// NoRegistrationResources is the outcome of a registration for which there is no room (SPC-4 §5.13.7.2).
+func NoRegistrationResources() Outcome {
+	return prFail(ascRegistrationResources>>8, ascRegistrationResources&0xff)
+}
+
 func prFail(asc, ascq byte) Outcome {
 	return Outcome{Status: StatusCheckCondition, Sense: FixedSense(IllegalRequest, asc, ascq)}
 }
@@ -169,7 +174,7 @@ func (c *prChange) register() Outcome {
 		return Outcome{}
 	case i < 0:
 		if len(c.Registrants) >= maxRegistrants {
-			return prFail(ascRegistrationResources>>8, ascRegistrationResources&0xff)
+			return NoRegistrationResources()
 		}
 		c.Registrants = append(c.Registrants, Registrant{c.nexus, c.req.ServiceKey})
 	case c.req.ServiceKey == 0:
@@ -280,7 +285,7 @@ func (c *prChange) move() Outcome {
 	if i := c.find(&c.req.MoveTo); i >= 0 {
 		c.Registrants[i].Key = c.req.ServiceKey
 	} else if len(c.Registrants) >= maxRegistrants {
-		return prFail(ascRegistrationResources>>8, ascRegistrationResources&0xff)
+		return NoRegistrationResources()
 	} else {
 		c.Registrants = append(c.Registrants, Registrant{c.req.MoveTo, c.req.ServiceKey})
 	}

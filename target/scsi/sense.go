@@ -33,6 +33,7 @@ const (
 	ascTransition            = 0x040a
 	ascTargetPortUnavailable = 0x040c
 	ascWriteError            = 0x0c00
+	ascInvalidFieldInfo      = 0x0e03
 	ascReadError             = 0x1100
 	ascParamListLength       = 0x1a00
 	ascMiscompare            = 0x1d00

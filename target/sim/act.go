@@ -25,6 +25,14 @@ func (h *host) carryOut(x *pair.Action) {
 		} else {
 			h.write(x.Op, x.Durable)
 		}
+	case pair.ActProbe:
+		h.whenRoom(blockSize, true, func() {
+			h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, func(res scsi.Result) {
+				if res == scsi.OK {
+					m.Probed(h.clock(), x.ID)
+				}
+			})
+		})
 	case pair.ActFlush:
 		o := x.Op
 		h.flushing([]pair.LUNID{o.LUN}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
@@ -42,6 +50,11 @@ func (h *host) carryOut(x *pair.Action) {
 		h.apply(x.Msg, x.Durable)
 	case pair.ActPeerFlush:
 		msg, link := x.Msg, h.linkN
+		if msg.Flags&pair.FlagProbe != 0 {
+			done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) })
+			h.whenRoom(blockSize, true, func() { h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, done) })
+			break
+		}
 		h.flushing([]pair.LUNID{msg.LUN}, h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) }))
 	case pair.ActCompareSum:
 		h.compareSum(x.Msg)
@@ -84,7 +97,7 @@ func (h *host) carryOut(x *pair.Action) {
 				if err != nil {
 					panic(err) // plain data
 				}
-				m.SendMeta(h.clock(), h.disk.meta.Index, raw, h.objects())
+				m.SendMeta(h.clock(), h.disk.meta.Index, raw, nil, h.objects())
 			})
 		})
 	case pair.ActResyncList:

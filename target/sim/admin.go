@@ -2,8 +2,8 @@ package sim
 
 import "github.com/gemel-storage/gemel/target/pair"
 
-// administrator does what docs/operations.md says under "When a node or the record is lost": stop the one node, name the other
-// with force, start the first again. Before the faults have ended only a lost record calls for it.
+// administrator does what docs/operations.md says under "When a node or the record is lost", and nothing else: stop the one node, name
+// the other with force, start the first again. Before the faults have ended only a lost record calls for it.
 type administrator struct {
 	since   int64   // help has been needed since then; 0: it is not
 	stopped *host   // this node is kept stopped
@@ -61,10 +61,13 @@ func (w *world) helpless() bool {
 	}
 	forceable, fenced, serves := false, false, false
 	for _, h := range w.nodes {
-		if h.m == nil || h.frozenNow() || h.sick {
+		if h.m == nil || h.frozenNow() {
 			return false
 		}
 		v := h.m.View(h.clock())
+		if v.Leaving || v.Over != "" {
+			return false // its process ends, and is started again
+		}
 		forceable = forceable || v.ForceEpoch != 0
 		fenced = fenced || v.ForceEpoch != 0 && v.Phase == pair.Fenced
 		serves = serves || v.Phase == pair.Alone || v.Phase == pair.Paired

@@ -75,9 +75,19 @@ func (h *host) markLost(units []pair.LUNID) {
 	w.after(50*us, func() { h.when(life, try) })
 }
 
+// publishEvery is how often a host publishes a LUN again at most.
+const publishEvery = 100 * ms
+
 // publish is a host that was told of a loss and publishes the LUN again, over the node that told it.
 func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
+	if at, ok := c.published[l.lun]; ok && w.now-at < publishEvery {
+		return // a log that waits for a slow disk would be flooded
+	}
+	if c.published == nil {
+		c.published = map[int]int64{}
+	}
+	c.published[l.lun] = w.now
 	w.mark(markPublished)
 	w.after(w.between(ms, 50*ms), func() {
 		h.when(life, func() {

@@ -12,17 +12,19 @@ import (
 // path, until it is answered: what a multipath host does. A command whose session broke is given up; its next
 // attempt may come while the first still lies in a node's queue, which is what R11 is about.
 type client struct {
-	w     *world
-	id    int
-	name  string
-	path  int
-	busy  bool
-	op    *logical
-	ops   int // logical operations so far
-	last  int // blocks still to be read at the end, over both paths
-	ended bool
-	cur   *attempt
-	old   [2]int // attempts given up but still at a node: a new login waits for them
+	w    *world
+	id   int
+	name string
+	// published is when this host published a LUN again last
+	published map[int]int64
+	path      int
+	busy      bool
+	op        *logical
+	ops       int // logical operations so far
+	last      int // blocks still to be read at the end, over both paths
+	ended     bool
+	cur       *attempt
+	old       [2]int // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
 	cutOff   [2]bool     // its network to that node

@@ -16,29 +16,14 @@ func (w *world) crash(h *host, power bool) bool {
 	return w.until(20*ms, 3*s, h.boot)
 }
 
-// diskErrors: reads, writes or flushes of a node fail from now on, until somebody sees to it.
+// diskErrors: reads, writes or flushes of a node fail for a while, over restarts of its process too.
 func (w *world) diskErrors(h *host) bool {
 	if h.m == nil || !w.spareable(h) || h.errors != 0 {
 		return false
 	}
 	h.errors = []ioKind{ioWrite, ioFlush, ioRead, ioWrite | ioFlush, ioWrite | ioFlush | ioRead}[w.rnd.IntN(5)]
 	w.trace("node %v: the disk refuses %03b (read, flush, write)", h.id, h.errors)
-	return w.until(200*ms, 1500*ms, h.repair)
-}
-
-// repair is the administrator who finds a node whose disk has failed: the process is started again, on the same disk,
-// which is not trusted now if it failed to write, or on an empty one.
-func (h *host) repair() {
-	w := h.w
-	h.errors = 0
-	if h.m == nil || !h.sick || h.frozenNow() {
-		return
-	}
-	h.kill(false)
-	if h.disk.untrusted && w.chance(0.5) && w.spareable(h) {
-		h.newDisk()
-	}
-	w.after(w.between(20*ms, 300*ms), h.boot)
+	return w.until(200*ms, 1500*ms, func() { h.errors = 0 })
 }
 
 // spareable tells whether the peer has everything, so that h's disk may be taken away.

@@ -25,8 +25,11 @@ func (w *world) planFaults() {
 			n++
 		}
 	}
+	if w.onlyBusy() {
+		n = 0
+	}
 	for _, k := range w.onRequest() {
-		if slices.Contains(w.cfg.With, k.name) {
+		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) {
 			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
@@ -43,7 +46,7 @@ func (w *world) planFaults() {
 	}
 	// However the dice fall, something happens.
 	w.after(length-100*ms, func() {
-		if w.injected == 0 {
+		if w.injected == 0 && !w.onlyBusy() {
 			w.inject(fault{"link reset", func() bool { w.net.drop("reset"); return true }})
 		}
 	})
@@ -185,6 +188,8 @@ func (w *world) onRequest() []fault {
 		h.snapshotOf(slot%w.shape.luns, slot)
 	}
 	return []fault{
+		{overloadName, w.overload},
+		{stopName, w.bothStop},
 		{"snapshot during a transfer", func() bool {
 			h := w.any()
 			if h.m == nil || h.phase != pair.Paired {

@@ -21,7 +21,11 @@ func (h *host) observe() {
 		w.unflip()
 	}
 	h.lookAtScrub(&v)
+	h.lookAtSlowness()
 	h.sick = h.sick || v.Leaving // it steps down, and serves again only in another life
+	if v.Over != "" {
+		h.over(v.Over)
+	}
 	h.phase, h.excluding, h.resyncing = v.Phase, v.Excluding, v.Resync.Active
 	if v.Record.Epoch < h.epoch && v.Phase != pair.Fenced {
 		w.fail("R2: node %v goes back from epoch %d to %d", h.id, h.epoch, v.Record.Epoch)

@@ -27,6 +27,10 @@ const (
 	markMiscompare
 	markTorn
 	markReadError
+	markReadWaited
+	markOverload
+	markBothStop
+	markWriteWaited
 	markWriteError
 	markFlushError
 	markUntrustedStart
@@ -57,6 +61,8 @@ const (
 	markRestoredYoung
 	markFlip
 	markScrubbed
+	markOver
+	markOverAgain
 	marks
 )
 
@@ -67,13 +73,15 @@ var markNames = [marks]string{
 	markExcusedDisk: "end: excused, both disks have failed", markLinkWaited: "link waits for applications",
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
-	markReadError: "disk: read error", markWriteError: "disk: write error", markFlushError: "disk: flush error",
+	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm",
+	markBothStop: "both disks stop", markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
 	markUntrustedStart: "store untrusted at start", markTrusted: "store trusted again", markReplaced: "disk replaced",
 	markRestored: "old copy of a disk restored", markStopMoving: "stop during transfer", markStopResync: "stop during resync",
 	markKillMoving: "kill during transfer", markKillResync: "kill during resync", markKillExcluding: "kill while excluding",
 	markKillAsking: "kill while a write is on its way to the arbiter", markKillUnsent: "kill with frames unsent",
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
+	markOver: "process: ended by itself", markOverAgain: "process: ended by itself soon after it was started again",
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markImpatient: "a host gives a command up",

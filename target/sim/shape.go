@@ -36,6 +36,9 @@ func (w *world) draw() shape {
 	if w.chance(0.5) {
 		p.impatient = 0.15 * r.Float64()
 	}
+	if w.busy() { // enough hosts to fill the window
+		p.clients, p.blocks, p.mirrorMax, p.write = p.clients+8, p.blocks+8, s, max(p.write, 0.6)
+	}
 	if w.cfg.Length > 0 {
 		p.length = int64(w.cfg.Length)
 	}

@@ -37,6 +37,9 @@ func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 
 // lag is what a slow disk adds: not the same to all, so that what began later may end first.
 func (h *host) lag() int64 {
+	if wait := h.stopped - h.w.now; wait > 0 {
+		return wait
+	}
 	if h.slow == 0 || h.slow > h.w.shape.mirrorMax || h.w.chance(0.3) {
 		return h.slow
 	}
@@ -104,15 +107,28 @@ func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
 	for _, l := range luns {
 		h.disk.flush(l)
 	}
-	h.later(300*us, 20*ms, none, func() { done(scsi.OK) })
+	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
 }
 
+// read begins at once, or, where the disk has much to do, when it has its turn, which may be later than Dm.
 func (h *host) read(o *pair.Op) {
-	m := h.m
-	h.io(ioRead, 10*us, 500*us, func(func() bool) {
-		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
-		copy(o.S.Data, b)
-	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	w, m, life := h.w, h.m, h.life
+	begin := func() {
+		m.StoreBegins(h.clock(), o)
+		h.io(ioRead, 10*us, 500*us, func(func() bool) {
+			b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+			copy(o.S.Data, b)
+		}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	}
+	if h.slow == 0 || w.chance(0.7) {
+		begin()
+		return
+	}
+	wait := w.between(us, 3*w.shape.mirrorMax/2)
+	if wait > w.shape.mirrorMax {
+		w.mark(markReadWaited)
+	}
+	w.after(wait, func() { h.when(life, begin) })
 }
 
 // cells are a write's blocks and bytes, whatever its kind.
@@ -164,7 +180,9 @@ func (h *host) write(o *pair.Op, durable bool) {
 		h.noSpace(lo, hi, o.S.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 		return
 	}
-	h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	h.whenRoom(o.S.Len, durable, func() {
+		h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	})
 }
 
 // noSpace is a write that finds no space. It may have changed the beginning of its range before it knew.
@@ -204,7 +222,7 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		h.noSpace(10*us, ms, msg.Len, effect, done)
 		return
 	}
-	h.io(ioWrite, 10*us, ms, effect, done)
+	h.whenRoom(msg.Len, durable, func() { h.io(ioWrite, 10*us, ms, effect, done) })
 }
 
 // forPeer counts store work that has to end before the next link begins (R4).

@@ -10,6 +10,7 @@ import (
 // Total sums the results of many histories.
 type Total struct {
 	Histories, Events, Operations int
+	Unserved                      int // histories at whose end a node did not serve although nobody was due to do something
 	Faults                        map[string]int
 	Marks                         [marks]uint64
 	Stats                         pair.Stats
@@ -23,6 +24,9 @@ func (t *Total) Add(r Result) {
 	}
 	t.Histories++
 	t.Events += r.Events
+	if r.Unserved > 0 {
+		t.Unserved++
+	}
 	t.Operations += r.Operations
 	for k, n := range r.Faults {
 		t.Faults[k] += n

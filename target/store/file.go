@@ -19,6 +19,10 @@ type File struct {
 	raw  syscall.RawConn
 	path string // relative to the store's directory
 	sync syncGroup
+
+	probing probing
+	wb      *writeback
+	pieces  pieceMap
 }
 
 func (v *Volume) openFile(path, rel string) (*File, error) {
@@ -31,7 +35,12 @@ func (v *Volume) openFile(path, rel string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	return &File{s: v.s, f: f, raw: raw, path: rel}, nil
+	x := &File{s: v.s, f: f, raw: raw, path: rel, wb: v.writeback}
+	if err := x.lookAt(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return x, nil
 }
 
 // ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the
@@ -53,12 +62,15 @@ func (f *File) ReadAt(p []byte, off int64) error {
 }
 
 // WriteAt puts p at off into the page cache; Sync makes it durable. ErrNoSpace leaves the store trusted, any other
-// failure does not (R12). The caller keeps within the size: a write beyond it would grow the file.
+// failure does not (R12). The caller keeps within the size: a write beyond it would grow the file. It waits while more of the
+// backing volume is not flushed than its disk writes in a quarter of a second.
 func (f *File) WriteAt(p []byte, off int64) error {
+	f.wb.wait()
 	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
 		return err
 	}
 	n, err := f.f.WriteAt(p, off)
+	f.wb.wrote(f, off, int64(n))
 	if n == len(p) {
 		return nil
 	}
@@ -122,9 +134,11 @@ var zeroes [256 << 10]byte
 func (f *File) writeZeroes(off, length int64) error {
 	for length > 0 {
 		n := min(length, int64(len(zeroes)))
+		f.wb.wait()
 		if _, err := f.f.WriteAt(zeroes[:n], off); err != nil {
 			return err
 		}
+		f.wb.wrote(f, off, n)
 		off, length = off+n, length-n
 	}
 	return nil
@@ -145,6 +159,8 @@ func (f *File) flush() error {
 	if err := f.s.Failed(); err != nil {
 		return err
 	}
+	bytes := f.wb.take(f)
+	defer f.wb.flushed(bytes)
 	err := f.s.fault(FaultSync, f.path, 0, 0)
 	if err == nil {
 		err = f.control(unix.Fdatasync)
@@ -206,7 +222,10 @@ func (f *File) Allocated() (int64, error) {
 }
 
 // Close lets go of the file. It does not flush.
-func (f *File) Close() error { return f.f.Close() }
+func (f *File) Close() error {
+	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
+	return f.f.Close()
+}
 
 func (f *File) beforeWrite(op string, off, length int64) error {
 	if p := f.s.failed.Load(); p != nil {

@@ -66,16 +66,17 @@ type FaultFunc func(op, path string, off, length int64) error
 
 // Operations that Options.Faults sees.
 const (
-	FaultRead     = "read"
-	FaultWrite    = "write"
-	FaultSync     = "sync"
-	FaultDiscard  = "discard"
-	FaultCreate   = "create"
-	FaultDelete   = "delete"
-	FaultTruncate = "truncate"
-	FaultClone    = "clone"
-	FaultIntent   = "intent" // a write of one block of an intents file; it is durable when it returns
-	FaultMark     = "mark"   // the same of a volume's mark
+	FaultRead      = "read"
+	FaultWrite     = "write"
+	FaultSync      = "sync"
+	FaultWriteback = "writeback" // a range is written out to make room in the page cache
+	FaultDiscard   = "discard"
+	FaultCreate    = "create"
+	FaultDelete    = "delete"
+	FaultTruncate  = "truncate"
+	FaultClone     = "clone"
+	FaultIntent    = "intent" // a write of one block of an intents file; it is durable when it returns
+	FaultMark      = "mark"   // the same of a volume's mark
 )
 
 // Options are what is not part of the identity. The zero value is for production, with the default logger.
@@ -144,7 +145,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err := s.loadIdentity(); err != nil {
 		return nil, err
 	}
-	first := &Volume{s: s, name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
+	first := &Volume{s: s, writeback: newWriteback(s), name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
 	s.volumes = []*Volume{first}
 	if err := first.prepare(opts.NoReflink); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -327,6 +328,9 @@ func (s *Store) names() (out []string) {
 
 // Close releases the directories. Files must have been closed before.
 func (s *Store) Close() error {
+	for _, v := range s.volumes {
+		v.writeback.wg.Wait()
+	}
 	err := s.db.Close()
 	return errors.Join(err, s.closeVolumes(), s.lock.Close())
 }

@@ -41,6 +41,8 @@ type Volume struct {
 	lock    *os.File // nil of the default one: it is under the store's lock
 	mark    *markFile
 
+	writeback *writeback
+
 	objects sync.Mutex // serialises create, delete, resize and the final rename of copies
 }
 
@@ -189,7 +191,7 @@ type volumeRecord struct {
 
 // openVolume opens one more backing volume, making it when its directory is empty or missing.
 func (s *Store) openVolume(d VolumeDir, opts Options) (_ *Volume, err error) {
-	v := &Volume{s: s, name: d.Name, dir: d.Dir, rel: filepath.Join("volumes", d.Name)}
+	v := &Volume{s: s, writeback: newWriteback(s), name: d.Name, dir: d.Dir, rel: filepath.Join("volumes", d.Name)}
 	if v.lock, err = takeLock(d.Dir); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
 	}

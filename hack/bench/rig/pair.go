@@ -45,7 +45,8 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 	if o.FS == "" {
 		o.FS = XFS
 	}
-	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: []string{"--log-level", "warn"}}
+	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: []string{"--log-level", "warn"},
+		Supervised: true} // a node that has left is started again, as by what runs it elsewhere
 	for i, n := range harness.Names {
 		if o.Dirs[i] == "" {
 			if o.Dirs[i], err = r.Filesystem(ctx, o.Name+"-"+n, o.FS, o.Size); err != nil {

@@ -1,0 +1,41 @@
+package chaos
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFlat(t *testing.T) {
+	var samples []Sample
+	for i := range 90 {
+		samples = append(samples, Sample{At: float64(i), Resident: 100 << 20, Goroutines: 50 + float64(i%7), Files: 80})
+	}
+	if err := flat(samples); err != nil {
+		t.Error(err)
+	}
+	if err := flat(samples[:minSamples-1]); err == nil {
+		t.Error("a handful of samples proves something")
+	}
+	for name, grow := range map[string]func(*Sample, float64){
+		"memory":     func(s *Sample, i float64) { s.Resident += i * (4 << 20) },
+		"goroutines": func(s *Sample, i float64) { s.Goroutines += i * 3 },
+		"open files": func(s *Sample, i float64) { s.Files += i * 2 },
+	} {
+		list := slices.Clone(samples)
+		for i := range list {
+			grow(&list[i], float64(i))
+		}
+		if err := flat(list); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s that grow: %v", name, err)
+		}
+	}
+}
+
+// Processes have to get old in calm phases, and everything else has to come there.
+func TestCalmKindsEndNothing(t *testing.T) {
+	calm := calmKinds(Kinds)
+	if len(calm)+len(ending) != len(Kinds) || slices.Contains(calm, Kill) || !slices.Contains(calm, Overload) {
+		t.Errorf("%v", calm)
+	}
+}

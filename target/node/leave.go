@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gemel-storage/gemel/target/pair"
+)
+
+// A node that serves nothing any more in this life, and never will, ends its process, so that what runs it starts it again: the next
+// life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
+
+// ErrLeft is what Run returns then; its text says what is wrong and what to do.
+var ErrLeft = errors.New("this node serves nothing any more and ends, to be started again")
+
+// Bounds of the end.
+const (
+	overEvery = 20 * time.Millisecond // between two looks at whether this life is over
+	endTime   = 5 * time.Second       // from then on until Run returns, whatever hangs
+)
+
+// watchOver waits until this life is over and returns why, "" when ctx has ended before. It has a clock of its own and calls nothing
+// that touches the disk: a disk that hangs may hold everything else up.
+func (n *Node) watchOver(ctx context.Context) string {
+	t := time.NewTicker(overEvery)
+	defer t.Stop()
+	for {
+		if why := n.View().Over; why != "" && ctx.Err() == nil {
+			return why
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}
+
+// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns nil after an orderly stop, and
+// ErrLeft when this life was over before (pair.Machine.Over): then it returns within endTime, although work may hang in the store,
+// which only the end of the process ends.
+func (n *Node) Run(ctx context.Context) error {
+	n.over = make(chan string, 1)
+	done := make(chan error, 1)
+	go func() { done <- n.serveUntil(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case why := <-n.over:
+		t := time.NewTimer(endTime)
+		defer t.Stop()
+		select {
+		case err := <-done:
+			return err
+		case <-t.C:
+			n.log.Error("the store does not end its work: this process ends without it", "after", endTime)
+			return left(why)
+		}
+	}
+}
+
+func left(why string) error { return fmt.Errorf("%w: %s", ErrLeft, why) }
+
+// leave tells everybody, then ends the sessions: hosts log out and go on over the other path. Those that do not are cut off, and so is
+// the link. It does not wait for what hangs in the store.
+func (n *Node) leave(why string) error {
+	n.over <- why
+	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
+	n.event("end", why)
+	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
+	defer cancel()
+	out := make(chan struct{})
+	n.wg.Go(func() {
+		defer close(out)
+		if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			n.log.Warn("iSCSI shutdown", "err", err)
+		}
+	})
+	select {
+	case <-out:
+	case <-ctx.Done():
+	}
+	n.cancel() // and with it the link
+	return left(why)
+}
+
+// finished tells that this node's life is over, or will be at once.
+func finished(v *pair.View) bool { return v.Leaving || v.Over != "" }

@@ -1,0 +1,91 @@
+package pair
+
+import "fmt"
+
+// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what runs
+// it. The next life looks at the record, the peer and the store afresh.
+
+// Over tells why this life serves nothing any more and never will; empty as long as that may change. A node that leaves waits for its
+// exclusion, by when its hosts have their answers and every frame of its is void (R12), but not for longer than LeaveMax: its end is
+// as good a consent, because only one process at a time can hold a store (R2b). A node that stands before a lost record is not over:
+// an administrator restores the record or forces a node, and force needs the process. If the record comes back, it is.
+func (m *Machine) Over(now int64) string {
+	switch {
+	case m.phase == Fenced && m.leaving == "" && m.force.fenced:
+		if m.recordBack {
+			return "the arbiter shows the record again after it was lost: a new life of this node acts on it"
+		}
+	case m.phase == Fenced:
+		return m.reason
+	case m.leaving != "" && (m.phase != Paired || now-m.leftAt >= int64(m.cfg.LeaveMax)):
+		return m.leaving
+	}
+	return ""
+}
+
+// lookAgain reads the record now and then although this node is fenced because it was lost: it may have been restored, or the other
+// node may have been forced.
+func (m *Machine) lookAgain(now int64) {
+	if m.force.fenced && !m.recordBack && m.leaving == "" && now-m.lookedAt >= int64(lookAgainEvery) {
+		m.lookedAt = now
+		m.get(now)
+	}
+}
+
+// lookAgainEvery is how often.
+const lookAgainEvery = 5_000_000_000 // ns
+
+// faults counts the failures of the peer's store, so that a disk that is broken for good does not disturb this node and its hosts
+// again and again: each try to copy to it costs them bandwidth, and if it hangs, writes wait for it. It knows nothing of how often
+// the peer's process is started: whatever runs that may forget its own back-off when a copy takes long.
+type faults struct {
+	store  string      // whose store
+	n      int         // in a row
+	by     Incarnation // the last that said so of itself
+	joined int64       // when it was readmitted last; 0: not since the last failure
+	until  int64       // it is not copied to before
+	text   string      // what this node says meanwhile
+}
+
+const (
+	faultWaitMax = 300_000_000_000 // ns between two tries, at most
+	faultForget  = 600_000_000_000 // ns as a member after which a store counts as sound
+)
+
+// peerFailed counts a failure. The wait doubles, from a lease to five minutes.
+func (m *Machine) peerFailed(now int64) {
+	f := &m.faults
+	if m.peer.Failed && f.by == m.peer.Incarnation {
+		return // it has said so already
+	}
+	if f.store != m.peer.Store || f.joined != 0 && now-f.joined >= faultForget {
+		*f = faults{store: m.peer.Store}
+	}
+	f.by, f.joined = m.peer.Incarnation, 0
+	f.n++
+	wait := min(int64(m.cfg.Lease)<<min(f.n-1, 30), faultWaitMax)
+	f.until = now + wait
+	if f.n > 1 {
+		f.text = fmt.Sprintf("node %s has failed %d times in a row: it is copied to again after %.1f s; check its disk, or replace it", m.cfg.Self.Peer(), f.n, float64(wait)/1e9)
+		m.event("%s", f.text)
+	}
+}
+
+// peerWaits tells that the joiner's turn has not come yet.
+func (m *Machine) peerWaits(now int64) bool {
+	f := &m.faults
+	waits := f.store == m.peer.Store && now < f.until
+	switch {
+	case waits && f.text != "":
+		m.reason = f.text
+	case m.reason == f.text:
+		m.reason = ""
+	}
+	return waits
+}
+
+// peerDistrusted tells that the joiner's store failed when it was heard of last, whatever it remembers of that: the disk may have
+// refused the mark that makes it remember (R12).
+func (m *Machine) peerDistrusted() bool {
+	return m.peer.Untrusted || m.distrust != "" && m.distrust == m.peer.Store
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// probing says how ReadCached finds out whether a read would wait for the disk. It is a property of the filesystem, so it is
+// looked at once, when the file is opened.
+type probing uint8
+
+const (
+	probeNever  probing = iota // the filesystem can not tell: any read may wait
+	probeNowait                // preadv2 with RWF_NOWAIT tells
+	probeMemory                // a filesystem in memory, which cannot tell but has nothing to wait for
+)
+
+// probe is one preadv2 with RWF_NOWAIT. RawConn.Control keeps the descriptor from being closed and used for another file
+// meanwhile; the function that it calls is bound once, so that a read that finds its pages allocates nothing.
+type probe struct {
+	p    []byte
+	iov  [1][]byte
+	off  int64
+	n    int
+	err  error
+	call func(fd uintptr)
+}
+
+var probes = sync.Pool{New: func() any {
+	q := new(probe)
+	q.call = func(fd uintptr) {
+		q.iov[0] = q.p
+		q.n, q.err = unix.Preadv2(int(fd), q.iov[:], q.off, unix.RWF_NOWAIT)
+	}
+	return q
+}}
+
+// nowait reads what the page cache has of p, from its beginning.
+func (f *File) nowait(p []byte, off int64) (n int, err error) {
+	q := probes.Get().(*probe)
+	q.p, q.off, q.n, q.err = p, off, 0, nil
+	if err = f.raw.Control(q.call); err == nil {
+		n, err = q.n, q.err
+	}
+	q.p, q.iov[0] = nil, nil
+	probes.Put(q)
+	return n, err
+}
+
+// ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be asked, which may wait for
+// the disk, and says why if the read cannot succeed; p is undefined then. The disk is not waited for, but a read that misses
+// begins: the kernel reads ahead, and a ReadAt that follows finds its request under way.
+func (f *File) ReadCached(p []byte, off int64) bool {
+	if f.s.faults != nil {
+		return false // a fault may be a wait
+	}
+	switch f.probing {
+	case probeNowait:
+		n, err := f.nowait(p, off)
+		return err == nil && n == len(p)
+	case probeMemory:
+		return f.ReadAt(p, off) == nil
+	}
+	return false
+}
+
+// lookAt decides how ReadCached works for this file.
+func (f *File) lookAt() error {
+	var b [1]byte
+	_, err := f.nowait(b[:], 0)
+	if err == nil || errors.Is(err, unix.EAGAIN) {
+		f.probing = probeNowait
+		return nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // ReadAt will say what is wrong
+	}
+	var fs unix.Statfs_t
+	if err := f.control(func(fd int) error { return unix.Fstatfs(fd, &fs) }); err != nil {
+		return classify("statfs", f.path, err)
+	}
+	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
+		f.probing = probeMemory
+	}
+	return nil
+}
