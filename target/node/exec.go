@@ -32,7 +32,30 @@ const (
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
 
-var opPool = sync.Pool{New: func() any { return new(pair.Op) }}
+// opPool keeps the ops of commands that have ended for those that come. Each node has its own: no op of one node, and none that a
+// test has made, gets into the machine of another.
+type opPool struct{ pool sync.Pool }
+
+func (p *opPool) get() *pair.Op {
+	if o, _ := p.pool.Get().(*pair.Op); o != nil {
+		return o
+	}
+	return new(pair.Op)
+}
+
+func (p *opPool) put(o *pair.Op) {
+	o.Reset()
+	p.pool.Put(o)
+}
+
+// current is the command whose Submit is under way. Its op may be another command's before Submit returns: another goroutine has
+// ended the first one, and the second one may even end in the list at hand. The number of uses tells them apart.
+type current struct {
+	op   *pair.Op
+	uses uint64
+}
+
+func (c current) is(o *pair.Op) bool { return o == c.op && o.Uses() == c.uses }
 
 // do makes one call and carries out what follows from it.
 func (n *Node) do(f func(m *pair.Machine, now int64)) { n.enter(anywhere, f) }
@@ -47,7 +70,7 @@ func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	f(n.m, boottime())
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, nil)
+	n.run(a, current{})
 }
 
 // takeLocked moves the machine's actions into a; sends are begun at once.
@@ -74,7 +97,7 @@ func (n *Node) takeLocked(a *actions) {
 }
 
 // run carries out actions and what they lead to. It returns true when cur was completed here.
-func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
+func (n *Node) run(a *actions, cur current) (completed bool) {
 	for i := 0; ; i++ {
 		if a.sent {
 			a.sent = false
@@ -93,16 +116,12 @@ func (n *Node) run(a *actions, cur *pair.Op) (completed bool) {
 			}
 		case pair.ActReply:
 			o := x.Op
-			if o == cur {
+			if cur.is(o) {
 				completed = true
-				cur = nil // from here on it may be another command's, whose end may be in this very list
-			} else {
-				if s := o.S; s.Done != nil {
-					s.Done(s)
-				}
+			} else if s := o.S; s.Done != nil {
+				s.Done(s)
 			}
-			o.Reset()
-			opPool.Put(o)
+			n.ops.put(o)
 		case pair.ActApply:
 			n.applyHere(a, x.Msg, x.Durable)
 		default:
@@ -138,7 +157,7 @@ func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) 
 func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
 	a := actionPool.Get().(*actions)
 	n.applied(a, link, msg, res)
-	n.run(a, nil)
+	n.run(a, current{})
 }
 
 // slow begins the actions that are not on the command path.
@@ -308,7 +327,7 @@ func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 	n.m.Receive(boottime(), k, msg)
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, nil)
+	n.run(a, current{})
 }
 
 // Down implements link.Handler.

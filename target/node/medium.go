@@ -14,7 +14,8 @@ type medium struct {
 // Submit implements scsi.Medium.
 func (d *medium) Submit(s *scsi.Op) bool {
 	n := d.n
-	o := opPool.Get().(*pair.Op)
+	o := n.ops.get()
+	cur := current{o, o.Uses()}
 	o.S, o.LUN = s, d.id
 	s.Medium = o
 	a := actionPool.Get().(*actions)
@@ -22,7 +23,7 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	n.m.Submit(boottime(), o)
 	n.takeLocked(a)
 	n.mu.Unlock()
-	return n.run(a, o)
+	return n.run(a, cur)
 }
 
 // Abort implements scsi.Medium.
@@ -36,7 +37,7 @@ func (d *medium) Abort(s *scsi.Op) {
 	}
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, nil)
+	n.run(a, current{})
 }
 
 // Access implements scsi.Medium.

@@ -37,6 +37,8 @@ type Node struct {
 	mu sync.Mutex // the machine, and the order of what it sends
 	m  *pair.Machine
 
+	ops opPool
+
 	metaMu  sync.Mutex
 	readers map[*store.Volume]*readers
 	state   *meta.State

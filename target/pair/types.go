@@ -163,10 +163,14 @@ type Op struct {
 
 	prev, next *Op // in its unit's list
 	list       *opList
+	uses       uint64
 }
 
-// Reset makes an op ready for another life.
-func (o *Op) Reset() { *o = Op{Buf: o.Buf} }
+// Reset makes an op that has ended ready for another command.
+func (o *Op) Reset() { *o = Op{Buf: o.Buf, uses: o.uses + 1} }
+
+// Uses is how many commands the op has served before the present one.
+func (o *Op) Uses() uint64 { return o.uses }
 
 // ActionKind says what the runtime is asked to do.
 type ActionKind uint8
