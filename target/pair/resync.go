@@ -130,7 +130,9 @@ func (m *Machine) tickResync(now int64) {
 		m.peerFailed(now)
 		m.resyncStop(now, "the joiner has not answered for too long")
 	}
-	if m.resync.stage == rsAdmit && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
+	// Once it has asked, the record decides, also after a conflict: the request may have landed, and what was heard be the answer to its
+	// repetition. Asking again would give this node another part of a lease to serve, while the peer may be a member and exclude it.
+	if m.resync.stage == rsAdmit && !m.resync.asked && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
 	}
 	if r := &m.resync; r.stage == rsCopy && now-r.saidAt > progressEvery {

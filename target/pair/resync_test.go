@@ -95,6 +95,44 @@ func TestResyncToReadmission(t *testing.T) {
 	}
 }
 
+// A conflict does not say that the request has not landed: what was heard may be the answer to its repetition. As long as the record
+// cannot be read this node neither asks again, nor serves for longer than after its first request.
+func TestReadmissionAfterAConflict(t *testing.T) {
+	r := joining(t)
+	for range 2 {
+		r.copyRead()
+		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
+	}
+	r.next(ActResyncList)
+	r.m.ResyncObjects(r.now, r.objects())
+	r.sent(MsgFlushAll)
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
+	r.saveLife()
+	asked := r.now
+	r.cas()
+	r.m.ArbiterDone(r.now, Conflict, nil, "", "")
+	for r.now < asked+10*lease {
+		r.pass(20 * ms)
+		r.none(ActArbiterCAS)
+		if _, ok := r.poll(ActArbiterGet); ok {
+			r.m.ArbiterDone(r.now, Unknown, nil, "", "down")
+		}
+		if r.now > asked+lease/2 && r.m.Serving(r.now) {
+			t.Fatalf("it serves %d ms after it has asked", (r.now-asked)/ms)
+		}
+	}
+	for range 100 {
+		r.pass(20 * ms)
+		if _, ok := r.poll(ActArbiterGet); ok {
+			r.m.ArbiterDone(r.now, Got, &r.m.rec, "v6", "")
+			r.pass(20 * ms)
+			r.cas() // it has not landed: now it asks again
+			return
+		}
+	}
+	t.Fatal("the record is not read")
+}
+
 func TestResyncNeedsEqualIndexes(t *testing.T) {
 	r := joining(t)
 	for range 2 {
