@@ -11,3 +11,26 @@ func Boottime() int64 {
 	}
 	return ts.Nano()
 }
+
+// wallTries bounds how often WallOffset reads, and wallWithin how exact it has to be (ns).
+const (
+	wallTries  = 5
+	wallWithin = 1_000_000
+)
+
+// WallOffset is how far CLOCK_REALTIME is ahead of Boottime, in ns, to within a millisecond; false if this thread was interrupted
+// whenever it looked. Both run at one rate, whatever adjusts that: it changes only when somebody sets the wall clock, which is also what
+// happens after a virtual machine was frozen with its clocks.
+func WallOffset() (ns int64, ok bool) {
+	for range wallTries {
+		before := Boottime()
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME, &ts); err != nil {
+			panic(err)
+		}
+		if after := Boottime(); after-before < wallWithin {
+			return ts.Nano() - (before + (after-before)/2), true
+		}
+	}
+	return 0, false
+}

@@ -15,3 +15,22 @@ func TestBoottimeDoesNotGoBack(t *testing.T) {
 		last = now
 	}
 }
+
+func TestWallOffsetStandsStill(t *testing.T) {
+	first, ok := WallOffset()
+	for range 1000 {
+		now, known := WallOffset()
+		if known && !ok {
+			first, ok = now, true
+		}
+		if d := now - first; known && (d > 2*wallWithin || d < -2*wallWithin) {
+			t.Fatalf("the wall clock moved by %d ns against the other", d)
+		}
+	}
+	if !ok {
+		t.Skip("interrupted at every look: this machine is too busy to tell")
+	}
+	if now := Boottime() + first; now < 1e18 {
+		t.Fatalf("%d ns is no time of this century", now)
+	}
+}

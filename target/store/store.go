@@ -288,6 +288,16 @@ func (s *Store) initialise(path string) (err error) {
 	return nil
 }
 
+// LockID names the file by which this process holds the store: device and inode. A copy of the directory has another one, within one
+// boot of the operating system; between boots it says nothing.
+func (s *Store) LockID() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.lock.Fd()), &st); err != nil {
+		return "", fmt.Errorf("lock of %s: %w", s.dir, err)
+	}
+	return fmt.Sprintf("%x:%d", st.Dev, st.Ino), nil
+}
+
 // ID is the random uuid the store got when it was made. A wiped or replaced store has another one (R6).
 func (s *Store) ID() string { return s.id }
 

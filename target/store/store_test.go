@@ -141,3 +141,31 @@ func TestCapacity(t *testing.T) {
 		t.Fatalf("total %d free %d: %v", total, free, err)
 	}
 }
+
+// A directory that is opened again has the same lock; a copy of it has another one.
+func TestLockID(t *testing.T) {
+	dir, folder := t.TempDir(), t.TempDir()
+	id := func(dir string) string {
+		t.Helper()
+		s, err := Open(dir, Identity{Cluster: "c", Pair: "p", Node: "a"}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		id, err := s.LockID()
+		if err != nil || id == "" {
+			t.Fatalf("%q, %v", id, err)
+		}
+		return id
+	}
+	first := id(dir)
+	if again := id(dir); again != first {
+		t.Fatalf("%s, then %s", first, again)
+	}
+	if err := os.CopyFS(folder, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if id(folder) == first {
+		t.Fatal("a copy holds the same lock")
+	}
+}
