@@ -69,7 +69,9 @@ Fresh(n) ==
   [up |-> TRUE, inc |-> <<1, 1>>, phase |-> "paired", rec |-> Rec(arb), ver |-> arb.v, dur |-> 1, saving |-> FALSE,
    lease |-> 0, grace |-> T + M, cw |-> 0, adm |-> 0, agreed |-> FALSE, ex |-> NoExcl, exn |-> 0, ask |-> Idle, doubt |-> FALSE,
    lk |-> TRUE, info |-> None, own |-> "a", rs |-> "none", stopped |-> FALSE, joined |-> FALSE, exposed |-> FALSE,
-   data |-> 0, disk |-> 0, fl |-> 0, need |-> FALSE] \* fl, durable: all that was acknowledged before this epoch is durable here
+   data |-> 0, disk |-> 0, fl |-> 0, need |-> FALSE, \* fl, durable: all that was acknowledged before this epoch is durable here
+   rq |-> FALSE,  \* the arbiter may have taken the {a,b} that was asked for
+   gh |-> 0]      \* lease of a process that lives on although its disk is in another machine
 
 Init ==
   /\ arb = IF Start = "paired" THEN [ep |-> 1, m |-> [n \in Node |-> <<1, 1>>], v |-> 1]
@@ -102,21 +104,22 @@ ResyncStop(x) ==
   IF x.rs = "none" THEN x
   ELSE IF Admitting(x) /\ (x.ask.st # "idle" \/ x.saving \/ WantOpen(x)) /\ Bug # "an unresolved readmission is forgotten"
        THEN [x EXCEPT !.stopped = TRUE]
-  ELSE [x EXCEPT !.rs = "none", !.stopped = FALSE, !.adm = 0]
+  ELSE [x EXCEPT !.rs = "none", !.stopped = FALSE, !.adm = 0, !.rq = FALSE]
 
 (* Machine.enter *)
 Enter(x, n) ==
   CASE Mine(x, n) /\ Both(x.rec) ->
          IF x.phase = "paired" THEN [x EXCEPT !.ex.sent = FALSE]
          ELSE [x EXCEPT !.phase = "paired", !.agreed = FALSE, !.lease = 0, !.grace = T + M, !.rs = "none", !.stopped = FALSE,
-                        !.joined = FALSE, !.adm = 0, !.ex = NoExcl]
+                        !.joined = FALSE, !.adm = 0, !.ex = NoExcl, !.rq = FALSE]
     [] Mine(x, n) /\ ~Both(x.rec) ->
-         IF x.phase = "alone" THEN IF Admitting(x) /\ x.stopped THEN [x EXCEPT !.rs = "none", !.stopped = FALSE, !.adm = 0] ELSE x
+         IF x.phase = "alone" THEN IF Admitting(x) /\ x.stopped THEN [x EXCEPT !.rs = "none", !.stopped = FALSE, !.adm = 0, !.rq = FALSE]
+                                   ELSE [x EXCEPT !.rq = FALSE]
          ELSE [x EXCEPT !.phase = "alone", !.agreed = FALSE, !.exposed = (Bug # "alone without the flush"),
                         !.fl = IF Bug = "alone without the flush" THEN x.rec.ep ELSE @, !.own = n, !.ex = NoExcl,
                         !.rs = "none", !.stopped = FALSE, !.joined = FALSE]
     [] OTHER ->
-         [x EXCEPT !.phase = "outside", !.agreed = FALSE, !.ex = NoExcl, !.rs = "none", !.stopped = FALSE, !.adm = 0,
+         [x EXCEPT !.phase = "outside", !.agreed = FALSE, !.ex = NoExcl, !.rs = "none", !.stopped = FALSE, !.adm = 0, !.rq = FALSE,
                    !.exposed = FALSE, !.joined = (x.phase = "outside" /\ @),
                    \* A source that has just asked for this record may serve on for Grant: a claim waits from here too.
                    !.cw = IF Both(x.rec) /\ Bug # "a claim waits from the start of the process only" THEN Max(@, Grant + M) ELSE @]
@@ -125,6 +128,8 @@ Enter(x, n) ==
 OnRecord(x, n, r, v) ==
   IF \/ r.ep < x.dur \/ r.ep < x.rec.ep
      \/ r.ep = x.rec.ep /\ r.m # x.rec.m
+     \/ /\ x.phase = "alone" /\ r.ep > x.rec.ep /\ r.m[n] # x.inc  \* Machine.taken
+        /\ ~x.rq \/ Bug = "a lone member that has asked takes its exclusion for a force"
   THEN [x EXCEPT !.phase = "fenced", !.agreed = FALSE]
   ELSE LET y == [x EXCEPT !.rec = r, !.ver = v, !.need = FALSE] IN
        IF r.ep > x.dur
@@ -148,7 +153,8 @@ Cas(x, want) == [x EXCEPT !.ask = [st |-> "cas", want |-> want, v |-> x.ver]]
 
 Get(n) ==
   /\ s[n].up /\ s[n].ask.st = "idle"
-  /\ s[n].phase = "starting" \/ s[n].need \/ s[n].doubt
+  /\ \/ s[n].phase = "starting" \/ s[n].need \/ s[n].doubt
+     \/ s[n].phase = "alone" /\ Rec(arb) # s[n].rec /\ ~s[n].saving \* Machine.watch; its own record would change nothing
   /\ Put(n, [s[n] EXCEPT !.ask = Reading])
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
@@ -174,7 +180,9 @@ MayClaim(n) ==
         \/ /\ x.lk /\ i # None
            /\ i.phase = "outside" /\ ~(i.inc = x.rec.m[p] /\ i.phase = "paired")
            /\ LET peerKept == x.rec.m[p][1] = i.inc[1] IN
-              (kept /\ ~peerKept) \/ (kept = peerKept /\ n = "a")
+              /\ (kept /\ ~peerKept) \/ (kept = peerKept /\ n = "a")
+              \* Machine.leasesOver, succeeds: a process of before may live on in another machine, there or here.
+              /\ (kept /\ peerKept) \/ x.cw = 0 \/ Bug = "a claim forgets a former process"
         \/ /\ ~(x.lk /\ i # None)
            /\ kept \/ Bug = "a rebooted node claims alone"
            /\ x.cw = 0 \/ Bug = "a restarted node claims at once"
@@ -228,7 +236,7 @@ Older(t) ==
   [n \in Node |-> IF t[n] = None THEN None ELSE IF t[n].age + 1 >= T /\ Bug # "the lease runs from the answer" THEN None ELSE [t[n] EXCEPT !.age = @ + 1]]
 
 Tick ==
-  /\ s' = [n \in Node |-> [s[n] EXCEPT !.lease = Dec(@), !.grace = Dec(@), !.cw = Dec(@), !.adm = Dec(@)]]
+  /\ s' = [n \in Node |-> [s[n] EXCEPT !.lease = Dec(@), !.grace = Dec(@), !.cw = Dec(@), !.adm = Dec(@), !.gh = Dec(@)]]
   /\ back' = Older(back)
   /\ <<s, back>> # <<s', back'>>
   /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, left>>
@@ -266,7 +274,8 @@ RecvSync(n) ==
          x == [s[n] EXCEPT !.info = i, !.need = @ \/ (i.ep > s[n].rec.ep /\ ~s[n].saving)]
          idle == ~x.ex.sent /\ ~x.ex.cons
          y == IF x.phase # "paired" \/ x.saving THEN x
-              ELSE IF i.inc # x.rec.m[Peer(n)] THEN Exclude(x, TRUE)
+              ELSE IF i.inc # x.rec.m[Peer(n)]
+                   THEN Exclude(x, i.inc[1] = x.rec.m[Peer(n)][1] \/ Bug = "an equal store id is consent") \* SyncInfo.speaksFor
               ELSE IF i.phase # "paired" \/ i.ep # x.rec.ep THEN x
               ELSE IF x.ex.on
                    THEN IF (idle \/ Bug = "an exclude that was sent is called off") /\ echo = x.exn
@@ -325,18 +334,21 @@ LinkDown(n) ==
 LinkUp ==
   /\ \A n \in Node : s[n].up /\ ~s[n].lk
   /\ wire' = TRUE
-  /\ s' = [n \in Node |-> [s[n] EXCEPT !.lk = TRUE, !.agreed = FALSE, !.info = None]]
+  /\ s' = [n \in Node |-> [s[n] EXCEPT !.lk = TRUE, !.agreed = FALSE, !.info = None,
+                                        !.cw = IF s[n].phase \in {"starting", "outside"} THEN Max(@, T + M) ELSE @]]
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wr, seen, next, left>>
 
 -----------------------------------------------------------------------------
 (* Crash of a process, or of a machine: then what was only in the page cache may be gone. At most one machine loses its
-   page cache in a history: more is promised to nobody. *)
+   page cache in a history: more is promised to nobody. Or the machine lives on without its disk, which another one has now: the
+   process serves reads until its lease has ended. *)
 Crash(n, power) ==
   /\ s[n].up /\ left.crashes > 0 /\ (power => left.power > 0)
   /\ left' = [left EXCEPT !.crashes = @ - 1, !.power = IF power THEN @ - 1 ELSE @]
   /\ late' = IF s[n].ask.st = "cas" THEN late \cup {[want |-> s[n].ask.want, v |-> s[n].ask.v]} ELSE late
   /\ \E kept \in IF power THEN {s[n].disk, s[n].data} ELSE {s[n].data} :
-     Put(n, [s[n] EXCEPT !.up = FALSE, !.data = kept, !.inc = IF power THEN <<@[1] + 1, @[2]>> ELSE @])
+     \E gh \in IF power /\ s[n].phase = "paired" /\ Serving(n) THEN {0, s[n].lease} ELSE {s[n].gh} :
+     Put(n, [s[n] EXCEPT !.up = FALSE, !.data = kept, !.gh = gh, !.inc = IF power THEN <<@[1] + 1, @[2]>> ELSE @])
   /\ wire' = FALSE /\ Quiet
   /\ UNCHANGED <<arb, seen, next>>
 
@@ -344,7 +356,7 @@ Restart(n) ==
   /\ ~s[n].up
   /\ Put(n, [Fresh(n) EXCEPT !.inc = <<s[n].inc[1], s[n].inc[2] + 1>>, !.phase = "starting", !.rec = [ep |-> 0, m |-> [x \in Node |-> Nobody]],
                              !.ver = 0, !.dur = s[n].dur, !.lk = FALSE, !.cw = 2 * T + M, !.own = s[n].own, !.exn = s[n].exn,
-                             !.data = s[n].data, !.disk = s[n].disk, !.fl = s[n].fl])
+                             !.data = s[n].data, !.disk = s[n].disk, !.fl = s[n].fl, !.gh = s[n].gh])
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
 -----------------------------------------------------------------------------
@@ -436,7 +448,7 @@ ResyncCopy(n) ==
 Admit(n) ==
   /\ Free(s[n]) /\ s[n].phase = "alone" /\ Admitting(s[n]) /\ ~s[n].stopped /\ s[n].info # None /\ s[n].rec.ep < MaxEpoch
   /\ s[n].adm = 0
-  /\ Put(n, Cas([s[n] EXCEPT !.adm = Grant],
+  /\ Put(n, Cas([s[n] EXCEPT !.adm = Grant, !.rq = TRUE],
                 [ep |-> s[n].rec.ep + 1, m |-> [x \in Node |-> IF x = n THEN s[n].inc ELSE s[n].info.inc]]))
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
@@ -456,13 +468,17 @@ Spec == Init /\ [][Next]_vars
 (* Never two nodes that execute commands of one LUN (R1, R3, R10). *)
 OneServes == ~(Serving("a") /\ Serving("b") /\ Owns("a") /\ Owns("b"))
 
+(* Nobody is alone and serves while a process whose disk has gone may still serve what it has in memory (R2b). *)
+NoGhost == \A n, q \in Node : s[n].gh > 0 => ~(Serving(q) /\ s[q].phase = "alone")
+
 (* Whoever serves has what any host was told of: nothing acknowledged is lost, nothing read is un-read (R1, R5, R8). *)
 NothingLost == \A n \in Node : Serving(n) /\ Owns(n) /\ NoWriteAt(n) => s[n].data >= seen
 
 (* Nothing is served under an epoch that a restart would forget (R2). *)
 EpochDurable == \A n \in Node : Serving(n) => s[n].dur = s[n].rec.ep
 
-(* A node fences itself only over an arbiter that was rolled back, which this one never is. *)
+(* A node fences itself only over an arbiter that was rolled back, or a force, which there is none of here: what a lone member
+   finds when it looks is never taken for either without cause. *)
 NeverFenced == \A n \in Node : s[n].phase # "fenced"
 
 Members == \E n \in Node : arb.m[n] # Nobody

@@ -210,7 +210,7 @@ func (n *Node) slow(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		n.wg.Go(func() {
-			err := n.saveEpoch(x.Record, x.Durable)
+			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.Life)
 			if err != nil {
 				n.log.Error("the epoch can not be saved", "err", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
@@ -32,12 +33,14 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		n.log.Error("a log entry can not be read", "index", index, "err", err)
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike
 	}
+	moved := n.moving()
 	n.metaMu.Lock()
 	out, fx := n.state.Apply(index, e)
 	res := scsi.OK
 	if ferr := n.applyFiles(&fx, joining); ferr != nil {
 		out, res = fileOutcome(ferr)
 	}
+	moved() // what comes now takes no time as long as the disk answers
 	err = n.persist(&fx)
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
@@ -53,9 +56,11 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "metadata: "+err.Error()) })
 		return
 	}
+	moved = n.moving()
 	n.removeFiles(&fx)
 	n.tellHosts(&fx)
 	n.waitEnds(&fx, func() {
+		moved()
 		b, err := json.Marshal(out)
 		if err != nil {
 			panic(err) // plain data
@@ -63,6 +68,30 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
 		n.event("log", entryText(e, &out))
 	})
+}
+
+// moveEvery is how often the work on an entry says that it goes on, well within Dm.
+const moveEvery = time.Second
+
+// moving tells the machine that the work on an entry goes on, until the function that it returns is called: files may be copied, as
+// snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
+func (n *Node) moving() (over func()) {
+	end := make(chan struct{})
+	n.wg.Go(func() {
+		t := time.NewTicker(moveEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-n.ctx.Done():
+				return
+			case <-t.C:
+				n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) })
+			}
+		}
+	})
+	return func() { close(end) }
 }
 
 // unitInfos lists units for the machine. The caller holds metaMu.

@@ -135,6 +135,10 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := st.LockID()
+	if err != nil {
+		return nil, err
+	}
 	life, err := n.loadLife()
 	if err != nil {
 		return nil, err
@@ -157,7 +161,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
-	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc,
+	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
 		Region: store.RegionSize, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
@@ -240,7 +244,10 @@ func (n *Node) serveUntil(ctx context.Context) error {
 			return err
 		}
 	}
-	n.do(func(m *pair.Machine, now int64) { m.Start(now) })
+	n.do(func(m *pair.Machine, now int64) {
+		n.wall(m, now) // a step is one against what was seen before anything was confirmed
+		m.Start(now)
+	})
 	n.wg.Go(n.tickLoop)
 	linkCtx, stopLink := context.WithCancel(n.ctx)
 	defer stopLink()
@@ -330,9 +337,17 @@ func (n *Node) tickLoop() {
 		last = now
 		n.lastTick.Store(now)
 		n.doTimer(func(m *pair.Machine, now int64) {
+			n.wall(m, now)
 			m.SetNexuses(len(n.iscsi.Sessions()))
 			m.Tick(now)
 		})
+	}
+}
+
+// wall tells the machine how far the wall clock is ahead.
+func (n *Node) wall(m *pair.Machine, now int64) {
+	if ns, ok := clock.WallOffset(); ok {
+		m.Wall(now, ns)
 	}
 }
 

@@ -79,8 +79,14 @@ func (n *Node) saveIncarnation(inc pair.Incarnation) error {
 	return n.updateLife(func(l *life) { l.Incarnation = inc })
 }
 
-func (n *Node) saveEpoch(r *pair.Record, acts bool) error {
-	return n.updateLife(func(l *life) {
+// saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveLife does.
+func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.Life) error {
+	n.lifeMu.Lock()
+	defer n.lifeMu.Unlock()
+	err := n.updateLife(func(l *life) {
+		if id >= n.lifeID {
+			l.Life = x
+		}
 		if r.Epoch < l.Epoch {
 			return
 		}
@@ -88,6 +94,10 @@ func (n *Node) saveEpoch(r *pair.Record, acts bool) error {
 			l.Acted = r
 		}
 	})
+	if err == nil {
+		n.lifeID = max(n.lifeID, id)
+	}
+	return err
 }
 
 // saveLife makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.

@@ -22,11 +22,13 @@ type Checkpoint struct {
 
 // Life is what a node remembers of itself beside the epoch and the metadata.
 type Life struct {
-	Check   Checkpoint `json:"check"`
-	Flushed uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
-	Old     bool       `json:"old"`      // the store is an older copy of itself, until it has been copied to (R6)
-	LostAll bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
-	Lost    bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
+	Check    Checkpoint `json:"check"`
+	Flushed  uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
+	Old      bool       `json:"old"`      // the store is an older copy of itself, until it has been copied to (R6)
+	LostAll  bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
+	Lost     bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
+	Lock     string     `json:"lock"`     // Config.Lock of the process that last acted on a record; empty: of release 0.1.0 (R2b)
+	Replaces bool       `json:"replaces"` // this node is alone in place of a process that may not know it yet, and has served nobody (R2b)
 }
 
 // ckptState is the checkpoint under way at this node; one at a time.

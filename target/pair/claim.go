@@ -214,6 +214,16 @@ func (m *Machine) Force(now int64, epoch uint64) error {
 	return nil
 }
 
+// forceEnds gives a command up that has not asked for its record yet: the node that it was to replace is alive and copies to this one.
+// Carried out later, from whatever standing this node has then, it would be nobody's decision.
+func (m *Machine) forceEnds() {
+	if m.force.stage == forceNone {
+		return
+	}
+	m.event("the force is given up: node %s is alive and copies to this one", m.cfg.Self.Peer())
+	m.force, m.claimed = forceState{}, claimNone
+}
+
 // casForce writes the record of a new generation over whatever is there: its version is read first.
 func (m *Machine) casForce(now int64) {
 	if m.arb.busy {

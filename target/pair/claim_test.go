@@ -34,11 +34,18 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 		t.Fatalf("%+v", x)
 	}
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
-	r.none(ActStore) // nobody is served before hosts would be told
+	r.none(ActStore)              // nobody is served before hosts would be told
+	r.pass(int64(r.m.replaces())) // its former life may be on another machine (R2b)
+	r.none(ActStore)
+	if l := r.saveLife(); l.Replaces || !l.Lost {
+		t.Fatalf("%+v", l)
+	}
 	r.m.LostMarked(r.now)
 	if l := r.saveLife(); l.Lost {
 		t.Fatalf("%+v", l)
 	}
+	r.ended(o, scsi.Busy) // held for so long
+	o = r.submit(r.op(scsi.OpRead, 0, 512))
 	r.stored(scsi.OK)
 	r.ended(o, scsi.OK)
 }
@@ -209,4 +216,45 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 			r.phase(Outside)
 		})
 	}
+}
+
+// The lone member is alive after all and begins to copy: a force that has not asked for its record yet is given up, and one that has asked
+// is settled first.
+func TestForceIsGivenUpForACopy(t *testing.T) {
+	forcing := func(t *testing.T) *rig {
+		cfg := config(B)
+		cfg.DurableEpoch, cfg.Empty = 6, false
+		r := newRig(t, cfg)
+		r.got(record(6, A), "v6")
+		if err := r.m.Force(r.now, 6); err != nil {
+			t.Fatal(err)
+		}
+		r.next(ActFlushAll)
+		r.m.SelfFlushed(r.now, true)
+		r.saveLife()
+		return r
+	}
+	t.Run("before it has asked", func(t *testing.T) {
+		r := forcing(t)
+		r.linkUp()
+		r.sync(r.peerInfo(Alone))
+		r.recv(&Msg{Type: MsgMetaInstall, Aux: 1})
+		r.next(ActInstall)
+		r.got(record(6, A), "v6")
+		r.pass(4 * lease)
+		r.none(ActArbiterCAS)
+	})
+	t.Run("after it has asked", func(t *testing.T) {
+		r := forcing(t)
+		r.got(record(6, A), "v6")
+		x := r.cas()
+		r.linkUp()
+		r.sync(r.peerInfo(Alone))
+		r.recv(&Msg{Type: MsgMetaInstall, Aux: 1})
+		r.pass(100 * ms)
+		r.none(ActInstall)
+		r.won(x, "v7")
+		r.saved()
+		r.phase(Alone)
+	})
 }

@@ -230,7 +230,9 @@ func (m *Machine) startFlush(now int64, o *Op) {
 // StoreDone reports that the local store is done with an op.
 func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 	m.storeOps--
-	m.selfDone(now, o.unit)
+	if !o.waits { // else the page cache has answered, which shows nothing of the disk
+		m.selfDone(now, o.unit)
+	}
 	switch o.stage {
 	case stCompare:
 		switch {

@@ -11,13 +11,20 @@ type lateness struct {
 	self bool // an operation is at this node's store for longer than Dm, and the store has stopped or the peer did its part in less than a quarter of that
 	peer bool // an operation waits for the peer for longer than Dm, and the peer has stopped, or lets it wait for three times that
 	slow bool // the peer may be about to be late
-	of   *pacer
-	unit *unit // the first one that waits
+	// The backing volume of the first one that waits, and a LUN on it; no LUN: the first backing volume.
+	of    *pacer
+	group uint64
+	lun   LUNID
 }
 
-func (l *lateness) at(p *pacer, o *Op) {
-	if (l.self || l.peer) && l.of == nil {
-		l.of, l.unit = p, o.unit
+// at notes where the operation is; nil: an entry of the log.
+func (l *lateness) at(m *Machine, u *unit) {
+	switch {
+	case !l.self && !l.peer || l.of != nil:
+	case u == nil:
+		l.of = &m.pacers[0]
+	default:
+		l.of, l.group, l.lun = m.pacer(u), uint64(u.group%maxGroups), u.id
 	}
 }
 
@@ -37,14 +44,14 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 	self := func() {
 		if age > limit {
 			l.self = l.self || now-p.selfAt > limit || o.peerTook > 0 && o.peerTook < age/4
-			l.at(p, o)
+			l.at(m, o.unit)
 		}
 	}
 	peer := func() {
 		l.slow = l.slow || now-p.peerAt > limit/2
 		if age > limit && !l.peer {
 			l.peer = now-p.peerAt > limit || age > 3*limit || m.phase == Alone // a resync that is stopped begins again
-			l.at(p, o)
+			l.at(m, o.unit)
 		}
 	}
 	switch o.stage {
@@ -78,6 +85,7 @@ func (m *Machine) tickOps(now int64) {
 		}
 		m.look(now, o, &l)
 	}
+	m.lookOwed(now, &l)
 	for i := range m.pacers {
 		if p := &m.pacers[i]; !l.self && !l.peer {
 			p.self.since, p.peer.since = 0, 0
@@ -99,10 +107,10 @@ func (m *Machine) tickOps(now int64) {
 		if !m.excl.active {
 			m.Stats.SlowExcludes++
 		}
-		m.excludeFirm(now, "a mirrored write stays unanswered")
+		m.excludeFirm(now, "a mirrored write, a flush or an entry of the log stays unanswered")
 	case m.phase == Alone && l.peer && m.resync.mirror && !m.resync.stopped:
 		m.peerFailed(now)
-		m.resyncStop(now, "the joiner does not answer mirrored writes")
+		m.resyncStop(now, "the joiner does not answer mirrored writes, or an entry of the log")
 	}
 	m.tickQuiesce(now)
 }
@@ -144,7 +152,7 @@ func (m *Machine) prompt() int64 { return int64(m.cfg.MirrorMax) / 10 }
 // disk has stopped as well need not have noticed.
 func (m *Machine) selfAlive(now int64, l *lateness) bool {
 	return l.of.self.alive(now, m.prompt(), func() {
-		m.act(Action{Kind: ActProbe, LUN: l.unit.id, ID: uint64(l.unit.group)})
+		m.act(Action{Kind: ActProbe, LUN: l.lun, ID: l.group})
 	})
 }
 
@@ -166,7 +174,7 @@ func (m *Machine) peerAlive(now int64, l *lateness) bool {
 	return p.alive(now, m.prompt(), func() {
 		m.nextID++
 		p.id, p.link = m.nextID, m.linkN
-		m.send(&Msg{Type: MsgFlush, Flags: FlagProbe, ID: p.id, LUN: l.unit.id})
+		m.send(&Msg{Type: MsgFlush, Flags: FlagProbe, ID: p.id, LUN: l.lun})
 	})
 }
 

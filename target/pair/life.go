@@ -30,6 +30,10 @@ const proofMax = 1_000_000_000
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
 	o.calm = false
+	if l != nil && o.S.Kind.Writes() && l.At() < m.signsAt {
+		m.prove(now, l)
+		return false
+	}
 	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
 		return true
 	}

@@ -58,8 +58,9 @@ func (m *Machine) sync(now int64) {
 	m.syncN++
 	m.nextSync = now + int64(m.cfg.Lease)/2
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
-		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check,
-		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed}
+		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check, Lock: m.lockState(),
+		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed,
+		Moves: true, Moved: m.log.moves}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)
 		if err != nil {
@@ -153,7 +154,7 @@ func (m *Machine) onBeat(now int64, msg *Msg) {
 }
 
 func (m *Machine) onBeatAck(now int64, msg *Msg) {
-	if m.phase != Paired || msg.Epoch != m.rec.Epoch || !m.agreed {
+	if m.phase != Paired || msg.Epoch != m.rec.Epoch || !m.agreed || msg.ID < m.beatFrom {
 		return
 	}
 	if until := msg.Aux + int64(m.cfg.Lease); until > m.leaseUntil && msg.Aux <= now {
@@ -181,12 +182,18 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 	changed := first || in != m.peer
 	joins := !first && in.Agreed && !m.peer.Agreed
 	answerDue := changed || msg.Aux < int64(m.syncNews)
+	if !first && in.Moved != m.peer.Moved {
+		m.log.since = now
+	}
 	m.peer, m.peerKnown = in, true
 	if in.Failed {
 		m.distrust = in.Store
 		if m.faults.by != in.Incarnation {
 			m.peerFailed(now)
 		}
+	}
+	if in.Incarnation != m.met {
+		m.met, m.metAt = in.Incarnation, now
 	}
 	m.syncHeard = msg.ID
 	if first && m.refusal != "" {
@@ -227,9 +234,9 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	pm := m.rec.Member(m.cfg.Self.Peer())
 	switch {
 	case in.Incarnation != pm.Incarnation || in.Store != pm.Store:
-		// A new process. Only one process can hold a store, so with the record's store it speaks for the dead
-		// one too (R2b); with another store the old process may still serve, and its lease is waited out.
-		m.exclude(now, "the peer has restarted", in.Store == pm.Store, 0)
+		// A new process. If it speaks for the one of the record, that one is dead (R2b). Else the old process may still
+		// serve, and its lease is waited out.
+		m.exclude(now, "the peer has restarted", in.speaksFor(pm), 0)
 	case in.Leaving:
 		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
 	case in.Phase != Paired || in.Epoch != m.rec.Epoch || m.leaving != "":

@@ -32,6 +32,8 @@ type logState struct {
 	cur    *Proposal            // being appended
 	peerOK bool                 // cur is durable and applied on the peer, or there is none
 	selfAt bool                 // ActAppend under way here
+	since  int64                // start of the present wait, for the peer or for ActAppend
+	moves  uint64               // counts what ActAppend said of its progress
 	done   map[uint64]proposeDone
 	last   proposeDone // of the newest index, for a chair that asks again
 }
@@ -113,9 +115,10 @@ func (m *Machine) logNext(now int64) {
 	l.cur = l.queue[0]
 	l.queue = l.queue[1:]
 	l.cur.result, l.cur.outcome = scsi.OK, nil
+	l.since = now
 	l.peerOK = !m.mirrors()
 	if l.peerOK {
-		m.logSelf()
+		m.logSelf(now)
 	} else {
 		m.sendAppend()
 	}
@@ -126,8 +129,8 @@ func (m *Machine) sendAppend() {
 	m.send(&Msg{Type: MsgAppend, Aux: int64(m.log.index + 1), Front: p.Nonce, FrontN: p.ID, Meta: p.Entry})
 }
 
-func (m *Machine) logSelf() {
-	m.log.selfAt = true
+func (m *Machine) logSelf(now int64) {
+	m.log.selfAt, m.log.since = true, now
 	m.act(Action{Kind: ActAppend, Index: m.log.index + 1, Meta: m.log.cur.Entry})
 }
 
@@ -143,7 +146,7 @@ func (m *Machine) onAppend(now int64, msg *Msg) {
 	case index == l.index && !l.selfAt:
 		m.send(&Msg{Type: MsgAppendAck, Aux: msg.Aux, Result: l.last.result, Meta: l.last.outcome})
 	case index == l.index+1 && !l.selfAt:
-		l.selfAt = true
+		l.selfAt, l.since = true, now
 		l.cur = &Proposal{Nonce: msg.Front, ID: msg.FrontN, Entry: msg.Meta}
 		m.act(Action{Kind: ActAppend, Index: index, Meta: msg.Meta, Joining: !member})
 	default:
@@ -160,7 +163,7 @@ func (m *Machine) onAppendAck(now int64, msg *Msg) {
 	if msg.Result != scsi.OK {
 		l.cur.result, l.cur.outcome = msg.Result, msg.Meta
 	}
-	m.logSelf()
+	m.logSelf(now)
 }
 
 // Appended reports ActAppend: the entry is durable and applied here. units is the table after it when the entry
@@ -238,7 +241,7 @@ func (m *Machine) logAlone(now int64) {
 	if l.cur != nil && !l.selfAt {
 		// We were the chair and waited for the peer. It may have applied the entry; it will be given ours.
 		l.peerOK = true
-		m.logSelf()
+		m.logSelf(now)
 	}
 	queued := func(id uint64) bool {
 		return l.cur != nil && l.cur.ID == id && l.cur.Nonce == m.cfg.Incarnation.Nonce ||

@@ -20,32 +20,44 @@ type Machine struct {
 	out []Action
 
 	// Membership (membership.go).
-	phase    Phase
-	reason   string
-	leaving  string // this node consents to be excluded: why
-	leftAt   int64  // since when
-	failed   bool   // because its store failed
-	rec      Record
-	version  string
-	have     bool  // rec was read
-	recAt    int64 // when its epoch was seen first
-	missing  bool  // the arbiter says that there is none
-	durable  uint64
-	saving   bool // ActSaveEpoch under way
-	arb      arbiter
-	excl     exclusion
-	since    int64 // start of the present phase
-	decided  int64 // last moment this node was serving, Outside or Fenced; else undecided since then
-	straggle int   // applications for the peer begun under an older epoch (R4)
-	exposed  int   // flushes still due after becoming alone
-	flushes  int   // of everything, under way
-	claimed  claimState
+	phase     Phase
+	reason    string
+	leaving   string // this node consents to be excluded: why
+	leftAt    int64  // since when
+	failed    bool   // because its store failed
+	rec       Record
+	version   string
+	have      bool  // rec was read
+	recAt     int64 // when its epoch was seen first
+	missing   bool  // the arbiter says that there is none
+	durable   uint64
+	saving    bool // ActSaveEpoch under way
+	arb       arbiter
+	excl      exclusion
+	since     int64  // start of the present phase
+	watchAt   int64  // a lone member reads the record again (watch.go)
+	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
+	holdTill  int64  // alone, and whoever was replaced may not know it yet: nothing is served before
+	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
+	steppedAt int64  // a step of the wall clock was last told
+	signsAt   int64  // signs of life of before count for nothing
+	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
+	beatFrom  uint64 // answers to heartbeats of before give no lease
+	wallKnown bool
+	renewing  bool  // the lone member that is being replaced is a former life of this node, which may not be over
+	decided   int64 // last moment this node was serving, Outside or Fenced; else undecided since then
+	straggle  int   // applications for the peer begun under an older epoch (R4)
+	exposed   int   // flushes still due after becoming alone
+	flushes   int   // of everything, under way
+	claimed   claimState
 
 	// Link and lease (link.go).
 	linked     bool
 	linkN      uint64 // incarnation of the link at this node
 	peer       SyncInfo
 	peerKnown  bool
+	met        Incarnation // of the peer, and since when it is known
+	metAt      int64
 	agreed     bool // a two-way handshake under this record
 	syncN      uint64
 	syncHeard  uint64
@@ -73,6 +85,7 @@ type Machine struct {
 	applyDue  []*applyWait
 	again     []*Op // held commands to look at again
 	applying  int   // store work for the peer under way
+	owed      owed  // that of it which the owner waits for
 	storeOps  int   // our own
 	fwdBytes  int64 // forwarded and not answered: what the commands carry there or bring back
 	fwdHeld   bool  // commands wait for some of them
@@ -128,6 +141,7 @@ type Stats struct {
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
 	Lost, Forced, RolledBack, Yields       uint64
 	Proofs                                 uint64 // signs of life that were waited for
+	ClockSteps                             uint64 // of the wall clock that made this node wait
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
@@ -315,6 +329,7 @@ func (m *Machine) lockGranted(o *Op) func(*lun.LockRequest) {
 func (m *Machine) Tick(now int64) {
 	m.tickLink(now)
 	m.tickMembership(now)
+	m.holds(now)
 	m.tickOps(now)
 	m.tickResync(now)
 	m.tickCheckpoint(now)
@@ -336,7 +351,8 @@ func (m *Machine) Serving(now int64) bool {
 	case Alone:
 		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer may already
 		// be a member; it gives us at least a lease before it could exclude us.
-		return m.resync.stage != rsAdmit || now < m.resync.admitAt+int64(m.cfg.Lease)/2
+		// Before the arbiter was asked it can not.
+		return now >= m.holdTill && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
 	case Paired:
 		return m.agreed && !m.excl.active && now < m.leaseUntil
 	}

@@ -11,6 +11,7 @@ import (
 // an unknown outcome doubt stays set until the write is observed or a successor bars it (R2).
 type arbiter struct {
 	busy    bool
+	calls   uint64
 	want    *Record
 	doubt   bool
 	retryAt int64
@@ -34,6 +35,7 @@ func (m *Machine) get(now int64) {
 		return
 	}
 	m.arb.busy = true
+	m.arb.calls++
 	m.act(Action{Kind: ActArbiterGet})
 }
 
@@ -42,6 +44,7 @@ func (m *Machine) cas(now int64, want Record) {
 		return
 	}
 	m.arb.busy, m.arb.want = true, &want
+	m.arb.calls++
 	m.act(Action{Kind: ActArbiterCAS, Record: &want, Version: m.version})
 }
 
@@ -76,7 +79,11 @@ func (m *Machine) ArbiterDone(now int64, out Outcome, rec *Record, version strin
 		m.cas(now, w)
 	default:
 		a.want, a.doubt, a.tries, a.retryAt = nil, false, 0, 0
+		calls := a.calls
 		m.onRecord(now, rec, version)
+		if a.calls == calls { // else it has asked again already
+			m.confirmed(now)
+		}
 	}
 	m.settle(now)
 }
@@ -128,6 +135,11 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.fenceRecord(now, fmt.Sprintf("the arbiter shows another record of epoch %d than before: it was rolled back and written anew; name the surviving node with force", rec.Epoch))
 		return
 	}
+	if why := m.taken(rec); why != "" {
+		m.act(Action{Kind: ActDropHosts, Text: "the record was given to another node"})
+		m.fenceRecord(now, why)
+		return
+	}
 	old := m.rec
 	if !m.have || rec.Epoch != old.Epoch {
 		m.recAt = now
@@ -143,6 +155,10 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		// A source has put the copy's number on record before it asked; that holds for a joiner that has restarted since as well.
 		if rec.Both() && me != nil && me.Store == m.cfg.Store {
 			m.life.Check.Settled = m.life.Check.Count[m.cfg.Self.Peer()]
+		}
+		if me != nil && me.Incarnation == m.cfg.Incarnation {
+			m.life.Lock = m.cfg.Lock
+			m.life.Replaces = m.renewing && !rec.Both()
 		}
 		m.life.Old = m.life.Old || m.old() // before the epoch that would hide it
 		m.lifeID++
@@ -170,12 +186,14 @@ func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 
 // enter draws the conclusions of m.rec, which is durable.
 func (m *Machine) enter(now int64) {
-	if m.phase == Fenced {
-		m.recordBack = m.force.fenced // what was read is no reason to be fenced
-		return
-	}
 	me := m.rec.Member(m.cfg.Self)
 	mine := me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store
+	if m.phase == Fenced {
+		// What was read is no reason to be fenced, unless it takes the service from a lone member: a person decides on what that has
+		// acknowledged, for its next life joins (watch.go).
+		m.recordBack = m.force.fenced && (!m.wasAlone || mine)
+		return
+	}
 	was := m.phase
 	switch {
 	case mine && m.rec.Both():
@@ -184,7 +202,7 @@ func (m *Machine) enter(now int64) {
 			return
 		}
 		m.setPhase(now, Paired, "")
-		m.agreed, m.leaseUntil = false, 0
+		m.agreed, m.leaseUntil, m.renewing = false, 0, false
 		m.basis()
 		m.resyncAdmitted(now)
 	case mine:
@@ -239,6 +257,9 @@ func (m *Machine) fence(now int64, why string) {
 // fenceRecord fences because the record is lost; only force goes on from there (R2).
 func (m *Machine) fenceRecord(now int64, why string) {
 	m.force.fenced, m.recordBack = true, false
+	if m.phase != Fenced {
+		m.wasAlone = m.phase == Alone
+	}
 	m.fence(now, why)
 }
 
@@ -307,6 +328,8 @@ func (m *Machine) tickMembership(now int64) {
 			m.since = now
 			m.get(now)
 		}
+	case m.phase == Alone:
+		m.watch(now)
 	case m.excl.active && now >= m.excl.until && !m.saving:
 		m.excl.sent = true
 		m.casSelf(now)

@@ -194,6 +194,7 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 		return
 	}
 	m.applying++
+	m.owed.begin(now, msg)
 	if f := m.forwarded(msg); f != nil {
 		f.seen = true
 	}
@@ -256,11 +257,16 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 		return
 	}
 	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not wait for one (R4).
+	m.owed.begin(now, msg)
 	m.act(Action{Kind: ActPeerFlush, Msg: msg})
 }
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
+	m.owed.end(msg)
+	if u := m.units[msg.LUN]; u != nil {
+		m.selfDone(now, u)
+	}
 	if res == scsi.WriteError || res == scsi.Failed {
 		// First of all: nothing is answered any more from a store that has failed (R12).
 		m.StoreFailed(now, "a mirrored or copied write")

@@ -79,6 +79,9 @@ type Msg struct {
 	Sum []byte
 
 	wait *applyWait
+
+	begun        int64 // at the partner: when its work began, 0: it is not under way
+	older, newer *Msg
 }
 
 // Message flags.
@@ -108,6 +111,9 @@ type SyncInfo struct {
 	Check       Checkpoint  `json:"check"`
 	LeaveReason string      `json:"leave_reason"`     // why
 	Failed      bool        `json:"failed,omitempty"` // it leaves because its store failed; 0.1.0 does not say so
+	Lock        LockState   `json:"lock,omitempty"`   // release 0.1.0 sends none
+	Moves       bool        `json:"moves"`            // this release says how an entry of the log moves on
+	Moved       uint64      `json:"moved"`            // counts that
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

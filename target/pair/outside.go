@@ -31,6 +31,7 @@ func (m *Machine) outside(now int64) {
 	}
 	if !m.rec.Both() {
 		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
+		m.renewing = m.replacing(me)
 		if m.neverActed() {
 			m.yield(now)
 			return
@@ -38,7 +39,7 @@ func (m *Machine) outside(now int64) {
 		m.claim(now)
 		return
 	}
-	mineKept := me.Incarnation.Boot == m.cfg.Incarnation.Boot
+	mineKept := m.kept(me)
 	pm := m.rec.Member(m.cfg.Self.Peer())
 	// A peer that comes with another store says nothing of the one that the record names: that one is away.
 	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
@@ -62,7 +63,10 @@ func (m *Machine) outside(now int64) {
 			m.reason = why
 			return
 		}
-		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot
+		if !m.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
+			return // a process of before may serve yet, there or here
+		}
+		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot && m.peer.Lock != LockOther
 		peerUnfit := m.peer.Untrusted || m.peer.Old
 		if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
 			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
@@ -75,11 +79,8 @@ func (m *Machine) outside(now int64) {
 		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
 		return
 	}
-	// Same boot: the store is as good as the peer's. The peer's lease, fed by our former life, ran out at the latest T after
-	// our start (R3). And if the record is one that took us in again, whose answer the peer has not heard, it still serves
-	// alone for a part of a lease after it has asked: that is counted from when the record was seen.
-	lease, margin := int64(m.cfg.Lease), int64(m.cfg.Margin)
-	if now >= m.cfg.Start+2*lease+margin && now >= m.recAt+lease+margin {
+	// Same boot, same lock: the store is as good as the peer's.
+	if m.leasesOver(now) {
 		m.claim(now)
 	}
 }

@@ -59,11 +59,21 @@ func TestLoneMemberWhoseStoreFailedIsOver(t *testing.T) {
 	r.over("check the disk")
 }
 
-// A node that stands before a lost record stays: force needs its process. When the record is there again, it does not.
+// A node that stands before a lost record stays: force needs its process. When the record is there again, it does not, unless it was
+// alone and the record names the other node now: its next life would join, and a person has to decide on what only this store has (R2).
 func TestLostRecordIsWaitedFor(t *testing.T) {
-	for name, back := range map[string]Record{"restored": record(6, A), "the other node was forced": record(7, B)} {
+	for name, c := range map[string]struct {
+		as   func(*testing.T, Node) *rig
+		back Record
+		over string
+	}{
+		"alone, restored":                   {alone, record(6, A), "the record again"},
+		"alone, the other node was forced":  {alone, record(7, B), ""},
+		"a member, the other one was named": {func(t *testing.T, self Node) *rig { return paired(t, self) }, record(6, B), "the record again"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			r := alone(t, A)
+			r := c.as(t, A)
+			durable := r.m.durable
 			r.m.get(r.now)
 			r.arbiter(Missing)
 			r.phase(Fenced)
@@ -81,11 +91,11 @@ func TestLostRecordIsWaitedFor(t *testing.T) {
 				t.Error("each look counts as another fence")
 			}
 			r.pass(lookAgainEvery + 20*ms)
-			r.got(back, "v7")
-			if back.Epoch > 6 {
+			r.got(c.back, "v7")
+			if c.back.Epoch > durable {
 				r.saved()
 			}
-			r.over("the record again")
+			r.over(c.over)
 			r.phase(Fenced)
 			if r.m.Serving(r.now) {
 				t.Error("it serves")
@@ -133,6 +143,7 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 		for d = 0; d < 400_000*ms; d += 100 * ms {
 			r.sync(r.peerInfo(Outside))
 			r.pass(100 * ms)
+			r.looks()
 			if _, ok := r.poll(ActExport); ok {
 				break
 			}
@@ -159,7 +170,9 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 	in.Store = "store-new"
 	r.linkUp()
 	r.sync(in)
-	r.pass(2 * lease)
+	r.pass(lease)
+	r.looks()
+	r.pass(lease)
 	if _, ok := r.poll(ActExport); !ok {
 		t.Error("another disk has to wait")
 	}

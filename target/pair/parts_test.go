@@ -118,6 +118,7 @@ func TestMetadataForAnEarlierRelease(t *testing.T) {
 			t.Error("the lone member does not serve")
 		}
 		r.pass(5 * lease)
+		r.looks()
 		r.none(ActExport)
 		in := r.peerInfo(Outside) // of another release
 		in.Incarnation.Nonce = 99

@@ -127,6 +127,6 @@ func (m *Machine) resyncStop(now int64, why string) {
 	}
 	if m.log.cur != nil && !m.log.peerOK && !m.log.selfAt {
 		m.log.peerOK = true
-		m.logSelf()
+		m.logSelf(now)
 	}
 }

@@ -2,6 +2,7 @@ package pair
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -128,7 +129,7 @@ func TestBothRestarted(t *testing.T) {
 		t.Run(fmt.Sprintf("%v kept %v, peer kept %v", c.self, c.mine, c.theirs), func(t *testing.T) {
 			cfg := config(c.self)
 			cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
-			cfg.Incarnation.Nonce = 91
+			cfg.Incarnation.Nonce, cfg.Lock, cfg.Life.Lock = 91, "8:1", "8:1"
 			if !c.mine {
 				cfg.Incarnation.Boot = "rebooted"
 			}
@@ -141,6 +142,10 @@ func TestBothRestarted(t *testing.T) {
 				in.Incarnation.Boot = "rebooted too"
 			}
 			r.sync(in)
+			if !c.theirs || !c.mine { // a process of before may be on another machine
+				r.none(ActFlushAll)
+				r.pass(3 * lease)
+			}
 			r.pass(10 * ms)
 			if _, ok := r.claims(); ok != c.source {
 				t.Fatalf("source %v, want %v", ok, c.source)
@@ -218,22 +223,35 @@ func TestRestartedPeer(t *testing.T) {
 		r.saved()
 		r.phase(Alone)
 	})
-	t.Run("other store: the lease is waited out", func(t *testing.T) {
-		r := paired(t, A)
-		r.recv(&Msg{Type: MsgHeartbeat, ID: 1, Aux: 5})
-		r.sent(MsgHeartbeatAck)
-		given := r.now
-		in := r.peerInfo(Outside)
-		in.Incarnation.Nonce, in.Store = 77, "new-disk"
-		r.sync(in)
-		r.none(ActArbiterCAS)
-		r.recv(&Msg{Type: MsgHeartbeat, ID: 2, Aux: 6})
-		r.notSent(MsgHeartbeatAck) // R3: from the start of the wait on
-		for r.now+10*ms < given+lease+int64(r.m.cfg.Margin) {
-			r.pass(10 * ms)
+	for name, change := range map[string]func(*SyncInfo){
+		"other store":                       func(in *SyncInfo) { in.Store = "new-disk" },
+		"same store, other lock":            func(in *SyncInfo) { in.Lock = LockOther },
+		"same store, other boot":            func(in *SyncInfo) { in.Incarnation.Boot = "another machine" },
+		"same store, release 0.1.0":         func(in *SyncInfo) { in.Lock = LockUnknown },
+		"same store, other boot, link down": func(in *SyncInfo) { in.Incarnation.Boot = "another machine" },
+	} {
+		t.Run(name+": the lease is waited out", func(t *testing.T) {
+			r := paired(t, A)
+			r.recv(&Msg{Type: MsgHeartbeat, ID: 1, Aux: 5})
+			r.sent(MsgHeartbeatAck)
+			given := r.now
+			if strings.HasSuffix(name, "link down") {
+				r.m.LinkDown(r.now, r.m.linkN, true)
+				r.linkUp()
+			}
+			in := r.peerInfo(Outside)
+			in.Incarnation.Nonce = 77
+			change(&in)
+			r.sync(in)
 			r.none(ActArbiterCAS)
-		}
-		r.pass(20 * ms)
-		r.cas()
-	})
+			r.recv(&Msg{Type: MsgHeartbeat, ID: 2, Aux: 6})
+			r.notSent(MsgHeartbeatAck) // R3: from the start of the wait on
+			for r.now+10*ms < given+lease+int64(r.m.cfg.Margin) {
+				r.pass(10 * ms)
+				r.none(ActArbiterCAS)
+			}
+			r.pass(20 * ms)
+			r.cas()
+		})
+	}
 }

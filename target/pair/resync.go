@@ -78,7 +78,7 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking || now < m.holdTill {
 		return // tickResync tries again
 	}
 	if why := m.olderThan(&m.peer); why != "" {
@@ -179,6 +179,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	switch msg.Type {
 	case MsgMetaInstall:
 		if joiner {
+			m.forceEnds()
 			r.joined, r.install = false, nil
 			if msg.Flags&FlagParts == 0 || m.metaWhole(msg) {
 				r.install, r.gather = msg, nil
@@ -258,6 +259,9 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 // life as a member lands on the copy (R4).
 func (m *Machine) installNow(now int64) {
 	r := &m.resync
+	if m.arb.want != nil { // what this node has asked for may be a record of its own, by force: it is that or a joiner, not both
+		return
+	}
 	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.selfAt || m.installing {
 		return
 	}

@@ -202,7 +202,7 @@ func (r *rig) recv(msg *Msg) {
 func (r *rig) peerInfo(p Phase) SyncInfo {
 	n := r.m.cfg.Self.Peer()
 	return SyncInfo{Phase: p, Epoch: r.m.rec.Epoch, Durable: r.m.rec.Epoch, Incarnation: inc("boot-"+n.String(), uint64(n)+1),
-		Store: "store-" + n.String(), Agreed: p == Paired}
+		Store: "store-" + n.String(), Agreed: p == Paired, Lock: LockSame}
 }
 
 func (r *rig) sync(in SyncInfo) {

@@ -9,6 +9,14 @@ import "github.com/gemel-storage/gemel/target/scsi"
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
 	m.plan = nil
+	if m.watchAt = now + int64(m.cfg.RecordEvery); m.unsure != 0 {
+		m.watchAt = now
+	}
+	if m.holdTill = 0; m.life.LostAll || m.renewing { // by force; or our own former life may still be there
+		m.holdTill = now + int64(m.replaces())
+		m.reason = "waiting until a process that was alone before has looked at the record"
+	}
+	m.renewing = false
 	m.ckptDrop()
 	m.scrubDrop(now)
 	m.ScrubStop(now, "the peer is out")

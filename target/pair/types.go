@@ -29,6 +29,7 @@ type Config struct {
 	Cluster, Pair string
 	Store         string      // id of this node's store
 	Incarnation   Incarnation // of this process
+	Lock          string      // the file that this process holds the store's lock by, as the operating system names it: device, inode
 	DurableEpoch  uint64      // last epoch made durable here
 	LogIndex      uint64      // of the durable metadata
 	Empty         bool        // no LUN was ever made in this store
@@ -41,10 +42,14 @@ type Config struct {
 	Lease     time.Duration // T, default 500 ms
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
-	MirrorMax time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (late.go)
-	AgeMax    time.Duration // D, default 1 s
-	HoldMax   time.Duration // how long a command waits undecided, default 3 s
-	LeaveMax  time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
+	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter takes at most, default 1 s. Their
+	// sum bounds for how long it goes on once the record is another's (R2), as long as the arbiter answers it.
+	RecordEvery time.Duration
+	ArbiterMax  time.Duration
+	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (late.go)
+	AgeMax      time.Duration // D, default 1 s
+	HoldMax     time.Duration // how long a command waits undecided, default 3 s
+	LeaveMax    time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
 	// or so many regions hot; never sooner than Idle after the last one. Dirty bytes written to all its LUNs have it flush
 	// the one with most of them, on both nodes.
@@ -75,6 +80,8 @@ func (c *Config) defaults() {
 	def(&c.Lease, 500*time.Millisecond)
 	def(&c.Margin, c.Lease/50+5*time.Millisecond)
 	def(&c.Heartbeat, c.Lease/10)
+	def(&c.RecordEvery, 2*time.Second)
+	def(&c.ArbiterMax, time.Second)
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
 	def(&c.HoldMax, 3*time.Second)

@@ -49,13 +49,16 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActApply:
 		h.apply(x.Msg, x.Durable)
 	case pair.ActPeerFlush:
-		msg, link := x.Msg, h.linkN
+		msg, link, over := x.Msg, h.linkN, h.owes(x.Msg)
+		done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+			over()
+			m.Applied(h.clock(), link, msg, res)
+		})
 		if msg.Flags&pair.FlagProbe != 0 {
-			done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) })
 			h.whenRoom(blockSize, true, func() { h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, done) })
 			break
 		}
-		h.flushing([]pair.LUNID{msg.LUN}, h.forPeer(func(m *pair.Machine, res scsi.Result) { m.Applied(h.clock(), link, msg, res) }))
+		h.flushing([]pair.LUNID{msg.LUN}, done)
 	case pair.ActCompareSum:
 		h.compareSum(x.Msg)
 	case pair.ActFlushAll:
@@ -80,8 +83,16 @@ func (h *host) carryOut(x *pair.Action) {
 		w.arb.call(h, *x)
 	case pair.ActAppend:
 		index, raw, joining := x.Index, x.Meta, x.Joining
-		h.later(200*us, 10*ms, func(func() bool) { h.applyEntry(index, raw, joining) },
-			func() { m.Appended(h.clock(), index, scsi.OK, nil, h.units()) })
+		lo, hi := 200*us, 10*ms
+		if h.owed.logHangs {
+			h.owed.logHangs = false
+			lo, hi = 2*w.shape.mirrorMax, 2*w.shape.mirrorMax
+		}
+		h.owed.append = h.clock()
+		h.later(lo, hi, func(func() bool) { h.applyEntry(index, raw, joining) }, func() {
+			h.owed.append = 0
+			m.Appended(h.clock(), index, scsi.OK, nil, h.units())
+		})
 	case pair.ActProposed:
 		if f := h.moves[x.ID]; f != nil {
 			delete(h.moves, x.ID)

@@ -144,7 +144,8 @@ func (a *arbiterSim) forces(next *pair.Record) bool {
 	if h := w.nodes[next.Chair()]; !h.disk.life.Lost || !h.disk.life.LostAll {
 		w.fail("R8: node %v takes over by force and has not put on record that its hosts have to be told", h.id)
 	}
-	if other := w.nodes[next.Chair().Peer()]; other.m != nil && other.m.Serving(other.clock()) {
+	// One that is alone may not know it yet: the forced one waits until it does.
+	if other := w.nodes[next.Chair().Peer()]; other.m != nil && other.m.Serving(other.clock()) && other.phase != pair.Alone {
 		w.fail("R3: node %v is forced while node %v serves", next.Chair(), other.id)
 	}
 	a.lost = false

@@ -27,7 +27,16 @@ const callTimeout = s
 
 func (a *arbiterSim) heal() { a.down, a.flaky, a.slow = false, false, false }
 
+// call asks the arbiter. A lone member that only looks (R2) draws from the side.
 func (a *arbiterSim) call(h *host, x pair.Action) {
+	if x.Kind == pair.ActArbiterGet && h.phase == pair.Alone && !h.resyncing {
+		a.w.aside(func() { a.ask(h, x) })
+		return
+	}
+	a.ask(h, x)
+}
+
+func (a *arbiterSim) ask(h *host, x pair.Action) {
 	w, m, life := a.w, h.m, h.life
 	cas := x.Kind == pair.ActArbiterCAS
 	asked := w.now

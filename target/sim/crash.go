@@ -65,7 +65,8 @@ func (w *world) restore(h *host) bool {
 		return false
 	}
 	peer := w.nodes[h.id.Peer()]
-	if h.m == nil || w.now < h.copied+50*ms || !w.spareable(h) {
+	// Nor has the peer's disk been moved since that was a member's: its node is as one that has rebooted then (R2b).
+	if h.m == nil || w.now < h.copied+50*ms || !w.spareable(h) || peer.disk.life.Lock != peer.lock() {
 		return false
 	}
 	if peer.disk.epoch < h.snapshot.epoch+2 {

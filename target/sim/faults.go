@@ -215,6 +215,36 @@ func (w *world) onRequest() []fault {
 			}
 			return false
 		}},
+		{"forced while the other serves", func() bool { return w.part(w.forceOther) }},
+		{"arbiter set back while one is alone", func() bool { return w.part(w.setBack) }},
+		{"forced while the other stands still", func() bool { return w.part(w.forceStanding) }},
+		{"clock stands still", func() bool { return w.any().standStill(w.even(20*ms, 3*s)) }},
+		{"wall clock set", func() bool { w.any().wall += w.even(-2*s, 2*s); return true }},
+		{"answers stuck during a transfer", func() bool {
+			lun := w.rnd.IntN(w.shape.luns)
+			for _, h := range w.nodes {
+				if !w.arb.exists || h.m == nil || h.frozenNow() || h.phase != pair.Paired {
+					return false
+				}
+			}
+			from := 1 - int(w.arb.rec.Chair())
+			w.transfer(lun)
+			w.after(w.even(0, 3*ms), func() {
+				w.net.stuck[from] = true
+				w.after(w.shape.mirrorMax+s, func() { w.net.unstick(from) })
+			})
+			return true
+		}},
+		{"log hangs", func() bool {
+			h := w.any()
+			if h.m == nil || h.frozenNow() || h.phase != pair.Paired || !w.spareable(h) {
+				return false
+			}
+			h.owed.logHangs = true
+			w.transfer(w.rnd.IntN(w.shape.luns))
+			return true
+		}},
+		{"disk moved", func() bool { return w.move(w.any()) }},
 	}
 }
 

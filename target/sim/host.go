@@ -15,8 +15,11 @@ type host struct {
 	m      *pair.Machine
 	life   int // counts processes
 	boots  int // counts boots of the operating system
+	place  int // counts the places in which the disk has been: another one is another lock
 	rate   float64
 	offset int64
+	stands int64 // what the clock shows while the machine is frozen with its clocks, 0: it runs
+	wall   int64 // how far the wall clock is ahead of it
 	frozen int64 // stopped (SIGSTOP) until then
 	late   []func()
 	linkUp bool
@@ -39,6 +42,7 @@ type host struct {
 	nextID   uint64
 	moving   int // transfers whose outcome is open
 
+	owed     owed
 	spare    []pair.Action
 	draining bool
 	served   bool // before the machine was given what it is given now
@@ -46,6 +50,7 @@ type host struct {
 	// What the last look at the machine showed (invariant.go).
 	phase      pair.Phase
 	epoch      uint64
+	generation uint64
 	excluding  bool
 	resyncing  bool
 	results    map[uint64]bool // forwarded commands answered, by number
@@ -70,10 +75,40 @@ func (w *world) newDisk(id pair.Node) *disk {
 	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, snapSlots, w.shape.blocks)
 }
 
-// clock is this node's CLOCK_BOOTTIME: bounded rate drift, no agreement (R3).
-func (h *host) clock() int64 { return h.offset + int64(float64(h.w.now)*h.rate) }
+// lock names the file by which a process holds the disk where it is.
+func (h *host) lock() string { return fmt.Sprintf("%s at %d", h.disk.id, h.place) }
 
-func (h *host) frozenNow() bool { return h.frozen > h.w.now }
+// clock is this node's CLOCK_BOOTTIME: bounded rate drift, no agreement (R3).
+func (h *host) clock() int64 {
+	if h.stands != 0 {
+		return h.stands
+	}
+	return h.offset + int64(float64(h.w.now)*h.rate)
+}
+
+// standStill stops the machine with its clocks. Whoever lets it go on sets the wall clock right (R3).
+func (h *host) standStill(d int64) bool {
+	if !h.freeze(d) {
+		return false
+	}
+	h.stands = h.clock()
+	return true
+}
+
+// runs lets the clock run on from where it stood.
+func (h *host) runs() (stood bool) {
+	if h.stands == 0 {
+		return false
+	}
+	was := h.stands
+	h.stands = 0
+	by := h.clock() - was
+	h.offset -= by
+	h.wall += by
+	return true
+}
+
+func (h *host) frozenNow() bool { return h.frozen > h.w.now || h.stands != 0 }
 
 // when runs f in a life of the process, later if that is stopped.
 func (h *host) when(life int, f func()) {
@@ -100,6 +135,8 @@ func (h *host) boot() {
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
 	h.results = map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
+	h.runs()
+	h.owed = owed{}
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
@@ -108,7 +145,7 @@ func (h *host) boot() {
 	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
 		MirrorMax: duration(w.shape.mirrorMax), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Acted: h.disk.acted,
-		Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
+		Lock: h.lock(), Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
 		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check}
 	w.window(&cfg)
 	h.disk.lifeID = 0
@@ -123,6 +160,7 @@ func (h *host) boot() {
 	for i, l := range w.luns {
 		h.m.LoadIntents(l, h.disk.bits[i])
 	}
+	h.m.Wall(h.clock(), h.wall)
 	h.m.Start(h.clock())
 	h.m.SetNexuses(1)
 	h.drain()
@@ -148,13 +186,22 @@ func (h *host) tick(life int) {
 			h.late = append(h.late, func() { h.tick(life) })
 			return
 		}
-		h.served = h.m.Serving(h.clock())
-		h.m.Tick(h.clock())
-		h.refresh()
-		h.drain()
-		h.observe()
+		h.turn()
 		h.tick(life)
 	})
+}
+
+// turn is one turn of the process's loop.
+func (h *host) turn() {
+	h.served = h.m.Serving(h.clock())
+	h.m.Wall(h.clock(), h.wall)
+	h.m.Tick(h.clock())
+	h.refresh()
+	h.drain()
+	h.observe()
+	if h.m != nil {
+		h.checkOwed()
+	}
 }
 
 // kill ends the process; power also loses the page cache.
@@ -200,12 +247,16 @@ func (h *host) freeze(d int64) bool {
 
 // thaw lets everything that waited happen, in order.
 func (h *host) thaw(life int) {
-	if h.life != life || h.m == nil || h.frozenNow() {
+	if h.life != life || h.m == nil || h.frozen > h.w.now {
 		return
 	}
 	late := h.late
 	h.late = nil
 	h.w.trace("node %v goes on", h.id)
+	if h.runs() {
+		h.w.mark(markStood)
+		h.turn()
+	}
 	h.w.net.resume(int(h.id))
 	for _, f := range late {
 		if h.life == life {
@@ -215,7 +266,7 @@ func (h *host) thaw(life int) {
 }
 
 func (h *host) heal() {
-	h.frozen, h.slow, h.full, h.errors, h.atClear = 0, 0, false, 0, nil
+	h.frozen, h.slow, h.full, h.errors, h.atClear, h.owed.logHangs = 0, 0, false, 0, nil, false
 	if h.m == nil {
 		h.boot()
 		return
@@ -262,6 +313,9 @@ func (h *host) arrive(n uint64, msg *pair.Msg) {
 		return
 	}
 	if h.linkUp && h.linkN == n {
+		if msg.Type == pair.MsgAppendAck && msg.Aux == h.owed.index {
+			h.owed.asked = 0
+		}
 		h.served = h.m.Serving(h.clock())
 		h.m.Receive(h.clock(), n, msg)
 		h.drain()

@@ -26,6 +26,12 @@ func (h *host) observe() {
 	if v.Over != "" {
 		h.over(v.Over)
 	}
+	if h.phase == pair.Alone && v.Phase == pair.Outside && v.Record.Generation != h.generation {
+		w.fail("R2: node %v was alone and joins generation %d in the same life: what it has acknowledged goes without a word", h.id, v.Record.Generation)
+	}
+	if h.phase != pair.Alone || v.Phase != pair.Alone { // a younger record that is being made durable is not acted on yet
+		h.generation = v.Record.Generation
+	}
 	h.phase, h.excluding, h.resyncing = v.Phase, v.Excluding, v.Resync.Active
 	if v.Record.Epoch < h.epoch && v.Phase != pair.Fenced {
 		w.fail("R2: node %v goes back from epoch %d to %d", h.id, h.epoch, v.Record.Epoch)
@@ -44,6 +50,7 @@ func (h *host) observe() {
 
 // check: never two nodes that may serve one LUN (R1, R3, R10).
 func (w *world) check() {
+	w.checkGhosts()
 	a, b := w.nodes[0], w.nodes[1]
 	if a.m == nil || b.m == nil {
 		return
@@ -53,6 +60,9 @@ func (w *world) check() {
 		return
 	}
 	if a.phase == pair.Alone || b.phase == pair.Alone {
+		if w.partedNow() {
+			return
+		}
 		w.fail("R3: both nodes serve: a is %v at epoch %d, b is %v at epoch %d", a.phase, a.epoch, b.phase, b.epoch)
 		return
 	}
@@ -170,7 +180,9 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 			w.fail("R8: epoch %d names node %v, which has not flushed: %s", next.Epoch, m.Node, what)
 		}
 	}
-	if other := w.nodes[first.Node.Peer()]; !next.Both() && other.m != nil && other.m.Serving(other.clock()) {
+	if other := w.nodes[first.Node.Peer()]; !next.Both() && other.m != nil && other.stands == 0 && other.m.Serving(other.clock()) && !w.partedNow() &&
+		!(other.phase == pair.Alone && other.epoch < old.Epoch) { // whoever is named waits until it has looked at the record
+
 		w.fail("R3: epoch %d excludes node %v, which serves under epoch %d", next.Epoch, other.id, other.epoch)
 	}
 	if next.Both() {
@@ -192,6 +204,9 @@ func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
 	}
 	peer := w.nodes[h.id.Peer()]
 	m := before.Member(peer.id)
+	if h.disk.life.LostAll { // an administrator has decided
+		return
+	}
 	if next.Both() || m == nil || m.Store != peer.disk.id || m.Incarnation.Boot != peer.bootID() || peer.disk.suspect() || peer.harmed >= 0 {
 		return
 	}

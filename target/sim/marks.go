@@ -63,6 +63,10 @@ const (
 	markScrubbed
 	markOver
 	markOverAgain
+	markTaken
+	markForked
+	markGhostServes
+	markStood
 	marks
 )
 
@@ -84,6 +88,9 @@ var markNames = [marks]string{
 	markOver: "process: ended by itself", markOverAgain: "process: ended by itself soon after it was started again",
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
+	markGhostServes: "a process serves on after its disk has gone",
+	markStood:       "a machine stood still with its clocks",
+	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
 	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }
@@ -131,6 +138,8 @@ func (h *host) sending(msg *pair.Msg) {
 		if msg.Result != scsi.Unavailable {
 			h.results[k] = true
 		}
+	case pair.MsgAppend:
+		h.asks(msg)
 	case pair.MsgForward:
 		if a := h.attempts[msg.Op]; a != nil {
 			a.forwarded = true

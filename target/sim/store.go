@@ -31,6 +31,7 @@ func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 			return
 		}
 		effect(nil) // the kernel works on while the process is stopped
+		h.owed.moved = h.clock()
 		h.when(life, done)
 	})
 }
@@ -203,7 +204,12 @@ func (h *host) space() scsi.Result {
 // apply is a mirrored write, or a copied range. Its buffer goes back to the pool before the machine hears of the end.
 func (h *host) apply(msg *pair.Msg, durable bool) {
 	link := h.linkN
+	over := func() {}
+	if msg.Type == pair.MsgMirror {
+		over = h.owes(msg)
+	}
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		over()
 		scribble(msg.Data)
 		msg.Data = nil
 		m.Applied(h.clock(), link, msg, res)

@@ -10,6 +10,7 @@ import (
 // write overlapped no other. What is claimed at such a moment needs no search, so it is claimed at every step.
 type truth struct {
 	blocks [][]fact
+	off    bool // nothing is beyond doubt any more
 }
 
 type fact struct {
@@ -73,7 +74,7 @@ func (t *truth) lost(lun int) {
 func (t *truth) each(do func(lun, block int, f *fact)) {
 	for l := range t.blocks {
 		for b := range t.blocks[l] {
-			if f := &t.blocks[l][b]; f.open == 0 && f.known {
+			if f := &t.blocks[l][b]; f.open == 0 && f.known && !t.off {
 				do(l, b, f)
 			}
 		}
@@ -83,7 +84,7 @@ func (t *truth) each(do func(lun, block int, f *fact)) {
 // alone tells whether op is the only open write of its blocks, and has been.
 func (t *truth) alone(op *logical) bool {
 	for b := op.block; b < op.block+op.n; b++ {
-		if f := &t.blocks[op.lun][b]; f.open != 1 || f.crowded {
+		if f := &t.blocks[op.lun][b]; f.open != 1 || f.crowded || t.off {
 			return false
 		}
 	}

@@ -55,10 +55,12 @@ type world struct {
 	cfg      Config
 	shape    shape
 	rnd      *rand.Rand
-	now      int64 // true time; nodes see their own clocks
+	side     *rand.Rand // of what must not change everything else that a seed draws
+	now      int64      // true time; nodes see their own clocks
 	seq      uint64
 	q        queue
 	nodes    [2]*host
+	ghosts   []*ghost
 	net      network
 	arb      arbiterSim
 	clients  []*client
@@ -71,8 +73,9 @@ type world struct {
 	luns     []pair.LUNID
 	deadline int64 // liveness is claimed until then
 	admin    administrator
-	flips    int // blocks changed behind a node's back
-	ids      int // stores made
+	parted   int64 // since then, true time, the arbiter was set back and two may be alone (parted.go)
+	flips    int   // blocks changed behind a node's back
+	ids      int   // stores made
 	pool     []*pair.Op
 	stopped  bool
 }
@@ -120,7 +123,17 @@ func Run(cfg Config) Result {
 	return w.res
 }
 
-func (w *world) seed() { w.rnd = rand.New(rand.NewPCG(w.cfg.Seed, 0x67656d656c)) }
+func (w *world) seed() {
+	w.rnd = rand.New(rand.NewPCG(w.cfg.Seed, 0x67656d656c))
+	w.side = rand.New(rand.NewPCG(w.cfg.Seed, 0x73696465))
+}
+
+// aside draws from the side for as long as f runs.
+func (w *world) aside(f func()) {
+	w.rnd, w.side = w.side, w.rnd
+	defer func() { w.rnd, w.side = w.side, w.rnd }()
+	f()
+}
 
 func (w *world) play() {
 	defer func() {
@@ -283,6 +296,9 @@ func (w *world) finish() {
 	if err := w.copies(); err != nil {
 		w.fail("%v", err)
 		return
+	}
+	if w.parted > 0 {
+		return // for a while there were two disks
 	}
 	for _, c := range w.clients {
 		if c.busy {

@@ -21,7 +21,8 @@ const maxSeeds = 2000
 
 // The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
 // defence or the hosts' own retries mend before anybody can see it, and tests of target/pair carry instead: the joiner's half of the
-// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone.
+// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone;
+// that a partner whose store has stopped leaves (the owner excludes it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force.
 var bugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "io.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -178,6 +179,41 @@ var bugs = []bug{
 		old: "\t\t\tm.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})\n\t\t}\n\t}\n\tm.settle(now)", new: "\t\t\tm.finish(now, o, scsi.Aborted)\n\t\t}\n\t}\n\tm.settle(now)"},
 	{rule: "R12", name: "a store that was not trusted is compared with, not written", seeds: 8000, hints: []uint64{5829542520546356459}, file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
+	// Records that change over a node's head, and processes and clocks that are not what they seem.
+	{rule: "R2", name: "a lone member does not look at the record", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
+		old: "if now < m.watchAt || m.resync.stage == rsAdmit {", new: "if true {"},
+	{rule: "R2", name: "a lone member goes on under its record when the arbiter was set back", file: "watch.go", flags: []string{"-with", "arbiter set back while one is alone"},
+		old: "if now < m.watchAt || m.resync.stage == rsAdmit {", new: "if true {"},
+	{rule: "R2", name: "a lone member whose record was taken joins without a word", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
+		old: "if m.phase != Alone || rec.Epoch <= m.rec.Epoch {", new: "if true {"},
+	{rule: "R2", name: "a forced node serves before the other one has looked", file: "standing.go", flags: []string{"-with", "forced while the other serves"},
+		old: "if m.holdTill = 0; m.life.LostAll || m.renewing {", new: "if m.holdTill = 0; m.renewing {"},
+	{rule: "R2b", name: "an equal store id is consent", file: "holder.go", flags: []string{"-with", "disk moved"},
+		old: "return s.Store == member.Store && s.Incarnation.Boot == member.Incarnation.Boot && s.Lock == LockSame", new: "return s.Store == member.Store"},
+	{rule: "R2b", name: "the same lock under another boot is consent", file: "holder.go", flags: []string{"-with", "disk moved"},
+		old: "s.Store == member.Store && s.Incarnation.Boot == member.Incarnation.Boot &&", new: "s.Store == member.Store &&"},
+	{rule: "R2b", name: "another lock under the same boot is consent", file: "holder.go", flags: []string{"-with", "disk moved"},
+		old: "member.Incarnation.Boot && s.Lock == LockSame", new: "member.Incarnation.Boot"},
+	{rule: "R2b", name: "both restarted, and the lease of a former process is not waited for", file: "outside.go", flags: []string{"-with", "disk moved"},
+		old: "if !m.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) &&", new: "if false &&"},
+	{rule: "R2b", name: "a lone member's next life elsewhere serves at once", file: "outside.go", flags: []string{"-with", "disk moved"},
+		old: "m.renewing = m.replacing(me)", new: "m.renewing = false"},
+	{rule: "R2b", name: "the wait for a former life is forgotten by a restart", file: "holder.go", seeds: 8000, flags: []string{"-with", "disk moved,both killed,kill"},
+		old: "if m.life.Replaces || !m.kept(me) {", new: "if !m.kept(me) {"},
+	{rule: "R2b", name: "a node that waits for a former life takes its partner back meanwhile", file: "resync.go", seeds: 8000, hints: []uint64{6800582213952073674}, flags: []string{"-with", "disk moved"},
+		old: "|| m.marking || now < m.holdTill {", new: "|| m.marking {"},
+	{rule: "R2", name: "the arbiter is asked for both again before its record is read", seeds: 8000, hints: []uint64{12937984426679373671}, file: "resync.go", flags: []string{"-with", "disk moved"},
+		old: "m.resync.stage == rsAdmit && !m.resync.asked &&", new: "m.resync.stage == rsAdmit &&"},
+	{rule: "R3", name: "a step of the wall clock takes no lease back", file: "clock.go", flags: []string{"-with", "clock stands still"},
+		old: "\tm.leaseUntil = min(m.leaseUntil, now)\n", new: ""},
+	{rule: "R3", name: "an answer to a heartbeat from before the clock stood gives a lease", file: "link.go", seeds: 8000, flags: []string{"-with", "clock stands still"},
+		old: "|| msg.ID < m.beatFrom {", new: "{"},
+	{rule: "R3", name: "a lone member goes on after its clock has stood", file: "machine.go", flags: []string{"-with", "forced while the other stands still"},
+		old: "now >= m.holdTill && m.unsure == 0 &&", new: "now >= m.holdTill &&"},
+	{rule: "R9", name: "an entry that the partner does not answer is waited for", file: "owed.go", flags: []string{"-with", "answers stuck during a transfer"},
+		old: "m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)", new: "m.peer.Moves && false"},
+	{rule: "R12", name: "a node that does not finish an entry of the log goes on as a member", file: "owed.go", flags: []string{"-with", "log hangs"},
+		old: "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
 	// Snapshots.
 	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
 		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if u.started > 0 {"},

@@ -1,0 +1,69 @@
+package pair
+
+import "time"
+
+// The machine's clock counts the time for which the operating system is suspended. It does not count the time for which a virtual
+// machine is frozen together with its clocks: paused, saved, moved. A node that goes on after that takes a lease for valid that its
+// partner has waited out. It cannot know until somebody sets the wall clock right: both clocks run at one rate, so a step of the one
+// against the other is that or an administrator's, and is taken for the worse (R3).
+
+// sayStep is how often a clock that steps again and again is worth a word (ns).
+const sayStep = 10_000_000_000
+
+// Wall takes how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes
+// back what confirms this node: it serves again when a heartbeat that it sends now is answered, or, alone, when the
+// arbiter shows its record. A step forward is time that the commands here have waited, and their hosts been silent.
+func (m *Machine) Wall(now, offset int64) {
+	by := offset - m.wall
+	first := !m.wallKnown
+	m.wall, m.wallKnown = offset, true
+	if first || -int64(m.cfg.Margin) <= by && by <= int64(m.cfg.Margin) {
+		return
+	}
+	if by > 0 {
+		m.stood(now, by)
+	}
+	// None is passed over because another came before it: by this clock the two may seem close, whatever lies between them.
+	m.Stats.ClockSteps++
+	if m.steppedAt == 0 || now-m.steppedAt > sayStep {
+		m.steppedAt = now
+		m.event("the wall clock made a step of %v: this node waits until it is confirmed", time.Duration(by))
+	}
+	m.unsure = m.arb.calls + 1
+	m.watchAt = min(m.watchAt, now)
+	m.resync.admitAt = min(m.resync.admitAt, now-int64(m.cfg.Lease))
+	if m.phase != Paired {
+		return
+	}
+	m.beatFrom = m.beatN + 1
+	m.leaseUntil = min(m.leaseUntil, now)
+	if !m.graced {
+		m.graced, m.graceUntil = true, now+int64(m.cfg.Lease)
+	}
+	m.nextBeat = now
+}
+
+// stood accounts for time that the clock has not counted: what has not started may be older than it seems, and whoever sent it may
+// have gone on (R11).
+func (m *Machine) stood(now, by int64) {
+	m.signsAt = now
+	for o := range m.eachOp() {
+		if !o.began && !o.internal() {
+			o.S.Arrived -= by
+		}
+	}
+	if by > int64(m.cfg.AgeMax) {
+		m.act(Action{Kind: ActDropHosts, Text: "the clock stood still, or the wall clock was set"})
+	}
+}
+
+// confirmed: the arbiter has answered a call that was made since the step, and this node is still what it was.
+func (m *Machine) confirmed(now int64) {
+	if m.unsure == 0 || m.arb.calls < m.unsure {
+		return
+	}
+	m.unsure = 0
+	if m.phase == Alone {
+		m.pump(now)
+	}
+}

@@ -1,0 +1,75 @@
+package pair
+
+// What a node owes its partner, and since when: mirrored writes and flushes that are under way here, and an entry of the log at
+// either. The owner watches its own commands (late.go), and sees of the partner only what it waits for itself. It may also be gone: a
+// partner that then took over would wait for its own disk for ever (R4, R12).
+
+// owed is the work for the owner that is under way here, the oldest first.
+type owed struct{ head, tail *Msg }
+
+func (l *owed) begin(now int64, msg *Msg) {
+	msg.begun, msg.older, msg.newer = now, l.tail, nil
+	if l.tail == nil {
+		l.head = msg
+	} else {
+		l.tail.newer = msg
+	}
+	l.tail = msg
+}
+
+func (l *owed) end(msg *Msg) {
+	if msg.begun == 0 {
+		return
+	}
+	if msg.older == nil {
+		l.head = msg.newer
+	} else {
+		msg.older.newer = msg.newer
+	}
+	if msg.newer == nil {
+		l.tail = msg.older
+	} else {
+		msg.newer.older = msg.older
+	}
+	msg.begun, msg.older, msg.newer = 0, nil, nil
+}
+
+// lookOwed judges what is owed. The entry of the log is made durable on the first backing volume.
+func (m *Machine) lookOwed(now int64, l *lateness) {
+	limit := int64(m.cfg.MirrorMax)
+	if w := m.owed.head; w != nil && m.phase == Paired && now-w.begun > limit {
+		if u := m.units[w.LUN]; u != nil && now-m.pacer(u).selfAt > limit {
+			l.self = true
+			l.at(m, u)
+		}
+	}
+	if m.log.selfAt && now-m.log.since > limit {
+		l.self = true
+		l.at(m, nil)
+	}
+	if m.unanswered(now) {
+		l.peer = true
+		l.at(m, nil)
+	}
+}
+
+// unanswered reports whether the partner has been given an entry of the log and has said nothing of it for Dm. One of
+// release 0.1.0 does not say that it is at work, which may be for long: a snapshot is a copy where files share no extents.
+func (m *Machine) unanswered(now int64) bool {
+	l := &m.log
+	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
+}
+
+// AppendMoves tells that the work of ActAppend goes on although it takes long: the runtime says so while it copies files or waits for
+// commands to end, and not while it makes the entry durable.
+func (m *Machine) AppendMoves(now int64) {
+	l := &m.log
+	if !l.selfAt {
+		return
+	}
+	l.since = now
+	if !m.chair() {
+		l.moves++
+		m.sync(now)
+	}
+}

@@ -1,0 +1,56 @@
+package pair
+
+import (
+	"fmt"
+	"time"
+)
+
+// A lone member has no lease: nobody has to let it go on. So it looks at the record now and then, for the record may have been
+// given to another node over its head (R2): by an administrator's force, or by the other node itself, after the arbiter was
+// restored to a record of before.
+
+// watch reads the record again when that is due. It shares the one conversation with the arbiter: a read beside a write of our
+// own could show the record of before that write, and have this node fence itself for nothing.
+func (m *Machine) watch(now int64) {
+	if now < m.watchAt || m.resync.stage == rsAdmit { // it asks by itself, and serves for a part of a lease only until it is answered
+		return
+	}
+	m.watchAt = now + int64(m.cfg.RecordEvery)
+	m.get(now)
+}
+
+// replaces is how long a node that has taken the record over the head of one that may be alone waits before it serves: by then
+// that one has looked at the record and fenced itself, if the arbiter answers it.
+func (m *Machine) replaces() time.Duration {
+	d := m.cfg.RecordEvery + m.cfg.ArbiterMax
+	return d + d/50 + m.cfg.Margin
+}
+
+// holds ends the wait of one that has replaced another.
+func (m *Machine) holds(now int64) {
+	if m.holdTill != 0 && now >= m.holdTill {
+		m.holdTill = 0
+		m.reason = ""
+		if m.life.Replaces {
+			m.life.Replaces = false
+			m.saveLife(lifeNothing)
+		}
+		m.pump(now)
+	}
+}
+
+// taken tells why a younger record ends the service of a lone member. It follows from ours only if it names this process, or if
+// we have asked for {a,b} and do not know what became of that: then the other node may have been a member, and may have
+// excluded us. In a new generation, or without our asking, somebody else has decided, and what hosts have written here
+// since is on this store only. That is never given up silently: this node does not join as long as this process lives.
+func (m *Machine) taken(rec *Record) string {
+	if m.phase != Alone || rec.Epoch <= m.rec.Epoch {
+		return ""
+	}
+	me := rec.Member(m.cfg.Self)
+	if me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store || m.resync.asked && rec.Generation == m.rec.Generation {
+		return ""
+	}
+	return fmt.Sprintf("this node was the only member, and the record of epoch %d names node %s: that was named with force, or the arbiter was rolled back and it went on from there; what hosts wrote here since is on this store only. Save it, or stop node %s and name this one with force; started again, this node is given what node %s has",
+		rec.Epoch, rec.Chair(), rec.Chair(), rec.Chair())
+}
