@@ -62,6 +62,7 @@ type Machine struct {
 	nextBeat   int64
 	nextSync   int64
 	beatN      uint64
+	beats      []beat // of the peer (sign.go)
 
 	// Commands (io.go, mirror.go, forward.go, path.go).
 	units     map[LUNID]*unit
@@ -128,6 +129,7 @@ type Stats struct {
 	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
 	Lost, Forced, RolledBack, Yields       uint64
 	Proofs                                 uint64 // signs of life that were waited for
+	Signed                                 uint64 // writes forwarded for an older sign of life
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges

@@ -89,6 +89,7 @@ const (
 	FlagScrub              // copy messages between two members: nothing is changed unless the scrub repairs
 	FlagProbe              // a flush that only asks whether the disk is at work
 	FlagParts              // metadata that comes in parts
+	FlagSign               // a forwarded write: Meta has the last sign of life of its host, by the owner's clock, behind the nexus
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
@@ -108,6 +109,7 @@ type SyncInfo struct {
 	Check       Checkpoint  `json:"check"`
 	LeaveReason string      `json:"leave_reason"`     // why
 	Failed      bool        `json:"failed,omitempty"` // it leaves because its store failed; 0.1.0 does not say so
+	Signs       bool        `json:"signs,omitempty"`  // it understands FlagSign; 0.1.0 does not
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.
