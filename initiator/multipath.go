@@ -116,11 +116,11 @@ func (p *path) setStateLocked(s alua.State) {
 	}
 }
 
-// hopeless tells errors that trying again does not mend without another configuration.
+// hopeless tells errors that trying again does not mend without another configuration. That no LUN is mapped is judged as in nounit.go.
 func hopeless(err error) bool {
 	var le *LoginError
 	if errors.As(err, &le) {
-		return le.Permanent()
+		return le.Permanent() && !strange(err)
 	}
 	return errors.Is(err, ErrAuth) || errors.Is(err, ErrWrongUnit)
 }

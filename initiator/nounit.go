@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/gemel-storage/gemel/target/iscsi/pdu"
 )
 
 // This file is about a unit that is not there: what a path says of it, and when the device believes that.
@@ -12,12 +14,13 @@ import (
 // LOGICAL UNIT NOT SUPPORTED can mean that the host was fenced and the LUN unmapped, for good, or that it is unmapped for a moment.
 // While nothing else is known requests wait as for any other path that does not serve. They end at once when the device is
 // sure: for Config.NoUnitAfter no path has shown the unit, and all that time at least one has said, over a session that
-// lives, that there is none.
+// lives or by refusing one login after the other, that there is none.
 //
 // Who counts:
 //   - A path that says so. A target node says LOGICAL UNIT NOT SUPPORTED only while it serves, that is while it is a member with a
-//     lease and knows the mappings. One that has just started, has no tables yet or is no member says NOT READY instead
-//     (target/scsi, submitNoUnit), and a new, empty one lets nobody log in: such paths say nothing.
+//     lease and knows the mappings, and refuses the login of a host without LUNs (0202h) only then. One that has just started, has no tables
+//     yet or is no member says NOT READY instead (target/scsi, submitNoUnit), or that logins are not served (0301h): such paths say nothing.
+//     A target of release 0.1.0 refuses a host that it does not know with 0202h also while it does not serve.
 //   - A path that can not be reached says nothing either: to be fenced while a node is down is the normal case.
 //   - A path that shows the unit, in whatever access state, outweighs all others.
 //
@@ -80,6 +83,29 @@ func (p *path) find(ctx context.Context, sess *Session) error {
 		timer.Reset(p.findDelay(asked))
 		asked++
 	}
+}
+
+// endedLocked draws the conclusions of an attempt at a session that has ended with err. A node that serves refuses the login of a host without
+// LUNs; the host is told no more than that, so logins go on and count like answers over a session, as long as they come without a gap.
+func (p *path) endedLocked(err error, took time.Duration) {
+	p.tried, p.hopeless, p.lastErr = true, hopeless(err), err
+	if !strange(err) {
+		p.noUnit = false
+		return
+	}
+	p.lastErr = fmt.Errorf("lun %d: %w: %w", p.d.cfg.LUN, errNoUnitHere, err)
+	if took > reconnectMost {
+		p.noUnit = false
+		p.d.presenceLocked()
+	}
+	p.noUnit = true
+	p.d.noUnitSaidLocked(p)
+}
+
+// strange reports a login that was refused because no LUN is mapped to the host.
+func strange(err error) bool {
+	var le *LoginError
+	return errors.As(err, &le) && le.Status == pdu.LoginForbidden
 }
 
 // findDelay is short at first, for a LUN that is unmapped and mapped again.

@@ -198,10 +198,82 @@ func TestNodesWithoutTables(t *testing.T) {
 		d := openDevice(t, x.doubting())
 		x.nodes[0].shutdown()
 		x.nodes[1].stranger.Store(true)
+		x.nodes[1].stand(scsi.AccessUnavailable)
 		x.nodes[1].shutdown()
 		x.nodes[1].restart()
 		waits(t, d)
 	})
+}
+
+// TestFencedHostLogsInAgain: a node that serves refuses a host without LUNs. That says as much as an answer over a session, also when the
+// other node is down or says nothing, and a mapping ends it.
+func TestFencedHostLogsInAgain(t *testing.T) {
+	for name, other := range map[string]func(*oneNode){
+		"both refuse":              func(n *oneNode) { n.stranger.Store(true); n.shutdown(); n.restart() },
+		"the other is down":        func(n *oneNode) { n.shutdown() },
+		"the other does not serve": func(n *oneNode) { n.stranger.Store(true); n.stand(scsi.AccessUnavailable); n.shutdown(); n.restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := startTwoNodes(t)
+			d := openDevice(t, x.doubting())
+			one := x.nodes[0]
+			one.stranger.Store(true)
+			one.shutdown()
+			other(x.nodes[1])
+			one.restart()
+			givesUp(t, d, 0, patience-200*time.Millisecond)
+			if _, err := attempt(t, d); CredentialsRefused(err) || !strings.Contains(err.Error(), "0x0202") {
+				t.Errorf("the reason is not told: %v", err)
+			}
+			one.stranger.Store(false)
+			eventually(t, "the LUN is found again", func() bool { return !d.NoUnit() })
+			if _, err := attempt(t, d); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestOpenBeforeTheMapping: a mapping that comes a moment after the first logins does not fail them for good, whatever the nodes say of it.
+func TestOpenBeforeTheMapping(t *testing.T) {
+	for name, access := range map[string]scsi.Access{"nodes that serve": scsi.AccessReady, "nodes that do not": scsi.AccessTransitioning} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := startTwoNodes(t)
+			for _, n := range x.nodes {
+				n.stranger.Store(true)
+				n.stand(access)
+			}
+			cfg := x.doubting()
+			cfg.NoUnitAfter = patience
+			mapped := time.AfterFunc(believed, func() {
+				for _, n := range x.nodes {
+					n.stranger.Store(false)
+					n.stand(scsi.AccessReady)
+				}
+			})
+			defer mapped.Stop()
+			begun := time.Now()
+			openDevice(t, cfg)
+			if took := time.Since(begun); took < believed {
+				t.Fatalf("opened after %v, before the mapping", took)
+			}
+		})
+	}
+}
+
+// TestOpenWithoutLUNs: it ends when the nodes have said so for long enough.
+func TestOpenWithoutLUNs(t *testing.T) {
+	x := startTwoNodes(t)
+	for _, n := range x.nodes {
+		n.stranger.Store(true)
+	}
+	begun := time.Now()
+	_, err := Open(testContext(t), x.doubting())
+	if took := time.Since(begun); !errors.Is(err, ErrNoUnit) || took < believed || took > patience-200*time.Millisecond {
+		t.Fatalf("after %v: %v", took, err)
+	}
 }
 
 // TestNothingSaid: nodes that can not be reached say nothing.

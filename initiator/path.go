@@ -36,7 +36,7 @@ type path struct {
 	lastErr   error
 	tried     bool // the first attempt has ended
 	hopeless  bool
-	noUnit    bool // over the present session it last said that there is no such LUN
+	noUnit    bool // over the present session, or by refusing it, it last said that there is no such LUN
 }
 
 // What the runner is asked to do.
@@ -100,10 +100,7 @@ func (p *path) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.d.change(func() {
-			p.tried, p.hopeless = true, hopeless(err)
-			p.lastErr, p.noUnit = err, false
-		})
+		p.d.change(func() { p.endedLocked(err, time.Since(begun)) })
 		p.d.log.Debug("iscsi path", "portal", p.portal, "err", err)
 		if time.Since(begun) >= steady {
 			wait = reconnectFirst

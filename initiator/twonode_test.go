@@ -132,10 +132,11 @@ func (n *oneNode) restart() {
 	})
 }
 
-func (n *oneNode) Admit(string) (iscsi.Credentials, bool) {
+func (n *oneNode) Admit(string) iscsi.Host {
 	n.two.mu.Lock()
 	defer n.two.mu.Unlock()
-	return n.two.creds, !n.stranger.Load()
+	known := !n.stranger.Load()
+	return iscsi.Host{Credentials: n.two.creds, Known: known, LUNs: known, Sure: scsi.Access(n.access.Load()) == scsi.AccessReady}
 }
 
 func (n *oneNode) Lookup(_ string, number uint16) *scsi.Unit {

@@ -53,7 +53,9 @@ func main() {
 // hosts admits everybody, with the same credentials.
 type hosts iscsi.Credentials
 
-func (h hosts) Admit(string) (iscsi.Credentials, bool) { return iscsi.Credentials(h), true }
+func (h hosts) Admit(string) iscsi.Host {
+	return iscsi.Host{Credentials: iscsi.Credentials(h), Known: true, LUNs: true, Sure: true}
+}
 
 func credentials(s string) (hosts, error) {
 	f := strings.Split(s, ":")

@@ -12,6 +12,23 @@ import (
 // (package halfopen). A login beyond a limit of sessions is answered "out of resources" (RFC 7143 §11.13.5, 0302h): "too many
 // connections" (0206h) is for a session.
 
+// admissible judges what the node knows of an initiator. A session is for a host that has a LUN; discovery is for every host that
+// is known, and textKey shows the target to those that have LUNs. Initiators take "authorization failure" (0202h) for final at their first
+// login (open-iscsi) or after a while (package initiator), and come again after "service unavailable" (0301h). So only a node that serves
+// says the former: it knows every mapping that somebody was told of (docs/decisions/0045-login-of-hosts-without-luns.md).
+func (c *conn) admissible(name string, h Host) error {
+	stats := &c.srv.stats
+	switch {
+	case h.LUNs, c.discovery && h.Known:
+		return nil
+	case !h.Sure:
+		stats.NotYet.Add(1)
+		return fail(pdu.LoginUnavailable, "no LUN is mapped to initiator %s as far as this node knows, which does not serve and need not know", name)
+	}
+	stats.Forbidden.Add(1)
+	return fail(pdu.LoginForbidden, "no LUN is mapped to initiator %s", name)
+}
+
 // takePlace counts a session: the one that it replaces does not count beside it. It fails the login when there is no place.
 func (s *Server) takePlace(c *conn) error {
 	l := &s.cfg.Limits

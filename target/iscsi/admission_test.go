@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gemel-storage/gemel/target/iscsi/pdu"
@@ -104,4 +105,64 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fmt.Fprintf(l.w, "%s", p)
+}
+
+// oneHost is every initiator.
+type oneHost struct{ atomic.Pointer[Host] }
+
+func (o *oneHost) Admit(string) Host { return *o.Load() }
+
+// Only a node that serves says that a host has no LUN; discovery is for all whose credentials are known.
+func TestLoginOfHostsWithoutLUNs(t *testing.T) {
+	w := &oneHost{}
+	b := serveHosts(t, nil, w)
+	toFFP := pdu.LoginFlags(true, false, pdu.StageOperational, pdu.StageFullFeature)
+	for _, x := range []struct {
+		host              Host
+		normal, discovery pdu.LoginStatus
+		shown             bool
+	}{
+		{Host{Known: true, LUNs: true, Sure: true}, pdu.LoginSuccess, pdu.LoginSuccess, true},
+		{Host{Known: true, LUNs: true}, pdu.LoginSuccess, pdu.LoginSuccess, true},
+		{Host{Known: true, Sure: true}, pdu.LoginForbidden, pdu.LoginSuccess, false},
+		{Host{Known: true}, pdu.LoginUnavailable, pdu.LoginSuccess, true},
+		{Host{Sure: true}, pdu.LoginForbidden, pdu.LoginForbidden, false},
+		{Host{}, pdu.LoginUnavailable, pdu.LoginUnavailable, false},
+	} {
+		w.Store(&x.host)
+		forbidden, notYet := b.Stats().Forbidden.Load(), b.Stats().NotYet.Load()
+		count := func(s pdu.LoginStatus) {
+			switch s {
+			case pdu.LoginForbidden:
+				forbidden++
+			case pdu.LoginUnavailable:
+				notYet++
+			}
+		}
+		c := b.dial(t)
+		if r, _ := c.loginPDU(toFFP, pairs("InitiatorName", testHost, "TargetName", testTarget)); status(r) != x.normal {
+			t.Errorf("%+v: %s", x.host, status(r))
+		}
+		count(x.normal)
+		c = b.dial(t)
+		r, _ := c.loginPDU(toFFP, pairs("InitiatorName", testHost, "SessionType", "Discovery"))
+		if status(r) != x.discovery {
+			t.Errorf("%+v, discovery: %s", x.host, status(r))
+		}
+		count(x.discovery)
+		if got := b.Stats(); got.Forbidden.Load() != forbidden || got.NotYet.Load() != notYet {
+			t.Errorf("%+v: counted %d and %d, want %d and %d", x.host, got.Forbidden.Load(), got.NotYet.Load(), forbidden, notYet)
+		}
+		if status(r) != pdu.LoginSuccess {
+			c.closed()
+			continue
+		}
+		c.check = true
+		for _, name := range []string{"All", testTarget} {
+			c.send(c.request(pdu.TextReq, pdu.Final, false), pairs("SendTargets", name).Append(nil))
+			if _, data := c.recv(); len(data) > 0 != x.shown {
+				t.Errorf("%+v: SendTargets=%s shows %q", x.host, name, data)
+			}
+		}
+	}
 }

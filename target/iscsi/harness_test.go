@@ -25,7 +25,10 @@ const (
 // hostList admits the hosts it has.
 type hostList map[string]Credentials
 
-func (h hostList) Admit(name string) (Credentials, bool) { c, ok := h[name]; return c, ok }
+func (h hostList) Admit(name string) Host {
+	c, ok := h[name]
+	return Host{Credentials: c, Known: ok, LUNs: ok, Sure: true}
+}
 
 type bench struct {
 	*Server
@@ -39,6 +42,11 @@ func serve(t testing.TB, change func(*Config), hosts hostList) *bench {
 	if hosts == nil {
 		hosts = hostList{testHost: {}}
 	}
+	return serveHosts(t, change, hosts)
+}
+
+func serveHosts(t testing.TB, change func(*Config), hosts Hosts) *bench {
+	t.Helper()
 	dev := newMemory(4 << 20)
 	cfg := Config{TargetName: testTarget, Tag: 1, NopInterval: -1,
 		MaxAge:  bound, // a busy machine is not a paused process

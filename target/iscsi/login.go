@@ -232,10 +232,11 @@ func (l *login) identify(in pdu.Text, out *pdu.Text) error {
 	}
 	// First the name in the registry, then the question: a host that is removed in between is dropped by DropHost.
 	s.admitted(c, name)
-	creds, ok := s.hosts.Admit(name)
-	if !ok {
-		return fail(pdu.LoginForbidden, "initiator %s is not known", name)
+	host := s.hosts.Admit(name)
+	if err := c.admissible(name, host); err != nil {
+		return err
 	}
+	creds := host.Credentials
 	if creds.Secret == "" && creds.User != "" {
 		return fail(pdu.LoginAuthFailed, "initiator %s has a CHAP user without a secret", name)
 	}

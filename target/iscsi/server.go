@@ -36,11 +36,20 @@ type Credentials struct {
 	MutualUser, MutualSecret string // with these the target proves itself when asked; empty: it can not
 }
 
+// Host is what the node knows of an initiator.
+type Host struct {
+	Credentials
+	Known bool // the credentials are the host's: it may discover
+	LUNs  bool // at least one LUN is mapped to it: it may log in
+	// Sure: this node serves, so a host that it does not know, or that has no LUN here, has none. A node that does not serve
+	// may have old metadata.
+	Sure bool
+}
+
 // Hosts decides who may log in. It is asked at every login and must be safe for concurrent use.
 type Hosts interface {
-	// Admit returns the credentials of a host by its iSCSI name in lower case; false when it is not known, which
-	// fails its login with "authorization failure" (0202h).
-	Admit(initiator string) (Credentials, bool)
+	// Admit tells what is known of an initiator, by its iSCSI name in lower case.
+	Admit(initiator string) Host
 }
 
 // Device is the device server behind the sessions; *scsi.Server is one.
@@ -167,6 +176,8 @@ type Stats struct {
 	Refused                atomic.Int64 // logins beyond a limit of sessions, connections while the server ends
 	Evicted                atomic.Int64 // connections closed before they had logged in, for newer ones
 	Logins, LoginsFailed   atomic.Int64
+	Forbidden              atomic.Int64 // logins of hosts that are not known, or that no LUN is mapped to
+	NotYet                 atomic.Int64 // logins of hosts that may have a LUN that this node has not heard of
 	Commands               atomic.Int64 // SCSI commands accepted
 	ReadBytes, WriteBytes  atomic.Int64 // SCSI data
 	TaskManagement         atomic.Int64

@@ -55,6 +55,8 @@ func (c *conn) textKey(p pdu.Pair, out *pdu.Text) {
 		switch {
 		case p.Value == "All" && !c.discovery:
 			out.Add(p.Key, "Reject") // RFC 7143 appendix C: not in a normal session
+		case c.discovery && (p.Value == "All" || name == s.cfg.TargetName) && !c.mayLogIn():
+			// Only targets that the initiator may access are listed (RFC 7143 appendix C).
 		case p.Value == "All", p.Value == "" && !c.discovery, name == s.cfg.TargetName:
 			out.Add("TargetName", s.cfg.TargetName)
 			for _, portal := range *s.portals.Load() {
@@ -107,4 +109,10 @@ func (c *conn) textResponse(h pdu.BHS, answer []byte, final bool) error {
 	c.charge(n + pdu.HeaderLen)
 	c.unlockAndSend()
 	return nil
+}
+
+// mayLogIn reports whether a normal session of the initiator would be admitted, now or, as far as this node knows, soon.
+func (c *conn) mayLogIn() bool {
+	h := c.srv.hosts.Admit(c.id.Initiator)
+	return h.LUNs || !h.Sure
 }

@@ -149,7 +149,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		count(descLinkEvict, n.link.Evicted())
 	}
 	is := n.iscsi.Stats()
-	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "login_refused": &is.Refused, "connection_evicted": &is.Evicted,
+	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "login_refused": &is.Refused, "login_forbidden": &is.Forbidden,
+		"login_not_yet": &is.NotYet, "connection_evicted": &is.Evicted,
 		"memory_wait": &is.MemoryWaits, "task_set_full": &is.TaskSetFull, "stalled": &is.Stalled,
 		"login": &is.Logins, "login_failed": &is.LoginsFailed, "command": &is.Commands, "read_bytes": &is.ReadBytes,
 		"write_bytes": &is.WriteBytes, "task_management": &is.TaskManagement, "protocol_error": &is.ProtocolErrors,

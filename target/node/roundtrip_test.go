@@ -79,16 +79,25 @@ func farAway(t *testing.T, addr string, half time.Duration) string {
 }
 
 // Over a round trip that is longer than a sign of life lasts, and longer than a command is held, writes are accepted: at once,
-// but for the first, whose path is switched to this node.
+// but for the first, whose path is switched to this node. So it is at the node that forwards them to the owner.
 func TestWritesOverALongRoundTrip(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute: every answer is seconds away")
 	}
+	for i, name := range []string{"to the owner", "to the other node"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			writesOverALongRoundTrip(t, i)
+		})
+	}
+}
+
+func writesOverALongRoundTrip(t *testing.T, portal int) {
 	const trip = 3600 * time.Millisecond
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
 	s, err := initiator.Login(p.ctx, initiator.SessionConfig{InitiatorName: m.HostIqn, Target: m.TargetIqn,
-		Portal: farAway(t, m.Portals[0].Address, trip/2),
+		Portal: farAway(t, m.Portals[portal].Address, trip/2),
 		Timers: initiator.Timers{Dial: 10 * time.Second, Login: 30 * time.Second, Command: 30 * time.Second, PingInterval: 5 * time.Second, PingTimeout: 10 * time.Second}})
 	if err != nil {
 		t.Fatal(err)

@@ -260,16 +260,19 @@ func (n *Node) LUNs(host string, to []uint16) []uint16 {
 }
 
 // Admit implements iscsi.Hosts.
-func (n *Node) Admit(initiator string) (iscsi.Credentials, bool) {
+func (n *Node) Admit(initiator string) iscsi.Host {
 	if b := n.bench.Load(); b != nil && b.host == initiator {
-		return iscsi.Credentials{}, true
+		return iscsi.Host{Known: true, LUNs: true, Sure: true}
 	}
+	// First whether this node serves, then the tables: those of a node that serves have every mapping that somebody was told of by then (R9).
+	sure := n.Access() == scsi.AccessReady
 	h := n.tables.Load().hosts[initiator]
 	if h == nil {
-		return iscsi.Credentials{}, false
+		return iscsi.Host{Sure: sure}
 	}
 	c := h.chap
-	return iscsi.Credentials{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}, true
+	return iscsi.Host{Known: true, LUNs: len(h.nums) > 0, Sure: sure,
+		Credentials: iscsi.Credentials{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}}
 }
 
 // Groups implements scsi.Cluster. Both nodes give the same answer while they are linked; without the peer each

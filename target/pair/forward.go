@@ -57,6 +57,9 @@ func (m *Machine) forward(now int64, o *Op) {
 	m.Stats.Forwarded++
 	o.S.Result = scsi.OK
 	o.seq = o.unit.seq
+	if o.sign != 0 {
+		m.Stats.Signed++
+	}
 	m.send(m.forwardMsg(now, o))
 }
 
@@ -72,6 +75,10 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 		msg.Flags |= FlagUnmap
 	}
 	msg.Meta = appendNexus(nil, s.Nexus)
+	if o.sign != 0 {
+		msg.Flags |= FlagSign
+		msg.Meta = appendSign(msg.Meta, o.sign)
+	}
 	switch s.Kind {
 	case scsi.OpUnmap:
 		msg.Meta = append(msg.Meta, encodeRanges(s.Ranges)...)
@@ -119,6 +126,10 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	s := &scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
 		Unmap: msg.Flags&FlagUnmap != 0, Arrived: now - msg.Aux, Data: msg.Data}
 	rest, err := decodeNexus(msg.Meta, &s.Nexus)
+	sign := int64(0)
+	if err == nil && msg.Flags&FlagSign != 0 {
+		sign, rest, err = decodeSign(rest)
+	}
 	if err == nil && s.Kind == scsi.OpUnmap {
 		s.Ranges, err = decodeRanges(rest)
 	}
@@ -132,7 +143,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	if s.Kind == scsi.OpRead {
 		s.Data = make([]byte, s.Len)
 	}
-	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq}
+	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
 	s.Medium = o
 	m.fwdIn[msg.ID] = o
 	m.begin(now, o)

@@ -74,6 +74,8 @@ func (m *Machine) dispatch(now int64, o *Op) {
 		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		m.hold(now, o)
+	case o.remote && o.calm && m.owns(u) && !u.starts.calm(o.S, o.sign):
+		m.finish(now, o, scsi.Busy) // its host may have gone on since; it is asked for another sign where it is
 	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
 	case m.owns(u) && !m.paceEnter(o):
@@ -135,7 +137,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || o.calm && !u.starts.calm(o.S) {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || o.calm && !u.starts.calm(o.S, o.signedAt()) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return

@@ -27,9 +27,10 @@ const proofMax = 1_000_000_000
 // A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
 // younger than a round trip, and where that takes more than proofMax another proof is needed: that nothing but this nexus
 // has started a command on the unit since. A host that has gone on, or had another one go on, did it by such a command.
+// Where the other node is the owner, it judges that: the sign goes with the command, by the owner's clock (sign.go).
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
-	o.calm = false
+	o.calm, o.sign = false, 0
 	if l != nil && o.S.Kind.Writes() && l.At() < m.signsAt {
 		m.prove(now, l)
 		return false
@@ -37,9 +38,14 @@ func (m *Machine) fresh(now int64, o *Op) bool {
 	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
 		return true
 	}
-	if m.owns(o.unit) && (m.phase != Alone || l.At() >= m.since) && o.unit.starts.calm(o.S) {
+	if m.owns(o.unit) && (m.phase != Alone || l.At() >= m.since) && o.unit.starts.calm(o.S, l.At()) {
 		o.calm = true // and looked at again when it starts
 		return true
+	}
+	if !m.owns(o.unit) {
+		if o.sign = m.signed(l.At()); o.sign != 0 {
+			return true
+		}
 	}
 	m.prove(now, l)
 	return false
@@ -67,13 +73,13 @@ func (s *starts) note(now int64, o *scsi.Op) {
 	s.last.at = now
 }
 
-// calm reports whether no command of another nexus has started later than the last sign of life of this one.
-func (s *starts) calm(o *scsi.Op) bool {
+// calm reports whether no command of another nexus has started later than a sign of life of this one.
+func (s *starts) calm(o *scsi.Op, sign int64) bool {
 	x := &s.last
 	if x.nexus == o.Nexus && x.life == o.Life {
 		x = &s.other
 	}
-	return x.at <= o.Life.At()
+	return x.at <= sign
 }
 
 // prove asks for a sign of life, once at a time.

@@ -116,7 +116,8 @@ func TestCalmIsJudgedAtTheStart(t *testing.T) {
 	r.completes(second)
 }
 
-// Where the owner is the other node, it is not known here who else has started a command.
+// Where the owner is the other node, it is not known here who else has started a command. A peer of release 0.1.0 cannot be told when
+// the last sign of life was, either.
 func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})

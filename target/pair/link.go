@@ -15,6 +15,7 @@ func (m *Machine) LinkUp(now int64, n uint64) {
 	m.heard = now
 	m.syncHeard = 0
 	m.syncRaw = nil // news to the new link, whatever was said on an older one
+	m.beats = m.beats[:0]
 	m.sync(now)
 	m.settle(now)
 }
@@ -60,7 +61,7 @@ func (m *Machine) sync(now int64) {
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
 		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check, Lock: m.lockState(),
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed,
-		Moves: true, Moved: m.log.moves}
+		Moves: true, Moved: m.log.moves, Signs: true}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)
 		if err != nil {
@@ -150,6 +151,7 @@ func (m *Machine) onBeat(now int64, msg *Msg) {
 		return
 	}
 	m.answered = now
+	m.noteBeat(now, msg.Aux)
 	m.send(&Msg{Type: MsgHeartbeatAck, ID: msg.ID, Aux: msg.Aux})
 }
 

@@ -74,6 +74,7 @@ type Machine struct {
 	nextBeat   int64
 	nextSync   int64
 	beatN      uint64
+	beats      []beat // of the peer (sign.go)
 
 	// Commands (io.go, mirror.go, forward.go, path.go).
 	units     map[LUNID]*unit
@@ -142,6 +143,7 @@ type Stats struct {
 	Lost, Forced, RolledBack, Yields       uint64
 	Proofs                                 uint64 // signs of life that were waited for
 	ClockSteps                             uint64 // of the wall clock that made this node wait
+	Signed                                 uint64 // writes forwarded for an older sign of life
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges

@@ -92,6 +92,7 @@ const (
 	FlagScrub              // copy messages between two members: nothing is changed unless the scrub repairs
 	FlagProbe              // a flush that only asks whether the disk is at work
 	FlagParts              // metadata that comes in parts
+	FlagSign               // a forwarded write: Meta has the last sign of life of its host, by the owner's clock, behind the nexus
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
@@ -114,6 +115,7 @@ type SyncInfo struct {
 	Lock        LockState   `json:"lock,omitempty"`   // release 0.1.0 sends none
 	Moves       bool        `json:"moves"`            // this release says how an entry of the log moves on
 	Moved       uint64      `json:"moved"`            // counts that
+	Signs       bool        `json:"signs,omitempty"`  // it understands FlagSign; 0.1.0 does not
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

@@ -156,6 +156,7 @@ type Op struct {
 	stray    bool  // held undecided, without its path having been asked for
 	strayAt  int64 // when this node served again
 	calm     bool  // admitted because no other nexus had started a command since its host's last sign of life
+	sign     int64 // forwarded, and admitted for that: when the sign was at the latest, by the owner's clock
 	result   scsi.Result
 	seq      uint64 // owner sequence under which it started
 

@@ -186,7 +186,7 @@ func (l *linux) login(ctx context.Context, n nodeRecord) error {
 	case iscsiTimeout:
 		return fmt.Errorf("the portal does not answer: %w", err)
 	case iscsiAuth:
-		return fmt.Errorf("the target refused the login, or the host is not known to it: %w: %w", attach.ErrCredentials, err)
+		return fmt.Errorf("the target refused the login; if it maps no LUN to this host, that is why: %w: %w", attach.ErrCredentials, err)
 	case iscsiNoDaemon:
 		return fmt.Errorf("iscsid does not run: %w", err)
 	}
