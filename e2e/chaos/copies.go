@@ -25,6 +25,11 @@ func (x *runner) compare(ctx context.Context) error {
 			return fmt.Errorf("stop: %w", err)
 		}
 	}
+	for _, d := range x.rig.slow { // what is compared is what the disks hold, not what the page cache shows after an error
+		if err := d.Remount(ctx); err != nil {
+			return err
+		}
+	}
 	state := x.rig.pair.State
 	if x.cfg.Tamper != nil {
 		if err := x.cfg.Tamper(state); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -20,8 +21,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
 
-// begin makes a fault happen. What takes long goes on in wg, which the episode waits for.
-func (r *rig) begin(ctx context.Context, f Fault, wg *sync.WaitGroup) error {
+// begin makes a fault happen. What takes long goes on in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
+func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup) error {
 	peer := 1 - f.Node
 	switch f.Kind {
 	case Kill:
@@ -72,6 +73,18 @@ func (r *rig) begin(ctx context.Context, f Fault, wg *sync.WaitGroup) error {
 	case Overload:
 		wg.Go(func() { r.flood(f.For) })
 		return r.setDisk(f.Node, slowdisk.Knobs{WriteBandwidth: diskRate})
+	case SqueezedDisk:
+		r.rec.noSpace.Store(true)
+		wg.Go(func() { r.squeeze(f) })
+	case ReadErrors, WriteErrors, FlushErrors:
+		wg.Go(func() { r.breakDisk(ctx, f) })
+	case FullPool:
+		r.rec.noSpace.Store(true)
+		wg.Go(func() { r.breakDisk(ctx, f) })
+	case ReplacedDisk:
+		return r.pair.Kill(f.Node)
+	case MemoryPressure, HalfWrites:
+		wg.Go(func() { r.crowd(ctx, f, alone) })
 	case Fences:
 		wg.Go(func() { r.fence(f.For, uint64(f.N)) })
 	case IdleSockets:
@@ -101,6 +114,8 @@ func (r *rig) end(f Fault) error {
 		return r.net.throttle(0)
 	case FullDisk:
 		return r.emptyDisk(f.Node)
+	case ReplacedDisk:
+		return r.replace(context.Background(), f.Node)
 	case ArbiterDown:
 		return r.eachArbiter(f.Node, true)
 	case ArbiterSlow:
@@ -163,7 +178,11 @@ func (r *rig) fillDisk(i int) error {
 	if err != nil {
 		return err
 	}
-	off := int64(0)
+	st, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	off := st.Size()
 	for n := int64(64 << 20); n >= 4096; {
 		switch err := unix.Fallocate(int(f.Fd()), 0, off, n); {
 		case errors.Is(err, unix.ENOSPC):
@@ -175,6 +194,52 @@ func (r *rig) fillDisk(i int) error {
 		}
 	}
 	return f.Close()
+}
+
+// squeeze has other data take all of a node's space and give some of it back again and again, while a host writes to where nothing is yet: its
+// writes run out of space in the middle, on one node.
+func (r *rig) squeeze(f Fault) {
+	rng := rand.New(rand.NewPCG(uint64(f.N), 0))
+	end := time.Now().Add(f.For)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := fill(make([]byte, 1<<20), 1<<61)
+		for off := int64(0); off < diskSize && time.Now().Before(end); off += int64(len(buf)) {
+			err := r.tiny.do(initiator.OpWrite, off/int64(r.tiny.BlockSize()), buf, false)
+			if err != nil && !r.rec.excused(err) {
+				r.rec.failed("write of the LUN on a squeezed disk: %w", err)
+				return
+			}
+		}
+	})
+	for time.Now().Before(end) {
+		err := r.fillDisk(f.Node)
+		if err == nil {
+			_ = wait(context.Background(), time.Duration(rng.Int64N(int64(60*time.Millisecond))))
+			err = r.yieldDisk(f.Node, rng.Int64N(3<<20))
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // another fault may have emptied it
+			r.rec.failed("squeezed disk: %w", err)
+			break
+		}
+		_ = wait(context.Background(), time.Duration(rng.Int64N(int64(60*time.Millisecond))))
+	}
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), ioDeadline)
+	defer cancel()
+	err := errors.Join(r.emptyDisk(f.Node), r.tiny.Discard(ctx, 0, diskSize))
+	if err != nil {
+		r.rec.failed("after a disk was squeezed: %w", err)
+	}
+}
+
+// yieldDisk has other data give back so many bytes.
+func (r *rig) yieldDisk(i int, n int64) error {
+	st, err := os.Stat(r.filler(i))
+	if err != nil {
+		return err
+	}
+	return os.Truncate(r.filler(i), max(st.Size()-n, 0))
 }
 
 func (r *rig) emptyDisk(i int) error {

@@ -30,22 +30,31 @@ const (
 	FullDisk         Kind = "full disk" // of one node
 	TinyDisk         Kind = "tiny disk" // a LUN that promises more than the disks have is filled
 	ArbiterDown      Kind = "arbiter down"
-	ArbiterSlow      Kind = "arbiter slow" // does not answer writes for a while
-	SlowDisk         Kind = "slow disk"    // of one node
-	StuckDisk        Kind = "stuck disk"   // of one node, for less than Dm
-	StuckDisks       Kind = "stuck disks"  // of both, for longer than Dm
-	Overload         Kind = "overload"     // writes at many times what both disks take
-	Fences           Kind = "fences"       // hosts that preempt and reset each other on a LUN of their own
-	IdleSockets      Kind = "idle sockets" // connections that do not log in
-	Recreate         Kind = "re-create"    // of a LUN: deleted, and made again under its uuid
-	Transfer         Kind = "transfer"     // of LUNs, planned
-	Snapshot         Kind = "snapshot"     // and a clone of it, read back
+	ArbiterSlow      Kind = "arbiter slow"  // does not answer writes for a while
+	SlowDisk         Kind = "slow disk"     // of one node
+	StuckDisk        Kind = "stuck disk"    // of one node, for less than Dm
+	StuckDisks       Kind = "stuck disks"   // of both, for longer than Dm
+	Overload         Kind = "overload"      // writes at many times what both disks take
+	SqueezedDisk     Kind = "squeezed disk" // other data come and go on one node's: writes run out of space in the middle
+	ReadErrors       Kind = "read errors"   // of one node's disk
+	WriteErrors      Kind = "write errors"
+	FlushErrors      Kind = "flush errors"
+	FullPool         Kind = "full thin pool"   // writes and flushes of one node's disk fail for lack of space, where the filesystem has some
+	ReplacedDisk     Kind = "replaced disk"    // of one node, which is killed before, by an empty one
+	MemoryPressure   Kind = "memory pressure"  // many hosts with many large commands at once
+	HalfWrites       Kind = "half-sent writes" // hosts that announce large writes, send a part and hang
+	Fences           Kind = "fences"           // hosts that preempt and reset each other on a LUN of their own
+	IdleSockets      Kind = "idle sockets"     // connections that do not log in
+	Recreate         Kind = "re-create"        // of a LUN: deleted, and made again under its uuid
+	Transfer         Kind = "transfer"         // of LUNs, planned
+	Snapshot         Kind = "snapshot"         // and a clone of it, read back
 	Expand           Kind = "expand"
 )
 
 // Kinds are all kinds.
 var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
-	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
+	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, SqueezedDisk, ReadErrors, WriteErrors, FlushErrors, FullPool,
+	ReplacedDisk, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
 
 // ParseKinds reads a comma-separated list; empty: all.
 func ParseKinds(s string) ([]Kind, error) {
@@ -98,6 +107,11 @@ func (e Episode) String() string {
 	return strings.Join(s, ", ")
 }
 
+// still tells that all of an episode is what no node may leave for.
+func (e Episode) still() bool {
+	return len(e.Faults) == 1 && slices.Contains([]Kind{Overload, StuckDisks, MemoryPressure, HalfWrites}, e.Faults[0].Kind)
+}
+
 // label names an episode by its kinds.
 func (e Episode) label() string {
 	var s []string
@@ -107,6 +121,9 @@ func (e Episode) label() string {
 	slices.Sort(s)
 	return strings.Join(s, " + ")
 }
+
+// longHang: one in so many crowds of half-sent writes stays until it is sent away.
+const longHang = 8
 
 // plan draws episodes from a seed, and from nothing else: the same seed gives the same ones.
 type plan struct {
@@ -133,12 +150,14 @@ func (p *plan) next() Episode {
 	if p.rng.IntN(3) == 0 {
 		f := p.fault(p.kinds[p.rng.IntN(len(p.kinds))])
 		f.At = p.span(0, 1200*time.Millisecond)
-		if f.Kind != k {
+		if goTogether(f.Kind, k) {
 			e.Faults = append(e.Faults, f)
 		}
 	}
-	if len(e.Faults) == 1 && (k == Overload || k == StuckDisks) {
-		e.Whole = true // nobody may leave
+	e.Whole = e.still() // nobody may leave
+	for _, f := range e.Faults {
+		e.Whole = e.Whole || slices.Contains(spoiling, f.Kind)     // the other node has to have everything
+		e.Patient = e.Patient || slices.Contains(spoiling, f.Kind) // and so has this one before that one may fail
 	}
 	e.Whole = e.Whole || k == Kill && len(e.Faults) == 1 && p.rng.IntN(3) > 0 // the pause of these is what is promised
 	return e
@@ -168,6 +187,15 @@ func (p *plan) fault(k Kind) Fault {
 		f.Node, f.For = len(harness.Names), p.span(500*time.Millisecond, 9*time.Second)
 	case Overload:
 		f.Node, f.For = len(harness.Names), p.span(6*time.Second, 15*time.Second)
+	case MemoryPressure:
+		f.Node, f.For = len(harness.Names), p.span(2*time.Second, 6*time.Second)
+	case HalfWrites:
+		f.Node, f.For = len(harness.Names), p.span(time.Second, 5*time.Second)
+		if f.N%longHang == 0 {
+			f.For += 22 * time.Second // longer than a target waits for data that others' commands need the memory of
+		}
+	case SqueezedDisk:
+		f.For = p.span(time.Second, 4*time.Second)
 	case ArbiterSlow:
 		f.For = p.span(100*time.Millisecond, 3*time.Second)
 	}

@@ -28,6 +28,11 @@ type recorder struct {
 	refused           atomic.Int64 // writes that were
 	fences, recreated atomic.Int64 // commands of hosts that fence each other; LUNs that came twice
 	flood             atomic.Int64 // bytes written by floods
+	guests, crowded   atomic.Int64 // sessions of crowds; their commands that were done
+	commandMemory     atomic.Int64 // bytes that a node held for commands beside a crowd, at most
+	resident          atomic.Int64 // bytes of a node's process meanwhile, at most
+	replaced          atomic.Int64 // disks
+	shutDowns         atomic.Int64 // filesystems that shut themselves down
 	// abandoned ends what repeats itself until it is answered: the run has failed.
 	abandoned atomic.Bool
 
@@ -60,6 +65,12 @@ func (r *recorder) now() int64 { return int64(time.Since(r.begun)) }
 
 // value is one that no write has used.
 func (r *recorder) value() uint64 { return r.last.Add(1) }
+
+// most raises a greatest value.
+func (*recorder) most(of *atomic.Int64, v int64) {
+	for old := of.Load(); v > old && !of.CompareAndSwap(old, v); old = of.Load() {
+	}
+}
 
 func (r *recorder) worker() *progress {
 	p := &progress{}

@@ -27,16 +27,26 @@ type Report struct {
 	Left       int          `json:"left"` // processes that ended by themselves because their node served nothing any more
 	Partitions int          `json:"partitions"`
 	Faults     map[Kind]int `json:"faults"`
-	// StepDowns counts changes of the record in episodes of which an overload, or disks that were stuck on both nodes, were all.
-	StepDowns int      `json:"step_downs_by_overload"`
-	Flood     int64    `json:"flood_bytes"`
-	Fenced    int64    `json:"fencing_commands"`
-	Recreated int64    `json:"luns_created_again"`
-	Identical bool     `json:"copies_identical"`
-	Compared  int64    `json:"compared_bytes"`
-	Images    int      `json:"compared_images"`
-	Differ    []string `json:"differences,omitempty"`
-	Epoch     uint64   `json:"epoch"`
+	// StepDowns counts changes of the record in episodes of which an overload, a crowd, or disks that were stuck on both nodes, were all.
+	StepDowns int   `json:"step_downs_by_overload"`
+	Flood     int64 `json:"flood_bytes"`
+	// Crowds are hosts that ask for more than a node has memory. What they made of it is judged in episodes of nothing else, in a pair in sync.
+	Crowd         int64    `json:"crowd_sessions"`
+	CrowdCommands int64    `json:"crowd_commands"`
+	Confined      string   `json:"memory_confined_by"`       // cgroup or GOMEMLIMIT
+	MemoryLimit   int64    `json:"memory_limit_bytes"`       // of a node
+	Resident      int64    `json:"resident_bytes_max"`       // of a node beside a crowd
+	CommandMemory int64    `json:"command_memory_bytes_max"` // likewise
+	LimitMet      [2]int64 `json:"memory_limit_met"`         // how often a node's cgroup was full
+	Replaced      int64    `json:"disks_replaced"`
+	ShutDowns     int64    `json:"filesystems_shut_down"`
+	Fenced        int64    `json:"fencing_commands"`
+	Recreated     int64    `json:"luns_created_again"`
+	Identical     bool     `json:"copies_identical"`
+	Compared      int64    `json:"compared_bytes"`
+	Images        int      `json:"compared_images"`
+	Differ        []string `json:"differences,omitempty"`
+	Epoch         uint64   `json:"epoch"`
 	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see e2e/lag) they are
 	// listed, and count for PauseMax alone.
 	PauseMax         float64            `json:"pause_ms_max"`
@@ -88,7 +98,7 @@ func (r *Report) verdict() error {
 		bad("%d errors seen by applications", r.AppErrors)
 	}
 	if r.StepDowns > 0 {
-		bad("%d times a node left because both disks were busy or stuck", r.StepDowns)
+		bad("%d times a node left because both were busy, or both disks stuck", r.StepDowns)
 	}
 	if !r.Identical {
 		bad("the copies differ: %v", r.Differ)
@@ -113,6 +123,9 @@ func (r *Report) Print(w io.Writer) {
 		fmt.Fprintf(w, "  %-20s %4d\n", k, r.Faults[k])
 	}
 	fmt.Fprintf(w, "%d MiB written by floods, step-downs by overload: %d\n", r.Flood>>20, r.StepDowns)
+	fmt.Fprintf(w, "%d sessions of crowds had %d commands done; a node of %d MiB (%s) had %d MiB resident, %d MiB for commands; the limit was met %v times\n",
+		r.Crowd, r.CrowdCommands, r.MemoryLimit>>20, r.Confined, r.Resident>>20, r.CommandMemory>>20, r.LimitMet)
+	fmt.Fprintf(w, "%d processes left, %d disks were replaced, %d filesystems shut down\n", r.Left, r.Replaced, r.ShutDowns)
 	fmt.Fprintln(w, "longest operation by episode, ms")
 	for _, k := range slices.Sorted(maps.Keys(r.PauseByEpisode)) {
 		fmt.Fprintf(w, "  %-44s %10.1f\n", k, r.PauseByEpisode[k])

@@ -54,8 +54,12 @@ type rig struct {
 	swappers []*swapper
 	watchers []*swapper // one on each path
 	tiny     *disk
-	bulk     *disk // for floods
+	bulk     *disk             // for floods
+	crowded  *targetv1.Mapping // of the same LUN, for crowds
 	fenced   []*targetv1.Mapping
+
+	memory     confinement
+	replacedAt [2]int // how many lives of a node had ended when it was given its disk
 
 	mu   sync.Mutex
 	held *os.File // the arbiter's lock file, locked
@@ -79,6 +83,10 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 	if r.net, err = newNetwork(); err != nil {
 		return r, err
 	}
+	var why error
+	if r.memory, why = confine(); why != nil {
+		fmt.Fprintf(w, "the nodes have no memory cgroups, and GOMEMLIMIT in place of them: %v\n", why)
+	}
 	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
 		return r, err
@@ -94,7 +102,7 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 		}
 		r.disks[i] = r.slow[i].Mount
 		o.State[i] = filepath.Join(r.disks[i], "state")
-		o.PerNode[i] = flags[i]
+		o.PerNode[i], o.Wrap[i] = flags[i], r.memory.wrap(i)
 		if err := r.arbiter(i, true); err != nil {
 			return r, err
 		}
@@ -255,7 +263,11 @@ func (r *rig) prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if r.bulk, err = r.extra(ctx, "bulk", floodLUN, "flooder", lunCount+1); err != nil {
+	bulk := uuid.NewString()
+	if r.bulk, err = r.extra(ctx, bulk, "bulk", floodLUN, "flooder", lunCount+1); err != nil {
+		return err
+	}
+	if r.crowded, err = r.mapHost(ctx, bulk, "crowd"); err != nil {
 		return err
 	}
 	id := uuid.NewString()
@@ -269,13 +281,12 @@ func (r *rig) prepare(ctx context.Context) error {
 		}
 		r.fenced = append(r.fenced, m)
 	}
-	r.tiny, err = r.extra(ctx, "tiny", tinyLUNSize, "filler", lunCount)
+	r.tiny, err = r.extra(ctx, uuid.NewString(), "tiny", tinyLUNSize, "filler", lunCount)
 	return err
 }
 
 // extra makes a LUN whose content is not judged.
-func (r *rig) extra(ctx context.Context, name string, size uint64, host string, number int) (*disk, error) {
-	id := uuid.NewString()
+func (r *rig) extra(ctx context.Context, id, name string, size uint64, host string, number int) (*disk, error) {
 	if err := r.createLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: name, SizeBytes: size}); err != nil {
 		return nil, err
 	}
@@ -355,6 +366,7 @@ func (r *rig) close() error {
 	if r.net != nil {
 		r.net.close()
 	}
+	errs = append(errs, r.memory.close())
 	for _, d := range r.slow {
 		if d != nil {
 			errs = append(errs, d.Close())

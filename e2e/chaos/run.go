@@ -11,12 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
@@ -174,6 +170,7 @@ func (x *runner) suffer(ctx context.Context) error {
 			if err := x.settle(ctx); err != nil {
 				return fmt.Errorf("after episode %d (%v): %w", n, e, err)
 			}
+			x.rig.readCopy(ctx, e)
 			if quiet {
 				if err := x.sample(ctx); err != nil {
 					return err
@@ -219,7 +216,7 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	var wg sync.WaitGroup
 	var before uint64
-	busy := settled && len(e.Faults) == 1 && (e.Faults[0].Kind == Overload || e.Faults[0].Kind == StuckDisks)
+	busy := settled && e.still()
 	if busy {
 		var err error
 		if before, err = x.rig.epoch(ctx); err != nil {
@@ -236,7 +233,7 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 		if err == nil && ev.end {
 			err = x.rig.end(ev.fault)
 		} else if err == nil {
-			err = x.rig.begin(ctx, ev.fault, &wg)
+			err = x.rig.begin(ctx, ev.fault, busy, &wg)
 		}
 		if err != nil {
 			break
@@ -362,9 +359,12 @@ func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
 	anomalies, torn, errs := rec.found()
 	r.Flood, r.Fenced, r.Recreated = rec.flood.Load(), rec.fences.Load(), rec.recreated.Load()
+	r.Crowd, r.CrowdCommands, r.Replaced, r.ShutDowns = rec.guests.Load(), rec.crowded.Load(), rec.replaced.Load(), rec.shutDowns.Load()
+	r.Confined, r.MemoryLimit, r.Resident, r.CommandMemory = x.rig.memory.String(), memoryLimit, rec.resident.Load(), rec.commandMemory.Load()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
 	for i := range harness.Names {
 		r.Left += len(x.rig.pair.Exits(i))
+		r.LimitMet[i] = x.rig.memory.met(i)
 	}
 	late, disk := x.lag.Worst()
 	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
@@ -377,64 +377,6 @@ func (x *runner) summarize() {
 	for _, e := range errs {
 		r.Details = append(r.Details, "error: "+e.Error())
 	}
-}
-
-// stacks has nodes that do not come back say in their logs what every goroutine waits for. They end by that.
-func (x *runner) stacks() {
-	for i := range harness.Names {
-		x.threads("node "+harness.Names[i], x.rig.pair.PID(i))
-		x.threads("disk of node "+harness.Names[i], x.rig.slow[i].PID)
-		x.rig.signal(i, syscall.SIGCONT)
-		x.rig.signal(i, syscall.SIGQUIT)
-	}
-	deadline := time.Now().Add(5 * time.Second)
-	for i := range harness.Names {
-		for x.rig.pair.PID(i) != 0 && time.Now().Before(deadline) {
-			if ended, _ := x.rig.pair.Ended(i); ended {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}
-}
-
-// threads says where the kernel has the threads of a process.
-func (x *runner) threads(what string, pid int) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	for _, t := range tasks {
-		read := func(name string) string {
-			b, err := os.ReadFile(filepath.Join(t, name))
-			if err != nil {
-				return err.Error()
-			}
-			return strings.ReplaceAll(strings.TrimSpace(string(b)), "\n", "; ")
-		}
-		stat := strings.Fields(read("stat"))
-		if len(stat) > 2 {
-			fmt.Fprintf(x.cfg.Out, "    %s, thread %s: %s, %s, syscall %s, stack %s\n", what, filepath.Base(t), stat[2], read("wchan"), read("syscall"), read("stack"))
-		}
-	}
-}
-
-// keepLogs copies what a failed run's nodes have said.
-func (x *runner) keepLogs() {
-	if x.cfg.Logs == "" {
-		return
-	}
-	for i, n := range harness.Names {
-		b, err := os.ReadFile(x.rig.pair.LogFile(i))
-		if err == nil {
-			err = os.MkdirAll(x.cfg.Logs, 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(x.cfg.Logs, "node-"+n+".log"), b, 0o644)
-		}
-		if err != nil {
-			fmt.Fprintln(x.cfg.Out, "logs:", err)
-			return
-		}
-	}
-	fmt.Fprintf(x.cfg.Out, "the nodes' logs are in %s; SEED=%d plays the same faults again\n", x.cfg.Logs, x.cfg.Seed)
 }
 
 // starvedIn tells whether the machine starved during a pause.

@@ -32,10 +32,34 @@ func TestFlat(t *testing.T) {
 	}
 }
 
+// What a crowd has left in memory, now and then, is no growth, and hides none.
+func TestFlatBesideCrowds(t *testing.T) {
+	var samples []Sample
+	for i := range 120 {
+		s := Sample{Resident: 80 << 20, Goroutines: 60, Files: 80}
+		if i%4 == 0 {
+			s.Resident = 420 << 20
+		}
+		samples = append(samples, s)
+	}
+	if err := flat(samples); err != nil {
+		t.Error(err)
+	}
+	for i := range samples {
+		if i%4 != 0 {
+			samples[i].Resident += float64(i << 20)
+		}
+	}
+	if err := flat(samples); err == nil || !strings.Contains(err.Error(), "in the middle") {
+		t.Errorf("120 MiB have leaked: %v", err)
+	}
+}
+
 // Processes have to get old in calm phases, and everything else has to come there.
 func TestCalmKindsEndNothing(t *testing.T) {
 	calm := calmKinds(Kinds)
-	if len(calm)+len(ending) != len(Kinds) || slices.Contains(calm, Kill) || !slices.Contains(calm, Overload) {
+	if len(calm)+len(ending) != len(Kinds) || slices.Contains(calm, Kill) || !slices.Contains(calm, Overload) ||
+		!slices.Contains(calm, MemoryPressure) || slices.Contains(calm, ReplacedDisk) {
 		t.Errorf("%v", calm)
 	}
 }

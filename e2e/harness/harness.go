@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,6 +40,8 @@ type Options struct {
 	Args     []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
+	// Wrap is a command that a node is started by, with the node's own command as further arguments, which it has to become (exec).
+	Wrap [2][]string
 	// Arbiter is the record's file as each node sees it; default Dir/record.json for both.
 	Arbiter [2]string
 	// Net places the nodes elsewhere than on loopback.
@@ -209,7 +212,8 @@ func (p *Pair) start(i int) error {
 		args = append(args, "--link-peer", p.link)
 	}
 	args = append(append(args, p.Args...), p.PerNode[i]...)
-	cmd := exec.Command(cmp.Or(p.Programs[i], p.Binary), args...)
+	args = slices.Concat(p.Wrap[i], []string{cmp.Or(p.Programs[i], p.Binary)}, args)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out := p.Log
 	var f *os.File
@@ -265,7 +269,7 @@ func (p *Pair) PID(i int) int {
 	return p.procs[i].cmd.Process.Pid
 }
 
-// Ended says that a node's process has ended without having been asked to, and how.
+// Ended says that a node's process has ended without having been asked to, and how. One that is to be started again is not meant.
 func (p *Pair) Ended(i int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +279,7 @@ func (p *Pair) Ended(i int) (bool, error) {
 	}
 	select {
 	case <-pr.done:
-		return true, pr.err
+		return !p.Supervised || !p.super[i].restarts(exitCode(pr.err)), pr.err
 	default:
 		return false, nil
 	}

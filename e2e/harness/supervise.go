@@ -44,7 +44,7 @@ func (p *Pair) supervise(i int, pr *proc) {
 	s := &p.super[i]
 	code := exitCode(pr.err)
 	s.codes = append(s.codes, code)
-	if code != exits.Left && !(code == exits.Failed && s.again) {
+	if !s.restarts(code) {
 		p.mu.Unlock()
 		return // it is for Ended to say
 	}
@@ -71,6 +71,11 @@ func (p *Pair) supervise(i int, pr *proc) {
 	if err := p.start(i); err != nil {
 		s.failed = err
 	}
+}
+
+// restarts tells whether a process that has ended with a code is started again: one that has left, and then also one that could not start.
+func (s *supervisor) restarts(code int) bool {
+	return code == exits.Left || code == exits.Failed && s.again
 }
 
 // exitCode of a process; -1 when a signal ended it.

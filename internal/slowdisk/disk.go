@@ -82,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Disk, error) {
 	}
 	err = d.call(ctx, "Disk.Ready", struct{}{}, &struct{}{})
 	if err == nil {
-		err = d.mount(ctx)
+		err = d.mount(ctx, true)
 	}
 	if err == nil {
 		err = d.Set(ctx, o.Knobs)
@@ -133,9 +133,9 @@ func (d *Disk) spawn() error {
 	return nil
 }
 
-// mount makes the filesystem on a loop device. The mount holds the device in the end, and the
-// device the FUSE filesystem.
-func (d *Disk) mount(ctx context.Context) error {
+// mount mounts the filesystem on a loop device, and makes it before if it is to be new. The mount holds
+// the device in the end, and the device the FUSE filesystem.
+func (d *Disk) mount(ctx context.Context, makeNew bool) error {
 	f, err := os.OpenFile(filepath.Join(d.dir, fuseName, fileName(d.PID)), os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("slow disk: %w", err)
@@ -146,11 +146,13 @@ func (d *Disk) mount(ctx context.Context) error {
 		return fmt.Errorf("slow disk: %w", err)
 	}
 	defer loop.Close()
-	// The file has never been written: there is nothing to discard.
-	mkfs := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-K", "-m", "reflink=1", loop.Name())
-	mkfs.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if out, err := mkfs.CombinedOutput(); err != nil {
-		return fmt.Errorf("slow disk: mkfs.xfs: %w: %s", err, out)
+	if makeNew {
+		// The file has never been written: there is nothing to discard.
+		mkfs := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-K", "-m", "reflink=1", loop.Name())
+		mkfs.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if out, err := mkfs.CombinedOutput(); err != nil {
+			return fmt.Errorf("slow disk: mkfs.xfs: %w: %s", err, out)
+		}
 	}
 	if err := unix.Mount(loop.Name(), d.Mount, "xfs", unix.MS_NOATIME, ""); err != nil {
 		return fmt.Errorf("slow disk: mount %s at %s: %w", loop.Name(), d.Mount, err)
@@ -184,6 +186,36 @@ func (d *Disk) Set(ctx context.Context, k Knobs) error {
 	}
 	d.knobs = k
 	return nil
+}
+
+// Remount unmounts the filesystem and mounts it again: one that has shut itself down works again, and what only the page cache
+// held is gone, as far as the disk did not take it. The knobs stay as they are. It fails where something uses the filesystem for more
+// than five seconds. Not to be called beside Close, Replace or itself.
+func (d *Disk) Remount(ctx context.Context) error {
+	if err := unmount(d.Mount, usedLimit); err != nil {
+		return err
+	}
+	return d.mount(ctx, false)
+}
+
+// Replace puts another disk in the place of this one, with an empty filesystem. See Remount.
+func (d *Disk) Replace(ctx context.Context) error {
+	if err := unmount(d.Mount, usedLimit); err != nil {
+		return err
+	}
+	if err := wipe(filepath.Join(d.dir, imageName)); err != nil {
+		return fmt.Errorf("slow disk: %w", err)
+	}
+	return d.mount(ctx, true)
+}
+
+// wipe makes a file a hole of its size.
+func wipe(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Truncate(name, 0), os.Truncate(name, info.Size()))
 }
 
 // Stats counts the requests of the disk.

@@ -140,6 +140,70 @@ func TestParentDies(t *testing.T) {
 	eventually(t, "the disk remains after its parent", func() bool { return len(left(t, dir, pid)) == 0 })
 }
 
+// XFS that could not write its log has shut itself down. Mounted again, it has what had been made durable before.
+func TestRemount(t *testing.T) {
+	d := start(t, Knobs{})
+	name := filepath.Join(d.Mount, "file")
+	if err := errors.Join(os.WriteFile(name, []byte("kept"), 0o600), syncFile(name)); err != nil {
+		t.Fatal(err)
+	}
+	d.mustSet(t, Knobs{WriteErrors: true, FlushErrors: true})
+	lost := filepath.Join(d.Mount, "lost")
+	if err := errors.Join(os.WriteFile(lost, nil, 0o600), syncFile(d.Mount)); err == nil {
+		t.Fatal("a disk that takes nothing took a file")
+	}
+	d.mustSet(t, Knobs{})
+	mustBe(t, os.WriteFile(lost, []byte("lost"), 0o600), syscall.EIO) // it stays so
+	if err := d.Remount(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != "kept" {
+		t.Errorf("%q %v", b, err)
+	}
+	if _, err := os.Stat(lost); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what the disk did not take is there: %v", err)
+	}
+	if err := errors.Join(os.WriteFile(lost, []byte("new"), 0o600), syncFile(lost)); err != nil {
+		t.Error(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBe(t, d.Remount(t.Context()), syscall.EBUSY)
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	d := start(t, Knobs{})
+	name := filepath.Join(d.Mount, "file")
+	if err := errors.Join(os.WriteFile(name, make([]byte, 1<<20), 0o600), syncFile(name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Replace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := os.ReadDir(d.Mount); err != nil || len(names) != 0 {
+		t.Errorf("a new disk holds %v (%v)", names, err)
+	}
+	if l := left(t, d.dir, d.PID); len(l) != 4 {
+		t.Errorf("two mounts, a loop device and a process are one disk, not %q", l)
+	}
+	if err := errors.Join(os.WriteFile(name, make([]byte, 1<<20), 0o600), syncFile(name)); err != nil {
+		t.Error(err)
+	}
+}
+
+func syncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
 func TestStartRefuses(t *testing.T) {
 	for name, o := range map[string]Options{
 		"Size is 1048576": {Size: 1 << 20},
@@ -147,6 +211,7 @@ func TestStartRefuses(t *testing.T) {
 		"ReadLatency":     {Size: MinSize, Knobs: Knobs{ReadLatency: -1}},
 		"MaxParallel":     {Size: MinSize, Knobs: Knobs{MaxParallel: -1}},
 		"WriteBandwidth":  {Size: MinSize, Knobs: Knobs{WriteBandwidth: -1}},
+		"ErrorsAt":        {Size: MinSize, Knobs: Knobs{ErrorsAt: []Range{{Off: 4096}}}},
 	} {
 		o.Dir = filepath.Join(t.TempDir(), "disk")
 		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), name) {

@@ -83,7 +83,7 @@ func (f *files) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadR
 	if !f.inside(in.NodeId, in.Offset, uint64(len(buf))) {
 		return nil, fuse.EINVAL
 	}
-	errno := f.gate.serve(read, len(buf), func() syscall.Errno {
+	errno := f.gate.serve(read, in.Offset, len(buf), func() syscall.Errno {
 		_, err := f.image.ReadAt(buf, int64(in.Offset))
 		return errnoOf(err)
 	})
@@ -97,7 +97,7 @@ func (f *files) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32,
 	if !f.inside(in.NodeId, in.Offset, uint64(len(data))) {
 		return 0, fuse.EINVAL
 	}
-	errno := f.gate.serve(write, len(data), func() syscall.Errno {
+	errno := f.gate.serve(write, in.Offset, len(data), func() syscall.Errno {
 		_, err := f.image.WriteAt(data, int64(in.Offset))
 		return errnoOf(err)
 	})
@@ -122,7 +122,7 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	if !f.inside(in.NodeId, in.Offset, in.Length) {
 		return fuse.Status(syscall.ENOSPC)
 	}
-	return fuse.Status(f.gate.serve(write, 0, func() syscall.Errno {
+	return fuse.Status(f.gate.serve(write, in.Offset, 0, func() syscall.Errno {
 		return errnoOf(unix.Fallocate(int(f.image.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, int64(in.Offset), int64(in.Length)))
 	}))
 }

@@ -65,8 +65,8 @@ func (g *gate) bandwidth(k kind) int64 {
 	return g.knobs.WriteBandwidth
 }
 
-// serve runs do, which moves n bytes, when its turn has come and its time has passed.
-func (g *gate) serve(k kind, n int, do func() syscall.Errno) syscall.Errno {
+// serve runs do, which moves n bytes at off, when its turn has come and its time has passed.
+func (g *gate) serve(k kind, off uint64, n int, do func() syscall.Errno) syscall.Errno {
 	number := g.enter(k)
 	defer g.leave(k, n, number)
 	g.until(g.free)
@@ -86,10 +86,17 @@ func (g *gate) serve(k kind, n int, do func() syscall.Errno) syscall.Errno {
 		return g.knobs.WriteLatency - now.Sub(start)
 	})
 	g.mu.Lock()
-	fail := k == read && g.knobs.ReadErrors || k == write && g.knobs.WriteErrors
+	errno := syscall.Errno(0)
+	switch {
+	case !g.knobs.failsAt(int64(off), n):
+	case k == read && g.knobs.ReadErrors:
+		errno = syscall.EIO
+	case k == write && g.knobs.WriteErrors:
+		errno = g.knobs.errno()
+	}
 	g.mu.Unlock()
-	if fail {
-		return syscall.EIO
+	if errno != 0 {
+		return errno
 	}
 	return do()
 }
@@ -111,7 +118,7 @@ func (g *gate) flush() syscall.Errno {
 	defer g.mu.Unlock()
 	g.stats.Flushes++
 	if g.knobs.FlushErrors {
-		return syscall.EIO
+		return g.knobs.errno()
 	}
 	return 0
 }

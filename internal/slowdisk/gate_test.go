@@ -40,7 +40,7 @@ func TestFlushWaitsForEarlierWrites(t *testing.T) {
 	var wg sync.WaitGroup
 	held := func(until chan struct{}) {
 		wg.Go(func() {
-			g.serve(write, 1, func() syscall.Errno {
+			g.serve(write, 0, 1, func() syscall.Errno {
 				started <- struct{}{}
 				<-until
 				return 0

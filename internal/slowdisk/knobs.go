@@ -11,6 +11,8 @@ package slowdisk
 
 import (
 	"fmt"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -27,11 +29,32 @@ type Knobs struct {
 	// ReadBandwidth and WriteBandwidth are in bytes per second, without bursts: n bytes after an
 	// idle time take n/bandwidth. 0: no limit.
 	ReadBandwidth, WriteBandwidth int64
-	// ReadErrors, WriteErrors and FlushErrors fail all requests of a kind with EIO, after their
-	// wait. XFS shuts down when it cannot write its log.
+	// ReadErrors, WriteErrors and FlushErrors fail requests of a kind with EIO, after their
+	// wait. XFS shuts down when it cannot write or flush its log: see Disk.Remount.
 	ReadErrors, WriteErrors, FlushErrors bool
+	// ErrorsAt are the parts of the disk at which reads and writes fail; none: all of it. Flushes have no place.
+	ErrorsAt []Range
+	// NoSpace has writes and flushes that fail do so with ENOSPC, as those of a thin volume whose pool is full.
+	NoSpace bool
 	// Stuck holds back all requests that are not being served yet, until it is reset.
 	Stuck bool
+}
+
+// Range is a part of the disk, in bytes.
+type Range struct{ Off, Len int64 }
+
+// failsAt tells whether a request of n bytes meets a part at which requests fail. One of no bytes, as a discard is, does so only where
+// all parts do.
+func (k *Knobs) failsAt(off int64, n int) bool {
+	return len(k.ErrorsAt) == 0 || slices.ContainsFunc(k.ErrorsAt, func(r Range) bool { return off < r.Off+r.Len && r.Off < off+int64(n) })
+}
+
+// errno is what a write or flush that fails is answered.
+func (k *Knobs) errno() syscall.Errno {
+	if k.NoSpace {
+		return syscall.ENOSPC
+	}
+	return syscall.EIO
 }
 
 func (k Knobs) check() error {
@@ -42,6 +65,11 @@ func (k Knobs) check() error {
 		{"MaxParallel", int64(k.MaxParallel)}, {"ReadBandwidth", k.ReadBandwidth}, {"WriteBandwidth", k.WriteBandwidth}} {
 		if f.value < 0 {
 			return fmt.Errorf("slow disk: %s is %d, want 0 or more", f.name, f.value)
+		}
+	}
+	for _, r := range k.ErrorsAt {
+		if r.Off < 0 || r.Len <= 0 {
+			return fmt.Errorf("slow disk: ErrorsAt has %d bytes at %d, want 1 or more at 0 or more", r.Len, r.Off)
 		}
 	}
 	return nil

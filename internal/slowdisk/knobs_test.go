@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/hack/demo/load"
 )
 
 func (d *Disk) mustReach(t *testing.T, k Knobs, inflight int) (iops float64) {
@@ -151,6 +153,38 @@ func TestErrors(t *testing.T) {
 	d.mustSet(t, Knobs{WriteErrors: true})
 	_, err = f.WriteAt(buf, 0)
 	mustBe(t, err, syscall.EIO)
+}
+
+// Errors are where they are asked for, and nowhere else: the filesystem lives on.
+func TestErrorsAt(t *testing.T) {
+	d := start(t, Knobs{})
+	bad, good, buf := directFile(t, d, "bad", 1<<20), directFile(t, d, "good", 1<<20), aligned(t, 4096)
+	layout, err := load.LayoutOf(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := Knobs{ReadErrors: true, WriteErrors: true}
+	for _, x := range layout {
+		k.ErrorsAt = append(k.ErrorsAt, Range{Off: x.Physical, Len: x.Length})
+	}
+	d.mustSet(t, k)
+	_, err = bad.ReadAt(buf, 512<<10)
+	mustBe(t, err, syscall.EIO)
+	_, err = bad.WriteAt(buf, 512<<10)
+	mustBe(t, err, syscall.EIO)
+	k.NoSpace = true
+	d.mustSet(t, k)
+	_, err = bad.WriteAt(buf, 512<<10)
+	mustBe(t, err, syscall.ENOSPC)
+	_, err = bad.ReadAt(buf, 512<<10)
+	mustBe(t, err, syscall.EIO)
+	if _, err := good.ReadAt(buf, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := good.WriteAt(buf, 0); err != nil {
+		t.Error(err)
+	}
+	directFile(t, d, "new", 1<<20)
 }
 
 func TestFlushErrors(t *testing.T) {

@@ -38,8 +38,12 @@ var (
 // classify puts ErrNoSpace or ErrMedia around an operating system error.
 func classify(op, path string, err error) error {
 	class := ErrMedia
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if noSpace(err) {
 		class = ErrNoSpace
 	}
 	return fmt.Errorf("%s %s: %w: %w", op, path, class, err)
+}
+
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

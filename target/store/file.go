@@ -23,6 +23,7 @@ type File struct {
 	probing probing
 	wb      *writeback
 	pieces  pieceMap
+	witness witness
 }
 
 func (v *Volume) openFile(path, rel string) (*File, error) {
@@ -78,8 +79,15 @@ func (f *File) WriteAt(p []byte, off int64) error {
 }
 
 // WriteAtDurable is WriteAt that returns when p and what is needed to read it back are on stable storage
-// (RWF_DSYNC). It says nothing of earlier writes.
+// (RWF_DSYNC). It says nothing of earlier writes, unless they are lost: then the store has failed.
 func (f *File) WriteAtDurable(p []byte, off int64) error {
+	w := f.witness.of(f.f)
+	if w == nil {
+		if err := f.WriteAt(p, off); err != nil {
+			return err
+		}
+		return f.Sync()
+	}
 	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
 		return err
 	}
@@ -101,6 +109,9 @@ func (f *File) WriteAtDurable(p []byte, off int64) error {
 		}
 	}
 	if err != nil {
+		if noSpace(err) {
+			err = f.notLost(w, err)
+		}
 		return f.writeError("write", err)
 	}
 	return nil
@@ -224,7 +235,7 @@ func (f *File) Allocated() (int64, error) {
 // Close lets go of the file. It does not flush.
 func (f *File) Close() error {
 	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
-	return f.f.Close()
+	return errors.Join(f.f.Close(), f.witness.close())
 }
 
 func (f *File) beforeWrite(op string, off, length int64) error {
@@ -253,9 +264,13 @@ func (f *File) writeError(op string, err error) error {
 
 // control runs fn with the descriptor, which stays open meanwhile, and repeats it when a signal cut it short.
 func (f *File) control(fn func(fd int) error) error {
+	return control(f.raw, fn)
+}
+
+func control(raw syscall.RawConn, fn func(fd int) error) error {
 	for {
 		var err error
-		if cerr := f.raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
+		if cerr := raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
 			return cerr
 		}
 		if !errors.Is(err, unix.EINTR) {
