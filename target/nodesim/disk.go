@@ -16,9 +16,9 @@ type disk struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
 	speed speed
-	hit   float64       // of reads, how many the page cache answers
+	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
-	busy  time.Time     // what is asked for now begins then
+	busy  time.Time              // what is asked for now begins then
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
 	seen  map[string]int // operations by kind
