@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ func (a *access) trip(ctx context.Context) bool {
 	a.r.mu.Lock()
 	delay, away := a.r.delay, a.r.away
 	a.r.mu.Unlock()
+	a.life.m.thaw()
 	if a.life.isDead() {
 		return false
 	}
@@ -76,7 +78,9 @@ func (a *access) Get(ctx context.Context) (pair.Record, string, error) {
 	if rec == nil {
 		return pair.Record{}, "", arbiter.ErrNotFound
 	}
-	return *rec, version, nil
+	out := *rec
+	out.Members = slices.Clone(rec.Members)
+	return out, version, nil
 }
 
 // CompareAndSwap implements arbiter.Arbiter.
@@ -102,6 +106,7 @@ func (r *record) swap(version string, rec pair.Record) (string, error) {
 	if have := strconv.Itoa(r.version); r.rec == nil && version != "" || r.rec != nil && version != have {
 		return "", arbiter.ErrConflict
 	}
+	rec.Members = slices.Clone(rec.Members)
 	r.rec = &rec
 	r.version++
 	r.writes++

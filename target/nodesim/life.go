@@ -20,7 +20,7 @@ import (
 	"github.com/gemel-storage/gemel/target/pair"
 )
 
-// host is the machine that a node runs on, with what starts the node there. It outlives the node's lives.
+// machine is what a node runs on, with what starts the node there. It outlives the node's lives.
 type machine struct {
 	w    *world
 	i    int
@@ -32,10 +32,9 @@ type machine struct {
 	cur    *life // nil: none
 	dir    string
 	number int
-	lost   int64 // ns for which the clock of programs stood still and then leapt: none, the clock goes on; see pause
-	frozen time.Time
-	left   int // lives that ended by themselves
-	views  []string
+	frozen time.Time // programs are stopped until then
+	stood  int64     // their clock, meanwhile
+	left   int       // lives that ended by themselves
 }
 
 // life is one process.
@@ -46,7 +45,9 @@ type life struct {
 	n      *node.Node
 	cancel context.CancelFunc
 	dead   atomic.Bool
+	asked  atomic.Bool   // to stop in an orderly way
 	done   chan struct{} // Run has returned
+	gone   chan struct{} // the process has ended
 	err    error
 	began  time.Time
 }
@@ -85,7 +86,7 @@ func (m *machine) clock() int64 {
 	defer m.mu.Unlock()
 	now := time.Now()
 	if now.Before(m.frozen) {
-		return m.lost
+		return m.stood
 	}
 	return now.Sub(m.w.epoch).Nanoseconds() + int64(time.Hour)*int64(m.i+1)
 }
@@ -94,7 +95,7 @@ func (m *machine) clock() int64 {
 func (m *machine) freeze(d time.Duration) {
 	at := m.clock()
 	m.mu.Lock()
-	m.lost, m.frozen = at, time.Now().Add(d)
+	m.stood, m.frozen = at, time.Now().Add(d)
 	m.mu.Unlock()
 }
 
@@ -125,7 +126,7 @@ func (m *machine) config(l *life) node.Config {
 func (m *machine) start() error {
 	m.mu.Lock()
 	m.number++
-	l := &life{m: m, number: m.number, dir: m.dir, done: make(chan struct{}), began: time.Now()}
+	l := &life{m: m, number: m.number, dir: m.dir, done: make(chan struct{}), gone: make(chan struct{}), began: time.Now()}
 	m.mu.Unlock()
 	n, err := node.New(m.config(l))
 	if err != nil {
@@ -171,6 +172,7 @@ func (m *machine) keep() {
 		l := m.live()
 		select {
 		case <-l.done:
+		case <-l.gone:
 		case <-m.w.stopping:
 			return
 		}
@@ -178,15 +180,17 @@ func (m *machine) keep() {
 			if m.w.stopped() {
 				return
 			}
-			if !errors.Is(l.err, node.ErrLeft) {
+			switch {
+			case errors.Is(l.err, node.ErrLeft):
+				m.mu.Lock()
+				m.left++
+				m.mu.Unlock()
+				m.w.rare("a node left")
+				m.w.trace("node %s left: %v", name(m.i), l.err)
+			case l.err != nil || !l.asked.Load():
 				m.w.fail("node %s ended by itself with %v", name(m.i), l.err)
 				return
 			}
-			m.mu.Lock()
-			m.left++
-			m.mu.Unlock()
-			m.w.count("node left")
-			m.w.trace("node %s left: %v", name(m.i), l.err)
 			m.w.end(m, l)
 		}
 		if time.Since(l.began) > 3*maxBackOff {
@@ -218,9 +222,7 @@ func name(i int) string { return []string{"a", "b"}[i] }
 // they are now, while what is left of this one works on others.
 func (w *world) end(m *machine, l *life) {
 	w.still(func() {
-		if l.dead.Swap(true) {
-			return
-		}
+		l.dead.Store(true)
 		next := filepath.Join(w.dir, fmt.Sprintf("%s-%d", name(m.i), l.number+1))
 		if err := copyTree(next, l.dir); err != nil {
 			w.fail("copy of a store: %v", err)
@@ -229,6 +231,7 @@ func (w *world) end(m *machine, l *life) {
 		m.dir = next
 		m.mu.Unlock()
 	})
+	close(l.gone)
 	w.net.die(l)
 	l.cancel()
 }

@@ -30,13 +30,29 @@ type world struct {
 	nodes  [2]*machine
 	tracer io.Writer
 
+	shape    string
+	unserved bool // under mu
+	caller   *caller
+	luns     []*lun
+	shared   *lun // of the hosts that fence each other
+	users    []*user
+	fencers  []*fencer
+	busy     sync.WaitGroup // hosts at work
+
+	histories []*history
+	fences    fences
+	lunBlock  int64 // logical block size of LUNs
+
 	wg       sync.WaitGroup
-	stopping chan struct{} // closed when the history ends
+	idle     chan struct{} // closed when hosts have to stop
+	over     chan struct{} // closed when nobody waits for answers any more
+	stopping chan struct{} // closed when the nodes stop
 	turn     chan struct{} // who holds it may wait for everything to come to rest
 
 	mu         sync.Mutex
-	quiet      time.Time // when the last fault ended; zero: not yet
-	counts     map[string]int
+	quiet      time.Time      // when the last fault ended; zero: not yet
+	counts     map[string]int // faults by kind
+	branches   map[string]int
 	violations []string
 	ops        map[*pending]bool
 	longest    map[string]time.Duration
@@ -51,8 +67,9 @@ type pending struct {
 }
 
 func newWorld(seed uint64, dir string, tracer io.Writer) *world {
-	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer, stopping: make(chan struct{}), turn: make(chan struct{}, 1),
-		counts: map[string]int{}, ops: map[*pending]bool{}, longest: map[string]time.Duration{}}
+	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer, idle: make(chan struct{}), over: make(chan struct{}), stopping: make(chan struct{}), turn: make(chan struct{}, 1),
+		counts: map[string]int{}, branches: map[string]int{}, ops: map[*pending]bool{}, longest: map[string]time.Duration{}}
+	w.fences.lock = make(chan struct{}, 1)
 	w.record = &record{rng: w.rand(3), delay: 2 * time.Millisecond}
 	for i := range w.nodes {
 		var out io.Writer = io.Discard
@@ -101,6 +118,13 @@ func (w *world) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counts[what]++
+}
+
+// rare notes a branch that was taken.
+func (w *world) rare(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.branches[what]++
 }
 
 func (w *world) stopped() bool {
@@ -244,4 +268,34 @@ func (w *world) faults() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.counts)
+}
+
+// pause is a while between two things that somebody does.
+func (w *world) pause(rng *rand.Rand, least, most time.Duration) {
+	t := time.NewTimer(least + time.Duration(rng.Int64N(int64(most-least)+1)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.idle:
+	}
+}
+
+// isIdle tells that hosts have to stop.
+func (w *world) isIdle() bool {
+	select {
+	case <-w.idle:
+		return true
+	default:
+		return false
+	}
+}
+
+// gaveUp tells that what is not answered yet never will be.
+func (w *world) gaveUp() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
 }
