@@ -272,7 +272,7 @@ func (n *Node) handOver() {
 	n.log.Info("stopping: handing over")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
-		if _, _, err := n.transferAll(ctx, n.self.Peer()); err != nil {
+		if err := n.giveAway(ctx); err != nil {
 			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
 		}
 		n.do(func(m *pair.Machine, now int64) { m.StepDown(now, "orderly stop") })
@@ -290,6 +290,22 @@ func (n *Node) handOver() {
 		n.log.Warn("iSCSI shutdown", "err", err)
 	}
 	n.log.Info("stopped")
+}
+
+// giveAway moves every LUN to the peer. A transfer waits for its entry in the log for as long as it takes, for until then this node does
+// not own the LUNs (R10): for ever, if neither the peer nor the arbiter can be reached. What is over then does not wait any longer.
+func (n *Node) giveAway(ctx context.Context) error {
+	end := make(chan error, 1)
+	n.wg.Go(func() {
+		_, _, err := n.transferAll(ctx, n.self.Peer())
+		end <- err
+	})
+	select {
+	case err := <-end:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).
