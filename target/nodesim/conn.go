@@ -1,6 +1,7 @@
 package nodesim
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ type pipe struct {
 	n    *network
 	mu   sync.Mutex // of all below, and never held over a wait
 	ends [2]*end
+	buf  [64 << 10]byte
 }
 
 // end is one side of a connection, a net.Conn and a syscall.Conn.
@@ -240,7 +242,7 @@ func (e *end) endLocked() {
 func (e *end) pumpLocked() {
 	f := &e.out
 	for !f.fin && !e.gone && f.bytes < window {
-		buf := make([]byte, 64<<10)
+		buf := e.p.buf[:]
 		n, err := unix.Read(e.nw, buf)
 		if err == unix.EAGAIN {
 			break
@@ -251,7 +253,7 @@ func (e *end) pumpLocked() {
 		}
 		at := e.p.n.arrival(e.host, e.peer().host, n, f.last)
 		f.last = at
-		f.queue = append(f.queue, segment{at: at, data: buf[:n], fin: f.fin})
+		f.queue = append(f.queue, segment{at: at, data: bytes.Clone(buf[:n]), fin: f.fin})
 		f.bytes += n
 		e.stir() // the socket has room again
 	}

@@ -18,6 +18,7 @@ type disk struct {
 	speed speed
 	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
+	held  time.Duration          // how long a write into the page cache of one of those takes: somebody has the file locked
 	busy  time.Time              // what is asked for now begins then
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
@@ -68,7 +69,14 @@ func (d *disk) do(op, path string, length int64) error {
 		bytes, latency = length, d.speed.read
 	case store.FaultWrite, store.FaultDiscard:
 		d.dirty[path] += length // into the page cache
+		held := d.held
+		if d.cold == nil || !d.cold(path) {
+			held = 0
+		}
 		d.mu.Unlock()
+		if held > 0 {
+			time.Sleep(held)
+		}
 		return nil
 	case store.FaultSync:
 		bytes, latency = d.dirty[path], d.speed.flush

@@ -109,23 +109,27 @@ type answer struct {
 }
 
 // exec sends one command, and again while it is not executed for a unit attention.
-func (f *fencer) exec(i int, what string, limit time.Duration, cdb, out, in []byte) (a answer) {
+func (f *fencer) exec(i int, what string, limit time.Duration, cdb, out, in []byte) answer {
+	return f.on(f.lun, i, what, limit, cdb, out, in)
+}
+
+func (f *fencer) on(l *lun, i int, what string, limit time.Duration, cdb, out, in []byte) (a answer) {
 	for range 12 {
 		s, err := f.session(i)
 		if err != nil {
 			time.Sleep(50 * time.Millisecond)
 			return answer{err: err, skipped: true}
 		}
-		p := f.w.begin(f.bound, "%s of %s by %s over node %s", what, f.lun.name, f.name, name(i))
+		p := f.w.begin(f.bound, "%s of %s by %s over node %s", what, l.name, f.name, name(i))
 		ctx, cancel := context.WithCancel(context.Background())
 		if limit > 0 {
 			cancel()
 			ctx, cancel = context.WithTimeout(context.Background(), limit)
 		}
-		res, err := s.Execute(ctx, f.lun.number[f.name], cdb, out, in)
+		res, err := s.Execute(ctx, l.number[f.name], cdb, out, in)
 		cancel()
 		took := time.Since(p.since)
-		f.w.ended(p, what)
+		f.w.ended(p, what+" "+l.name)
 		f.w.trace("%s: %02x %x/%02x/%02x %v after %v", p.what, res.Status, res.Sense().Key, res.Sense().ASC, res.Sense().ASCQ, err, took)
 		if f.strict && took > f.bound {
 			f.w.fail("%s took %v", p.what, took)
@@ -199,7 +203,7 @@ const (
 func (f *fencer) write(rng *rand.Rand, v *values) {
 	buf := make([]byte, 4*blockSize)
 	for !f.w.isIdle() {
-		f.w.pause(rng, 0, 8*time.Millisecond)
+		f.w.pause(rng, 0, 24*time.Millisecond)
 		i, n := rng.IntN(2), 1+rng.IntN(4)
 		block := offset(rng.IntN(registers)) / f.blockSize()
 		blocks := n * blockSize / int(f.blockSize())
@@ -226,7 +230,7 @@ func (f *fencer) blockSize() int64 { return f.w.lunBlock }
 // act reserves, fences, resets and changes modes until hosts have to stop.
 func (f *fencer) act(rng *rand.Rand, others []*fencer) {
 	for !f.w.isIdle() {
-		f.w.pause(rng, time.Millisecond, 60*time.Millisecond)
+		f.w.pause(rng, time.Millisecond, 80*time.Millisecond)
 		i := rng.IntN(2)
 		other := others[rng.IntN(len(others))]
 		switch k := rng.IntN(24); {
@@ -376,4 +380,23 @@ func (f *fencer) read(i, r int) (uint64, bool) {
 		return 0, false
 	}
 	return binary.BigEndian.Uint64(b), true
+}
+
+// mix uses a slow LUN and a fast one over one session, whose node is that of the host's number.
+func (f *fencer) mix(rng *rand.Rand, cold, hot *lun, worker int) {
+	buf := make([]byte, blockSize)
+	i := f.id - 1
+	for !f.w.isIdle() {
+		f.w.pause(rng, 0, 30*time.Millisecond)
+		block := (offset(rng.IntN(registers)) + 2*blockSize) / f.blockSize() // beside the registers
+		blocks := blockSize / int(f.blockSize())
+		switch worker {
+		case 0:
+			f.on(cold, i, "READ", 0, rw16(0x88, block, blocks), nil, buf)
+		case 1:
+			f.on(hot, i, "READ", 0, rw16(0x88, block, blocks), nil, buf)
+		default:
+			f.on(hot, i, "WRITE", 0, rw16(0x8a, block, blocks), buf, nil)
+		}
+	}
 }

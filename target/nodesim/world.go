@@ -37,6 +37,7 @@ type world struct {
 	shared   *lun // of the hosts that fence each other
 	users    []*user
 	fencers  []*fencer
+	mixers   []*fencer      // that use slow and fast LUNs over one session
 	busy     sync.WaitGroup // hosts at work
 
 	histories []*history
