@@ -256,9 +256,9 @@ func (f *fencer) act(rng *rand.Rand, others []*fencer) {
 			f.manage(i, pdu.TMFClearTaskSet, "CLEAR TASK SET")
 		case k < 20:
 			f.manage(i, pdu.TMFAbortTaskSet, "ABORT TASK SET")
-		case k < 22:
+		case k < 21:
 			f.mode(rng, i)
-		case k < 23:
+		case k < 22:
 			if f.exec(i, "RESERVE(6)", 0, []byte{0x16, 0, 0, 0, 0, 0}, nil, nil).ok {
 				f.w.rare("RESERVE(6)")
 				f.exec(i, "RELEASE(6)", 0, []byte{0x17, 0, 0, 0, 0, 0}, nil, nil)
