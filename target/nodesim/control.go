@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,7 +56,7 @@ const (
 // again are the answers after which a caller asks again.
 func again(err error) bool {
 	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Unknown, codes.Canceled:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Unknown, codes.Canceled, codes.Internal:
 		return true
 	}
 	return false
@@ -86,9 +87,17 @@ type lun struct {
 	id     string
 	name   string
 	size   uint64
-	number map[string]uint16 // by host
 	wwid   string
 	target string
+
+	mu     sync.Mutex
+	number map[string]uint16 // by host
+}
+
+func (l *lun) numberOf(host string) uint16 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.number[host]
 }
 
 // make makes a LUN, and maps it to hosts.
@@ -112,6 +121,8 @@ func (c *caller) mapHost(rng *rand.Rand, l *lun, host string) error {
 		return t.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: l.id, HostIqn: host})
 	})
 	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.number[host], l.wwid, l.target = uint16(m.Lun), m.Wwid, m.TargetIqn
 	}
 	return err
@@ -166,5 +177,41 @@ func (c *caller) work(rng *rand.Rand, luns []*lun) {
 		if err != nil && !c.w.gaveUp() {
 			c.w.fail("a control call is refused: %v", err)
 		}
+	}
+}
+
+// unmaps takes the shared LUN from a host, looks whether anything of that host's comes after the answer, and gives it back.
+func (c *caller) unmaps(rng *rand.Rand) {
+	w := c.w
+	for !w.isIdle() {
+		w.pause(rng, 200*time.Millisecond, 900*time.Millisecond)
+		k := rng.IntN(len(w.fencers))
+		c.unmap(rng, w.fencers[k], w.fencers[(k+1)%len(w.fencers)])
+	}
+}
+
+func (c *caller) unmap(rng *rand.Rand, f, witness *fencer) {
+	w := c.w
+	if rng.IntN(2) == 0 { // while other hosts' changes of reservations go on
+		w.fences.lock <- struct{}{}
+		defer func() { <-w.fences.lock }()
+	}
+	if _, err := call(c, rng, "unmap shared from "+f.name, func(ctx context.Context, t targetv1.TargetServiceClient) (*targetv1.UnmapHostResponse, error) {
+		return t.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: w.shared.id, HostIqn: f.name})
+	}); err != nil {
+		w.fail("unmap: %v", err)
+		return
+	}
+	w.rare("a host was unmapped")
+	w.fences.unmapped(f, w.now())
+	for i := range 2 {
+		keys := make([]byte, 4096)
+		if a := witness.exec(i, "READ KEYS", 0, prIn(0), nil, keys); a.ok && registered(keys[:a.got], f.key) {
+			w.fail("%s is registered on node %s although it was unmapped", f.name, name(i))
+		}
+	}
+	w.fences.unmapped(nil, 0)
+	if err := c.mapHost(rng, w.shared, f.name); err != nil {
+		w.fail("map: %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (f *fencer) on(l *lun, i int, what string, limit time.Duration, cdb, out, i
 			cancel()
 			ctx, cancel = context.WithTimeout(context.Background(), limit)
 		}
-		res, err := s.Execute(ctx, l.number[f.name], cdb, out, in)
+		res, err := s.Execute(ctx, l.numberOf(f.name), cdb, out, in)
 		cancel()
 		took := time.Since(p.since)
 		f.w.ended(p, what+" "+l.name)
@@ -156,7 +156,7 @@ func (f *fencer) manage(i int, function byte, what string) {
 		return
 	}
 	p := f.w.begin(f.bound, "%s of %s by %s over node %s", what, f.lun.name, f.name, name(i))
-	r, err := s.TaskManagement(context.Background(), function, f.lun.number[f.name])
+	r, err := s.TaskManagement(context.Background(), function, f.lun.numberOf(f.name))
 	took := time.Since(p.since)
 	f.w.ended(p, what)
 	f.w.trace("%s: %d %v after %v", p.what, r, err, took)
@@ -305,6 +305,9 @@ type fences struct {
 	mu    sync.Mutex
 	host  *fencer       // that is fenced
 	since time.Duration // and from when on
+
+	away      *fencer // that is not mapped
+	awaySince time.Duration
 }
 
 // wrote notes a write that was answered GOOD.
@@ -314,6 +317,15 @@ func (x *fences) wrote(f *fencer, began, ended time.Duration) {
 	if x.host == f && began > x.since {
 		f.w.fail("a write of %s that began at %v is answered GOOD, although the host was fenced at %v", f.name, began, x.since)
 	}
+	if x.away == f && began > x.awaySince {
+		f.w.fail("a write of %s that began at %v is answered GOOD, although the host was unmapped at %v", f.name, began, x.awaySince)
+	}
+}
+
+func (x *fences) unmapped(f *fencer, now time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.away, x.awaySince = f, now
 }
 
 func (x *fences) set(f *fencer, now time.Duration) {
@@ -366,12 +378,17 @@ func (f *fencer) holds(i int, other *fencer) bool {
 	if !k.ok || !r.ok || r.got < 24 || binary.BigEndian.Uint64(res[8:]) != f.key {
 		return false
 	}
-	for at := 8; at+8 <= k.got; at += 8 {
-		if binary.BigEndian.Uint64(keys[at:]) == other.key {
-			return false
+	return !registered(keys[:k.got], other.key)
+}
+
+// registered looks for a key in what READ KEYS has brought.
+func registered(list []byte, key uint64) bool {
+	for at := 8; at+8 <= len(list); at += 8 {
+		if binary.BigEndian.Uint64(list[at:]) == key {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 func (f *fencer) read(i, r int) (uint64, bool) {

@@ -76,7 +76,7 @@ func (u *user) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 // open waits for the device. ping is how long an answer to a ping may take.
 func (u *user) open(ping time.Duration) error {
 	d, err := initiator.Open(context.Background(), initiator.Config{InitiatorName: u.name, ISID: [6]byte{0x80, 1, 0, byte(u.id), 0, 0}, Target: u.lun.target,
-		Portals: []string{portal(0), portal(1)}, LUN: u.lun.number[u.name], WWID: u.lun.wwid, Deadline: 10 * time.Minute, Dial: u.dial,
+		Portals: []string{portal(0), portal(1)}, LUN: u.lun.numberOf(u.name), WWID: u.lun.wwid, Deadline: 10 * time.Minute, Dial: u.dial,
 		Timers: initiator.Timers{Command: -1, PingTimeout: ping}, Events: u.event})
 	u.dev = d
 	return err

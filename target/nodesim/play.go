@@ -108,6 +108,9 @@ var shapes = []shape{
 	{"slow reads", 1, playSlowReads},
 	{"slow pings", 1, playSlowPings},
 	{"busy disks", 1, playBusyDisks},
+	{"disk fails", 1, playFailures},
+	{"stops", 1, playStops},
+	{"strays", 1, playStrays},
 }
 
 func (w *world) draw(rng *rand.Rand, want string) *shape {
@@ -275,8 +278,90 @@ func playFencing(w *world, rng *rand.Rand) {
 		s := speed{read: time.Duration(1+rng.IntN(20)) * time.Millisecond, flush: time.Duration(1+rng.IntN(10)) * time.Millisecond, bandwidth: 100e6}
 		m.disk.set(func(d *disk) { d.speed = s })
 	}
+	own := w.rand(14)
+	w.busy.Go(func() { w.caller.unmaps(own) })
 	w.setQuiet()
-	w.calm(10 * time.Second)
+	w.calm(8 * time.Second)
+}
+
+// playFailures has disks that fail, one at a time: the node leaves, is started again, copied to, and serves.
+func playFailures(w *world, rng *rand.Rand) {
+	if !w.populate(rng, setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true}) {
+		return
+	}
+	f := &faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == "disk fails" })]
+	for range 2 {
+		w.pause(rng, 100*time.Millisecond, time.Second)
+		w.count(f.name)
+		f.do(w, rng, rng.IntN(2))
+		if !w.awaitSync() {
+			return
+		}
+	}
+	w.setQuiet()
+	time.Sleep(time.Second)
+}
+
+// playStops stops nodes in an orderly way, also while they are cut off from everything: a stop ends within its bound.
+func playStops(w *world, rng *rand.Rand) {
+	if !w.populate(rng, setup{users: 1, workers: 2, think: 30 * time.Millisecond}) {
+		return
+	}
+	for range 3 {
+		w.pause(rng, 100*time.Millisecond, time.Second)
+		i := rng.IntN(2)
+		cut := rng.IntN(2) == 0
+		if cut {
+			w.count("machine cut off")
+			w.alone(i, 1)
+			w.record.set(func(r *record) { r.away = true })
+			w.pause(rng, 0, 300*time.Millisecond)
+		}
+		if l := w.nodes[i].live(); l != nil && !l.isDead() {
+			w.count("orderly restart")
+			l.asked.Store(true)
+			l.cancel()
+			select {
+			case <-l.done:
+			case <-time.After(stopBound):
+				w.fail("node %s: an orderly stop has not ended after %v", name(i), stopBound)
+				w.end(w.nodes[i], l)
+			}
+		}
+		if cut {
+			w.alone(i, -1)
+			w.record.set(func(r *record) { r.away = false })
+		}
+		if !w.awaitSync() {
+			return
+		}
+	}
+	w.setQuiet()
+	time.Sleep(time.Second)
+}
+
+// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have gone on, slowly.
+func playStrays(w *world, rng *rand.Rand) {
+	if !w.populate(rng, setup{users: 1 + rng.IntN(2), workers: 3, think: 50 * time.Millisecond}) {
+		return
+	}
+	for range 4 {
+		w.pause(rng, 200*time.Millisecond, 900*time.Millisecond)
+		u := w.users[rng.IntN(len(w.users))]
+		i := rng.IntN(2)
+		if rng.IntN(4) > 0 {
+			i = u.id % 2 // the owner's, at first
+		}
+		w.count("host cut from a node")
+		delay := time.Duration(rng.IntN(400)) * time.Millisecond
+		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.cuts++; c.delay = delay; c.rate = 40e3 })
+		w.hold(rng, 2*time.Second, 3500*time.Millisecond)
+		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.cuts--; c.rate = 10e3 + 100e3*rng.Float64() })
+		w.hold(rng, 500*time.Millisecond, 1500*time.Millisecond)
+		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.delay, c.rate = usualDelay, 0 })
+	}
+	w.setQuiet()
+	time.Sleep(time.Second)
 }
 
 // calm lets time go by in which no node may leave and nothing may be overdue.

@@ -28,7 +28,7 @@ type Report struct {
 }
 
 // branches that histories are to reach.
-var branches = []string{"a node left", "a host took another path", "a fence was checked", "a session dropped", "ABORT TASK", "ABORT TASK SET", "CLEAR", "CLEAR TASK SET",
+var branches = []string{"a node left", "a host took another path", "a fence was checked", "a host was unmapped", "a session dropped", "ABORT TASK", "ABORT TASK SET", "CLEAR", "CLEAR TASK SET",
 	"LUN RESET", "MODE SELECT", "PREEMPT", "PREEMPT AND ABORT", "REGISTER", "RELEASE", "RESERVE", "RESERVE(6)", "TARGET RESET"}
 
 func newReport(base uint64) *Report {
