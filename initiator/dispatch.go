@@ -184,10 +184,10 @@ func (d *Device) sortParked(now int64) (ready, failed []*piece, next time.Durati
 		case d.aborted.Load() || p.io.canceled.Load() || d.noUnit.Load() || now >= deadline:
 			failed = append(failed, p)
 			continue
-		case now >= p.notBefore && serving:
+		case (p.notBefore == 0 || now >= p.notBefore) && serving:
 			ready = append(ready, p)
 			continue
-		case now < p.notBefore:
+		case p.notBefore != 0 && now < p.notBefore:
 			next = min(next, time.Duration(p.notBefore-now))
 		}
 		next = min(next, time.Duration(deadline-now))

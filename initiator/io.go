@@ -51,7 +51,7 @@ type piece struct {
 	want      int   // bytes a read must bring
 	attempt   int   // refusals so far
 	limited   int   // of those, the ones that count against maxLimited
-	notBefore int64 // parked until then, monotonic ns
+	notBefore int64 // parked until then, monotonic ns; 0: until a path serves
 	lastErr   error
 }
 

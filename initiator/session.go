@@ -58,7 +58,7 @@ type Session struct {
 
 var processStart = time.Now()
 
-// monotonic is nanoseconds since the process started.
+// monotonic is nanoseconds since the process started; below zero in a bubble of testing/synctest, whose time is that of 2000.
 func monotonic() int64 { return int64(time.Since(processStart)) }
 
 // Login connects, logs in and starts the full feature phase. The context bounds the login only.

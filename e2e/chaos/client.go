@@ -2,9 +2,7 @@ package chaos
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 )
 
@@ -94,28 +93,7 @@ func (d *disk) read(block int64) (uint64, error) {
 	if err := d.do(initiator.OpRead, block, buf, false); err != nil {
 		return 0, err
 	}
-	return parse(buf)
-}
-
-// errTorn is a block that holds parts of two writes: a write of one block is atomic.
-var errTorn = errors.New("the block is torn")
-
-// fill and parse write and read a value, repeated over the whole block.
-func fill(b []byte, v uint64) []byte {
-	for i := 0; i+8 <= len(b); i += 8 {
-		binary.BigEndian.PutUint64(b[i:], v)
-	}
-	return b
-}
-
-func parse(b []byte) (uint64, error) {
-	v := binary.BigEndian.Uint64(b)
-	for i := 8; i+8 <= len(b); i += 8 {
-		if w := binary.BigEndian.Uint64(b[i:]); w != v {
-			return 0, fmt.Errorf("%w: %d at its beginning, %d at byte %d", errTorn, v, w, i)
-		}
-	}
-	return v, nil
+	return register.Parse(buf)
 }
 
 // client is one host: a device for each LUN and workers that use them.
@@ -171,12 +149,12 @@ func (c *client) one(rng *rand.Rand, p *progress) {
 		c.r.record(k, c.id, v, err, start, end)
 	default:
 		v := c.r.value()
-		err := d.do(initiator.OpWrite, block, fill(make([]byte, d.BlockSize()), v), x > 0.92)
+		err := d.do(initiator.OpWrite, block, register.Fill(make([]byte, d.BlockSize()), v), x > 0.92)
 		end := c.r.now()
 		c.r.ended(p, start, end, "write")
-		w := porcupine.Operation{ClientId: c.id, Input: input{kind: opWrite, value: v}, Call: start, Return: end}
+		w := porcupine.Operation{ClientId: c.id, Input: register.Input{Kind: register.Write, Value: v}, Call: start, Return: end}
 		maybe := w
-		maybe.Input = input{kind: opWrite, value: v, optional: true}
+		maybe.Input = register.Input{Kind: register.Write, Value: v, Optional: true}
 		switch {
 		case err == nil && end-start < int64(retried) && d.events.Load() == events:
 			c.r.add(k, w)
@@ -195,12 +173,12 @@ func (c *client) one(rng *rand.Rand, p *progress) {
 // record puts a read into the history.
 func (r *recorder) record(k key, id int, v uint64, err error, start, end int64) {
 	switch {
-	case errors.Is(err, errTorn):
+	case errors.Is(err, register.ErrTorn):
 		r.tornRead(k, err)
 	case err != nil:
 		r.failed("read of %v: %w", k, err)
 	default:
-		r.add(k, porcupine.Operation{ClientId: id, Input: input{kind: opRead}, Output: v, Call: start, Return: end})
+		r.add(k, porcupine.Operation{ClientId: id, Input: register.Input{Kind: register.Read}, Output: v, Call: start, Return: end})
 	}
 }
 

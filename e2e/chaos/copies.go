@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/hack/demo/compare"
 )
 
@@ -67,7 +68,7 @@ func (x *runner) readImages(state [2]string) error {
 					break
 				}
 				want := x.rig.rec.first[k]
-				if v, perr := parse(buf); perr != nil || v != want {
+				if v, perr := register.Parse(buf); perr != nil || v != want {
 					x.report.LostWrites++
 					x.report.Details = append(x.report.Details, fmt.Sprintf("%v on node %s holds %d (%v), the last read brought %d", k, n, v, perr, want))
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
@@ -48,7 +49,7 @@ func slowness(n int) slowdisk.Knobs {
 // flood writes as fast as it is allowed to, until the time is over.
 func (r *rig) flood(d time.Duration) {
 	end := time.Now().Add(d)
-	buf := fill(make([]byte, floodSize), 1<<62)
+	buf := register.Fill(make([]byte, floodSize), 1<<62)
 	var wg sync.WaitGroup
 	for w := range int64(floodDepth) {
 		wg.Go(func() {

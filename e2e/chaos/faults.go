@@ -17,6 +17,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
@@ -203,7 +204,7 @@ func (r *rig) squeeze(f Fault) {
 	end := time.Now().Add(f.For)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		buf := fill(make([]byte, 1<<20), 1<<61)
+		buf := register.Fill(make([]byte, 1<<20), 1<<61)
 		for off := int64(0); off < diskSize && time.Now().Before(end); off += int64(len(buf)) {
 			err := r.tiny.do(initiator.OpWrite, off/int64(r.tiny.BlockSize()), buf, false)
 			if err != nil && !r.rec.excused(err) {
@@ -251,7 +252,7 @@ func (r *rig) emptyDisk(i int) error {
 
 // fillTiny writes to the LUN that promises more than there is until that is refused, keeps the space for a while and gives it back.
 func (r *rig) fillTiny(hold time.Duration) {
-	buf := fill(make([]byte, 1<<20), 1<<63)
+	buf := register.Fill(make([]byte, 1<<20), 1<<63)
 	begun := time.Now()
 	for off := int64(0); off < diskSize && time.Since(begun) < 20*time.Second; off += int64(len(buf)) {
 		err := r.tiny.do(initiator.OpWrite, off/int64(r.tiny.BlockSize()), buf, false)
@@ -355,7 +356,7 @@ func (r *rig) snapshot(ctx context.Context, lun int) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("read the clone: %w", err), d.close())
 		}
-		seen = append(seen, porcupine.Operation{ClientId: readerID, Input: input{kind: opRead}, Output: v, Call: start, Return: end})
+		seen = append(seen, porcupine.Operation{ClientId: readerID, Input: register.Input{Kind: register.Read}, Output: v, Call: start, Return: end})
 	}
 	for i, b := range d.blocks {
 		r.rec.add(key{lun, b}, seen[i])

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 )
 
@@ -155,7 +156,7 @@ func (r *rig) useNew(ctx context.Context, m *targetv1.Mapping, mark uint64) (err
 		if v != 0 && v != mark+uint64(block) { // two of the blocks may be one here
 			r.rec.failed("a new LUN holds %d in block %d", v, block)
 		}
-		if err := d.do(initiator.OpWrite, block, fill(make([]byte, d.BlockSize()), mark+uint64(block)), false); err != nil && !r.rec.excused(err) {
+		if err := d.do(initiator.OpWrite, block, register.Fill(make([]byte, d.BlockSize()), mark+uint64(block)), false); err != nil && !r.rec.excused(err) {
 			return fmt.Errorf("write: %w", err)
 		}
 	}

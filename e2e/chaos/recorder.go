@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/gemel-storage/gemel/e2e/register"
 )
 
 // slowOp is the least that is kept as a pause.
@@ -183,7 +185,7 @@ func (r *recorder) cut(keys []key, read func(k key) (uint64, error)) (ops int, e
 		if err != nil {
 			return ops, fmt.Errorf("%w: %v: %w", errNoValue, k, err)
 		}
-		list = append(list, porcupine.Operation{ClientId: readerID, Input: input{kind: opRead}, Output: v, Call: call, Return: r.now()})
+		list = append(list, porcupine.Operation{ClientId: readerID, Input: register.Input{Kind: register.Read}, Output: v, Call: call, Return: r.now()})
 		ops += len(list)
 		if a := check(k, r.first[k], list); a != nil {
 			r.mu.Lock()

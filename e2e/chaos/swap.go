@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 )
 
@@ -159,7 +160,7 @@ func (s *swapper) watch(rng *rand.Rand) {
 	buf := make([]byte, s.size)
 	a := s.send(s.luns[i], opRead16, k.block, nil, buf)
 	if end := s.r.now(); a.good {
-		v, err := parse(buf)
+		v, err := register.Parse(buf)
 		s.r.record(k, s.id, v, err, a.start, end)
 	}
 }
@@ -178,17 +179,17 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	s.r.ended(p, start, end, "read by session")
 	var v uint64
 	if err == nil {
-		v, err = parse(buf)
+		v, err = register.Parse(buf)
 	}
 	s.r.record(k, s.id, v, err, start, end)
 	if err != nil {
 		return
 	}
-	in := input{kind: opSwap, expected: v, value: s.r.value()}
+	in := register.Input{Kind: register.Swap, Expected: v, Value: s.r.value()}
 	if rng.IntN(8) == 0 {
-		in.expected = in.value // nobody has written it
+		in.Expected = in.Value // nobody has written it
 	}
-	out := append(fill(make([]byte, s.size), in.expected), fill(make([]byte, s.size), in.value)...)
+	out := append(register.Fill(make([]byte, s.size), in.Expected), register.Fill(make([]byte, s.size), in.Value)...)
 	start = s.r.now()
 	tries, err := s.complete(rng, s.luns[i], opCompareWrite, k.block, out, nil)
 	end = s.r.now()
@@ -202,7 +203,7 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 
 // swapOps is the history of a swap: attempts of which nobody knows, which may have taken effect until the swap returned, and
 // the last one, of which it is known.
-func swapOps(id int, in input, tries []attempt, err error, end int64, excused bool) (ops []porcupine.Operation) {
+func swapOps(id int, in register.Input, tries []attempt, err error, end int64, excused bool) (ops []porcupine.Operation) {
 	for n, a := range tries {
 		o := porcupine.Operation{ClientId: id, Input: in, Output: uint64(0), Call: a.start, Return: end}
 		if n == len(tries)-1 && err == nil {
@@ -216,7 +217,7 @@ func swapOps(id int, in input, tries []attempt, err error, end int64, excused bo
 			continue
 		}
 		in := in
-		in.optional = true
+		in.Optional = true
 		if o.Input = in; err != nil && !excused {
 			o.Return = open
 		}

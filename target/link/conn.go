@@ -51,7 +51,9 @@ func newConn(c net.Conn, neg Negotiated) *conn {
 	x := &conn{c: c, neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetNoDelay(true)
-		if raw, err := t.SyscallConn(); err == nil {
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
 			x.raw = raw
 		}
 	}

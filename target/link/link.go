@@ -33,9 +33,10 @@ type Handler interface {
 type Config struct {
 	Cluster, Pair string
 	Self          pair.Node
-	Listen        net.Listener // node a
-	Dial          string       // node b: host:port of node a
-	TLS           *tls.Config  // nil: plain, which the caller allows on loopback only
+	Listen        net.Listener                                                      // node a
+	Dial          string                                                            // node b: host:port of node a
+	DialFunc      func(ctx context.Context, network, addr string) (net.Conn, error) // default net.Dialer's
+	TLS           *tls.Config                                                       // nil: plain, which the caller allows on loopback only
 	Alloc         func(n int) []byte
 	Logger        *slog.Logger
 	Retry         time.Duration // between attempts to dial, default 50 ms
@@ -83,6 +84,9 @@ var errBroken = errors.New("given up by this node")
 func New(cfg Config, h Handler) *Link {
 	if cfg.Retry == 0 {
 		cfg.Retry = 50 * time.Millisecond
+	}
+	if cfg.DialFunc == nil {
+		cfg.DialFunc = new(net.Dialer).DialContext
 	}
 	if cfg.Versions == (Versions{}) {
 		cfg.Versions = Versions{MinVersion, Version}
@@ -275,7 +279,7 @@ func (l *Link) dialOnce(ctx context.Context) (*session, error) {
 func (l *Link) dialRole(ctx context.Context, role string, n uint64) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", l.cfg.Dial)
+	c, err := l.cfg.DialFunc(ctx, "tcp", l.cfg.Dial)
 	if err != nil {
 		return nil, err
 	}

@@ -55,8 +55,11 @@ type Config struct {
 	later          bool     // be a release that knows every log entry; tests
 	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
 
-	Logger *slog.Logger    `json:"-"`
-	Faults store.FaultFunc `json:"-"` // of the store; tests
+	Logger *slog.Logger     `json:"-"`
+	Faults store.FaultFunc  `json:"-"` // of the store; tests
+	Cached store.CachedFunc `json:"-"` // which reads the page cache answers, where there are Faults; tests
+
+	Outside Outside `json:"-"`
 }
 
 // Duration reads "500ms" from a configuration file.

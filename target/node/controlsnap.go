@@ -85,11 +85,11 @@ func (c *control) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (
 var Version = "dev"
 
 // boottimeStamp turns a CLOCK_BOOTTIME instant into wall time.
-func boottimeStamp(at int64) *timestamppb.Timestamp {
+func (n *Node) boottimeStamp(at int64) *timestamppb.Timestamp {
 	if at == 0 {
 		return nil
 	}
-	return timestamppb.New(time.Now().Add(time.Duration(at - boottime())))
+	return timestamppb.New(time.Now().Add(time.Duration(at - n.boottime())))
 }
 
 // status reports the standing in full.
@@ -115,16 +115,16 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 		s.Reason = *why
 	}
 	if v.Phase == pair.Alone {
-		s.AloneSince = boottimeStamp(v.Since)
+		s.AloneSince = n.boottimeStamp(v.Since)
 	}
 	if r := v.Resync; r.Started != 0 {
 		s.Resync = &targetv1.Resync{DoneBytes: r.Done, TotalBytes: r.Total, Full: r.Full, FullReason: r.FullReason,
-			SentBytes: r.Sent, Started: boottimeStamp(r.Started), Finished: boottimeStamp(r.Finished)}
-		resyncPace(s.Resync, r, boottime())
+			SentBytes: r.Sent, Started: n.boottimeStamp(r.Started), Finished: n.boottimeStamp(r.Finished)}
+		resyncPace(s.Resync, r, n.boottime())
 	}
 	if x := v.Scrub; x.Started != 0 {
 		s.Scrub = &targetv1.Scrub{Active: x.Active, DoneBytes: x.Done, TotalBytes: x.Total, MismatchedRanges: x.Mismatched,
-			RepairedRanges: x.Repaired, SkippedRanges: x.Skipped, Started: boottimeStamp(x.Started), Finished: boottimeStamp(x.Finished), Reason: x.Reason}
+			RepairedRanges: x.Repaired, SkippedRanges: x.Skipped, Started: n.boottimeStamp(x.Started), Finished: n.boottimeStamp(x.Finished), Reason: x.Reason}
 	}
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
@@ -166,7 +166,7 @@ func resyncPace(p *targetv1.Resync, r pair.ResyncView, now int64) {
 	rate := float64(r.Done) / took.Seconds()
 	p.BytesPerSecond = uint64(rate)
 	if r.Active && r.Total >= r.Done && rate > 0 {
-		p.ExpectedEnd = boottimeStamp(now + int64(float64(r.Total-r.Done)/rate*float64(time.Second)))
+		p.ExpectedEnd = timestamppb.New(time.Now().Add(time.Duration(float64(r.Total-r.Done) / rate * float64(time.Second))))
 	}
 }
 

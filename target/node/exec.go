@@ -67,7 +67,7 @@ func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	a := actionPool.Get().(*actions)
 	a.at = at
 	n.mu.Lock()
-	f(n.m, boottime())
+	f(n.m, n.boottime())
 	n.takeLocked(a)
 	n.mu.Unlock()
 	n.run(a, current{})
@@ -136,7 +136,7 @@ func (n *Node) run(a *actions, cur current) (completed bool) {
 
 func (n *Node) storeDone(a *actions, o *pair.Op, res scsi.Result) {
 	n.mu.Lock()
-	n.m.StoreDone(boottime(), o, res)
+	n.m.StoreDone(n.boottime(), o, res)
 	n.takeLocked(a)
 	n.mu.Unlock()
 }
@@ -149,7 +149,7 @@ func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) 
 	n.buffers.put(msg.Data)
 	msg.Data = nil
 	n.mu.Lock()
-	n.m.Applied(boottime(), link, msg, res)
+	n.m.Applied(n.boottime(), link, msg, res)
 	n.takeLocked(a)
 	n.mu.Unlock()
 }
@@ -324,7 +324,7 @@ func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 		a.at = onTimer
 	}
 	n.mu.Lock()
-	n.m.Receive(boottime(), k, msg)
+	n.m.Receive(n.boottime(), k, msg)
 	n.takeLocked(a)
 	n.mu.Unlock()
 	n.run(a, current{})

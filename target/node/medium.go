@@ -20,7 +20,7 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	s.Medium = o
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
-	n.m.Submit(boottime(), o)
+	n.m.Submit(n.boottime(), o)
 	n.takeLocked(a)
 	n.mu.Unlock()
 	return n.run(a, cur)
@@ -33,7 +33,7 @@ func (d *medium) Abort(s *scsi.Op) {
 	n.mu.Lock()
 	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
 	if o, _ := s.Medium.(*pair.Op); o != nil && o.S == s {
-		n.m.Abort(boottime(), o)
+		n.m.Abort(n.boottime(), o)
 	}
 	n.takeLocked(a)
 	n.mu.Unlock()
@@ -47,5 +47,5 @@ func (d *medium) Access() scsi.Access { return d.n.Access() }
 func (n *Node) Access() scsi.Access {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.m.Access(boottime())
+	return n.m.Access(n.boottime())
 }

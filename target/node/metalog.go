@@ -421,7 +421,7 @@ func (n *Node) reconcileFiles() error {
 	if err := n.publish(); err != nil {
 		return err
 	}
-	n.m.SetUnits(boottime(), n.unitInfos())
+	n.m.SetUnits(n.boottime(), n.unitInfos())
 	for id, e := range n.tables.Load().units {
 		if k := e.bits.Unreadable(); k > 0 {
 			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)

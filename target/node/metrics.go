@@ -80,13 +80,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		return 0
 	}
 	n.mu.Lock()
-	v, st := n.m.View(boottime()), n.m.Stats
+	v, st := n.m.View(n.boottime()), n.m.Stats
 	windows := make([]pair.PaceView, len(n.store.Volumes()))
 	for i := range windows {
 		windows[i] = n.m.Pace(uint8(i))
 	}
 	n.mu.Unlock()
-	now := boottime()
+	now := n.boottime()
 	for p := pair.Starting; p <= pair.Fenced; p++ {
 		gauge(descPhase, flag(v.Phase == p), p.String())
 	}
@@ -166,7 +166,7 @@ func (n *Node) live() error {
 	if v := n.View(); finished(&v) && !n.stopping.Load() {
 		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
 	}
-	if age := time.Duration(boottime() - n.lastTick.Load()); age > 10*time.Second {
+	if age := time.Duration(n.boottime() - n.lastTick.Load()); age > 10*time.Second {
 		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
 	}
 	return nil

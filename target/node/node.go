@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/certfiles"
-	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/arbiter"
 	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/link"
@@ -83,17 +81,6 @@ type Node struct {
 	metrics  counters
 }
 
-// boottime is this node's clock.
-func boottime() int64 { return clock.Boottime() }
-
-func bootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id, which tells whether the page cache survived a restart: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
-
 // New opens the store and prepares a node; Run starts it. The configuration must be valid.
 func New(cfg Config) (_ *Node, err error) {
 	if err := cfg.Validate(); err != nil {
@@ -102,7 +89,10 @@ func New(cfg Config) (_ *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	start := boottime()
+	if err := cfg.Outside.defaults(); err != nil {
+		return nil, err
+	}
+	start := cfg.Outside.Clock()
 	self, _ := pair.ParseNode(cfg.Node)
 	var certs *certfiles.Files
 	if cfg.TLSCert != "" {
@@ -110,16 +100,18 @@ func New(cfg Config) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	arb, err := openArbiter(&cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
+	arb := cfg.Outside.Arbiter
+	if arb == nil {
+		if arb, err = openArbiter(&cfg); err != nil {
+			return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
+		}
 	}
 	volumes, err := cfg.volumes()
 	if err != nil {
 		return nil, err
 	}
 	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
-		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem})
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem})
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +123,6 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
 		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}}
 	n.tables.Store(&tables{})
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
 	lock, err := st.LockID()
 	if err != nil {
 		return nil, err
@@ -157,7 +145,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if untrusted == "" {
 		untrusted = doubt
 	}
-	inc := pair.Incarnation{Boot: boot, Nonce: rand.Uint64() | 1}
+	inc := pair.Incarnation{Boot: cfg.Outside.Boot, Nonce: rand.Uint64() | 1}
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
@@ -168,7 +156,7 @@ func New(cfg Config) (_ *Node, err error) {
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
-		Logger: cfg.Logger, Clock: boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
+		Logger: cfg.Logger, Clock: n.boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
 		Limits: iscsi.Limits{Memory: int(cfg.ISCSIMemory)}}, n.scsi, n)
 	if err != nil {
 		return nil, err
@@ -195,7 +183,6 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	defer n.closeFiles()
 	defer n.wg.Wait()
 	defer n.cancel()
-	var lc net.ListenConfig
 	var listeners []net.Listener
 	defer func() {
 		for _, l := range listeners {
@@ -203,14 +190,14 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		}
 	}()
 	listen := func(field, addr string) (net.Listener, error) {
-		l, err := lc.Listen(ctx, "tcp", addr)
+		l, err := n.cfg.Outside.Listen(ctx, "tcp", addr)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, field, err)
 		}
 		listeners = append(listeners, l)
 		return l, nil
 	}
-	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer,
+	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer, DialFunc: n.cfg.Outside.Dial,
 		Logger: n.log, Alloc: n.buffers.get, Features: n.cfg.features()}
 	if n.tls != nil {
 		lcfg.TLS = n.peerTLS()
@@ -231,7 +218,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 			return err
 		}
 	}
-	n.lastTick.Store(boottime()) // live from the start, before the loop's first turn
+	n.lastTick.Store(n.boottime()) // live from the start, before the loop's first turn
 	n.link = link.New(lcfg, (*linkHandler)(n))
 	stopControl := n.serveControl(control)
 	defer stopControl()
@@ -292,7 +279,7 @@ func (n *Node) handOver() {
 	n.log.Info("stopping: handing over")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
-		if _, _, err := n.transferAll(ctx, n.self.Peer()); err != nil {
+		if err := n.giveAway(ctx); err != nil {
 			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
 		}
 		n.do(func(m *pair.Machine, now int64) { m.StepDown(now, "orderly stop") })
@@ -312,6 +299,22 @@ func (n *Node) handOver() {
 	n.log.Info("stopped")
 }
 
+// giveAway moves every LUN to the peer. A transfer waits for its entry in the log for as long as it takes, for until then this node does
+// not own the LUNs (R10): for ever, if neither the peer nor the arbiter can be reached. What is over then does not wait any longer.
+func (n *Node) giveAway(ctx context.Context) error {
+	end := make(chan error, 1)
+	n.wg.Go(func() {
+		_, _, err := n.transferAll(ctx, n.self.Peer())
+		end <- err
+	})
+	select {
+	case err := <-end:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).
 func (n *Node) tickLoop() {
 	runtime.LockOSThread()
@@ -322,14 +325,14 @@ func (n *Node) tickLoop() {
 	}
 	t := time.NewTicker(lease / 25)
 	defer t.Stop()
-	last := boottime()
+	last := n.boottime()
 	for {
 		select {
 		case <-n.ctx.Done():
 			return
 		case <-t.C:
 		}
-		now := boottime()
+		now := n.boottime()
 		if now-last > int64(time.Second) {
 			n.log.Warn("this process stood still", "for", time.Duration(now-last))
 			n.iscsi.DropConnections("the target process stood still")
@@ -346,7 +349,7 @@ func (n *Node) tickLoop() {
 
 // wall tells the machine how far the wall clock is ahead.
 func (n *Node) wall(m *pair.Machine, now int64) {
-	if ns, ok := clock.WallOffset(); ok {
+	if ns, ok := n.cfg.Outside.Wall(); ok {
 		m.Wall(now, ns)
 	}
 }
@@ -364,7 +367,7 @@ func (n *Node) watchStore() {
 func (n *Node) View() pair.View {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.m.View(boottime())
+	return n.m.View(n.boottime())
 }
 
 // hotRegions is what a resync would compare.

@@ -134,7 +134,7 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 	}
 	e.readers.read(int64(len(s.Data)), func() {
 		n.mu.Lock()
-		n.m.StoreBegins(boottime(), o)
+		n.m.StoreBegins(n.boottime(), o)
 		n.mu.Unlock()
 		n.storeDoneAsync(o, n.runOp(s, o.LUN, false))
 	})

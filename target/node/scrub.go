@@ -113,7 +113,7 @@ func (n *Node) scrubLoop(every time.Duration) {
 		}
 		v := n.View()
 		if s := v.Scrub; s.Finished != 0 && s.Reason == "" {
-			if at := boottimeStamp(s.Finished).AsTime(); at.Sub(last) > time.Second {
+			if at := n.boottimeStamp(s.Finished).AsTime(); at.Sub(last) > time.Second {
 				last = at
 				n.saveScrub(last)
 			}

@@ -282,9 +282,9 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	if err != nil || n.isBench(u) {
 		return alua.Report{Groups: []alua.Group{{Tag: uint16(n.self) + 1, State: alua.Optimized, Ports: []uint16{uint16(n.self) + 1}}}}
 	}
-	now := boottime()
+	now := n.boottime()
 	n.mu.Lock()
-	v := n.m.View(boottime())
+	v := n.m.View(n.boottime())
 	access := n.m.Access(now)
 	owner, known := n.m.Owner(id)
 	n.mu.Unlock()

@@ -96,9 +96,9 @@ func (s *Server) AbortUnit(u *Unit, done func()) {
 }
 
 // AbortUnitFor is AbortUnit at the wish of one nexus, whose own commands end without a response: its initiator
-// asked for it (SAM-5 §5.6).
+// asked for it (SAM-5 §5.6). Those that came after it had asked are answered as other nexuses' are.
 func (s *Server) AbortUnitFor(u *Unit, by NexusID, done func()) {
-	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by }, true, done)
+	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by && t.serverRef.asked }, true, done)
 }
 
 // AbortNexusUnit is AbortUnit for the nexuses of one host (iSCSI name): its access to u is being withdrawn.

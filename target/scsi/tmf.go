@@ -90,6 +90,7 @@ func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 // reset has the cluster abort commands on both nodes, then ends what a reset ends: RESERVE(6) reservations, and mode
 // parameters that were not saved.
 func (s *Server) reset(n *Nexus, u *Unit, scope ResetScope, done func(TMResponse)) {
+	n.resetAsked(u)
 	s.cluster.Reset(u, scope, n.ID, func(ok bool) {
 		if !ok {
 			done(TMFRejected)

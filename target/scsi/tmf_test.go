@@ -90,6 +90,22 @@ func TestLUNResetReachesEveryNexusOfBothPorts(t *testing.T) {
 	}
 }
 
+// A reset takes its time, for it is an entry of a log. What the host that has asked for it sends meanwhile is not what it gave up: it waits
+// for a response, also when the reset meets it.
+func TestResetAnswersWhatCameAfterItWasAskedFor(t *testing.T) {
+	r := newRig(t, nil)
+	a := r.login("iqn.a", 1)
+	r.gate.set(true, scsi.AccessReady)
+	later := a.startWrite(1, 0)
+	done := make(chan struct{})
+	a.srv.AbortUnitFor(r.unit, a.nexus.ID, func() { close(done) })
+	<-done
+	if later.running() || later.Aborted || later.Status != scsi.StatusTaskAborted {
+		t.Errorf("running %v, aborted %v, status %02x", later.running(), later.Aborted, later.Status)
+	}
+	r.gate.set(false, scsi.AccessReady)
+}
+
 func TestTaskManagementThatIsRefused(t *testing.T) {
 	h := newRig(t, nil).login("iqn.a", 1)
 	if got := h.tmf(scsi.TMFTaskReassign, 0); got != scsi.TMFNoReassign {

@@ -17,6 +17,7 @@ type taskState struct {
 	finished   bool      // complete, but pinned
 	killed     bool      // an abort reached it
 	silent     bool      // by the wish of its own nexus: no response follows
+	asked      bool      // its own nexus has asked for a reset since it came
 	waiters    []*waiter // told after delivery
 	atCluster  bool      // its change is being handed to the cluster, or has been
 	handed     bool      // it has been
@@ -63,6 +64,19 @@ func (n *Nexus) track(t *Task) bool {
 	n.last = t
 	n.mu.Unlock()
 	return true
+}
+
+// resetAsked marks the commands that a reset is asked for on behalf of: those on a unit (nil: all) that are there. A later one, which the
+// reset may meet as well when its entry in the log is applied, has a greater CmdSN than the function, and its initiator waits for a
+// response (RFC 7143 §4.2.2.3.3).
+func (n *Nexus) resetAsked(u *Unit) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for t := n.first; t != nil; t = t.serverRef.next {
+		if u == nil || t.unit == u {
+			t.serverRef.asked = true
+		}
+	}
 }
 
 // finishInline ends a task whose submitter holds a pin. True: it is complete and the caller returns it as such.

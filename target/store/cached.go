@@ -53,8 +53,12 @@ func (f *File) nowait(p []byte, off int64) (n int, err error) {
 // the disk, and says why if the read cannot succeed; p is undefined then. The disk is not waited for, but a read that misses
 // begins: the kernel reads ahead, and a ReadAt that follows finds its request under way.
 func (f *File) ReadCached(p []byte, off int64) bool {
-	if f.s.faults != nil {
-		return false // a fault may be a wait
+	if f.s.faults != nil { // a fault may be a wait
+		if f.s.cached == nil || !f.s.cached(f.path, off, int64(len(p))) {
+			return false
+		}
+		n, err := f.f.ReadAt(p, off)
+		return err == nil && n == len(p)
 	}
 	switch f.probing {
 	case probeNowait:

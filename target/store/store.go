@@ -64,6 +64,9 @@ type Identity struct {
 // op is one of the Fault names, path is relative to the store's directory. It is called concurrently.
 type FaultFunc func(op, path string, off, length int64) error
 
+// CachedFunc says whether the page cache answers a read.
+type CachedFunc func(path string, off, length int64) bool
+
 // Operations that Options.Faults sees.
 const (
 	FaultRead      = "read"
@@ -82,7 +85,8 @@ const (
 // Options are what is not part of the identity. The zero value is for production, with the default logger.
 type Options struct {
 	Log    *slog.Logger
-	Faults FaultFunc // tests of the layers above; nil costs one comparison
+	Faults FaultFunc  // tests of the layers above; nil costs one comparison
+	Cached CachedFunc // with Faults: which reads ReadCached answers; nil: none, for a fault may be a wait
 	// NoReflink makes the store copy although the filesystem could share extents (tests).
 	NoReflink bool
 	// Volumes are backing volumes beside the default one.
@@ -98,6 +102,7 @@ type Store struct {
 	ident   Identity
 	log     *slog.Logger
 	faults  FaultFunc
+	cached  CachedFunc
 	lock    *os.File
 	db      *bbolt.DB
 	volumes []*Volume // the default one first, then by name
@@ -122,7 +127,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err := CheckVolumes(dir, opts.Volumes); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, ident: ident, log: opts.Log, faults: opts.Faults, failC: make(chan struct{})}
+	s := &Store{dir: dir, ident: ident, log: opts.Log, faults: opts.Faults, cached: opts.Cached, failC: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -1,5 +1,5 @@
-// Command bugs proves that the simulator bites: it builds target/pair with one mistake at a time and plays histories until
-// a check fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught it.
+// Command bugs proves that the simulator bites: it builds target/pair, or with -player node the layers around it, with one mistake at a time
+// and plays histories until a check fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught it.
 package main
 
 import (
@@ -20,17 +20,18 @@ import (
 func main() {
 	base := flag.Uint64("base", 1, "draw the seeds from this one")
 	only := flag.String("only", "", "bugs whose rule or name contains this")
+	which := flag.String("player", "pair", "what plays the histories: pair or node")
 	hint := flag.Bool("hints", false, "play the seeds that are known to catch a bug first")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Stdout, *base, *only, *hint); err != nil {
+	if err := run(ctx, os.Stdout, *which, *base, *only, *hint); err != nil {
 		fmt.Fprintln(os.Stderr, "bugs:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, w io.Writer, base uint64, only string, hint bool) error {
+func run(ctx context.Context, w io.Writer, which string, base uint64, only string, hint bool) error {
 	root, err := mutate.ModuleRoot(ctx)
 	if err != nil {
 		return err
@@ -40,8 +41,16 @@ func run(ctx context.Context, w io.Writer, base uint64, only string, hint bool) 
 		return err
 	}
 	defer os.RemoveAll(dir)
+	all := bugs
+	switch which {
+	case "pair":
+	case "node":
+		all = nodeBugs
+	default:
+		return fmt.Errorf("-player %q: it is pair or node", which)
+	}
 	var chosen []bug
-	for _, b := range bugs {
+	for _, b := range all {
 		if strings.Contains(b.rule+" "+b.name, only) {
 			chosen = append(chosen, b)
 		}

@@ -72,7 +72,7 @@ func (r *runner) controls(bs []bug) (out []bug) {
 	var sets []string
 	for _, b := range bs {
 		set := strings.Join(b.flags, " ")
-		c := bug{name: "unchanged " + set, flags: b.flags, seeds: b.bound()}
+		c := bug{player: b.player, name: "unchanged " + set, flags: b.flags, seeds: b.bound()}
 		i := slices.Index(sets, set)
 		if i < 0 {
 			i = len(sets)
@@ -99,7 +99,28 @@ func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
 	for _, e := range b.more {
 		edits = append(edits, mutate.Edit{File: e.file, Old: e.old, New: e.new})
 	}
-	return mutate.Overlay(filepath.Join(r.root, "target", "pair"), r.dir, name, edits)
+	return mutate.Overlay(filepath.Join(r.root, "target", b.player.folder), r.dir, name, edits)
+}
+
+// player is a program that plays histories.
+type player struct {
+	folder string   // of the mistakes, in target
+	build  []string // what go is asked for
+	first  []string // arguments before all others
+	dash   string   // before the names of its flags
+}
+
+// pairs plays pair.Machine, nodes whole nodes.
+var (
+	pairs = &player{folder: "pair", build: []string{"build", "-p", "1"}, first: []string{"-procs", "1"}, dash: "-"}
+	nodes = &player{build: []string{"test", "-c", "-p", "1"}, first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
+)
+
+func (p *player) target() string {
+	if p == nodes {
+		return "./target/nodesim"
+	}
+	return "./hack/sim"
 }
 
 // playTime bounds the play of one bug: a machine that never comes to rest is caught too.
@@ -111,7 +132,10 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 	o.bug = b
 	bin := filepath.Join(r.dir, "sim-"+name)
 	defer os.Remove(bin)
-	args := []string{"build", "-p", "1", "-o", bin}
+	if b.player == nil {
+		b.player = pairs
+	}
+	args := append(slices.Clone(b.player.build), "-o", bin)
 	if b.file != "" {
 		overlay, err := r.mutate(name, &b)
 		if err != nil {
@@ -120,20 +144,22 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 		}
 		args = append(args, "-overlay", overlay)
 	}
-	build := exec.CommandContext(ctx, "go", append(args, "./hack/sim")...)
+	build := exec.CommandContext(ctx, "go", append(args, b.player.target())...)
 	build.Dir = r.root
 	if text, err := build.CombinedOutput(); err != nil {
 		o.err = fmt.Errorf("it does not build: %w\n%s", err, text)
 		return o
 	}
 	report := filepath.Join(r.dir, "report-"+name+".json")
-	args = append([]string{"-procs", "1", "-seeds", strconv.Itoa(b.bound()), "-base", strconv.FormatUint(r.base, 10),
-		"-out", report, "-skip", join(b.skip)}, b.flags...)
+	dash := b.player.dash
+	args = append(slices.Clone(b.player.first), dash+"seeds", strconv.Itoa(b.bound()), dash+"base", strconv.FormatUint(r.base, 10), dash+"out", report,
+		dash+"skip", join(b.skip))
+	args = append(args, b.flags...)
 	if b.file != "" {
-		args = append(args, "-first")
+		args = append(args, dash+"first")
 	}
 	if r.hint || b.file == "" {
-		args = append(args, "-try", join(b.hints))
+		args = append(args, dash+"try", join(b.hints))
 	}
 	limited, cancel := context.WithTimeout(ctx, playTime)
 	defer cancel()
@@ -162,7 +188,7 @@ func join(seeds []uint64) string {
 }
 
 // where is the head of a violation: seed and time.
-var where = regexp.MustCompile(`^seed \d+ at [0-9.]+ms: `)
+var where = regexp.MustCompile(`^seed \d+ (at [0-9.]+ms: )?`)
 
 func (o *outcome) read(path string) error {
 	raw, err := os.ReadFile(path)
@@ -171,13 +197,14 @@ func (o *outcome) read(path string) error {
 	}
 	var rep struct {
 		Seeds  int      `json:"seeds"`
+		Played int      `json:"histories"` // the same, of whole nodes
 		Failed []uint64 `json:"failed_seeds"`
 		First  string   `json:"first_violation"`
 	}
 	if err := json.Unmarshal(raw, &rep); err != nil {
 		return err
 	}
-	o.seeds, o.failed = rep.Seeds, rep.Failed
+	o.seeds, o.failed = max(rep.Seeds, rep.Played), rep.Failed
 	if len(rep.Failed) > 0 {
 		o.seed, o.caught = rep.Failed[0], where.ReplaceAllString(rep.First, "")
 	}

@@ -3,8 +3,9 @@ package main
 // bug is a mistake in target/pair that the simulator has to find. It is made by replacing one text by another; the text
 // must occur exactly once, so that a bug whose place has moved is noticed.
 type bug struct {
+	player     *player // nil: pairs
 	rule, name string
-	file       string // in target/pair
+	file       string // in target/pair; of nodes, in target
 	old, new   string
 	more       []edit   // what else has to change for it
 	flags      []string // of the simulator: faults that every history has

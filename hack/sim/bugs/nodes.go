@@ -1,0 +1,39 @@
+package main
+
+// shaped asks for one kind of history.
+func shaped(name string) []string { return []string{"-nodesim.shape", name} }
+
+// The mistakes of the layers around pair.Machine, by what they break. Histories of whole nodes take a second each, so a mistake has to be met
+// within few of them, of the kind that is made for it.
+var nodeBugs = []bug{
+	{player: nodes, rule: "R11c", name: "the entry of a LUN RESET waits for commands that wait for an entry", file: "scsi/nexus.go", flags: shaped("fencing"), seeds: 20,
+		old: "t.serverRef.asked }, true, done)", new: "t.serverRef.asked }, false, done)"},
+	{player: nodes, rule: "R11c", name: "the entry of a PREEMPT AND ABORT waits for them", file: "scsi/nexus.go", flags: shaped("fencing"), seeds: 20,
+		old: "return *o == id }), onUnit(u), loudly, true, done)", new: "return *o == id }), onUnit(u), loudly, false, done)"},
+	{player: nodes, rule: "R11c", name: "the entry that unmaps a host waits for them", file: "scsi/nexus.go", flags: shaped("fencing"), seeds: 20,
+		old: "s.abort(nexuses, onUnit(u), loudly, true, done)", new: "s.abort(nexuses, onUnit(u), loudly, false, done)"},
+	{player: nodes, rule: "R11c", name: "a reset leaves later commands of its host without an answer", file: "scsi/nexus.go", flags: shaped("fencing"), seeds: 20,
+		old: "t.Nexus.ID == by && t.serverRef.asked }", new: "t.Nexus.ID == by }"},
+	{player: nodes, rule: "R11c", name: "registrations of a host that was unmapped stay", file: "node/fence.go", flags: shaped("fencing"), seeds: 20,
+		old: "if host != \"\" && left != host {", new: "if left != \"\" {"},
+	{player: nodes, rule: "R9", name: "a TARGET RESET reaches LUNs of other hosts", file: "node/metalog.go", flags: shaped("fencing"), seeds: 20,
+		old: "if _, ok := e.lun.Maps[host]; ok {", new: "if _, ok := e.lun.Maps[host]; ok || true {"},
+	{player: nodes, rule: "R12", name: "a read that misses, on the goroutine that reads the link", file: "node/readers.go", flags: shaped("slow reads"), seeds: 10,
+		old: "\te.readers.read(int64(len(s.Data)), func() {", new: "\tif a.at == onLink {\n\t\tn.storeDone(a, o, n.runOp(s, o.LUN, false))\n\t\treturn\n\t}\n\te.readers.read(int64(len(s.Data)), func() {"},
+	{player: nodes, rule: "R12", name: "a read that misses, on the goroutine of the connection", file: "node/readers.go", flags: shaped("slow reads"), seeds: 10,
+		old: "\te.readers.read(int64(len(s.Data)), func() {", new: "\tif a.at == anywhere {\n\t\tn.storeDone(a, o, n.runOp(s, o.LUN, false))\n\t\treturn\n\t}\n\te.readers.read(int64(len(s.Data)), func() {"},
+	{player: nodes, rule: "R12", name: "mirrored writes on the goroutine that reads the link", file: "node/lane.go", flags: shaped("slow reads"), seeds: 10,
+		old: "case small && (a.at == anywhere || f == nil):", new: "case small:"},
+	{player: nodes, rule: "R3", name: "the thread that keeps the lease touches the disk", file: "node/node.go", flags: shaped("busy disks"), seeds: 10,
+		old: "\t\tn.lastTick.Store(now)\n", new: "\t\tn.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
+	{player: nodes, rule: "R12", name: "a node that has left does not end its process", file: "node/leave.go", flags: shaped("disk fails"), seeds: 10,
+		old: "why != \"\" && ctx.Err() == nil {", new: "why != \"\" && ctx.Err() == nil && n.stopping.Load() {"},
+	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/node.go", flags: shaped("stops"), seeds: 20,
+		old: "\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop", new: "\tcase <-n.ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop"},
+	{player: nodes, rule: "R11a", name: "hosts that write are pinged only once they are idle", file: "iscsi/ping.go", flags: shaped("slow pings"), seeds: 10,
+		old: "if now-last > pingEvery {", new: "if last == 0 && now-last > 10*1e9 {"},
+	{player: nodes, rule: "R11a", name: "an older ping proves that a host is still there", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
+		old: "\tif len(c.pings) >= maxPings {\n", new: "\tif n := len(c.pings); n > 0 && done != nil {\n\t\tc.asked = c.asked[:len(c.asked)-1]\n\t\tc.pings[n-1].done = append(c.pings[n-1].done, done)\n\t\tc.mu.Unlock()\n\t\treturn\n\t}\n\tif len(c.pings) >= maxPings {\n"},
+	{player: nodes, rule: "R11a", name: "a sign of life counts from when it arrives", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
+		old: "c.nexus.Life.Answered(at)", new: "c.nexus.Life.Answered(c.srv.cfg.Clock() + at - at)"},
+}
