@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/certfiles"
+	"github.com/gemel-storage/gemel/internal/longlock"
 	"github.com/gemel-storage/gemel/target/arbiter"
 	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/link"
@@ -37,7 +38,7 @@ type Node struct {
 
 	ops opPool
 
-	metaMu  sync.Mutex
+	metaMu  longlock.Mutex // held while files are made and closed
 	readers map[*store.Volume]*readers
 	state   *meta.State
 	sizes   sizes // of what it holds
