@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -272,6 +271,7 @@ func (n *Node) handOver() {
 	n.stopping.Store(true)
 	n.log.Info("stopping: handing over")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
 	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
 		if err := n.giveAway(ctx); err != nil {
 			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
@@ -284,12 +284,7 @@ func (n *Node) handOver() {
 			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
 		}
 	}
-	cancel()
-	ctx, cancel = context.WithTimeout(context.Background(), logoutTime)
-	defer cancel()
-	if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		n.log.Warn("iSCSI shutdown", "err", err)
-	}
+	n.logOut()
 	n.log.Info("stopped")
 }
 
