@@ -10,10 +10,10 @@ DURATION ?= 60s
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
-RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
+PURE := ./target/pair/... ./target/sim/... ./target/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
+RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim|nodesim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
-.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,12 @@ conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 
 sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim.json
 	@$(GO) run ./hack/sim -seeds $(SEEDS)
+
+sim-node: ## SEEDS=200: histories of two whole nodes and their hosts under fake time that nobody has seen; out/sim-node.json
+	@$(GO) test -count=1 -timeout 0 ./target/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
+
+sim-node-bugs: ## the layers around the pair with one mistake at a time, and histories of whole nodes that find each
+	@$(GO) run ./hack/sim/bugs -player node
 
 sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
 	@$(GO) run ./hack/sim/bugs

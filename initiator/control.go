@@ -209,6 +209,9 @@ func (x *receiver) taskManaged(t *Command) error {
 		if x.s.lookup(t.tmf.refTag) != c || c.ended {
 			return nil // its answer came first
 		}
+		if r == pdu.TMFNoLUN {
+			return nil // the LUN was taken from this host, which ends its commands with a status
+		}
 		if r != pdu.TMFComplete && r != pdu.TMFNoTask {
 			return fmt.Errorf("%w: ABORT TASK refused with response %d", ErrProtocol, r)
 		}

@@ -69,6 +69,14 @@ func (n *Node) leave(why string) error {
 	n.over <- why
 	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
 	n.event("end", why)
+	n.logOut()
+	n.cancel() // and with it the link
+	return left(why)
+}
+
+// logOut ends the sessions: hosts are asked to log out, and cut off if they do not. It does not wait for commands that wait for the store, or
+// for an entry of the log that does not come while neither the peer nor the arbiter can be reached: what is still to be done ends with them.
+func (n *Node) logOut() {
 	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
 	defer cancel()
 	out := make(chan struct{})
@@ -82,8 +90,6 @@ func (n *Node) leave(why string) error {
 	case <-out:
 	case <-ctx.Done():
 	}
-	n.cancel() // and with it the link
-	return left(why)
 }
 
 // finished tells that this node's life is over, or will be at once.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/certfiles"
+	"github.com/gemel-storage/gemel/internal/longlock"
 	"github.com/gemel-storage/gemel/target/arbiter"
 	"github.com/gemel-storage/gemel/target/iscsi"
 	"github.com/gemel-storage/gemel/target/link"
@@ -37,7 +37,7 @@ type Node struct {
 
 	ops opPool
 
-	metaMu  sync.Mutex
+	metaMu  longlock.Mutex // held while files are made and closed
 	readers map[*store.Volume]*readers
 	state   *meta.State
 	sizes   sizes // of what it holds
@@ -278,6 +278,7 @@ func (n *Node) handOver() {
 	n.stopping.Store(true)
 	n.log.Info("stopping: handing over")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
 	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
 		if err := n.giveAway(ctx); err != nil {
 			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
@@ -290,12 +291,7 @@ func (n *Node) handOver() {
 			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
 		}
 	}
-	cancel()
-	ctx, cancel = context.WithTimeout(context.Background(), logoutTime)
-	defer cancel()
-	if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		n.log.Warn("iSCSI shutdown", "err", err)
-	}
+	n.logOut()
 	n.log.Info("stopped")
 }
 

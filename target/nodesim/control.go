@@ -192,10 +192,15 @@ func (c *caller) unmaps(rng *rand.Rand) {
 
 func (c *caller) unmap(rng *rand.Rand, f, witness *fencer) {
 	w := c.w
-	if rng.IntN(2) == 0 { // while other hosts' changes of reservations go on
-		w.fences.lock <- struct{}{}
-		defer func() { <-w.fences.lock }()
-	}
+	w.fences.lock <- struct{}{}
+	defer func() { <-w.fences.lock }()
+	way := rng.IntN(2)
+	late := time.Duration(rng.IntN(8)) * time.Millisecond
+	w.busy.Go(func() { // a registration of the host is on its way meanwhile
+		time.Sleep(late)
+		f.exec(way, "REGISTER", 0, prOut(prRegisterAny, 0), prParam(0, f.key), nil)
+	})
+	w.pause(rng, 0, 6*time.Millisecond)
 	if _, err := call(c, rng, "unmap shared from "+f.name, func(ctx context.Context, t targetv1.TargetServiceClient) (*targetv1.UnmapHostResponse, error) {
 		return t.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: w.shared.id, HostIqn: f.name})
 	}); err != nil {

@@ -86,9 +86,8 @@ func (d *disk) do(op, path string, length int64) error {
 		d.dirty[path] -= bytes
 	case store.FaultIntent, store.FaultMark, store.FaultProbe:
 		bytes, latency = length, d.speed.flush
-	default: // what is done to a folder is done under locks, and takes no time
-		d.mu.Unlock()
-		return nil
+	default: // what is done to a folder
+		latency = d.speed.flush
 	}
 	now := time.Now()
 	at := d.busy

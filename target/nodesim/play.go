@@ -88,13 +88,17 @@ func newWatchdog(seed uint64) *watchdog {
 	return &watchdog{time.AfterFunc(realLimit, func() {
 		buf := make([]byte, 4<<20)
 		buf = buf[:runtime.Stack(buf, true)]
-		stuck := fmt.Sprintf("seed %d: fake time stands still for %v: a goroutine waits for a lock whose holder waits, or runs in circles", seed, realLimit)
-		if onStuck != nil {
-			onStuck(seed, stuck)
-		}
-		fmt.Fprintf(os.Stderr, "%s\n%s\n", stuck, buf)
-		os.Exit(2)
+		stuck(seed, fmt.Sprintf("fake time stands still for %v: a goroutine waits for a lock whose holder waits, or runs in circles", realLimit), string(buf))
 	})}
+}
+
+// stuck ends the process: a bubble has no other end while something runs in it.
+func stuck(seed uint64, text, stacks string) {
+	if onStuck != nil {
+		onStuck(seed, text)
+	}
+	fmt.Fprintf(os.Stderr, "%s\nseed %d: %s\n", stacks, seed, text)
+	os.Exit(2)
 }
 
 func (d *watchdog) stop() { d.t.Stop() }
@@ -454,7 +458,7 @@ func (w *world) finish() {
 	w.mu.Lock()
 	healthy := !w.unserved && len(w.violations) == 0
 	w.mu.Unlock()
-	limit := 2 * ioBound
+	limit := 2 * ioBound // on top of what each may take: what waits for another
 	if !healthy {
 		limit = time.Second
 	}
@@ -490,14 +494,28 @@ func (w *world) finish() {
 			wg.Go(u.close)
 		}
 	}
-	wg.Wait()
-	<-ended
+	w.must("the hosts do not end", func() { wg.Wait(); <-ended })
 	if w.caller != nil {
 		w.caller.close()
 	}
 	w.stopNodes()
-	w.wg.Wait()
+	w.must("the nodes do not end", w.wg.Wait)
 	w.closing(healthy)
+}
+
+// endBound is how long anything may take to end, when nobody waits for it any more.
+const endBound = 2 * time.Minute
+
+// must waits for an end without which the bubble cannot end. If it does not come, the process has to end.
+func (w *world) must(what string, wait func()) {
+	done := make(chan struct{})
+	go func() { wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(endBound):
+		w.fail("%s", what)
+		stuck(w.seed, strings.Join(w.violations, "\n"), strings.Join(strangers(), "\n\n"))
+	}
 }
 
 // closing looks at what is left when everything has ended.

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
 // DefaultVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
@@ -43,7 +44,7 @@ type Volume struct {
 
 	writeback *writeback
 
-	objects sync.Mutex // serialises create, delete, resize and the final rename of copies
+	objects longlock.Mutex // serialises create, delete, resize and the final rename of copies
 }
 
 // Name of the volume.
