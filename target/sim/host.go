@@ -49,6 +49,7 @@ type host struct {
 	excluding  bool
 	resyncing  bool
 	results    map[uint64]bool // forwarded commands answered, by number
+	refused    map[uint64]bool // forwarded by the present life, by number: the owner's BUSY has come
 	harmed     int64           // when the disk last lost something that it had taken
 	snapshot   *disk           // an old copy of the disk
 	copied     int64           // when it was made
@@ -98,7 +99,7 @@ func (h *host) boot() {
 	h.run.started(w.now)
 	h.life++
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
-	h.results = map[uint64]bool{}
+	h.results, h.refused = map[uint64]bool{}, map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
@@ -263,6 +264,7 @@ func (h *host) arrive(n uint64, msg *pair.Msg) {
 	}
 	if h.linkUp && h.linkN == n {
 		h.served = h.m.Serving(h.clock())
+		h.receiving(msg)
 		h.m.Receive(h.clock(), n, msg)
 		h.drain()
 	}
