@@ -8,8 +8,8 @@ import (
 )
 
 // A command that arrives at the non-owner is executed by the owner. The front end keeps it until the result
-// comes; after a break of the link it asks again under the same number, and the owner answers a duplicate of a
-// write from the recorded result (R11d).
+// comes; after a break of the link, or when the owner may have ignored it, it asks again under the same number, and the owner answers a
+// duplicate of a write from the recorded result (R11d), whatever that is.
 
 // forwardWindow bounds in bytes what is forwarded and not answered, so that neither mirrored writes nor answers wait long
 // behind it on the link (docs/decisions/0011). A single command may be longer.
@@ -189,7 +189,8 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 			msg.Aux = 1
 		}
 	}
-	if never := o.result == scsi.Unavailable || o.result == scsi.Busy || o.result == scsi.Aborted; s.Kind.Writes() && !never {
+	if s.Kind.Writes() {
+		// Also that it never started: another frame of it may be on its way, and come when this answer has been given to the host.
 		m.fwdDone[o.frontN] = o.result
 	}
 	m.send(msg)

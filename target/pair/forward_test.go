@@ -195,3 +195,39 @@ func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
 	r.m.SelfFlushed(r.now, true)
 	r.ended(o, scsi.OK)
 }
+
+// What was sent twice is answered twice alike, also if it was refused: its host may have been told, and gone on, before the second frame comes.
+func TestForwardedDuplicateOfWhatWasRefused(t *testing.T) {
+	for name, x := range map[string]struct {
+		end  func(*rig)
+		want scsi.Result
+	}{
+		"too old": {func(r *rig) { r.calm(1200 * ms) }, scsi.Busy},
+		"aborted": {func(r *rig) { r.recv(&Msg{Type: MsgForwardAbort, ID: 10, Front: 2}) }, scsi.Aborted},
+		"the owner has changed": {func(r *rig) {
+			r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
+		}, scsi.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := paired(t, A)
+			first := r.submit(r.op(scsi.OpWrite, 0, 512))
+			m := r.sent(MsgMirror)
+			w := r.forward(10, r.op(scsi.OpWrite, 0, 512)) // waits for the range
+			r.recv(w)
+			x.end(r)
+			r.mirrorAck(m, scsi.OK)
+			r.stored(scsi.OK)
+			r.ended(first, scsi.OK)
+			if f := r.sent(MsgForwardResult); f.ID != 10 || f.Result != x.want {
+				t.Fatalf("%+v", f)
+			}
+			r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 3}})
+			r.recv(w)
+			r.notSent(MsgMirror)
+			if f := r.sent(MsgForwardResult); f.ID != 10 || f.Result != x.want {
+				t.Fatalf("again: %+v", f)
+			}
+			r.none(ActStore)
+		})
+	}
+}

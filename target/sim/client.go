@@ -27,6 +27,8 @@ type client struct {
 	old       [2]int // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
+	remote   [2]bool     // its sessions to that node may be far
+	sessions byte        // that it has had there
 	cutOff   [2]bool     // its network to that node
 	underway [2][]func() // what it has sent there meanwhile
 }
@@ -169,7 +171,16 @@ func (c *client) try() {
 			}
 		})
 	}
-	if w.chance(w.shape.impatient) && !w.healed {
+	switch {
+	case a.sess.far > 0:
+		if w.chance(0.5) && !w.healed {
+			w.after(w.even(hostPatience, 2*hostPatience), func() {
+				if c.cur == a {
+					c.giveUp()
+				}
+			})
+		}
+	case w.chance(w.shape.impatient) && !w.healed:
 		// The host's own timeout, or a session that breaks for reasons of its own.
 		w.after(w.between(200*us, 100*ms), func() {
 			if c.cur == a {
@@ -178,7 +189,7 @@ func (c *client) try() {
 			}
 		})
 	}
-	c.sends(c.path, func() {
+	a.sess.sends(func() {
 		// The bytes are readable at the node now; a node that is stopped reads them later.
 		arrived := h.clock()
 		h.when(life, func() { a.submit(h, arrived) })
@@ -187,8 +198,9 @@ func (c *client) try() {
 
 func (a *attempt) submit(h *host, arrived int64) {
 	c, l, w := a.c, a.l, a.c.w
-	ghost := a.lost && a.late && c.sess[a.node] == nil // a new login would have ended what the old session still sends
-	if a.lost && !ghost {                              // the connection is gone, and what was buffered with it
+	// A new login would have ended what the old session still sends, if it replaced that.
+	ghost := a.lost && a.late && (c.sess[a.node] == nil || a.sess.isid != 0) && !a.sess.closed
+	if a.lost && !ghost { // the connection is gone, and what was buffered with it
 		return
 	}
 	// A process that was paused can not tell how long bytes have been waiting: it drops the connection (R11b).
@@ -200,7 +212,7 @@ func (a *attempt) submit(h *host, arrived int64) {
 	length := l.n * blockSize
 	o := &a.scsi
 	*o = scsi.Op{Kind: scsi.OpRead, Off: int64(l.block * blockSize), Len: int64(length), Arrived: arrived, FUA: l.fua,
-		Nexus: scsi.NexusID{Initiator: c.name, Port: uint16(a.node + 1)}}
+		Nexus: scsi.NexusID{Initiator: c.name, ISID: [6]byte{5: a.sess.isid}, Port: uint16(a.node + 1)}}
 	switch l.kind {
 	case opRead:
 		a.data = make([]byte, length)
@@ -253,7 +265,8 @@ func (a *attempt) submit(h *host, arrived int64) {
 func (a *attempt) answered() {
 	c, l, w := a.c, a.l, a.c.w
 	res := a.scsi.Result
-	if !a.op.Started && l == c.op {
+	// BUSY says that the command was not accepted (SAM-5 §5.3.1): it has not taken effect and never will, whatever a front end knows of it.
+	if (!a.op.Started || res == scsi.Busy) && l == c.op {
 		l.tries[a.n].none = true
 	}
 	w.trace("  node %v: host%d %v (try %d) -> %s", pair.Node(a.node), c.id, l, a.n+1, resultName(res))
@@ -271,7 +284,7 @@ func (a *attempt) answered() {
 		}
 		return
 	}
-	w.after(w.between(20*us, 300*us), func() {
+	w.after(w.between(20*us, 300*us)+a.sess.far, func() {
 		if a.lost || c.cur != a {
 			return // the connection broke before the status came
 		}
@@ -284,7 +297,7 @@ func (a *attempt) answered() {
 		if res == scsi.LostData {
 			c.publish(w.nodes[a.node], l)
 		}
-		if res == scsi.NoSpace && w.chance(0.5) {
+		if res == scsi.NoSpace && w.chance(0.5) || res == scsi.Busy && l.kind.writes() && l.value%4 == 1 {
 			c.fails(l)
 			return
 		}
@@ -334,13 +347,14 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 	w.after(w.between(100*us, think), c.next)
 }
 
-// fails ends a logical operation with an error that the application is told: it may have taken effect, in part too.
+// fails ends a logical operation with an error that the application is told: it may have taken effect, in part too, unless BUSY was all
+// that any attempt was answered. Nobody may see its value then.
 func (c *client) fails(l *logical) {
 	w := c.w
 	w.res.Operations++
 	w.history.tries(c.id, l, len(l.tries), w.now)
 	w.truth.end(l, false, w.now)
-	if l.kind == opSwap {
+	if l.kind == opSwap && !l.never() {
 		w.truth.doubt(l)
 	}
 	c.op, c.busy = nil, false
@@ -362,7 +376,9 @@ func (c *client) giveUp() {
 		return
 	}
 	c.cur = nil
-	a.lost, a.late = true, a.op == nil && c.cutOff[a.node]
+	// One that leaves a far session at once has not waited for a silent target, and has what is under way executed or not (docs/decisions/0015).
+	waited := c.w.now-a.l.tries[a.n].start >= hostPatience
+	a.lost, a.late = true, a.op == nil && (c.cutOff[a.node] || a.sess.far > 0 && waited)
 	c.endSession(a.node)
 	if h := c.w.nodes[a.node]; a.op != nil && h.m != nil {
 		c.old[a.node]++
@@ -376,6 +392,10 @@ func (c *client) giveUp() {
 			})
 		})
 	}
+	if a.sess.far > 0 {
+		c.retry(c.w.chance(0.3))
+		return
+	}
 	c.retry(c.w.chance(0.8))
 }
 
@@ -388,8 +408,11 @@ func (c *client) nodeDied(n pair.Node) {
 	}
 }
 
-// dropped: the node closed this host's connection.
+// dropped: the node closed this host's connection. What is still on its way over it finds no socket.
 func (c *client) dropped(n pair.Node) {
+	if s := c.sess[n]; s != nil && s.isid != 0 {
+		s.closed = true
+	}
 	if c.cur != nil && c.cur.node == int(n) {
 		c.giveUp()
 	}

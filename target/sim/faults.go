@@ -29,7 +29,7 @@ func (w *world) planFaults() {
 		n = 0
 	}
 	for _, k := range w.onRequest() {
-		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) {
+		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) || w.remote() && k.name == farName {
 			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
@@ -190,6 +190,7 @@ func (w *world) onRequest() []fault {
 	return []fault{
 		{overloadName, w.overload},
 		{stopName, w.bothStop},
+		{farName, w.goFar},
 		{"snapshot during a transfer", func() bool {
 			h := w.any()
 			if h.m == nil || h.phase != pair.Paired {

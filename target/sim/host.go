@@ -54,6 +54,7 @@ type host struct {
 	excluding  bool
 	resyncing  bool
 	results    map[uint64]bool // forwarded commands answered, by number
+	refused    map[uint64]bool // forwarded by the present life, by number: the owner's BUSY has come
 	harmed     int64           // when the disk last lost something that it had taken
 	snapshot   *disk           // an old copy of the disk
 	copied     int64           // when it was made
@@ -133,7 +134,7 @@ func (h *host) boot() {
 	h.run.started(w.now)
 	h.life++
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
-	h.results = map[uint64]bool{}
+	h.results, h.refused = map[uint64]bool{}, map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
 	h.runs()
 	h.owed = owed{}
@@ -317,6 +318,7 @@ func (h *host) arrive(n uint64, msg *pair.Msg) {
 			h.owed.asked = 0
 		}
 		h.served = h.m.Serving(h.clock())
+		h.receiving(msg)
 		h.m.Receive(h.clock(), n, msg)
 		h.drain()
 	}

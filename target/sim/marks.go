@@ -148,6 +148,16 @@ func (h *host) sending(msg *pair.Msg) {
 		if msg.Op != nil {
 			h.starts(msg.Op)
 		}
+		if front := h.w.nodes[h.id.Peer()]; msg.FrontN != 0 && front.m != nil && msg.Front == front.disk.previous.Nonce && front.refused[msg.FrontN] {
+			h.w.fail("BUSY: node %v starts the write that node %v forwarded as number %d, and whose host was answered BUSY", h.id, front.id, msg.FrontN)
+		}
+	}
+}
+
+// receiving looks at a frame before the machine is given it. The front end answers its host at once.
+func (h *host) receiving(msg *pair.Msg) {
+	if msg.Type == pair.MsgForwardResult && msg.Result == scsi.Busy {
+		h.refused[msg.ID] = true
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gemel-storage/gemel/target/pair"
 )
@@ -50,10 +51,17 @@ func (t *truth) end(op *logical, wrote bool, now int64) {
 			f.known = false
 		case wrote:
 			f.known, f.value, f.since = true, op.value, now
+		case op.never():
+			// what was there still is
 		case len(op.tries) > 1 || op.kind != opSwap:
 			f.known = false // it may be there
 		}
 	}
+}
+
+// never tells that no attempt can have taken effect.
+func (l *logical) never() bool {
+	return !slices.ContainsFunc(l.tries, func(t try) bool { return !t.none })
 }
 
 // doubt takes back what was known of an operation's blocks.

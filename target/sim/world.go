@@ -167,6 +167,11 @@ func (w *world) setUp() {
 		w.clients = append(w.clients, c)
 		w.after(w.between(ms, 400*ms), c.next)
 	}
+	if w.remote() { // at first half of the hosts, then one by one
+		for range (len(w.clients) + 1) / 2 {
+			w.goFar()
+		}
+	}
 	w.planFaults()
 	w.planSnapshots()
 	w.planScrubs()
@@ -190,6 +195,9 @@ func (w *world) loop() {
 func (w *world) heal() {
 	w.trace("HEAL")
 	w.healed = true
+	for _, c := range w.clients {
+		c.comeNear()
+	}
 	w.net.heal()
 	for _, c := range w.clients {
 		for node := range c.cutOff {

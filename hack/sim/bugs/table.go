@@ -23,7 +23,8 @@ const maxSeeds = 2000
 // The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
 // defence or the hosts' own retries mend before anybody can see it, and tests of target/pair carry instead: the joiner's half of the
 // bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone;
-// that a partner whose store has stopped leaves (the owner excludes it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force.
+// a duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late); that a partner whose store has stopped leaves (the owner excludes
+// it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force.
 var bugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "io.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -97,6 +98,16 @@ var bugs = []bug{
 	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "life.go", flags: []string{"-with", "host cut off"},
 		old: "if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {", new: "if l != nil || !o.S.Kind.Writes() {",
 		more: []edit{{"path.go", "if ask.life != nil && ask.life.At() < ask.at {", "if false {"}}},
+	{rule: "R11a", name: "a write starts for an old sign of life, whoever has started what since", file: "life.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
+		old: "o.unit.starts.calm(o.S, l.At())", new: "true",
+		more: []edit{{"io.go", "o.calm && !u.starts.calm(o.S, o.signedAt())", "false"}}},
+	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "io.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9605225285449410790},
+		old: "case o.remote && o.calm && m.owns(u) && !u.starts.calm(o.S, o.sign):", new: "case false:",
+		more: []edit{{"io.go", "o.calm && !u.starts.calm(o.S, o.signedAt())", "o.calm && !o.remote && !u.starts.calm(o.S, o.signedAt())"}}},
+	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "sign.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
+		old: "if m.beats[i].here <= at {", new: "if true {"},
+	{rule: "R11b", name: "a write that has become too old while it ran is answered BUSY", file: "io.go",
+		old: "\tm.finish(now, o, o.result)\n}\n\n// pump", new: "\tif o.S.Kind.Writes() && now-o.S.Arrived > int64(m.cfg.AgeMax) {\n\t\to.result = scsi.Busy\n\t}\n\tm.finish(now, o, o.result)\n}\n\n// pump"},
 	{rule: "R11b", name: "start a write that is too old", file: "io.go",
 		old: "if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {", new: "if false {"},
 	{rule: "R11d", name: "a duplicate COMPARE AND WRITE is executed again", file: "forward.go",
