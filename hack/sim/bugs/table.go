@@ -21,8 +21,8 @@ const maxSeeds = 2000
 
 // The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
 // defence or the hosts' own retries mend before anybody can see it, and tests of target/pair carry instead: the joiner's half of the
-// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone, and a
-// duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late).
+// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the
+// generation of the data (bits are never taken back by one node), the path switch alone, and a duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late).
 var bugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "io.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
