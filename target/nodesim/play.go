@@ -346,7 +346,7 @@ func playStops(w *world, rng *rand.Rand) {
 
 // playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have gone on, slowly.
 func playStrays(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1 + rng.IntN(2), workers: 3, think: 50 * time.Millisecond}) {
+	if !w.populate(rng, setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
 		return
 	}
 	for range 4 {
@@ -360,9 +360,19 @@ func playStrays(w *world, rng *rand.Rand) {
 		delay := time.Duration(rng.IntN(400)) * time.Millisecond
 		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.cuts++; c.delay = delay; c.rate = 40e3 })
 		w.hold(rng, 2*time.Second, 3500*time.Millisecond)
+		if rng.IntN(2) == 0 { // and the node that hosts have gone to is gone
+			if l := w.nodes[1-i].live(); l != nil && !l.isDead() {
+				w.count("kill")
+				w.end(w.nodes[1-i], l)
+			}
+			w.hold(rng, 600*time.Millisecond, 1200*time.Millisecond)
+		}
 		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.cuts--; c.rate = 10e3 + 100e3*rng.Float64() })
 		w.hold(rng, 500*time.Millisecond, 1500*time.Millisecond)
 		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.delay, c.rate = usualDelay, 0 })
+		if !w.awaitSync() {
+			return
+		}
 	}
 	w.setQuiet()
 	time.Sleep(time.Second)
@@ -423,15 +433,18 @@ func playSlowReads(w *world, rng *rand.Rand) {
 }
 
 func playSlowPings(w *world, rng *rand.Rand) {
-	d := time.Duration(300+rng.IntN(700)) * time.Millisecond
-	for k := range 2 {
+	d, users := time.Duration(300+rng.IntN(700))*time.Millisecond, 1
+	if rng.IntN(2) == 0 { // several hosts write to a LUN, so each has to show that it is there
+		d, users = time.Duration(50+rng.IntN(100))*time.Millisecond, 2
+	}
+	for k := range 2 * users {
 		for i := range nodeAddr {
 			f := func(c *condition) { c.delay = d }
 			w.net.set(fmt.Sprintf("127.0.1.%d", 1+k), nodeAddr[i], f)
 			w.net.set(nodeAddr[i], fmt.Sprintf("127.0.1.%d", 1+k), f)
 		}
 	}
-	if !w.populate(rng, setup{users: 1, workers: 1, think: 20 * time.Millisecond, ping: 20 * time.Second, bound: 20 * time.Second}) {
+	if !w.populate(rng, setup{users: users, workers: 1, think: 20 * time.Millisecond, ping: 20 * time.Second, bound: 20 * time.Second}) {
 		return
 	}
 	w.setQuiet()

@@ -60,6 +60,22 @@ func TestEveryRuleHasABug(t *testing.T) {
 	}
 }
 
+// The mistakes of the node layer are played by make sim-node-bugs, which takes some minutes. Here each has to have its place still, so that
+// it does not rot unseen.
+func TestNodeBugsHaveTheirPlaces(t *testing.T) {
+	r := newRunner(t)
+	names := map[string]bool{}
+	for _, b := range nodeBugs {
+		if _, err := r.mutate("bug", &b); err != nil {
+			t.Errorf("%s: %v", b.name, err)
+		}
+		if names[b.name] || b.player != nodes || b.seeds == 0 || len(b.flags) != 2 {
+			t.Errorf("%q stands there twice, or lacks its player, its bound or its kind of history", b.name)
+		}
+		names[b.name] = true
+	}
+}
+
 // The unchanged code is played under every set of flags, on all that its bugs are played on.
 func TestControlsCoverTheBugs(t *testing.T) {
 	r := &runner{}

@@ -30,10 +30,6 @@ var nodeBugs = []bug{
 		old: "why != \"\" && ctx.Err() == nil {", new: "why != \"\" && ctx.Err() == nil && n.stopping.Load() {"},
 	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/node.go", flags: shaped("stops"), seeds: 20,
 		old: "\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop", new: "\tcase <-n.ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop"},
-	{player: nodes, rule: "R11a", name: "hosts that write are pinged only once they are idle", file: "iscsi/ping.go", flags: shaped("slow pings"), seeds: 10,
-		old: "if now-last > pingEvery {", new: "if last == 0 && now-last > 10*1e9 {"},
-	{player: nodes, rule: "R11a", name: "an older ping proves that a host is still there", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
-		old: "\tif len(c.pings) >= maxPings {\n", new: "\tif n := len(c.pings); n > 0 && done != nil {\n\t\tc.asked = c.asked[:len(c.asked)-1]\n\t\tc.pings[n-1].done = append(c.pings[n-1].done, done)\n\t\tc.mu.Unlock()\n\t\treturn\n\t}\n\tif len(c.pings) >= maxPings {\n"},
 	{player: nodes, rule: "R11a", name: "a sign of life counts from when it arrives", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
 		old: "c.nexus.Life.Answered(at)", new: "c.nexus.Life.Answered(c.srv.cfg.Clock() + at - at)"},
 }
