@@ -78,7 +78,9 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 	var failed error
 	for !left || time.Since(begun) < f.For {
 		parts, err := r.parts(f.Node, f.N%errorExtents) // writes out what has been written, as far as the disk takes it
-		r.writeSeldom()                                 // and now something is not written out
+		if !left {
+			r.writeSeldom() // and now something is not written out
+		}
 		if len(parts) > 0 || f.N%errorExtents == errorsAll {
 			knobs.ErrorsAt = parts
 			err = r.setDisk(f.Node, knobs)
@@ -111,6 +113,8 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 const (
 	seldomLUN   = 16 << 20
 	seldomWrite = 16 << 10
+	// seldomStride leaves so much between two writes that a copy of what the second has changed brings nothing of the first. It is no divisor of the size.
+	seldomStride = 2<<20 + seldomWrite
 )
 
 func (r *rig) fillSeldom() error {
@@ -125,7 +129,7 @@ func (r *rig) fillSeldom() error {
 
 func (r *rig) writeSeldom() {
 	r.wrote++
-	off := r.wrote * seldomWrite % seldomLUN
+	off := r.wrote * seldomStride % seldomLUN
 	buf := fill(make([]byte, seldomWrite), 1<<60+uint64(r.wrote))
 	if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil && !r.rec.excused(err) {
 		r.rec.failed("write of the LUN that is seldom written: %w", err)
