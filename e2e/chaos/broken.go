@@ -15,6 +15,7 @@ import (
 
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/demo/load"
+	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/internal/slowdisk"
 )
 
@@ -76,7 +77,10 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 	knobs, left := errorKnobs(f.Kind), false
 	var failed error
 	for !left || time.Since(begun) < f.For {
-		parts, err := r.parts(f.Node, f.N%errorExtents)
+		parts, err := r.parts(f.Node, f.N%errorExtents) // writes out what has been written, as far as the disk takes it
+		if !left {
+			r.writeSeldom() // and now something is not written out
+		}
 		if len(parts) > 0 || f.N%errorExtents == errorsAll {
 			knobs.ErrorsAt = parts
 			err = r.setDisk(f.Node, knobs)
@@ -101,6 +105,34 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 	}
 	if err := r.mend(ctx, f); err != nil {
 		r.rec.failed("%s: %w", f, err)
+	}
+}
+
+// The LUN that is seldom written has all its blocks, so that they can be bad, and each is written once, while a disk gives errors: what
+// that disk then lacks is not covered up by the next write, and shows when the copies are compared.
+const (
+	seldomLUN   = 16 << 20
+	seldomWrite = 16 << 10
+	// seldomStride leaves so much between two writes that a copy of what the second has changed brings nothing of the first. It is no divisor of the size.
+	seldomStride = 2<<20 + seldomWrite
+)
+
+func (r *rig) fillSeldom() error {
+	buf := fill(make([]byte, 1<<20), 1<<60)
+	for off := int64(0); off < seldomLUN; off += int64(len(buf)) {
+		if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil {
+			return fmt.Errorf("the LUN that is seldom written: %w", err)
+		}
+	}
+	return r.seldom.do(initiator.OpFlush, 0, nil, false)
+}
+
+func (r *rig) writeSeldom() {
+	r.wrote++
+	off := r.wrote * seldomStride % seldomLUN
+	buf := fill(make([]byte, seldomWrite), 1<<60+uint64(r.wrote))
+	if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil && !r.rec.excused(err) {
+		r.rec.failed("write of the LUN that is seldom written: %w", err)
 	}
 }
 

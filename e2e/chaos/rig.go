@@ -56,9 +56,11 @@ type rig struct {
 	tiny     *disk
 	bulk     *disk             // for floods
 	crowded  *targetv1.Mapping // of the same LUN, for crowds
+	seldom   *disk             // for what is written while a disk gives errors, and never again
 	fenced   []*targetv1.Mapping
 
 	memory     confinement
+	wrote      int64  // pieces of the LUN that is seldom written
 	replacedAt [2]int // how many lives of a node had ended when it was given its disk
 
 	mu   sync.Mutex
@@ -281,6 +283,12 @@ func (r *rig) prepare(ctx context.Context) error {
 		}
 		r.fenced = append(r.fenced, m)
 	}
+	if r.seldom, err = r.extra(ctx, uuid.NewString(), "seldom", seldomLUN, "archivist", lunCount+3); err != nil {
+		return err
+	}
+	if err := r.fillSeldom(); err != nil {
+		return err
+	}
 	r.tiny, err = r.extra(ctx, uuid.NewString(), "tiny", tinyLUNSize, "filler", lunCount)
 	return err
 }
@@ -336,7 +344,7 @@ func (r *rig) disconnect() error {
 			errs = append(errs, d.close())
 		}
 	}
-	for _, d := range []*disk{r.tiny, r.bulk} {
+	for _, d := range []*disk{r.tiny, r.bulk, r.seldom} {
 		if d != nil {
 			errs = append(errs, d.close())
 		}

@@ -167,6 +167,9 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 		}
 		s.volumes = append(s.volumes, v)
 	}
+	if err := s.hearStale(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	s.db, err = bbolt.Open(filepath.Join(dir, metaFile), 0o600, &bbolt.Options{Timeout: 5 * time.Second})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", filepath.Join(dir, metaFile), err)

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// staleWorkers flush side by side: each flush asks the disk.
+const staleWorkers = 16
+
+// hearStale has the kernel say what it has to say of writes of earlier lives that were lost. It keeps that for each file until some descriptor of it has
+// been told, also over the end of a process. A store that an earlier life distrusted is given a full copy, whatever was lost; but each file whose loss
+// had not been told yet would make this life fail, with its first flush, and the next one by the next file: one short failure of a disk would cost as
+// many lives as there are LUNs. Nothing of the store may be open yet.
+func (s *Store) hearStale() error {
+	why, err := s.Untrusted()
+	if err != nil || why == "" {
+		return err
+	}
+	names := make(chan string)
+	var wg sync.WaitGroup
+	var lost, all atomic.Int64
+	for range staleWorkers {
+		wg.Go(func() {
+			for name := range names {
+				f, err := os.Open(name)
+				if err != nil {
+					continue // whoever needs it says so
+				}
+				raw, err := f.SyscallConn()
+				if err == nil {
+					err = control(raw, unix.Fdatasync)
+				}
+				if all.Add(1); errors.Join(err, f.Close()) != nil {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	for _, dir := range append([]string{s.dir}, s.volumeDirs()...) {
+		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				names <- name
+			}
+			return nil
+		})
+	}
+	close(names)
+	wg.Wait()
+	s.log.Info("the store is not trusted: what earlier lives have lost is known now", "dir", s.dir, "why", why, "files", all.Load(), "lost", lost.Load())
+	return nil
+}
+
+// volumeDirs are the folders of the backing volumes beside the first one, which is in the store's own.
+func (s *Store) volumeDirs() (dirs []string) {
+	for _, v := range s.volumes[1:] {
+		dirs = append(dirs, v.dir)
+	}
+	return dirs
+}
