@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/hack/demo/load"
 	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/internal/slowdisk"
@@ -118,7 +119,7 @@ const (
 )
 
 func (r *rig) fillSeldom() error {
-	buf := fill(make([]byte, 1<<20), 1<<60)
+	buf := register.Fill(make([]byte, 1<<20), 1<<60)
 	for off := int64(0); off < seldomLUN; off += int64(len(buf)) {
 		if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil {
 			return fmt.Errorf("the LUN that is seldom written: %w", err)
@@ -130,7 +131,7 @@ func (r *rig) fillSeldom() error {
 func (r *rig) writeSeldom() {
 	r.wrote++
 	off := r.wrote * seldomStride % seldomLUN
-	buf := fill(make([]byte, seldomWrite), 1<<60+uint64(r.wrote))
+	buf := register.Fill(make([]byte, seldomWrite), 1<<60+uint64(r.wrote))
 	if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil && !r.rec.excused(err) {
 		r.rec.failed("write of the LUN that is seldom written: %w", err)
 	}
