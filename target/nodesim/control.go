@@ -198,7 +198,9 @@ func (c *caller) unmap(rng *rand.Rand, f, witness *fencer) {
 	defer w.fences.open()
 	way := rng.IntN(2)
 	late := time.Duration(rng.IntN(8)) * time.Millisecond
+	w.fences.change(1)
 	w.busy.Go(func() { // a registration of the host is on its way meanwhile
+		defer w.fences.change(-1)
 		time.Sleep(late)
 		f.exec(way, "REGISTER", 0, prOut(prRegisterAny, 0), prParam(0, f.key), nil)
 	})

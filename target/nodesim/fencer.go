@@ -276,7 +276,9 @@ func (f *fencer) act(rng *rand.Rand, others []*fencer) {
 // pr sends a PERSISTENT RESERVE OUT; hosts that are checking whether a fence holds are waited for.
 func (f *fencer) pr(i int, what string, action, typ byte, key, service uint64) answer {
 	f.w.fences.lock <- struct{}{}
+	f.w.fences.change(1)
 	<-f.w.fences.lock
+	defer f.w.fences.change(-1)
 	a := f.exec(i, what, 0, prOut(action, typ), prParam(key, service), nil)
 	if a.ok {
 		f.w.rare(what)
@@ -308,6 +310,7 @@ type fences struct {
 	host  *fencer       // that is fenced
 	since time.Duration // and from when on
 
+	changing int // changes of reservations under way
 	managing int // task management functions under way
 	shut     bool
 	changed  *sync.Cond
@@ -332,6 +335,22 @@ func (x *fences) leave() {
 	defer x.mu.Unlock()
 	x.managing--
 	x.cond().Broadcast()
+}
+
+// change counts changes of reservations under way; unchanged waits for their end.
+func (x *fences) change(by int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.changing += by
+	x.cond().Broadcast()
+}
+
+func (x *fences) unchanged() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for x.changing > 0 {
+		x.cond().Wait()
+	}
 }
 
 // close waits until no function is under way and lets none begin; open ends that.
@@ -386,6 +405,7 @@ func (x *fences) set(f *fencer, now time.Duration) {
 func (f *fencer) fence(rng *rand.Rand, i int, other *fencer) {
 	f.w.fences.lock <- struct{}{}
 	defer func() { <-f.w.fences.lock }()
+	f.w.fences.unchanged()
 	send := func(what string, action, typ byte, key, service uint64) bool {
 		return f.exec(i, what, 0, prOut(action, typ), prParam(key, service), nil).ok
 	}
