@@ -66,8 +66,12 @@ func (h *host) scrub() {
 	})
 }
 
-// flip changes a block of a LUN that h owns at its partner, if both are well.
+// flip changes a block of a LUN that h owns at its partner, if both are well. Not where busy disks are all that is wrong: the repair of the
+// range is one write that all others of the LUN wait for, and by itself does not show that the partner's disk gets on.
 func (w *world) flip(h *host) {
+	if w.onlyBusy() {
+		return
+	}
 	peer := w.nodes[h.id.Peer()]
 	for _, x := range w.nodes {
 		if x.scrubbing != nil || x.m == nil || x.frozenNow() || x.phase != pair.Paired || x.excluding || x.disk.suspect() || x.sick || !x.m.Serving(x.clock()) {
