@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -263,12 +262,6 @@ func (w *world) stopNodes() {
 		})
 	}
 	wg.Wait()
-}
-
-func (w *world) faults() map[string]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.counts)
 }
 
 // pause is a while between two things that somebody does.
