@@ -93,17 +93,18 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 	c.settled()
 	itt, lun, ref := h.ITT(), h.LUN(), h.U32(pdu.OffRefTag)
 	function := scsi.TMFunction(h.Flags() &^ pdu.Final)
-	answer := func(r scsi.TMResponse) { c.answerTMF(itt, r, function) }
+	var gone []dropped
+	answer := func(r scsi.TMResponse) { c.answerTMF(itt, r, function, gone) }
 	switch function {
 	case scsi.TMFAbortTask:
-		if c.dropGathering(func(cmd *command) bool { return cmd.task.Tag == ref && cmd.task.LUN == lun }) > 0 {
+		if len(c.dropGathering(func(cmd *command) bool { return cmd.task.Tag == ref && cmd.task.LUN == lun })) > 0 {
 			answer(scsi.TMFComplete)
 			return nil
 		}
 	case scsi.TMFAbortTaskSet, scsi.TMFClearTaskSet, scsi.TMFLUNReset:
-		c.dropGathering(func(cmd *command) bool { return cmd.task.LUN == lun })
+		gone = c.dropGathering(func(cmd *command) bool { return cmd.task.LUN == lun })
 	case scsi.TMFTargetWarmReset, scsi.TMFTargetColdReset:
-		c.dropGathering(func(*command) bool { return true })
+		gone = c.dropGathering(func(*command) bool { return true })
 	case scsi.TMFTaskReassign:
 		answer(scsi.TMFNoReassign)
 		return nil
@@ -113,13 +114,27 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 	return nil
 }
 
-func (c *conn) answerTMF(itt uint32, r scsi.TMResponse, function scsi.TMFunction) {
+// answerTMF answers a function. Commands that it has ended get no answer, for the response says so: one that says anything else (the LUN was
+// unmapped meanwhile, the cluster could not) has their initiator wait for them, so they are answered before it.
+func (c *conn) answerTMF(itt uint32, r scsi.TMResponse, function scsi.TMFunction, gone []dropped) {
 	c.mu.Lock()
 	c.managing--
 	c.cond.Broadcast()
 	if c.killed || c.ending {
 		c.mu.Unlock()
 		return
+	}
+	if r != scsi.TMFComplete {
+		for _, d := range gone {
+			h := c.begin(pdu.SCSIResp)
+			h.SetFlags(pdu.Final)
+			h[pdu.OffSCSIStatus] = scsi.StatusTaskAborted
+			h.SetITT(d.itt)
+			c.status(h)
+			h.PutU32(pdu.OffExpDataSNResp, d.r2ts)
+			c.end(h, nil, true)
+			c.charge(pdu.HeaderLen)
+		}
 	}
 	h := c.begin(pdu.TMFResp)
 	h[pdu.OffResponse] = byte(r)

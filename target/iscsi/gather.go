@@ -234,22 +234,27 @@ func (c *conn) transferTag() uint32 {
 	return c.nextTTT
 }
 
-// dropGathering ends commands that the Device has not seen, without an answer, and tells how many. They are those of
-// this session, by its own wish or at its end; only the reader calls it.
-func (c *conn) dropGathering(match func(*command) bool) int {
+// dropped is a command that the Device has not seen and that no answer was given to.
+type dropped struct {
+	itt  uint32
+	r2ts uint32 // R2Ts that were sent for it
+}
+
+// dropGathering ends commands that the Device has not seen, without an answer. They are those of this session, by its own wish or
+// at its end; only the reader calls it.
+func (c *conn) dropGathering(match func(*command) bool) (list []dropped) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
 	for i := range c.table {
 		for cmd := c.table[i]; cmd != nil; {
 			next := cmd.next
 			if cmd.state == gathering && match(cmd) {
+				list = append(list, dropped{cmd.task.Tag, cmd.r2tSN})
 				cmd.task.Aborted = true
 				c.complete(cmd)
-				n++
 			}
 			cmd = next
 		}
 	}
-	return n
+	return list
 }

@@ -74,6 +74,29 @@ func TestTaskManagement(t *testing.T) {
 	}
 }
 
+// A function that ends otherwise than it was asked to has an initiator wait for the commands that it was about: those whose data has not all
+// come are answered, and not executed. (The device of these tests does not know CLEAR TASK SET.)
+func TestFunctionThatFailsAnswersWhatItDropped(t *testing.T) {
+	b := serve(t, nil, nil)
+	c := b.connect(t, "InitialR2T", "Yes", "ImmediateData", "No")
+	w := c.command(opWrite, pdu.Final|pdu.WriteBit, 0, 2, 1024)
+	c.send(w, nil)
+	if r2t, _ := c.recv(); r2t.Op() != pdu.R2T {
+		t.Fatalf("opcode %#x", r2t.Op())
+	}
+	h := c.tmf(pdu.TMFClearTaskSet, 0, 0)
+	c.send(h, nil)
+	if r := c.result(w.ITT()); r.status != scsi.StatusTaskAborted || len(b.dev.commands()) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := c.tmfAnswer(h); r != pdu.TMFNotSupported {
+		t.Fatal("clear task set:", r)
+	}
+	if r := c.write(0, pattern(1024, 1), 1024); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // A reset by somebody else reaches commands that wait for data: they end with TASK ABORTED and are not executed.
 func TestAbortGathering(t *testing.T) {
 	b := serve(t, nil, nil)

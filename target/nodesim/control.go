@@ -194,8 +194,6 @@ func (c *caller) unmap(rng *rand.Rand, f, witness *fencer) {
 	w := c.w
 	w.fences.lock <- struct{}{}
 	defer func() { <-w.fences.lock }()
-	w.fences.close()
-	defer w.fences.open()
 	way := rng.IntN(2)
 	late := time.Duration(rng.IntN(8)) * time.Millisecond
 	w.fences.change(1)

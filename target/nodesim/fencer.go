@@ -155,8 +155,6 @@ func (f *fencer) manage(i int, function byte, what string) {
 		time.Sleep(50 * time.Millisecond)
 		return
 	}
-	f.w.fences.enter()
-	defer f.w.fences.leave()
 	p := f.w.begin(f.bound, "%s of %s by %s over node %s", what, f.lun.name, f.name, name(i))
 	r, err := s.TaskManagement(context.Background(), function, f.lun.numberOf(f.name))
 	took := time.Since(p.since)
@@ -311,30 +309,10 @@ type fences struct {
 	since time.Duration // and from when on
 
 	changing int // changes of reservations under way
-	managing int // task management functions under way
-	shut     bool
 	changed  *sync.Cond
 
 	away      *fencer // that is not mapped
 	awaySince time.Duration
-}
-
-// enter begins a task management function, which no unmapping of the LUN runs beside: a target that has dropped half-sent writes for a function
-// and then does not find the LUN any more answers neither.
-func (x *fences) enter() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for x.shut {
-		x.cond().Wait()
-	}
-	x.managing++
-}
-
-func (x *fences) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.managing--
-	x.cond().Broadcast()
 }
 
 // change counts changes of reservations under way; unchanged waits for their end.
@@ -351,23 +329,6 @@ func (x *fences) unchanged() {
 	for x.changing > 0 {
 		x.cond().Wait()
 	}
-}
-
-// close waits until no function is under way and lets none begin; open ends that.
-func (x *fences) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.shut = true
-	for x.managing > 0 {
-		x.cond().Wait()
-	}
-}
-
-func (x *fences) open() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.shut = false
-	x.cond().Broadcast()
 }
 
 func (x *fences) cond() *sync.Cond {
