@@ -12,6 +12,9 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	if res == scsi.OK {
 		m.timed(now, o)
 	}
+	if o.touched && res == scsi.Busy {
+		res = scsi.NoSpace // BUSY says that nothing was changed (SAM-5 §5.3.1); this is what the owner found before it died
+	}
 	m.unlock(o)
 	m.paceLeave(o)
 	m.forwardEnds(now, o)

@@ -196,6 +196,36 @@ func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
+// A forwarded write that was refused here for lack of space, or taken back because the owner had none, may have changed a part of its range. If the
+// owner dies before it has said so, the write is executed here; one that is too old for that ends as the owner would have ended it, because BUSY
+// says that nothing was changed, and so does a comparison, which would find its own change.
+func TestForwardedWriteThatFoundNoSpace(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind  scsi.OpKind
+		flags uint8
+		res   scsi.Result
+	}{
+		"refused here":        {scsi.OpWrite, 0, scsi.NoSpace},
+		"taken back":          {scsi.OpWrite, FlagRepair, scsi.OK},
+		"not even taken back": {scsi.OpWrite, FlagRepair, scsi.NoSpace},
+		"a comparison":        {scsi.OpCompareWrite, 0, scsi.NoSpace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := paired(t, B)
+			o := r.submit(r.op(c.kind, 0, 512))
+			f := r.sent(MsgForward)
+			r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: f.Data, Front: f.Front, FrontN: f.ID, Flags: c.flags})
+			r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, c.res)
+			if c.kind == scsi.OpWrite {
+				r.pass(lease) // with the crash more than AgeMax
+			}
+			r.aloneByCrash()
+			r.m.SelfFlushed(r.now, true)
+			r.ended(o, scsi.NoSpace)
+		})
+	}
+}
+
 // What was sent twice is answered twice alike, also if it was refused: its host may have been told, and gone on, before the second frame comes.
 func TestForwardedDuplicateOfWhatWasRefused(t *testing.T) {
 	for name, x := range map[string]struct {

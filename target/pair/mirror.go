@@ -275,8 +275,14 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		w.unit.applies.Release(&w.lock)
 		m.handedOver(now, w.unit)
 	}
-	if f := m.forwarded(msg); f != nil && res == scsi.OK {
-		f.peerOK = msg.Flags&FlagRepair == 0 // a repair takes the write back: the owner found no space for it
+	if f := m.forwarded(msg); f != nil {
+		// A repair takes the write back: the owner found no space for it. What it puts here is what a refused write has left there.
+		if repair := msg.Flags&FlagRepair != 0; res == scsi.OK {
+			f.peerOK = !repair
+			f.touched = f.touched || repair
+		} else {
+			f.touched = true
+		}
 	}
 	if msg.Type != MsgFlush {
 		m.applyEnded(now)

@@ -83,6 +83,12 @@ func (m *Machine) redo(now int64, o *Op) {
 		m.finish(now, o, scsi.Aborted)
 		return
 	}
+	if o.touched && o.S.Kind == scsi.OpCompareWrite {
+		// It would be compared with what it has changed itself. The owner cannot answer any more what it would have.
+		o.result = scsi.NoSpace
+		m.answer(now, o)
+		return
+	}
 	m.forwardEnds(now, o)
 	o.stage = stNew
 	m.dispatch(now, o)

@@ -152,6 +152,7 @@ type Op struct {
 	selfOK   bool  // flush: our half done
 	room     int64 // forwarded: what it takes of the window
 	seen     bool  // forwarded: a mirror frame with our tag came, applied or not yet
+	touched  bool  // forwarded: what came with our tag was refused for lack of space, or taken back: the range may have changed
 	aborted  bool
 	stray    bool  // held undecided, without its path having been asked for
 	strayAt  int64 // when this node served again

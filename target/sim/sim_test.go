@@ -26,6 +26,7 @@ var failedOnce = []Config{
 	{Seed: 224699423375563304, With: []string{"power"}},                                  // a path switch that a left session had asked for stood in the way of the next
 	{Seed: 1373743952344036329, With: []string{"forced while the other serves"}},         // a force was carried out after the node had been copied to
 	{Seed: 12937984426679373671, With: []string{"disk moved"}},                           // a source asked again after a conflict, and served on beside the member that it had asked for
+	{Seed: 13444011619533012924},                                                         // a forwarded write that was refused half-way was answered BUSY when its owner was gone
 	{Seed: 7245067617997926924, With: []string{"slow disk"}},                             // a resync went on with a joiner whose disk was put back
 }
 

@@ -214,6 +214,8 @@ var bugs = []bug{
 		old: "if m.life.Replaces || !m.kept(me) {", new: "if !m.kept(me) {"},
 	{rule: "R2b", name: "a node that waits for a former life takes its partner back meanwhile", file: "resync.go", seeds: 8000, hints: []uint64{6800582213952073674}, flags: []string{"-with", "disk moved"},
 		old: "|| m.marking || now < m.holdTill {", new: "|| m.marking {"},
+	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{13444011619533012924}, file: "ending.go",
+		old: "if o.touched && res == scsi.Busy {", new: "if false {"},
 	{rule: "R2", name: "the arbiter is asked for both again before its record is read", seeds: 8000, hints: []uint64{12937984426679373671}, file: "resync.go", flags: []string{"-with", "disk moved"},
 		old: "m.resync.stage == rsAdmit && !m.resync.asked &&", new: "m.resync.stage == rsAdmit &&"},
 	{rule: "R3", name: "a step of the wall clock takes no lease back", file: "clock.go", flags: []string{"-with", "clock stands still"},
