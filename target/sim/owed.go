@@ -44,7 +44,7 @@ func (h *host) checkOwed() {
 	if h.troubled() {
 		h.owed.unsure = now + h.slow // what has begun is still that slow
 	}
-	if peer.m == nil || peer.excluding || peer.frozenNow() || peer.troubled() || !net.up || net.cut != [2]bool{} || net.stuck != [2]bool{} || net.slow != [2]int64{} {
+	if peer.m == nil || peer.phase != pair.Paired || peer.excluding || peer.frozenNow() || peer.troubled() || !net.up || net.cut != [2]bool{} || net.stuck != [2]bool{} || net.slow != [2]int64{} {
 		h.owed.unclear = max(h.owed.unclear, now+peer.slow+net.slow[0]+net.slow[1])
 	}
 	v := h.m.View(now)

@@ -149,7 +149,7 @@ var bugs = []bug{
 		old: "\t\t\tc.todo.Or(u.intents.hot)\n\t\t\tc.todo.Or(u.intents.setting)\n\t\t\tc.todo.Or(u.intents.next)\n", new: "\t\t\t_ = u\n"},
 	{rule: "R7", name: "a plan that goes on forgets what was written meanwhile", file: "copy.go",
 		old: "\tm.planAgain(o)\n}\n", new: "}\n"},
-	{rule: "R7", name: "a plan that goes on forgets mirrored writes without an answer", hints: []uint64{16158156234948233837}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
+	{rule: "R7", name: "a plan that goes on forgets mirrored writes without an answer", hints: []uint64{8284366674076739823}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
 		old: "\t\t\tm.planAgain(o) // the joiner may have it or not\n", new: ""},
 	{rule: "R7", name: "a scrub repairs without the range lock", file: "scrub.go",
 		old: "\t\to.since = now\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,", new: "\t\to.since = now\n\t\tm.unlock(o)\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,"},
