@@ -107,7 +107,7 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 		m.ckpt.next = now + int64(m.cfg.CheckpointIdle)
 		n.lead, n.since, n.wrote = watch{on: true}, 0, 0
 	}
-	for o := u.ops.head; o != nil; o = o.next {
+	for o := range u.ops.all() {
 		if !flushOnly && o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
 			for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
 				n.lead.recent.AddAll(s.first, s.last)
@@ -117,7 +117,7 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 	o := &Op{S: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
-	u.ops.push(o)
+	u.ops.push(&o.place, o)
 	m.dispatch(now, o)
 }
 

@@ -246,7 +246,7 @@ func (m *Machine) copyRange(now int64, id LUNID, off, n int64) {
 	}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
-	u.ops.push(o)
+	u.ops.push(&o.place, o)
 	m.dispatch(now, o)
 }
 

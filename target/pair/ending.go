@@ -22,9 +22,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	o.stage = stDone
 	o.result = res
 	u := o.unit
-	if o.list != nil {
-		u.ops.drop(o)
-	}
+	o.place.drop()
 	delete(m.ops, o.id)
 	if held && res != scsi.Busy { // one that has waited too long comes again
 		m.pathDrop(o)

@@ -36,7 +36,10 @@ func (m *Machine) forwardEnds(now int64, o *Op) {
 	if m.fwdHeld && m.fwdBytes <= forwardWindow/2 {
 		m.fwdHeld = false
 		for _, u := range m.sortedUnits() {
-			for w := u.ops.head; w != nil && u.owner != m.cfg.Self; w = w.next {
+			if u.owner == m.cfg.Self {
+				continue
+			}
+			for w := range u.ops.all() {
 				if w.stage == stHeld {
 					m.again = append(m.again, w)
 				}

@@ -198,7 +198,7 @@ func (m *Machine) cancelWaits() {
 				continue
 			}
 			m.Stats.Cancelled++
-			m.owed.end(w.apply.msg)
+			w.apply.msg.owed.drop()
 			m.applying--
 			u.applies.Release(&w.apply.lock) // grants what waits behind it, which applyHot drops as well
 		}
@@ -209,7 +209,7 @@ func (m *Machine) cancelWaits() {
 func (m *Machine) applyHot(now int64, w *applyWait) {
 	if w.msg.Epoch < m.rec.Epoch {
 		m.Stats.Cancelled++
-		m.owed.end(w.msg)
+		w.msg.owed.drop()
 		w.unit.applies.Release(&w.lock)
 		m.applyEnded(now)
 		return

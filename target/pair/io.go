@@ -12,23 +12,14 @@ import (
 func (m *Machine) eachOp() iter.Seq[*Op] {
 	return func(yield func(*Op) bool) {
 		for _, u := range m.sortedUnits() {
-			if !u.eachOp(yield) {
-				return
+			for o := range u.ops.all() {
+				if !yield(o) {
+					return
+				}
 			}
 		}
-		m.snaps.eachOp(yield)
+		m.snaps.ops.all()(yield)
 	}
-}
-
-func (u *unit) eachOp(yield func(*Op) bool) bool {
-	for o := u.ops.head; o != nil; {
-		next := o.next
-		if !yield(o) {
-			return false
-		}
-		o = next
-	}
-	return true
 }
 
 // sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
@@ -50,7 +41,7 @@ func (m *Machine) begin(now int64, o *Op) {
 	m.nextID++
 	m.hostAt = now
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
-	u.ops.push(o)
+	u.ops.push(&o.place, o)
 	m.dispatch(now, o)
 }
 

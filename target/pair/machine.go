@@ -84,12 +84,12 @@ type Machine struct {
 	nextID    uint64
 	granted   []*Op
 	applyDue  []*applyWait
-	again     []*Op // held commands to look at again
-	applying  int   // store work for the peer under way
-	owed      owed  // that of it which the owner waits for
-	storeOps  int   // our own
-	fwdBytes  int64 // forwarded and not answered: what the commands carry there or bring back
-	fwdHeld   bool  // commands wait for some of them
+	again     []*Op      // held commands to look at again
+	applying  int        // store work for the peer under way
+	owed      chain[Msg] // that of it which the owner waits for (owed.go)
+	storeOps  int        // our own
+	fwdBytes  int64      // forwarded and not answered: what the commands carry there or bring back
+	fwdHeld   bool       // commands wait for some of them
 	fwdDone   map[uint64]scsi.Result
 	fwdIn     map[uint64]*Op
 	fwdFrom   uint64 // front-end nonce the two tables belong to
@@ -225,7 +225,7 @@ type unit struct {
 	seq      uint64
 	locks    lun.Locks // of the owner
 	applies  lun.Locks // of the partner: mirrored writes in order
-	ops      opList
+	ops      chain[Op]
 	quiesced int // commands are held while above zero
 	started  int // ops that may touch the medium
 	size     int64
@@ -242,33 +242,6 @@ type UnitInfo struct {
 	Seq   uint64 // of the ownership; the highest wins (R10)
 	Size  int64  // bytes
 	Group uint8  // backing volume: writes to one of them are paced together
-}
-
-// opList is an intrusive list in order of arrival.
-type opList struct{ head, tail *Op }
-
-func (l *opList) push(o *Op) {
-	o.list, o.prev, o.next = l, l.tail, nil
-	if l.tail == nil {
-		l.head = o
-	} else {
-		l.tail.next = o
-	}
-	l.tail = o
-}
-
-func (l *opList) drop(o *Op) {
-	if o.prev == nil {
-		l.head = o.next
-	} else {
-		o.prev.next = o.next
-	}
-	if o.next == nil {
-		l.tail = o.prev
-	} else {
-		o.next.prev = o.prev
-	}
-	o.list, o.prev, o.next = nil, nil, nil
 }
 
 // SetUnits replaces the table of units by what the applied metadata says. Ops of a unit that is gone end.
@@ -297,10 +270,8 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		if seen[id] {
 			continue
 		}
-		for o := u.ops.head; o != nil; {
-			next := o.next
+		for o := range u.ops.all() {
 			m.abandon(now, o, scsi.Unavailable)
-			o = next
 		}
 		delete(m.units, id)
 	}

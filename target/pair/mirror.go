@@ -194,7 +194,7 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 		return
 	}
 	m.applying++
-	m.owed.begin(now, msg)
+	m.owe(now, msg)
 	if f := m.forwarded(msg); f != nil {
 		f.seen = true
 	}
@@ -257,13 +257,13 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 		return
 	}
 	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not wait for one (R4).
-	m.owed.begin(now, msg)
+	m.owe(now, msg)
 	m.act(Action{Kind: ActPeerFlush, Msg: msg})
 }
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
-	m.owed.end(msg)
+	msg.owed.drop()
 	if u := m.units[msg.LUN]; u != nil {
 		m.selfDone(now, u)
 	}
@@ -319,12 +319,10 @@ func (m *Machine) handedOver(now int64, u *unit) {
 	if u.applies.Len() > 0 || m.phase != Paired || u.owner != m.cfg.Self || !m.Serving(now) {
 		return
 	}
-	for o := u.ops.head; o != nil; {
-		next := o.next
+	for o := range u.ops.all() {
 		if o.stage == stHeld {
 			m.dispatch(now, o)
 		}
-		o = next
 	}
 }
 

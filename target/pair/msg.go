@@ -80,8 +80,8 @@ type Msg struct {
 
 	wait *applyWait
 
-	begun        int64 // at the partner: when its work began, 0: it is not under way
-	older, newer *Msg
+	owed  hook[Msg] // at the partner: its work is under way
+	begun int64     // since then
 }
 
 // Message flags.

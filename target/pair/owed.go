@@ -4,40 +4,16 @@ package pair
 // either. The owner watches its own commands (late.go), and sees of the partner only what it waits for itself. It may also be gone: a
 // partner that then took over would wait for its own disk for ever (R4, R12).
 
-// owed is the work for the owner that is under way here, the oldest first.
-type owed struct{ head, tail *Msg }
-
-func (l *owed) begin(now int64, msg *Msg) {
-	msg.begun, msg.older, msg.newer = now, l.tail, nil
-	if l.tail == nil {
-		l.head = msg
-	} else {
-		l.tail.newer = msg
-	}
-	l.tail = msg
-}
-
-func (l *owed) end(msg *Msg) {
-	if msg.begun == 0 {
-		return
-	}
-	if msg.older == nil {
-		l.head = msg.newer
-	} else {
-		msg.older.newer = msg.newer
-	}
-	if msg.newer == nil {
-		l.tail = msg.older
-	} else {
-		msg.newer.older = msg.older
-	}
-	msg.begun, msg.older, msg.newer = 0, nil, nil
+// owe notes work for the owner that begins here.
+func (m *Machine) owe(now int64, msg *Msg) {
+	msg.begun = now
+	m.owed.push(&msg.owed, msg)
 }
 
 // lookOwed judges what is owed. The entry of the log is made durable on the first backing volume.
 func (m *Machine) lookOwed(now int64, l *lateness) {
 	limit := int64(m.cfg.MirrorMax)
-	if w := m.owed.head; w != nil && m.phase == Paired && now-w.begun > limit {
+	if w := m.owed.first(); w != nil && m.phase == Paired && now-w.begun > limit {
 		if u := m.units[w.LUN]; u != nil && now-m.pacer(u).selfAt > limit {
 			l.self = true
 			l.at(m, u)

@@ -177,25 +177,6 @@ func TestAppendMoves(t *testing.T) {
 	}
 }
 
-// Work that a younger record cancels is not under way any more.
-func TestOwedForgetsCancelledWork(t *testing.T) {
-	var l owed
-	a, b, c := &Msg{}, &Msg{}, &Msg{}
-	for i, m := range []*Msg{a, b, c} {
-		l.begin(int64(i+1), m)
-	}
-	l.end(b)
-	l.end(b)
-	if l.head != a || a.newer != c || c.older != a || l.tail != c {
-		t.Fatal("the middle")
-	}
-	l.end(a)
-	l.end(c)
-	if l.head != nil || l.tail != nil {
-		t.Fatal("the ends")
-	}
-}
-
 // What a node owes is judged as its own work is: it stays as long as its disk gets on with other work, and as long as the owner's disk
 // does not answer either, for its leaving would help neither.
 func TestPartnerThatIsSlowStays(t *testing.T) {

@@ -88,7 +88,7 @@ func (m *Machine) wanted(p *pathAsk, o *Op) bool {
 	if u == nil {
 		return false
 	}
-	for w := u.ops.head; w != nil; w = w.next {
+	for w := range u.ops.all() {
 		if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
 			return true
 		}
@@ -147,12 +147,10 @@ func (m *Machine) yieldPath(now int64, ask *pathAsk) {
 		}
 	}
 	if u := m.units[ask.key.lun]; u != nil {
-		for o := u.ops.head; o != nil; {
-			next := o.next
+		for o := range u.ops.all() {
 			if !o.remote && !o.copy && o.S.Nexus.Initiator == ask.key.host && (o.stage == stHeld || o.stage == stLock) {
 				m.finish(now, o, scsi.Busy)
 			}
-			o = next
 		}
 	}
 	m.send(&Msg{Type: MsgPathSwitchAck, ID: ask.peer})
@@ -188,12 +186,10 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 	m.pathTable[ask.key][ask.nexus] = true
 	m.Stats.PathSwitches++
 	if u := m.units[ask.key.lun]; u != nil {
-		for o := u.ops.head; o != nil; {
-			next := o.next
+		for o := range u.ops.all() {
 			if o.stage == stHeld && !o.remote && !o.copy {
 				m.dispatch(now, o)
 			}
-			o = next
 		}
 	}
 	m.pathResume(ask.key)

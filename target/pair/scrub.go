@@ -99,7 +99,7 @@ func (m *Machine) scrubNext(now int64) {
 		}
 		m.nextID++
 		o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
-		u.ops.push(o)
+		u.ops.push(&o.place, o)
 		m.dispatch(now, o)
 	}
 }

@@ -170,9 +170,8 @@ type Op struct {
 	scrub bool   // a copy that compares only
 	gen   uint64 // a copy: of which resync
 
-	prev, next *Op // in its unit's list
-	list       *opList
-	uses       uint64
+	place hook[Op] // in its unit's chain
+	uses  uint64
 }
 
 // Reset makes an op that has ended ready for another command.
