@@ -407,8 +407,7 @@ func (n *Node) reconcileFiles() error {
 			continue
 		}
 		if l.Stage == meta.Ready {
-			return fmt.Errorf("the file of LUN %s (%q) is missing from backing volume %s: restore it, or start with an empty state-dir and empty backing volumes to be rebuilt from the peer",
-				id, l.Name, meta.VolumeName(l.Volume))
+			continue // a misfit
 		}
 		v, err := n.store.Volume(l.Volume)
 		if err == nil {
@@ -417,6 +416,9 @@ func (n *Node) reconcileFiles() error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := n.standIns(have); err != nil {
+		return err
 	}
 	if err := n.publish(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -40,7 +41,8 @@ type Node struct {
 	metaMu  longlock.Mutex // held while files are made and closed
 	readers map[*store.Volume]*readers
 	state   *meta.State
-	sizes   sizes // of what it holds
+	misfits map[string]bool // objects whose files are not what the state says (misfit.go)
+	sizes   sizes           // of what it holds
 	// metaBytes is their sum, for whoever does not hold metaMu.
 	metaBytes atomic.Int64
 	tables    atomic.Pointer[tables] // what the command path reads
@@ -142,9 +144,11 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if untrusted == "" {
-		untrusted = doubt
+	misfit, err := n.checkFiles()
+	if err != nil {
+		return nil, err
 	}
+	untrusted = cmp.Or(untrusted, doubt, misfit)
 	inc := pair.Incarnation{Boot: cfg.Outside.Boot, Nonce: rand.Uint64() | 1}
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err

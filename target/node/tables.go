@@ -29,6 +29,8 @@ type unitEntry struct {
 	bits   *store.Intents
 	rw, ro *scsi.Unit
 
+	misfit bool // its file is not what the metadata says
+
 	readers *readers // of its backing volume
 	lane    *lane
 }
@@ -60,6 +62,10 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 		return scsi.Unavailable // unmapped meanwhile
 	case m.Lost:
 		return scsi.LostData
+	case e.misfit && s.Kind.Writes():
+		return scsi.WriteError
+	case e.misfit:
+		return scsi.ReadError
 	case m.ReadOnly && s.Kind.Writes():
 		return scsi.WriteError
 	case s.Off < 0 || s.Len < 0 || s.Off+s.Len > e.lun.Size:
@@ -133,7 +139,11 @@ func (n *Node) publish() error {
 			if err == nil {
 				f, err = v.OpenSnapshot(id)
 			}
-			if err != nil {
+			if err == nil && n.misfits[id] {
+				err = f.Close()
+				f = nil
+			}
+			if err != nil || f == nil {
 				delete(t.snapshots, k) // still being made, or lost: the resync brings it
 				continue
 			}
@@ -191,7 +201,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	cfg := scsi.UnitConfig{UUID: l.UUID, SizeBytes: l.Size, Thin: true, WriteCache: true}
 	roCfg := cfg
 	roCfg.ReadOnly = true
-	e := &unitEntry{id: id, lun: l}
+	e := &unitEntry{id: id, lun: l, misfit: n.misfits[l.UUID]}
 	if prev != nil {
 		e.file, e.bits, e.rw, e.ro, e.readers, e.lane = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))

@@ -80,6 +80,21 @@ func (v *Volume) create(k kind, id string, size int64) error {
 	return v.publish(f, tmp, full, rel)
 }
 
+// StandIn makes an empty file in the place of a LUN's file that is gone, durably. No LUN is that short: it is known for what it is by its length.
+func (v *Volume) StandIn(id string) error {
+	full, rel, err := v.path(kindLUN, id)
+	if err != nil {
+		return err
+	}
+	v.objects.Lock()
+	defer v.objects.Unlock()
+	f, err := os.OpenFile(full, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return classify("create", rel, err)
+	}
+	return errors.Join(f.Close(), syncDir(filepath.Dir(full)))
+}
+
 // anySize makes existing take an object of whatever size.
 const anySize = -1
 
