@@ -117,7 +117,7 @@ const checkLimit = 30 * time.Second
 
 // Check judges what happened to one block since it held first.
 func Check(first uint64, ops []porcupine.Operation) *Anomaly {
-	switch porcupine.CheckOperationsTimeout(modelFrom(first), ops, checkLimit) {
+	switch porcupine.CheckOperationsTimeout(modelFrom(first), simplify(first, ops), checkLimit) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
