@@ -36,7 +36,7 @@ const (
 // failing are the kinds of disks that give errors; spoiling also those that end a node's copy without.
 var (
 	failing  = []Kind{ReadErrors, WriteErrors, FlushErrors, FullPool}
-	spoiling = append(slices.Clone(failing), ReplacedDisk)
+	spoiling = append(slices.Clone(failing), ReplacedDisk, DamagedFiles)
 	// beside are the kinds that may come with these. While one copy is no good the other one has to stay what it is: nothing may stop the
 	// node that has it, or keep it from being a member.
 	beside = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}

@@ -82,7 +82,7 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 	case FullPool:
 		r.rec.noSpace.Store(true)
 		wg.Go(func() { r.breakDisk(ctx, f) })
-	case ReplacedDisk:
+	case ReplacedDisk, DamagedFiles:
 		return r.pair.Kill(f.Node)
 	case MemoryPressure, HalfWrites:
 		wg.Go(func() { r.crowd(ctx, f, alone) })
@@ -117,6 +117,8 @@ func (r *rig) end(f Fault) error {
 		return r.emptyDisk(f.Node)
 	case ReplacedDisk:
 		return r.replace(context.Background(), f.Node)
+	case DamagedFiles:
+		return r.damageFiles(f)
 	case ArbiterDown:
 		return r.eachArbiter(f.Node, true)
 	case ArbiterSlow:

@@ -41,6 +41,7 @@ const (
 	FlushErrors      Kind = "flush errors"
 	FullPool         Kind = "full thin pool"   // writes and flushes of one node's disk fail for lack of space, where the filesystem has some
 	ReplacedDisk     Kind = "replaced disk"    // of one node, which is killed before, by an empty one
+	DamagedFiles     Kind = "damaged files"    // of one node, which is killed before: truncated or deleted
 	MemoryPressure   Kind = "memory pressure"  // many hosts with many large commands at once
 	HalfWrites       Kind = "half-sent writes" // hosts that announce large writes, send a part and hang
 	Fences           Kind = "fences"           // hosts that preempt and reset each other on a LUN of their own
@@ -54,7 +55,7 @@ const (
 // Kinds are all kinds.
 var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
 	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, SqueezedDisk, ReadErrors, WriteErrors, FlushErrors, FullPool,
-	ReplacedDisk, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
+	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
 
 // ParseKinds reads a comma-separated list; empty: all.
 func ParseKinds(s string) ([]Kind, error) {

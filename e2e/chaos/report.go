@@ -39,6 +39,7 @@ type Report struct {
 	CommandMemory int64    `json:"command_memory_bytes_max"` // likewise
 	LimitMet      [2]int64 `json:"memory_limit_met"`         // how often a node's cgroup was full
 	Replaced      int64    `json:"disks_replaced"`
+	Damaged       int64    `json:"files_damaged"`
 	ShutDowns     int64    `json:"filesystems_shut_down"`
 	Fenced        int64    `json:"fencing_commands"`
 	Recreated     int64    `json:"luns_created_again"`
@@ -125,7 +126,7 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "%d MiB written by floods, step-downs by overload: %d\n", r.Flood>>20, r.StepDowns)
 	fmt.Fprintf(w, "%d sessions of crowds had %d commands done; a node of %d MiB (%s) had %d MiB resident, %d MiB for commands; the limit was met %v times\n",
 		r.Crowd, r.CrowdCommands, r.MemoryLimit>>20, r.Confined, r.Resident>>20, r.CommandMemory>>20, r.LimitMet)
-	fmt.Fprintf(w, "%d processes left, %d disks were replaced, %d filesystems shut down\n", r.Left, r.Replaced, r.ShutDowns)
+	fmt.Fprintf(w, "%d processes left, %d disks were replaced, %d files damaged, %d filesystems shut down\n", r.Left, r.Replaced, r.Damaged, r.ShutDowns)
 	fmt.Fprintln(w, "longest operation by episode, ms")
 	for _, k := range slices.Sorted(maps.Keys(r.PauseByEpisode)) {
 		fmt.Fprintf(w, "  %-44s %10.1f\n", k, r.PauseByEpisode[k])

@@ -359,7 +359,7 @@ func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
 	anomalies, torn, errs := rec.found()
 	r.Flood, r.Fenced, r.Recreated = rec.flood.Load(), rec.fences.Load(), rec.recreated.Load()
-	r.Crowd, r.CrowdCommands, r.Replaced, r.ShutDowns = rec.guests.Load(), rec.crowded.Load(), rec.replaced.Load(), rec.shutDowns.Load()
+	r.Crowd, r.CrowdCommands, r.Replaced, r.Damaged, r.ShutDowns = rec.guests.Load(), rec.crowded.Load(), rec.replaced.Load(), rec.damaged.Load(), rec.shutDowns.Load()
 	r.Confined, r.MemoryLimit, r.Resident, r.CommandMemory = x.rig.memory.String(), memoryLimit, rec.resident.Load(), rec.commandMemory.Load()
 	r.Seconds, r.Operations, r.NoSpace = time.Since(rec.begun).Seconds(), rec.done.Load(), rec.refused.Load()
 	for i := range harness.Names {
