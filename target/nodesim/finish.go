@@ -12,29 +12,7 @@ func (w *world) finish() {
 	close(w.idle)
 	ended := make(chan struct{})
 	go func() { w.busy.Wait(); close(ended) }()
-	w.mu.Lock()
-	healthy := !w.unserved && len(w.violations) == 0
-	w.mu.Unlock()
-	limit := 2 * ioBound // on top of what each may take: what waits for another
-	if !healthy {
-		limit = time.Second
-	}
-	select {
-	case <-ended:
-	case <-time.After(limit):
-		for _, u := range w.users {
-			w.trace("%s: %+v", u.name, u.dev.Paths())
-		}
-		if w.tracer != nil {
-			w.still(func() { w.trace("%s", strings.Join(strangers(), "\n\n")) })
-		}
-		for _, s := range w.pendingNow() {
-			if healthy {
-				w.fail("%s", s)
-			}
-		}
-		healthy = false
-	}
+	healthy := w.awaitHosts(ended)
 	if healthy {
 		w.compare()
 	}
@@ -58,6 +36,34 @@ func (w *world) finish() {
 	w.stopNodes()
 	w.must("the nodes do not end", w.wg.Wait)
 	w.closing(healthy)
+}
+
+// awaitHosts waits for the end of what hosts have asked for. It returns whether everything has been as it should be so far.
+func (w *world) awaitHosts(ended <-chan struct{}) bool {
+	w.mu.Lock()
+	healthy := !w.unserved && len(w.violations) == 0
+	w.mu.Unlock()
+	limit := 2 * ioBound // on top of what each may take: what waits for another
+	if !healthy {
+		limit = time.Second
+	}
+	select {
+	case <-ended:
+		return healthy
+	case <-time.After(limit):
+	}
+	for _, u := range w.users {
+		w.trace("%s: %+v", u.name, u.dev.Paths())
+	}
+	if w.tracer != nil {
+		w.still(func() { w.trace("%s", strings.Join(strangers(), "\n\n")) })
+	}
+	for _, s := range w.pendingNow() {
+		if healthy {
+			w.fail("%s", s)
+		}
+	}
+	return false
 }
 
 // pendingNow lists what has not ended.

@@ -1,7 +1,6 @@
 package nodesim
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func (w *world) draw(rng *rand.Rand, want string) *shape {
 
 func playFaults(w *world, rng *rand.Rand) {
 	s := setup{users: 1 + rng.IntN(2), workers: 2, think: 60 * time.Millisecond, fencers: 2 * rng.IntN(2), half: true, control: rng.IntN(2) == 0}
-	if !w.populate(rng, s) {
+	if !w.populate(s) {
 		return
 	}
 	w.trouble(rng, 3+rng.IntN(4))
@@ -56,7 +55,7 @@ func playFaults(w *world, rng *rand.Rand) {
 // playFencing has several hosts that fence, reset and abort each other, while nothing fails: every command has to be answered soon, and
 // no node may leave.
 func playFencing(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1, workers: 1, think: 50 * time.Millisecond, fencers: 2 + rng.IntN(2), half: true, strict: true, bound: fenceBound}) {
+	if !w.populate(setup{users: 1, workers: 1, think: 50 * time.Millisecond, fencers: 2 + rng.IntN(2), half: true, strict: true, bound: fenceBound}) {
 		return
 	}
 	for _, f := range w.fencers { // half-sent writes are so for a while
@@ -77,7 +76,7 @@ func playFencing(w *world, rng *rand.Rand) {
 
 // playFailures has disks that fail, one at a time: the node leaves, is started again, copied to, and serves.
 func playFailures(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true}) {
+	if !w.populate(setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true}) {
 		return
 	}
 	f := &faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == "disk fails" })]
@@ -95,7 +94,7 @@ func playFailures(w *world, rng *rand.Rand) {
 
 // playStops stops nodes in an orderly way, also while they are cut off from everything: a stop ends within its bound.
 func playStops(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1, workers: 2, think: 30 * time.Millisecond}) {
+	if !w.populate(setup{users: 1, workers: 2, think: 30 * time.Millisecond}) {
 		return
 	}
 	for range 3 {
@@ -105,23 +104,15 @@ func playStops(w *world, rng *rand.Rand) {
 		if cut {
 			w.count("machine cut off")
 			w.alone(i, 1)
-			w.record.set(func(r *record) { r.away = true })
+			w.record.setAway(true)
 			w.pause(rng, 0, 300*time.Millisecond)
 		}
-		if l := w.nodes[i].live(); l != nil && !l.isDead() {
+		if w.stopAndWait(i) {
 			w.count("orderly restart")
-			l.asked.Store(true)
-			l.cancel()
-			select {
-			case <-l.done:
-			case <-time.After(stopBound):
-				w.fail("node %s: an orderly stop has not ended after %v", name(i), stopBound)
-				w.end(w.nodes[i], l)
-			}
 		}
 		if cut {
 			w.alone(i, -1)
-			w.record.set(func(r *record) { r.away = false })
+			w.record.setAway(false)
 		}
 		if !w.awaitSync() {
 			return
@@ -133,7 +124,7 @@ func playStops(w *world, rng *rand.Rand) {
 
 // playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have gone on, slowly.
 func playStrays(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
+	if !w.populate(setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
 		return
 	}
 	for range 4 {
@@ -148,9 +139,8 @@ func playStrays(w *world, rng *rand.Rand) {
 		w.net.set(u.addr, nodeAddr[i], func(c *condition) { c.cuts++; c.delay = delay; c.rate = 40e3 })
 		w.hold(rng, 2*time.Second, 3500*time.Millisecond)
 		if rng.IntN(2) == 0 { // and the node that hosts have gone to is gone
-			if l := w.nodes[1-i].live(); l != nil && !l.isDead() {
+			if w.kill(1 - i) {
 				w.count("kill")
-				w.end(w.nodes[1-i], l)
 			}
 			w.hold(rng, 600*time.Millisecond, 1200*time.Millisecond)
 		}
@@ -195,7 +185,7 @@ const hotLimit = 250 * time.Millisecond
 // playSlowReads has one LUN all of whose reads miss the page cache and whose writes wait, on both nodes, beside one that is in the page
 // cache. Hosts use both over one session, to the owner and to the other node: what is slow must hold nothing else up.
 func playSlowReads(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 1, workers: 2, think: 100 * time.Millisecond, bound: 20 * time.Second, mixers: true}) {
+	if !w.populate(setup{users: 1, workers: 2, think: 100 * time.Millisecond, bound: 20 * time.Second, mixers: true}) {
 		return
 	}
 	k := rng.IntN(2)
@@ -226,12 +216,10 @@ func playSlowPings(w *world, rng *rand.Rand) {
 	}
 	for k := range 2 * users {
 		for i := range nodeAddr {
-			f := func(c *condition) { c.delay = d }
-			w.net.set(fmt.Sprintf("127.0.1.%d", 1+k), nodeAddr[i], f)
-			w.net.set(nodeAddr[i], fmt.Sprintf("127.0.1.%d", 1+k), f)
+			w.net.setBoth(userAddr(k), nodeAddr[i], func(c *condition) { c.delay = d })
 		}
 	}
-	if !w.populate(rng, setup{users: users, workers: 1, think: 20 * time.Millisecond, ping: 20 * time.Second, bound: 20 * time.Second}) {
+	if !w.populate(setup{users: users, workers: 1, think: 20 * time.Millisecond, ping: 20 * time.Second, bound: 20 * time.Second}) {
 		return
 	}
 	w.setQuiet()
@@ -239,7 +227,7 @@ func playSlowPings(w *world, rng *rand.Rand) {
 }
 
 func playBusyDisks(w *world, rng *rand.Rand) {
-	if !w.populate(rng, setup{users: 2, workers: 3, think: 10 * time.Millisecond, bound: 30 * time.Second}) {
+	if !w.populate(setup{users: 2, workers: 3, think: 10 * time.Millisecond, bound: 30 * time.Second}) {
 		return
 	}
 	for _, m := range w.nodes {
