@@ -236,10 +236,15 @@ func (m *machine) keep() {
 func name(i int) string { return []string{"a", "b"}[i] }
 
 // end is the end of a process, at a moment at which it executes nothing: its sockets are closed, and the next life has the files as
-// they are now, while what is left of this one works on others.
-func (w *world) end(m *machine, l *life) {
+// they are now, while what is left of this one works on others. It returns false if the process has ended already: two faults may
+// kill it at the same moment.
+func (w *world) end(m *machine, l *life) bool {
+	ended := false
 	w.still(func() {
-		l.dead.Store(true)
+		if l.dead.Swap(true) {
+			return
+		}
+		ended = true
 		next := filepath.Join(w.dir, fmt.Sprintf("%s-%d", name(m.i), l.number+1))
 		if err := copyTree(next, l.dir); err != nil {
 			w.fail("copy of a store: %v", err)
@@ -248,18 +253,19 @@ func (w *world) end(m *machine, l *life) {
 		m.dir = next
 		m.mu.Unlock()
 	})
+	if !ended {
+		return false
+	}
 	close(l.gone)
 	w.net.die(l)
 	l.cancel()
+	return true
 }
 
-// kill ends the process of a node if one is running. It returns whether one was.
+// kill ends the process of a node if one is running. It returns whether it did.
 func (w *world) kill(i int) bool {
 	l := w.nodes[i].running()
-	if l != nil {
-		w.end(w.nodes[i], l)
-	}
-	return l != nil
+	return l != nil && w.end(w.nodes[i], l)
 }
 
 // stopBound is for an orderly stop: handing over, logging hosts out, closing the store.
