@@ -294,7 +294,7 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	}
 	now := n.boottime()
 	n.mu.Lock()
-	v := n.m.View(n.boottime())
+	v := n.m.View(now)
 	access := n.m.Access(now)
 	owner, known := n.m.Owner(id)
 	n.mu.Unlock()

@@ -27,6 +27,15 @@ type record struct {
 	late  float64 // of writes, how many land after their asker has given up
 }
 
+// set changes how the arbiter is.
+func (r *record) set(f func(*record)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r)
+}
+
+func (r *record) setAway(away bool) { r.set(func(r *record) { r.away = away }) }
+
 var errAway = errors.New("the arbiter does not answer")
 
 // access is the arbiter as one life of a node reaches it.

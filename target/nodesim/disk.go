@@ -19,7 +19,7 @@ type disk struct {
 	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
 	held  time.Duration          // how long a write into the page cache of one of those takes: somebody has the file locked
-	busy  time.Time              // what is asked for now begins then
+	busy  time.Time              // when the disk has done what it was asked for so far: it begins a new request then
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
 	seen  map[string]int // operations by kind

@@ -34,28 +34,20 @@ func (w *world) hosts() (list []string) {
 // alone cuts a machine off in both directions, or lets it back.
 func (w *world) alone(i, by int) {
 	for _, x := range append(w.hosts(), nodeAddr[1-i]) {
-		w.net.cut(nodeAddr[i], x, by)
-		w.net.cut(x, nodeAddr[i], by)
+		w.net.cutBoth(nodeAddr[i], x, by)
 	}
 }
 
 var faults = []fault{
-	{name: "kill", do: func(w *world, _ *rand.Rand, i int) {
-		if l := w.nodes[i].live(); l != nil && !l.isDead() {
-			w.end(w.nodes[i], l)
-		}
-	}},
+	{name: "kill", do: func(w *world, _ *rand.Rand, i int) { w.kill(i) }},
 	{name: "kill both", do: func(w *world, _ *rand.Rand, _ int) {
-		for _, m := range w.nodes {
-			if l := m.live(); l != nil && !l.isDead() {
-				w.end(m, l)
-			}
+		for i := range w.nodes {
+			w.kill(i)
 		}
 	}},
 	{name: "orderly restart", do: func(w *world, _ *rand.Rand, i int) {
-		if l := w.nodes[i].live(); l != nil && !l.isDead() {
-			l.asked.Store(true)
-			l.cancel()
+		if l := w.nodes[i].running(); l != nil {
+			l.stop()
 		}
 	}},
 	{name: "stopped", do: func(w *world, rng *rand.Rand, i int) {
@@ -71,9 +63,9 @@ var faults = []fault{
 		w.alone(i, -1)
 	}},
 	{name: "link cut", do: func(w *world, rng *rand.Rand, _ int) {
-		w.cutBoth(nodeAddr[0], nodeAddr[1], 1)
+		w.net.cutBoth(nodeAddr[0], nodeAddr[1], 1)
 		w.hold(rng, 100*time.Millisecond, 4*time.Second)
-		w.cutBoth(nodeAddr[0], nodeAddr[1], -1)
+		w.net.cutBoth(nodeAddr[0], nodeAddr[1], -1)
 	}},
 	{name: "link cut one way", do: func(w *world, rng *rand.Rand, i int) {
 		w.net.cut(nodeAddr[i], nodeAddr[1-i], 1)
@@ -82,37 +74,28 @@ var faults = []fault{
 	}},
 	{name: "link slow", do: func(w *world, rng *rand.Rand, i int) {
 		d := time.Duration(rng.IntN(150)) * time.Millisecond
-		f := func(c *condition) { c.delay, c.rate = d, 2e6 }
-		w.net.set(nodeAddr[i], nodeAddr[1-i], f)
-		w.net.set(nodeAddr[1-i], nodeAddr[i], f)
+		w.net.setBoth(nodeAddr[i], nodeAddr[1-i], func(c *condition) { c.delay, c.rate = d, 2e6 })
 		w.hold(rng, 500*time.Millisecond, 4*time.Second)
-		f = func(c *condition) { c.delay, c.rate = usualDelay, 0 }
-		w.net.set(nodeAddr[i], nodeAddr[1-i], f)
-		w.net.set(nodeAddr[1-i], nodeAddr[i], f)
+		w.net.setBoth(nodeAddr[i], nodeAddr[1-i], func(c *condition) { c.delay, c.rate = usualDelay, 0 })
 	}},
 	{name: "host cut from a node", do: func(w *world, rng *rand.Rand, i int) {
 		hosts := w.hosts()
 		h := hosts[rng.IntN(len(hosts))]
-		both := rng.IntN(2) == 0
-		w.net.cut(h, nodeAddr[i], 1)
-		if both {
-			w.net.cut(nodeAddr[i], h, 1)
+		cut := w.net.cut
+		if rng.IntN(2) == 0 {
+			cut = w.net.cutBoth
 		}
+		cut(h, nodeAddr[i], 1)
 		w.hold(rng, 100*time.Millisecond, 5*time.Second)
-		w.net.cut(h, nodeAddr[i], -1)
-		if both {
-			w.net.cut(nodeAddr[i], h, -1)
-		}
+		cut(h, nodeAddr[i], -1)
 	}},
 	{name: "host slow", do: func(w *world, rng *rand.Rand, i int) {
 		hosts := w.hosts()
 		h := hosts[rng.IntN(len(hosts))]
 		d := time.Duration(rng.IntN(1200)) * time.Millisecond
-		w.net.set(h, nodeAddr[i], func(c *condition) { c.delay = d })
-		w.net.set(nodeAddr[i], h, func(c *condition) { c.delay = d })
+		w.net.setBoth(h, nodeAddr[i], func(c *condition) { c.delay = d })
 		w.hold(rng, 500*time.Millisecond, 4*time.Second)
-		w.net.set(h, nodeAddr[i], func(c *condition) { c.delay = usualDelay })
-		w.net.set(nodeAddr[i], h, func(c *condition) { c.delay = usualDelay })
+		w.net.setBoth(h, nodeAddr[i], func(c *condition) { c.delay = usualDelay })
 	}},
 	{name: "disk slow", do: func(w *world, rng *rand.Rand, i int) {
 		s := speed{read: time.Duration(1+rng.IntN(300)) * time.Millisecond, flush: time.Duration(1+rng.IntN(300)) * time.Millisecond, bandwidth: 1e6 + rng.Float64()*20e6}
@@ -131,26 +114,15 @@ var faults = []fault{
 		w.nodes[i].disk.set(func(d *disk) { d.fail[op] = 0 })
 	}},
 	{name: "arbiter away", do: func(w *world, rng *rand.Rand, _ int) {
-		w.record.set(func(r *record) { r.away = true })
+		w.record.setAway(true)
 		w.hold(rng, 200*time.Millisecond, 4*time.Second)
-		w.record.set(func(r *record) { r.away = false })
+		w.record.setAway(false)
 	}},
 	{name: "arbiter slow, loses answers, late", do: func(w *world, rng *rand.Rand, i int) {
 		w.record.set(func(r *record) { r.delay, r.lossy, r.late = time.Duration(rng.IntN(600))*time.Millisecond, 0.3, 0.3 })
 		w.nodes[i].w.hold(rng, 500*time.Millisecond, 4*time.Second)
 		w.record.set(func(r *record) { r.delay, r.lossy, r.late = 2*time.Millisecond, 0, 0 })
 	}},
-}
-
-func (r *record) set(f func(*record)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f(r)
-}
-
-func (w *world) cutBoth(x, y string, by int) {
-	w.net.cut(x, y, by)
-	w.net.cut(y, x, by)
 }
 
 // recovery is how long both nodes may take after the last fault until they are in sync.

@@ -2,7 +2,6 @@ package nodesim
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -32,6 +31,9 @@ type fencer struct {
 	logins   [2]chan struct{} // who holds it may log in
 }
 
+// fenceBound is how long a command may take where nothing fails.
+const fenceBound = 8 * time.Second
+
 func newFencer(w *world, id int, l *lun, half, strict bool) *fencer {
 	f := &fencer{w: w, id: id, addr: fmt.Sprintf("127.0.1.%d", 100+id), name: hostName(fmt.Sprintf("fence%d", id)), lun: l, key: 0xf0 + uint64(id), half: half,
 		bound: ioBound, strict: strict}
@@ -43,9 +45,6 @@ func newFencer(w *world, id int, l *lun, half, strict bool) *fencer {
 	}
 	return f
 }
-
-// fenceBound is how long a command may take where nothing fails.
-const fenceBound = 8 * time.Second
 
 // session is the one with a node, made if there is none.
 func (f *fencer) session(i int) (*initiator.Session, error) {
@@ -168,36 +167,7 @@ func (f *fencer) manage(i int, function byte, what string) {
 	}
 }
 
-// Commands (SPC-4, SBC-3).
-func rw16(op byte, block int64, blocks int) []byte {
-	b := make([]byte, 16)
-	b[0] = op
-	binary.BigEndian.PutUint64(b[2:], uint64(block))
-	binary.BigEndian.PutUint32(b[10:], uint32(blocks))
-	return b
-}
-
-func prOut(action, typ byte) []byte { return []byte{0x5f, action, typ, 0, 0, 0, 0, 0, 24, 0} }
-
-func prParam(key, service uint64) []byte {
-	p := make([]byte, 24)
-	binary.BigEndian.PutUint64(p, key)
-	binary.BigEndian.PutUint64(p[8:], service)
-	return p
-}
-
-func prIn(action byte) []byte { return []byte{0x5e, action, 0, 0, 0, 0, 0, 16, 0, 0} }
-
-const (
-	prRegister      = 0
-	prReserve       = 1
-	prRelease       = 2
-	prClear         = 3
-	prPreempt       = 4
-	prPreemptAbort  = 5
-	prRegisterAny   = 6
-	registrantsOnly = 5 // WRITE EXCLUSIVE, REGISTRANTS ONLY
-)
+func (f *fencer) blockSize() int64 { return f.w.lunBlock }
 
 // write sends writes until hosts have to stop.
 func (f *fencer) write(rng *rand.Rand, v *values) {
@@ -224,8 +194,6 @@ func (f *fencer) write(rng *rand.Rand, v *values) {
 		}
 	}
 }
-
-func (f *fencer) blockSize() int64 { return f.w.lunBlock }
 
 // act reserves, fences, resets and changes modes until hosts have to stop.
 func (f *fencer) act(rng *rand.Rand, others []*fencer) {
@@ -298,134 +266,6 @@ func (f *fencer) mode(rng *rand.Rand, i int) {
 	if f.exec(i, "MODE SELECT", 0, cdb, list, nil).ok {
 		f.w.rare("MODE SELECT")
 	}
-}
-
-// fences lets one host at a time check that what it has fenced stays fenced.
-type fences struct {
-	lock chan struct{}
-
-	mu    sync.Mutex
-	host  *fencer       // that is fenced
-	since time.Duration // and from when on
-
-	changing int // changes of reservations under way
-	changed  *sync.Cond
-
-	away      *fencer // that is not mapped
-	awaySince time.Duration
-}
-
-// change counts changes of reservations under way; unchanged waits for their end.
-func (x *fences) change(by int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.changing += by
-	x.cond().Broadcast()
-}
-
-func (x *fences) unchanged() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for x.changing > 0 {
-		x.cond().Wait()
-	}
-}
-
-func (x *fences) cond() *sync.Cond {
-	if x.changed == nil {
-		x.changed = sync.NewCond(&x.mu)
-	}
-	return x.changed
-}
-
-// wrote notes a write that was answered GOOD.
-func (x *fences) wrote(f *fencer, began, ended time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.host == f && began > x.since {
-		f.w.fail("a write of %s that began at %v is answered GOOD, although the host was fenced at %v", f.name, began, x.since)
-	}
-	if x.away == f && began > x.awaySince {
-		f.w.fail("a write of %s that began at %v is answered GOOD, although the host was unmapped at %v", f.name, began, x.awaySince)
-	}
-}
-
-func (x *fences) unmapped(f *fencer, now time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.away, x.awaySince = f, now
-}
-
-func (x *fences) set(f *fencer, now time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.host, x.since = f, now
-}
-
-// fence takes the LUN from another host by PREEMPT AND ABORT, and looks whether anything of that host's comes after the answer.
-func (f *fencer) fence(rng *rand.Rand, i int, other *fencer) {
-	f.w.fences.lock <- struct{}{}
-	defer func() { <-f.w.fences.lock }()
-	f.w.fences.unchanged()
-	send := func(what string, action, typ byte, key, service uint64) bool {
-		return f.exec(i, what, 0, prOut(action, typ), prParam(key, service), nil).ok
-	}
-	if !send("REGISTER", prRegisterAny, 0, 0, f.key) || !other.known(i) {
-		return
-	}
-	if !send("PREEMPT AND ABORT", prPreemptAbort, registrantsOnly, f.key, other.key) || !send("RESERVE", prReserve, registrantsOnly, f.key, 0) {
-		return
-	}
-	if !f.holds(i, other) {
-		return // somebody else's command came between
-	}
-	f.w.fences.set(other, f.w.now())
-	defer f.w.fences.set(nil, 0)
-	r := rng.IntN(registers)
-	first, ok1 := f.read(i, r)
-	f.w.pause(rng, 20*time.Millisecond, 60*time.Millisecond)
-	second, ok2 := f.read(i, r)
-	if !ok1 || !ok2 || !f.holds(i, other) {
-		return
-	}
-	f.w.rare("a fence was checked")
-	if first != second && byte(second) == byte(other.id) && second != 0 {
-		f.w.fail("register %d of %s changes from %#x to %#x, which %s has written, after PREEMPT AND ABORT by %s was answered", r, f.lun.name, first, second,
-			other.name, f.name)
-	}
-}
-
-// known makes sure that the host is registered.
-func (f *fencer) known(i int) bool {
-	return f.exec(i, "REGISTER", 0, prOut(prRegisterAny, 0), prParam(0, f.key), nil).ok
-}
-
-// holds tells that this host has the reservation and the other one no registration.
-func (f *fencer) holds(i int, other *fencer) bool {
-	keys, res := make([]byte, 4096), make([]byte, 64)
-	k, r := f.exec(i, "READ KEYS", 0, prIn(0), nil, keys), f.exec(i, "READ RESERVATION", 0, prIn(1), nil, res)
-	if !k.ok || !r.ok || r.got < 24 || binary.BigEndian.Uint64(res[8:]) != f.key {
-		return false
-	}
-	return !registered(keys[:k.got], other.key)
-}
-
-// registered looks for a key in what READ KEYS has brought.
-func registered(list []byte, key uint64) bool {
-	for at := 8; at+8 <= len(list); at += 8 {
-		if binary.BigEndian.Uint64(list[at:]) == key {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *fencer) read(i, r int) (uint64, bool) {
-	b := make([]byte, blockSize)
-	if !f.exec(i, "READ", 0, rw16(0x88, offset(r)/f.blockSize(), blockSize/int(f.blockSize())), nil, b).ok {
-		return 0, false
-	}
-	return binary.BigEndian.Uint64(b), true
 }
 
 // mix uses a slow LUN and a fast one over one session, whose node is that of the host's number.

@@ -3,6 +3,7 @@ package nodesim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -16,6 +17,9 @@ import (
 )
 
 func hostName(s string) string { return iqnHost + s }
+
+// userAddr is the address of the host of a user.
+func userAddr(id int) string { return fmt.Sprintf("127.0.1.%d", 1+id) }
 
 // Registers are blocks of a LUN, in different regions, that hosts write values to which are never used twice.
 const (

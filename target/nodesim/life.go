@@ -54,6 +54,12 @@ type life struct {
 
 func (l *life) isDead() bool { return l.dead.Load() }
 
+// stop asks the process to stop in an orderly way.
+func (l *life) stop() {
+	l.asked.Store(true)
+	l.cancel()
+}
+
 // fault is what the store of this life is told to do.
 func (l *life) fault(op, path string, off, length int64) error {
 	if l.isDead() {
@@ -147,16 +153,24 @@ func (m *machine) start() error {
 	return nil
 }
 
-// live is the present process, nil if there is none.
+// live is the latest process, nil if there has been none.
 func (m *machine) live() *life {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cur
 }
 
+// running is the present process, nil if there is none or it has been killed.
+func (m *machine) running() *life {
+	if l := m.live(); l != nil && !l.isDead() {
+		return l
+	}
+	return nil
+}
+
 func (m *machine) view() (v pair.View, ok bool) {
-	l := m.live()
-	if l == nil || l.isDead() {
+	l := m.running()
+	if l == nil {
 		return v, false
 	}
 	return l.n.View(), true
@@ -222,10 +236,15 @@ func (m *machine) keep() {
 func name(i int) string { return []string{"a", "b"}[i] }
 
 // end is the end of a process, at a moment at which it executes nothing: its sockets are closed, and the next life has the files as
-// they are now, while what is left of this one works on others.
-func (w *world) end(m *machine, l *life) {
+// they are now, while what is left of this one works on others. It returns false if the process has ended already: two faults may
+// kill it at the same moment.
+func (w *world) end(m *machine, l *life) bool {
+	ended := false
 	w.still(func() {
-		l.dead.Store(true)
+		if l.dead.Swap(true) {
+			return
+		}
+		ended = true
 		next := filepath.Join(w.dir, fmt.Sprintf("%s-%d", name(m.i), l.number+1))
 		if err := copyTree(next, l.dir); err != nil {
 			w.fail("copy of a store: %v", err)
@@ -234,9 +253,39 @@ func (w *world) end(m *machine, l *life) {
 		m.dir = next
 		m.mu.Unlock()
 	})
+	if !ended {
+		return false
+	}
 	close(l.gone)
 	w.net.die(l)
 	l.cancel()
+	return true
+}
+
+// kill ends the process of a node if one is running. It returns whether it did.
+func (w *world) kill(i int) bool {
+	l := w.nodes[i].running()
+	return l != nil && w.end(w.nodes[i], l)
+}
+
+// stopBound is for an orderly stop: handing over, logging hosts out, closing the store.
+const stopBound = 12 * time.Second
+
+// stopAndWait asks the process of a node for an orderly stop, if one is running, and waits for its end. A stop that exceeds its bound is a
+// violation, and the process is killed. It returns whether a process was running.
+func (w *world) stopAndWait(i int) bool {
+	l := w.nodes[i].running()
+	if l == nil {
+		return false
+	}
+	l.stop()
+	select {
+	case <-l.done:
+	case <-time.After(stopBound):
+		w.fail("node %s: an orderly stop has not ended after %v", name(i), stopBound)
+		w.end(w.nodes[i], l)
+	}
+	return true
 }
 
 // copyTree copies a folder with its sparse files.

@@ -63,9 +63,20 @@ func (n *network) set(from, to string, f func(*condition)) {
 	}
 }
 
+// setBoth changes both directions between two machines.
+func (n *network) setBoth(x, y string, f func(*condition)) {
+	n.set(x, y, f)
+	n.set(y, x, f)
+}
+
 // cut stops or lets go one direction; cuts add up.
 func (n *network) cut(from, to string, by int) {
 	n.set(from, to, func(c *condition) { c.cuts += by })
+}
+
+// cutBoth stops or lets go both directions between two machines.
+func (n *network) cutBoth(x, y string, by int) {
+	n.setBoth(x, y, func(c *condition) { c.cuts += by })
 }
 
 func (n *network) isCut(from, to string) bool {

@@ -67,29 +67,30 @@ type pending struct {
 }
 
 func newWorld(seed uint64, dir string, tracer io.Writer) *world {
-	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer, idle: make(chan struct{}), over: make(chan struct{}), stopping: make(chan struct{}), turn: make(chan struct{}, 1),
+	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer,
+		idle: make(chan struct{}), over: make(chan struct{}), stopping: make(chan struct{}), turn: make(chan struct{}, 1),
 		counts: map[string]int{}, branches: map[string]int{}, ops: map[*pending]bool{}, longest: map[string]time.Duration{}}
 	w.fences.lock = make(chan struct{}, 1)
 	w.record = &record{rng: w.rand(3), delay: 2 * time.Millisecond}
+	log := slog.New(w.logHandler())
 	for i := range w.nodes {
-		var out io.Writer = io.Discard
-		if tracer != nil {
-			out = tracer
-		}
-		h := slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				a.Value = slog.StringValue(fmt.Sprintf("%.3fms", float64(time.Since(w.epoch))/1e6))
-			}
-			return a
-		}})
-		var handler slog.Handler = h
-		if tracer == nil {
-			handler = slog.DiscardHandler
-		}
-		w.nodes[i] = &machine{w: w, i: i, addr: nodeAddr[i], disk: newDisk(seed + uint64(i)), log: slog.New(handler).With("node", name(i)),
+		w.nodes[i] = &machine{w: w, i: i, addr: nodeAddr[i], disk: newDisk(seed + uint64(i)), log: log.With("node", name(i)),
 			dir: filepath.Join(dir, name(i)+"-1")}
 	}
 	return w
+}
+
+// logHandler writes what nodes log into the trace, with times of the history.
+func (w *world) logHandler() slog.Handler {
+	if w.tracer == nil {
+		return slog.DiscardHandler
+	}
+	return slog.NewTextHandler(w.tracer, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			a.Value = slog.StringValue(fmt.Sprintf("%.3fms", float64(time.Since(w.epoch))/1e6))
+		}
+		return a
+	}})
 }
 
 // rand is a source of chance for one actor: what one does, does not change what another draws.
@@ -127,14 +128,7 @@ func (w *world) rare(what string) {
 	w.branches[what]++
 }
 
-func (w *world) stopped() bool {
-	select {
-	case <-w.stopping:
-		return true
-	default:
-		return false
-	}
-}
+func (w *world) stopped() bool { return closed(w.stopping) }
 
 // setQuiet tells that the last fault is over.
 func (w *world) setQuiet() {
@@ -239,9 +233,6 @@ func (w *world) startNodes() error {
 	return nil
 }
 
-// stopBound is for an orderly stop: handing over, logging hosts out, closing the store.
-const stopBound = 12 * time.Second
-
 // stopNodes stops both in an orderly way and waits for all their lives.
 func (w *world) stopNodes() {
 	close(w.stopping)
@@ -249,7 +240,7 @@ func (w *world) stopNodes() {
 	var wg sync.WaitGroup
 	for _, m := range w.nodes {
 		l := m.live()
-		l.cancel()
+		l.stop()
 		wg.Go(func() {
 			select {
 			case <-l.done:
@@ -275,19 +266,15 @@ func (w *world) pause(rng *rand.Rand, least, most time.Duration) {
 }
 
 // isIdle tells that hosts have to stop.
-func (w *world) isIdle() bool {
-	select {
-	case <-w.idle:
-		return true
-	default:
-		return false
-	}
-}
+func (w *world) isIdle() bool { return closed(w.idle) }
 
 // gaveUp tells that what is not answered yet never will be.
-func (w *world) gaveUp() bool {
+func (w *world) gaveUp() bool { return closed(w.over) }
+
+// closed tells that a channel on which nothing is sent has been closed.
+func closed(ch <-chan struct{}) bool {
 	select {
-	case <-w.over:
+	case <-ch:
 		return true
 	default:
 		return false

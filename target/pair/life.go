@@ -31,19 +31,23 @@ const proofMax = 1_000_000_000
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.S.Life
 	o.calm, o.sign = false, 0
-	if l != nil && o.S.Kind.Writes() && l.At() < m.signsAt {
+	if l == nil || !o.S.Kind.Writes() {
+		return true
+	}
+	at := l.At()
+	if at < m.signsAt {
 		m.prove(now, l)
 		return false
 	}
-	if l == nil || !o.S.Kind.Writes() || now-l.At() <= proofMax && (m.phase != Alone || l.At() >= m.since) {
+	counts := m.phase != Alone || at >= m.since
+	switch {
+	case counts && now-at <= proofMax:
 		return true
-	}
-	if m.owns(o.unit) && (m.phase != Alone || l.At() >= m.since) && o.unit.starts.calm(o.S, l.At()) {
+	case counts && m.owns(o.unit) && o.unit.starts.calm(o.S, at):
 		o.calm = true // and looked at again when it starts
 		return true
-	}
-	if !m.owns(o.unit) {
-		if o.sign = m.signed(l.At()); o.sign != 0 {
+	case !m.owns(o.unit):
+		if o.sign = m.signed(at); o.sign != 0 {
 			return true
 		}
 	}

@@ -42,6 +42,24 @@ func (r *rig) copyRead() *Op {
 	return x.Op
 }
 
+// alike compares all ranges: the joiner needs none of them.
+func (r *rig) alike() {
+	r.t.Helper()
+	for range 2 {
+		r.copyRead()
+		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
+	}
+}
+
+// copied brings the resync to where everything is copied: the joiner has been asked to flush.
+func (r *rig) copied() {
+	r.t.Helper()
+	r.alike()
+	r.next(ActResyncList)
+	r.m.ResyncObjects(r.now, r.objects())
+	r.sent(MsgFlushAll)
+}
+
 func TestResyncToReadmission(t *testing.T) {
 	r := joining(t)
 	blocked := r.submit(r.op(scsi.OpWrite, 0, 512))
@@ -99,13 +117,7 @@ func TestResyncToReadmission(t *testing.T) {
 // cannot be read this node neither asks again, nor serves for longer than after its first request.
 func TestReadmissionAfterAConflict(t *testing.T) {
 	r := joining(t)
-	for range 2 {
-		r.copyRead()
-		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
-	}
-	r.next(ActResyncList)
-	r.m.ResyncObjects(r.now, r.objects())
-	r.sent(MsgFlushAll)
+	r.copied()
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
 	r.saveLife()
 	asked := r.now
@@ -135,13 +147,7 @@ func TestReadmissionAfterAConflict(t *testing.T) {
 
 func TestResyncNeedsEqualIndexes(t *testing.T) {
 	r := joining(t)
-	for range 2 {
-		r.copyRead()
-		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
-	}
-	r.next(ActResyncList)
-	r.m.ResyncObjects(r.now, r.objects())
-	r.sent(MsgFlushAll)
+	r.copied()
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 44})
 	r.none(ActArbiterCAS)
 	r.next(ActDropLink)
@@ -207,10 +213,7 @@ func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 // executes (R10).
 func TestNobodyElseOwnsAUnitAtReadmission(t *testing.T) {
 	r := joining(t)
-	for range 2 {
-		r.copyRead()
-		r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
-	}
+	r.alike()
 	r.next(ActResyncList)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 5}})
 	r.m.ResyncObjects(r.now, r.objects())

@@ -91,18 +91,7 @@ func TestReadCachedInMemory(t *testing.T) {
 
 // A disk that answers nothing holds nobody up who asks the page cache.
 func TestReadCachedDoesNotWaitForTheDisk(t *testing.T) {
-	if err := slowdisk.Available(); err != nil {
-		t.Skip("skipped: no slow disk here: ", err)
-	}
-	d, err := slowdisk.Start(t.Context(), slowdisk.Options{Dir: filepath.Join(t.TempDir(), "disk"), Size: slowdisk.MinSize})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := testDisk(t, slowdisk.MinSize)
 	f := openIn(t, filepath.Join(d.Mount, "store"))
 	want := bytes.Repeat([]byte{1, 2, 3, 4}, 1<<18)
 	if err := f.WriteAt(want, 0); err != nil {
@@ -144,18 +133,5 @@ func TestReadCachedDoesNotWaitForTheDisk(t *testing.T) {
 
 func openIn(t *testing.T, dir string) *File {
 	t.Helper()
-	s, err := Open(dir, testIdent, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if err := s.Default().CreateLUN(lunA, 8<<20); err != nil {
-		t.Fatal(err)
-	}
-	f, err := s.Default().OpenLUN(lunA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
+	return newLUN(t, open(t, dir, Options{}), lunA, 8<<20)
 }

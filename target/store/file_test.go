@@ -14,15 +14,7 @@ import (
 func lunFile(t *testing.T, opts Options) (*Store, *File) {
 	t.Helper()
 	s := open(t, t.TempDir(), opts)
-	if err := s.Default().CreateLUN(lunA, 8<<20); err != nil {
-		t.Fatal(err)
-	}
-	f, err := s.Default().OpenLUN(lunA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return s, f
+	return s, newLUN(t, s, lunA, 8<<20)
 }
 
 func TestFileAgainstAModel(t *testing.T) {

@@ -20,6 +20,15 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// datasync flushes the data of a file. The descriptor stays open meanwhile.
+func datasync(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control(raw, unix.Fdatasync)
+}
+
 // maxSmall bounds what is read of a file that should be a few lines, in bytes.
 const maxSmall = 64 << 10
 

@@ -12,13 +12,13 @@ import (
 // A thin volume whose pool is full fails writes for lack of space when they are written out, long after they have been acknowledged. A durable write
 // that hears of it is refused, which is not all: what was written before is lost, and the kernel says so only once.
 func TestLackOfSpaceWhileWritingOut(t *testing.T) {
-	d := testDisk(t)
+	d := testDisk(t, slowdisk.MinSize)
 	s, err := Open(filepath.Join(d.Mount, "store"), testIdent, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	f := newLUN(t, s, lunA)
+	f := newLUN(t, s, lunA, 8<<20)
 	data := make([]byte, 64<<10)
 	for i := range data {
 		data[i] = 0x5a
@@ -49,7 +49,7 @@ func TestLackOfSpaceWhileWritingOut(t *testing.T) {
 // The kernel keeps what it has to say of a lost write for the next one who opens the file. One failure of a disk costs one life, however many LUNs
 // have lost something.
 func TestLossesOfAnEarlierLife(t *testing.T) {
-	d := testDisk(t)
+	d := testDisk(t, slowdisk.MinSize)
 	dir := filepath.Join(d.Mount, "store")
 	s, err := Open(dir, testIdent, Options{})
 	if err != nil {
@@ -60,7 +60,7 @@ func TestLossesOfAnEarlierLife(t *testing.T) {
 	var files []*File
 	k := slowdisk.Knobs{WriteErrors: true}
 	for i, name := range names {
-		f := newLUN(t, s, name)
+		f := newLUN(t, s, name, 8<<20)
 		files = append(files, f)
 		data[0] = byte(i + 1)
 		if err := f.WriteAtDurable(data, 0); err != nil {
@@ -113,12 +113,13 @@ func TestLossesOfAnEarlierLife(t *testing.T) {
 	}
 }
 
-func testDisk(t *testing.T) *slowdisk.Disk {
+// testDisk is a disk of so many bytes, or a reason to skip the test.
+func testDisk(t *testing.T, size int64) *slowdisk.Disk {
 	t.Helper()
 	if err := slowdisk.Available(); err != nil {
 		t.Skip("skipped: no slow disk here: ", err)
 	}
-	d, err := slowdisk.Start(t.Context(), slowdisk.Options{Dir: filepath.Join(t.TempDir(), "disk"), Size: slowdisk.MinSize})
+	d, err := slowdisk.Start(t.Context(), slowdisk.Options{Dir: filepath.Join(t.TempDir(), "disk"), Size: size})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +131,10 @@ func testDisk(t *testing.T) *slowdisk.Disk {
 	return d
 }
 
-func newLUN(t *testing.T, s *Store, name string) *File {
+// newLUN is a new LUN of so many bytes, opened.
+func newLUN(t *testing.T, s *Store, name string, size int64) *File {
 	t.Helper()
-	if err := s.Default().CreateLUN(name, 8<<20); err != nil {
+	if err := s.Default().CreateLUN(name, size); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.Default().OpenLUN(name)

@@ -14,23 +14,8 @@ import (
 
 // A disk that has stopped answers no probe, although nothing is dirty; one that fails makes the store untrusted.
 func TestProbeAsksTheDisk(t *testing.T) {
-	if err := slowdisk.Available(); err != nil {
-		t.Skip("skipped: no slow disk here: ", err)
-	}
-	d, err := slowdisk.Start(t.Context(), slowdisk.Options{Dir: filepath.Join(t.TempDir(), "disk"), Size: slowdisk.MinSize})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s, err := Open(filepath.Join(d.Mount, "store"), testIdent, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	d := testDisk(t, slowdisk.MinSize)
+	s := open(t, filepath.Join(d.Mount, "store"), Options{})
 	for range 2 { // the first one makes the file
 		if err := s.Default().Probe(); err != nil {
 			t.Fatal(err)

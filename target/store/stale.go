@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // staleWorkers flush side by side: each flush asks the disk.
@@ -33,10 +31,7 @@ func (s *Store) hearStale() error {
 				if err != nil {
 					continue // whoever needs it says so
 				}
-				raw, err := f.SyscallConn()
-				if err == nil {
-					err = control(raw, unix.Fdatasync)
-				}
+				err = datasync(f)
 				if all.Add(1); errors.Join(err, f.Close()) != nil {
 					lost.Add(1)
 				}

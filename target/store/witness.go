@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // witness is a second descriptor of a LUN's file, for what the kernel says only once. A durable write (RWF_DSYNC) that fails for lack of space has
@@ -55,10 +53,7 @@ func (w *witness) close() error {
 
 // notLost asks the witness what a lack of space means. It returns the error as it is if nothing is lost; else it makes the store untrusted.
 func (f *File) notLost(w *os.File, noSpace error) error {
-	raw, err := w.SyscallConn()
-	if err == nil {
-		err = control(raw, unix.Fdatasync)
-	}
+	err := datasync(w)
 	switch {
 	case err == nil:
 		return noSpace

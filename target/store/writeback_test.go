@@ -17,32 +17,10 @@ import (
 // Writers that are faster than the disk wait, and a flush in the midst of it is short: without a bound it takes as long as the disk
 // needs for all that was ever written.
 func TestUnflushedIsBoundedByTheDisk(t *testing.T) {
-	if err := slowdisk.Available(); err != nil {
-		t.Skip("skipped: no slow disk here: ", err)
-	}
-	d, err := slowdisk.Start(t.Context(), slowdisk.Options{Dir: filepath.Join(t.TempDir(), "disk"), Size: slowdisk.MinSize + 512<<20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s, err := Open(filepath.Join(d.Mount, "store"), testIdent, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	d := testDisk(t, slowdisk.MinSize+512<<20)
+	s := open(t, filepath.Join(d.Mount, "store"), Options{})
 	const size, perSecond = 256 << 20, 32 << 20
-	if err := s.Default().CreateLUN(lunA, size); err != nil {
-		t.Fatal(err)
-	}
-	f, err := s.Default().OpenLUN(lunA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
+	f := newLUN(t, s, lunA, size)
 	if err := d.Set(t.Context(), slowdisk.Knobs{WriteBandwidth: perSecond}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,14 +138,7 @@ func TestUnflushedIsGivenBack(t *testing.T) {
 // Files take turns, and a piece is taken once.
 func TestPiecesOfAllFilesInTurn(t *testing.T) {
 	s, f := lunFile(t, Options{})
-	if err := s.Default().CreateLUN(lunB, 8<<20); err != nil {
-		t.Fatal(err)
-	}
-	g, err := s.Default().OpenLUN(lunB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close() })
+	g := newLUN(t, s, lunB, 8<<20)
 	w := newWriteback(s)
 	w.wrote(f, pieceSize-10, 20) // two pieces
 	w.wrote(f, 3*pieceSize, 5)

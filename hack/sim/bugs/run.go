@@ -106,22 +106,17 @@ func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
 type player struct {
 	folder string   // of the mistakes, in target
 	build  []string // what go is asked for
+	target string   // the package of the program
 	first  []string // arguments before all others
 	dash   string   // before the names of its flags
 }
 
 // pairs plays pair.Machine, nodes whole nodes.
 var (
-	pairs = &player{folder: "pair", build: []string{"build", "-p", "1"}, first: []string{"-procs", "1"}, dash: "-"}
-	nodes = &player{build: []string{"test", "-c", "-p", "1"}, first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
+	pairs = &player{folder: "pair", build: []string{"build", "-p", "1"}, target: "./hack/sim", first: []string{"-procs", "1"}, dash: "-"}
+	nodes = &player{build: []string{"test", "-c", "-p", "1"}, target: "./target/nodesim",
+		first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
 )
-
-func (p *player) target() string {
-	if p == nodes {
-		return "./target/nodesim"
-	}
-	return "./hack/sim"
-}
 
 // playTime bounds the play of one bug: a machine that never comes to rest is caught too.
 const playTime = 3 * time.Minute
@@ -144,7 +139,7 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 		}
 		args = append(args, "-overlay", overlay)
 	}
-	build := exec.CommandContext(ctx, "go", append(args, b.player.target())...)
+	build := exec.CommandContext(ctx, "go", append(args, b.player.target)...)
 	build.Dir = r.root
 	if text, err := build.CombinedOutput(); err != nil {
 		o.err = fmt.Errorf("it does not build: %w\n%s", err, text)
