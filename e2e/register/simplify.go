@@ -43,6 +43,34 @@ func simplify(first uint64, ops []porcupine.Operation) []porcupine.Operation {
 	})
 }
 
+// leastAttempts leaves out attempts that may well have had no effect: all whose value nobody has seen, and all but one of those that write a value that no
+// operation wrote for certain. An order of what is left is an order of everything, in which the others had no effect. That there is none says nothing.
+func leastAttempts(ops []porcupine.Operation) []porcupine.Operation {
+	need := map[uint64]bool{}
+	for _, o := range ops {
+		switch i := o.Input.(Input); {
+		case i.Kind == Read:
+			need[o.Output.(uint64)] = true
+		case i.Kind == Swap && !i.Optional && o.Output.(uint64) == 1:
+			need[i.Expected] = true
+		}
+	}
+	for _, o := range ops {
+		if i := o.Input.(Input); i.Kind == Write && !i.Optional || i.Kind == Swap && !i.Optional && o.Output.(uint64) == 1 {
+			delete(need, i.Value)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool {
+		i := o.Input.(Input)
+		if i.Kind == Read || !i.Optional {
+			return false
+		}
+		keep := need[i.Value]
+		delete(need, i.Value)
+		return !keep
+	})
+}
+
 func earliest(since map[uint64]int64, v uint64, at int64) int64 {
 	if old, ok := since[v]; ok {
 		return min(old, at)

@@ -31,6 +31,9 @@ func TestSimplifyChangesNoVerdict(t *testing.T) {
 				ops = ops.maybeSwap(5, uint64(rng.IntN(6)), v, start, end)
 			}
 		}
+		if a := Check(0, ops); (a == nil) != (porcupine.CheckOperationsTimeout(modelFrom(0), ops, time.Minute) == porcupine.Ok) {
+			t.Fatalf("%+v:\n%s", a, list(0, ops))
+		}
 		less := simplify(0, ops)
 		dropped += len(ops) - len(less)
 		whole := porcupine.CheckOperationsTimeout(modelFrom(0), ops, time.Minute)
@@ -46,13 +49,27 @@ func TestSimplifyChangesNoVerdict(t *testing.T) {
 
 // Hosts that try again and again while nothing answers leave many attempts, all open at once.
 func TestManyAttempts(t *testing.T) {
-	var ops h
+	var unseen, seen h
 	for i := range int64(200) {
-		ops = ops.maybe(int(i), uint64(100+i), i, 1000)
+		unseen = unseen.maybe(int(i), uint64(100+i), i, 1000)
 	}
-	ops = ops.write(1, 7, 1001, 1002).read(2, 7, 1003, 1004).read(2, 0, 1005, 1006)
-	begun := time.Now()
-	if a := Check(0, ops); a == nil || a.Unknown {
-		t.Fatalf("%+v after %v", a, time.Since(begun))
+	for i := range int64(3) {
+		seen = seen.write(int(i), uint64(10+i), 900, 1000)
+		for j := range int64(8) {
+			seen = seen.maybe(int(i), uint64(10+i), 900+j, 1000).maybeSwap(int(i), 10, uint64(20+i), 900+j, 1000)
+		}
+		seen = seen.swap(int(i), 10, uint64(20+i), 0, 990, 1000).read(5, uint64(10+i), 995, 1000)
+	}
+	for name, c := range map[string]struct {
+		ops h
+		ok  bool
+	}{
+		"unseen":           {unseen.read(2, 150, 1003, 1004), true},
+		"unseen, and loss": {unseen.write(1, 7, 1001, 1002).read(2, 7, 1003, 1004).read(2, 0, 1005, 1006), false},
+		"seen":             {seen.read(2, 12, 1003, 1004), true},
+	} {
+		if a := Check(0, c.ops); (a == nil) != c.ok || a != nil && a.Unknown {
+			t.Errorf("%s: %+v", name, a)
+		}
 	}
 }
