@@ -59,6 +59,13 @@ func run(ctx context.Context, w io.Writer, which string, base uint64, only strin
 	out, clean := r.all(ctx, chosen)
 	table(w, out)
 	var errs []error
+	known := 0
+	for _, o := range out {
+		if o.known {
+			known++
+		}
+	}
+	fmt.Fprintf(w, "%d bugs, %d of them met by known seeds only, after all that were drawn had passed\n", len(out), known)
 	for _, o := range clean {
 		fmt.Fprintf(w, "%s: %d seeds, %s\n", o.bug.name, o.seeds, verdict(&o))
 	}
@@ -87,6 +94,9 @@ func verdict(o *outcome) string {
 		text = o.err.Error()
 	case text == "":
 		text = "nothing"
+	}
+	if o.known {
+		text = "(a known seed) " + text
 	}
 	if len(text) > width {
 		text = text[:width] + "…"
