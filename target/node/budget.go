@@ -26,8 +26,8 @@ type sizes struct {
 }
 
 // note says that an object takes n bytes now; 0: it is gone.
-func (s *sizes) note(bucket []byte, key string, n int) {
-	k := string(bucket) + "/" + key
+func (s *sizes) note(bucket, key string, n int) {
+	k := bucket + "/" + key
 	if s.of == nil {
 		s.of = map[string]int{}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gemel-storage/gemel/target/pair"
@@ -63,9 +64,18 @@ func (n *Node) Run(ctx context.Context) error {
 
 func left(why string) error { return fmt.Errorf("%w: %s", ErrLeft, why) }
 
+// because adds what failed in the store to the reason of the end, which may have come from who needed it and not from the store.
+func (n *Node) because(why string) string {
+	if err := n.store.Failed(); err != nil && !strings.Contains(why, err.Error()) {
+		return why + ": " + err.Error()
+	}
+	return why
+}
+
 // leave tells everybody, then ends the sessions: hosts log out and go on over the other path. Those that do not are cut off, and so is
 // the link. It does not wait for what hangs in the store.
 func (n *Node) leave(why string) error {
+	why = n.because(why)
 	n.over <- why
 	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
 	n.event("end", why)

@@ -275,7 +275,7 @@ func TestMetadataBudget(t *testing.T) {
 
 func TestSizesAddUp(t *testing.T) {
 	var z sizes
-	b := []byte("b")
+	const b = "b"
 	z.note(b, "x", 10)
 	z.note(b, "y", 20)
 	one := z.total

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // newerEntry is a change that this release does not know.
@@ -79,22 +77,25 @@ func TestStateDirOfANewerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	change := func(f func(tx *bbolt.Tx) error) {
+	change := func(f func(tx *store.Tx) error) {
 		t.Helper()
-		db, err := bbolt.Open(filepath.Join(p.cfg[0].StateDir, "meta.db"), 0o600, nil)
+		st, err := store.Open(p.cfg[0].StateDir, store.Identity{Cluster: "test", Pair: "p0", Node: "a"}, store.Options{Log: p.cfg[0].Logger})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(db.Update(f), db.Close()); err != nil {
+		if err := errors.Join(st.DB().Update(f), st.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// set adds a field to a value, or takes it out again.
-	set := func(bucket, key []byte, field string) func(tx *bbolt.Tx) error {
-		return func(tx *bbolt.Tx) error {
-			b := tx.Bucket(bucket)
+	set := func(bucket, key, field string) func(tx *store.Tx) error {
+		return func(tx *store.Tx) error {
+			raw, err := tx.Get(bucket, key)
+			if err != nil {
+				return err
+			}
 			var v map[string]any
-			if err := json.Unmarshal(b.Get(key), &v); err != nil {
+			if err := json.Unmarshal(raw, &v); err != nil {
 				return err
 			}
 			if _, there := v[field]; there {
@@ -102,19 +103,18 @@ func TestStateDirOfANewerRelease(t *testing.T) {
 			} else {
 				v[field] = map[string]int{"x": 1}
 			}
-			return put(b, key, v)
+			return put(tx, bucket, key, v)
 		}
 	}
-	bucket := []byte("groups")
 	for _, c := range []struct {
 		name, says string
-		do, undo   func(tx *bbolt.Tx) error
+		do, undo   func(tx *store.Tx) error
 	}{
-		{"a field of a LUN", "luns/" + id, set(bucketLUNs, []byte(id), "queue"), set(bucketLUNs, []byte(id), "queue")},
-		{"a field of a host", "queue", set(bucketHosts, []byte(testHost), "queue"), set(bucketHosts, []byte(testHost), "queue")},
+		{"a field of a LUN", "luns/" + id, set(bucketLUNs, id, "queue"), set(bucketLUNs, id, "queue")},
+		{"a field of a host", "queue", set(bucketHosts, testHost, "queue"), set(bucketHosts, testHost, "queue")},
 		{"a field of the head", "queue", set(bucketMeta, keyHead, "queue"), set(bucketMeta, keyHead, "queue")},
 		{"a field of its own state", "node state", set(bucketLife, keyLife, "queue"), set(bucketLife, keyLife, "queue")},
-		{"a bucket", `"groups"`, func(tx *bbolt.Tx) error { _, err := tx.CreateBucket(bucket); return err }, func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucket) }},
+		{"a bucket", `"groups"`, func(tx *store.Tx) error { return tx.Put("groups", "g", []byte("{}")) }, func(tx *store.Tx) error { return tx.Drop("groups") }},
 	} {
 		change(c.do)
 		err := open(p.cfg[0])

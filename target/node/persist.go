@@ -1,27 +1,26 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"go.etcd.io/bbolt"
+	"slices"
 
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // Buckets of meta.db: the node's own life, and the replicated metadata by object.
-var (
-	bucketLife      = []byte("life")
-	bucketMeta      = []byte("meta")
-	bucketLUNs      = []byte("luns")
-	bucketSnapshots = []byte("snapshots")
-	bucketHosts     = []byte("hosts")
-	bucketCopying   = []byte("copying")
-	keyLife         = []byte("life")
-	keyHead         = []byte("head")
+const (
+	bucketLife      = "life"
+	bucketMeta      = "meta"
+	bucketLUNs      = "luns"
+	bucketSnapshots = "snapshots"
+	bucketHosts     = "hosts"
+	bucketCopying   = "copying"
+	keyLife         = "life"
+	keyHead         = "head"
 )
 
 // life is what a node remembers of itself.
@@ -41,13 +40,19 @@ type head struct {
 	Generation uint64 `json:"generation"`
 }
 
+// errNoLife: a node writes its own state before anything else.
+var errNoLife = errors.New("the node's own state is missing")
+
 func (n *Node) loadLife() (l life, err error) {
-	err = n.store.DB().View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketLife)
-		if b == nil {
-			return nil
+	err = n.store.DB().View(func(tx *store.Tx) error {
+		raw, err := tx.Get(bucketLife, keyLife)
+		if err != nil || raw != nil {
+			return errors.Join(err, n.decode(raw, &l))
 		}
-		return meta.Decode(b.Get(keyLife), &l)
+		if others, err := tx.Buckets(); err != nil || len(others) > 0 {
+			return errors.Join(err, n.store.DB().Damaged(errNoLife))
+		}
+		return nil
 	})
 	if err != nil {
 		return l, fmt.Errorf("node state: %w%s", err, wayOut(err))
@@ -55,23 +60,30 @@ func (n *Node) loadLife() (l life, err error) {
 	return l, nil
 }
 
+// decode reads an entry of the database. What is neither what this release has written nor what a newer one would is damage.
+func (n *Node) decode(raw []byte, into any) error {
+	err := meta.Decode(raw, into)
+	if err == nil || errors.Is(err, meta.ErrNewer) {
+		return err
+	}
+	return n.store.DB().Damaged(err)
+}
+
 func (n *Node) updateLife(f func(*life)) error {
-	return n.store.DB().Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucketLife)
+	return n.store.DB().Update(func(tx *store.Tx) error {
+		var l life
+		raw, err := tx.Get(bucketLife, keyLife)
+		if err == nil && raw != nil {
+			err = json.Unmarshal(raw, &l)
+		}
 		if err != nil {
 			return err
-		}
-		var l life
-		if v := b.Get(keyLife); v != nil {
-			if err := json.Unmarshal(v, &l); err != nil {
-				return err
-			}
 		}
 		f(&l)
 		if err := n.mark(&l); err != nil {
 			return err
 		}
-		return put(b, keyLife, l)
+		return put(tx, bucketLife, keyLife, l)
 	})
 }
 
@@ -118,14 +130,11 @@ func (n *Node) saveLife(id uint64, x pair.Life) error {
 // ended. An object is named before its file is made.
 func (n *Node) loadCopying() (ids map[string]bool, err error) {
 	ids = map[string]bool{}
-	err = n.store.DB().View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket(bucketCopying); b != nil {
-			return b.ForEach(func(k, _ []byte) error {
-				ids[string(k)] = true
-				return nil
-			})
-		}
-		return nil
+	err = n.store.DB().View(func(tx *store.Tx) error {
+		return tx.Each(bucketCopying, func(id string, _ []byte) error {
+			ids[id] = true
+			return nil
+		})
 	})
 	return ids, err
 }
@@ -134,56 +143,52 @@ func (n *Node) addCopying(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return n.store.DB().Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucketCopying)
+	return n.store.DB().Update(func(tx *store.Tx) error {
 		for _, id := range ids {
-			if err == nil {
-				err = b.Put([]byte(id), []byte{1})
+			if err := tx.Put(bucketCopying, id, []byte{1}); err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	})
 }
 
 // clearCopying ends a resync: everything is here, durably.
 func (n *Node) clearCopying() error {
-	return n.store.DB().Update(func(tx *bbolt.Tx) error {
-		if tx.Bucket(bucketCopying) == nil {
-			return nil
-		}
-		return tx.DeleteBucket(bucketCopying)
-	})
+	return n.store.DB().Update(func(tx *store.Tx) error { return tx.Drop(bucketCopying) })
 }
 
-func put(b *bbolt.Bucket, key []byte, v any) error {
+func put(tx *store.Tx, bucket, key string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return b.Put(key, raw)
+	return tx.Put(bucket, key, raw)
 }
 
 // loadState reads the replicated metadata.
 func (n *Node) loadState() (*meta.State, error) {
 	s := meta.NewState()
-	err := n.store.DB().View(func(tx *bbolt.Tx) error {
-		if err := tx.ForEach(known); err != nil {
+	err := n.store.DB().View(func(tx *store.Tx) error {
+		if err := known(tx); err != nil {
 			return err
 		}
-		if b := tx.Bucket(bucketMeta); b != nil {
+		raw, err := tx.Get(bucketMeta, keyHead)
+		if err == nil && raw != nil {
 			var h head
-			if err := meta.Decode(b.Get(keyHead), &h); err != nil {
-				return err
-			}
+			err = n.decode(raw, &h)
 			s.Index, s.Generation = h.Index, h.Generation
 		}
-		if err := loadAll(tx, &n.sizes, bucketLUNs, s.LUNs); err != nil {
+		if err != nil {
 			return err
 		}
-		if err := loadAll(tx, &n.sizes, bucketSnapshots, s.Snapshots); err != nil {
+		if err := loadAll(n, tx, bucketLUNs, s.LUNs); err != nil {
 			return err
 		}
-		return loadAll(tx, &n.sizes, bucketHosts, s.Hosts)
+		if err := loadAll(n, tx, bucketSnapshots, s.Snapshots); err != nil {
+			return err
+		}
+		return loadAll(n, tx, bucketHosts, s.Hosts)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w%s", err, wayOut(err))
@@ -193,13 +198,14 @@ func (n *Node) loadState() (*meta.State, error) {
 }
 
 // known refuses a bucket that a newer release has made.
-func known(name []byte, _ *bbolt.Bucket) error {
-	for _, b := range [][]byte{bucketLife, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying} {
-		if bytes.Equal(name, b) {
-			return nil
+func known(tx *store.Tx) error {
+	names, err := tx.Buckets()
+	for _, name := range names {
+		if !slices.Contains([]string{bucketLife, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying}, name) {
+			return fmt.Errorf("%w: there is a bucket %q, which is not known here", meta.ErrNewer, name)
 		}
 	}
-	return fmt.Errorf("%w: there is a bucket %q, which is not known here", meta.ErrNewer, name)
+	return err
 }
 
 // wayOut is what to do about a state folder that a newer release has written.
@@ -210,18 +216,14 @@ func wayOut(err error) string {
 	return ""
 }
 
-func loadAll[T any](tx *bbolt.Tx, z *sizes, name []byte, into map[string]*T) error {
-	b := tx.Bucket(name)
-	if b == nil {
-		return nil
-	}
-	return b.ForEach(func(k, v []byte) error {
+func loadAll[T any](n *Node, tx *store.Tx, bucket string, into map[string]*T) error {
+	return tx.Each(bucket, func(key string, value []byte) error {
 		t := new(T)
-		if err := meta.Decode(v, t); err != nil {
-			return fmt.Errorf("%s/%s: %w", name, k, err)
+		if err := n.decode(value, t); err != nil {
+			return fmt.Errorf("%s/%s: %w", bucket, key, err)
 		}
-		into[string(k)] = t
-		z.note(name, string(k), len(v))
+		into[key] = t
+		n.sizes.note(bucket, key, len(value))
 		return nil
 	})
 }
@@ -229,7 +231,7 @@ func loadAll[T any](tx *bbolt.Tx, z *sizes, name []byte, into map[string]*T) err
 // persist makes what an entry touched durable, with the index, in one transaction.
 func (n *Node) persist(fx *meta.Effect) error {
 	defer func() { n.metaBytes.Store(n.sizes.total) }()
-	return n.store.DB().Update(func(tx *bbolt.Tx) error {
+	return n.store.DB().Update(func(tx *store.Tx) error {
 		if err := saveHead(tx, n.state); err != nil {
 			return err
 		}
@@ -243,37 +245,29 @@ func (n *Node) persist(fx *meta.Effect) error {
 	})
 }
 
-func saveHead(tx *bbolt.Tx, s *meta.State) error {
-	b, err := tx.CreateBucketIfNotExists(bucketMeta)
-	if err != nil {
-		return err
-	}
-	return put(b, keyHead, head{s.Index, s.Generation})
+func saveHead(tx *store.Tx, s *meta.State) error {
+	return put(tx, bucketMeta, keyHead, head{s.Index, s.Generation})
 }
 
 // saveSome writes the named objects and deletes those that are gone.
-func saveSome[T any](tx *bbolt.Tx, z *sizes, name []byte, keys []string, from map[string]*T) error {
-	b, err := tx.CreateBucketIfNotExists(name)
-	if err != nil {
-		return err
-	}
+func saveSome[T any](tx *store.Tx, z *sizes, bucket string, keys []string, from map[string]*T) error {
 	for _, k := range keys {
 		v := from[k]
 		if v == nil {
-			if err := b.Delete([]byte(k)); err != nil {
+			if err := tx.Delete(bucket, k); err != nil {
 				return err
 			}
-			z.note(name, k, 0)
+			z.note(bucket, k, 0)
 			continue
 		}
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
-		if err := b.Put([]byte(k), raw); err != nil {
+		if err := tx.Put(bucket, k, raw); err != nil {
 			return err
 		}
-		z.note(name, k, len(raw))
+		z.note(bucket, k, len(raw))
 	}
 	return nil
 }
@@ -281,12 +275,10 @@ func saveSome[T any](tx *bbolt.Tx, z *sizes, name []byte, keys []string, from ma
 // persistAll replaces all metadata.
 func (n *Node) persistAll(s *meta.State) error {
 	var z sizes
-	err := n.store.DB().Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketLUNs, bucketSnapshots, bucketHosts} {
-			if tx.Bucket(name) != nil {
-				if err := tx.DeleteBucket(name); err != nil {
-					return err
-				}
+	err := n.store.DB().Update(func(tx *store.Tx) error {
+		for _, name := range []string{bucketLUNs, bucketSnapshots, bucketHosts} {
+			if err := tx.Drop(name); err != nil {
+				return err
 			}
 		}
 		if err := saveHead(tx, s); err != nil {

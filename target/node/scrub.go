@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/pair"
@@ -127,16 +125,17 @@ func (n *Node) scrubLoop(every time.Duration) {
 	}
 }
 
-var keyScrub = []byte("scrub")
+const keyScrub = "scrub"
 
 // lastScrub is when a scrub last ended here. A node that never had one counts from its start.
 func (n *Node) lastScrub() (at time.Time) {
 	at = time.Now()
-	err := n.store.DB().View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket(bucketLife); b != nil && b.Get(keyScrub) != nil {
-			return json.Unmarshal(b.Get(keyScrub), &at)
+	err := n.store.DB().View(func(tx *store.Tx) error {
+		raw, err := tx.Get(bucketLife, keyScrub)
+		if err != nil || raw == nil {
+			return err
 		}
-		return nil
+		return json.Unmarshal(raw, &at)
 	})
 	if err != nil {
 		n.log.Warn("time of the last scrub", "err", err)
@@ -145,13 +144,7 @@ func (n *Node) lastScrub() (at time.Time) {
 }
 
 func (n *Node) saveScrub(at time.Time) {
-	err := n.store.DB().Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucketLife)
-		if err != nil {
-			return err
-		}
-		return put(b, keyScrub, at)
-	})
+	err := n.store.DB().Update(func(tx *store.Tx) error { return put(tx, bucketLife, keyScrub, at) })
 	if err != nil {
 		n.log.Warn("time of the last scrub", "err", err)
 	}

@@ -58,7 +58,7 @@ func (c *Config) volumes() (out []store.VolumeDir, err error) {
 
 // checkVolumes compares the backing volumes with what the metadata here says of them. One that holds something has to be there and to be
 // the one that it was; the error says which is not. One that was put back to an earlier state makes the store one that needs a full
-// copy (R6): doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
+// copy (R6), and so do metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
 func (n *Node) checkVolumes(l *life) (doubt string, err error) {
 	held := n.state.Volumes()
 	var errs []error
@@ -81,6 +81,12 @@ func (n *Node) checkVolumes(l *life) (doubt string, err error) {
 	}
 	for _, v := range n.store.Volumes() {
 		n.markFloor = max(n.markFloor, v.Mark())
+		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
+			doubt = fmt.Sprintf("this node's metadata are as they were earlier (mark %d, backing volume %q has %d): put the right state-dir back, or have everything copied", l.Mark, v.Name(), v.Mark())
+		}
+	}
+	if older := n.store.DB().Older(); older != "" {
+		doubt = older
 	}
 	n.doubt.Store(doubt != "")
 	return doubt, errors.Join(errs...)
@@ -115,6 +121,7 @@ func (n *Node) trustVolumes() error {
 	if !n.doubt.CompareAndSwap(true, false) {
 		return nil
 	}
+	n.store.DB().Settle()
 	return n.updateLife(func(*life) {})
 }
 

@@ -14,6 +14,10 @@ var (
 	ErrForeign = errors.New("the store is not this node's")
 	// ErrNewer: the directory was written by a newer version.
 	ErrNewer = errors.New("the store has a newer format")
+	// ErrDamaged: the metadata database is not what was written, or cannot be read.
+	ErrDamaged = errors.New("the metadata database is damaged")
+	// ErrMissing: there is a store, and no metadata database in it.
+	ErrMissing = errors.New("the metadata database is missing")
 	// ErrNotFound: no LUN or snapshot with that uuid.
 	ErrNotFound = errors.New("no such object")
 	// ErrNoVolume: no backing volume with that name.

@@ -24,12 +24,18 @@ func (s *Store) FailedC() <-chan struct{} { return s.failC }
 // fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as the disk still
 // takes it: pages whose writeback failed are dropped from the cache, so a restarted process would read old data
 // that nobody knows to be old.
-func (s *Store) fail(cause error) {
+func (s *Store) fail(cause error) { s.end(cause, false) }
+
+// end is fail, or, if it is known what the store holds, the end of its use in this process only.
+func (s *Store) end(cause error, known bool) {
 	s.once.Do(func() {
 		err := fmt.Errorf("%w: %w", ErrFailed, cause)
 		s.failed.Store(&err)
 		close(s.failC)
 		s.log.Error("store failed", "dir", s.dir, "err", cause)
+		if known {
+			return
+		}
 		if err := writeFileDurably(filepath.Join(s.dir, untrustedFile), []byte(cause.Error()+"\n")); err != nil {
 			s.log.Error("the failed store could not be marked as untrusted", "dir", s.dir, "err", err)
 		}

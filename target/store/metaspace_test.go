@@ -1,13 +1,13 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
-	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +25,7 @@ func TestMetadataHasSpaceOnAFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s, err := Open(filepath.Join(dir, "s"), Identity{Cluster: "c", Pair: "p", Node: "a"}, Options{})
+	s, err := Open(filepath.Join(dir, "s"), testIdent, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,15 +45,31 @@ func TestMetadataHasSpaceOnAFullDisk(t *testing.T) {
 	if err := unix.Statfs(dir, &fs); err != nil || fs.Bavail != 0 {
 		t.Fatalf("not full: %v %v", fs.Bavail, err)
 	}
-	for i := range 500 { // half a megabyte
-		if err := s.DB().Update(func(tx *bbolt.Tx) error {
-			b, err := tx.CreateBucketIfNotExists([]byte("b"))
-			if err != nil {
-				return err
-			}
-			return b.Put(fmt.Append(nil, i), make([]byte, 1000))
-		}); err != nil {
-			t.Fatalf("entry %d: %v", i, err)
+	put := func(i int) error {
+		return s.DB().Update(func(tx *Tx) error { return tx.Put("b", fmt.Sprint(i), make([]byte, 1000)) })
+	}
+	n := 0
+	for ; n < 500; n++ { // half a megabyte
+		if err := put(n); err != nil {
+			t.Fatalf("entry %d: %v", n, err)
 		}
+	}
+	// When even that is used up, nothing is changed any more in this life. What was there is known, so the next life trusts it.
+	for ; n < 20000 && err == nil; n++ {
+		err = put(n)
+	}
+	if !errors.Is(err, syscall.ENOSPC) || s.Failed() == nil || put(0) == nil {
+		t.Fatalf("%d entries: %v, failed %v", n, err, s.Failed())
+	}
+	if err := errors.Join(s.Close(), filler.Truncate(0)); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, s.Dir(), Options{})
+	if why, err := next.Untrusted(); why != "" || err != nil || next.DB().Older() != "" {
+		t.Errorf("%q, %v, %q", why, err, next.DB().Older())
+	}
+	got, err := next.DB().read()
+	if err != nil || len(got["b"]) != n-1 {
+		t.Errorf("%d entries of %d, %v", len(got["b"]), n-1, err)
 	}
 }

@@ -7,6 +7,7 @@
 //	untrusted                          present after a failed write or flush, until Trust
 //	meta.db                            bbolt, see DB
 //	volumes/default/                   the first backing volume:
+//	  meta.mark                        how far the database had come, see metaMark
 //	  luns/<uuid>.img                  sparse, as long as the LUN
 //	  snapshots/<uuid>.img
 //	  intents/<uuid>.bits              which regions of a LUN may differ between the nodes, see Intents
@@ -34,10 +35,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
-	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,7 +103,7 @@ type Store struct {
 	faults  FaultFunc
 	cached  CachedFunc
 	lock    *os.File
-	db      *bbolt.DB
+	db      *DB
 	volumes []*Volume // the default one first, then by name
 
 	failed atomic.Pointer[error]
@@ -119,7 +118,7 @@ type identityRecord struct {
 }
 
 // Open opens dir as the store of ident, with its backing volumes, making what is empty or missing. It fails with ErrLocked, ErrForeign,
-// ErrNewer or ErrVolume, and a text that says what to do. What a crash left unfinished is removed.
+// ErrNewer, ErrVolume, ErrDamaged or ErrMissing, and a text that says what to do. What a crash left unfinished is removed.
 func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if ident.Cluster == "" || ident.Pair == "" || ident.Node == "" {
 		return nil, fmt.Errorf("store identity %+v: cluster, pair and node must all be set", ident)
@@ -147,7 +146,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 			err = errors.Join(err, s.closeVolumes(), s.lock.Close())
 		}
 	}()
-	if err := s.loadIdentity(); err != nil {
+	if err := s.loadIdentity(opts.Volumes); err != nil {
 		return nil, err
 	}
 	first := &Volume{s: s, writeback: newWriteback(s), name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
@@ -170,10 +169,10 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err := s.hearStale(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s.db, err = bbolt.Open(filepath.Join(dir, metaFile), 0o600, &bbolt.Options{Timeout: 5 * time.Second})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", filepath.Join(dir, metaFile), err)
+	if s.db, err = openMeta(dir, first.dir, uuid.MustParse(s.id)); err != nil {
+		return nil, err
 	}
+	s.db.onEnd = s.end
 	if err := reserveMeta(filepath.Join(dir, metaFile)); err != nil {
 		s.log.Warn("metadata shares what space is left with the LUNs: make room", "dir", dir, "err", err)
 	}
@@ -197,11 +196,11 @@ func takeLock(dir string) (*os.File, error) {
 }
 
 // loadIdentity reads store.json, or writes it into an empty directory.
-func (s *Store) loadIdentity() error {
+func (s *Store) loadIdentity(volumes []VolumeDir) error {
 	path := filepath.Join(s.dir, identityFile)
 	raw, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.initialise(path)
+		return s.initialise(path, volumes)
 	}
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
@@ -261,7 +260,7 @@ func onlyOurs(dir, file string, known ...string) error {
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), tmpSuffix)
-		if name == lockFile || name == "lost+found" || name == file && name != e.Name() || slices.Contains(known, name) {
+		if name == lockFile || name == "lost+found" || name == file && name != e.Name() || slices.Contains(known, name) || slices.Contains(known, e.Name()) {
 			continue
 		}
 		return fmt.Errorf("%s: %w: it has no %s but holds %q; restore the file, or use an empty directory",
@@ -270,26 +269,33 @@ func onlyOurs(dir, file string, known ...string) error {
 	return nil
 }
 
-// writeRecord gives a directory its id, durably.
-func writeRecord(path string, record func(id string) any) (id string, err error) {
-	id = uuid.NewString()
-	raw, err := json.MarshalIndent(record(id), "", "  ")
+// writeRecord says whose a directory is, durably.
+func writeRecord(path string, record any) error {
+	raw, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
-		return "", err
-	}
-	if err := writeFileDurably(path, append(raw, '\n')); err != nil {
-		return "", fmt.Errorf("open store: %w", err)
-	}
-	return id, nil
-}
-
-// initialise makes a new store, only where nothing is that could be somebody's data. store.json is written first,
-// so a crash right after leaves either an empty directory or a named one.
-func (s *Store) initialise(path string) (err error) {
-	if err := onlyOurs(s.dir, identityFile); err != nil {
 		return err
 	}
-	if s.id, err = writeRecord(path, func(id string) any { return identityRecord{Format: Format, ID: id, Identity: s.ident} }); err != nil {
+	if err := writeFileDurably(path, append(raw, '\n')); err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	return nil
+}
+
+// initialise makes a new store, only where nothing is that could be somebody's data. The metadata database is made first, under a temporary
+// name, then store.json: a crash leaves an empty directory, one with a database that nobody has used, or a store with all that it has to have.
+func (s *Store) initialise(path string, volumes []VolumeDir) error {
+	if err := onlyOurs(s.dir, identityFile, metaFile+tmpSuffix); err != nil {
+		return err
+	}
+	if err := s.notBesideAnother(volumes); err != nil {
+		return err
+	}
+	id := uuid.New()
+	if err := createMeta(s.dir, id); err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	s.id = id.String()
+	if err := writeRecord(path, identityRecord{Format: Format, ID: s.id, Identity: s.ident}); err != nil {
 		return err
 	}
 	s.log.Info("new store", "dir", s.dir, "id", s.id, "cluster", s.ident.Cluster, "pair", s.ident.Pair, "node", s.ident.Node)
@@ -315,8 +321,8 @@ func (s *Store) Identity() Identity { return s.ident }
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// DB is the metadata database. Buckets belong to their users; none is made here.
-func (s *Store) DB() *bbolt.DB { return s.db }
+// DB is the metadata database.
+func (s *Store) DB() *DB { return s.db }
 
 // Default is the backing volume in the store's own directory.
 func (s *Store) Default() *Volume { return s.volumes[0] }
@@ -349,7 +355,7 @@ func (s *Store) Close() error {
 	for _, v := range s.volumes {
 		v.writeback.wg.Wait()
 	}
-	err := s.db.Close()
+	err := s.db.close()
 	return errors.Join(err, s.closeVolumes(), s.lock.Close())
 }
 

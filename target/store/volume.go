@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/internal/longlock"
@@ -248,20 +249,49 @@ func (v *Volume) load() error {
 	return nil
 }
 
+// notBesideAnother refuses to make a new store beside backing volumes that this node has used with another one: that one's metadata say what is in
+// them, and its disk may only not be mounted. Nothing is written before. What else may be wrong with them is seen when they are opened.
+func (s *Store) notBesideAnother(volumes []VolumeDir) error {
+	for _, d := range volumes {
+		path := filepath.Join(d.Dir, volumeFile)
+		raw, err := readSmall(path)
+		if err != nil || inUse(d.Dir) {
+			continue
+		}
+		var rec volumeRecord
+		err = parseRecord(raw, &rec, func() (int, string) { return rec.Format, rec.ID })
+		if err != nil || rec.Identity != s.ident || rec.Volume != d.Name {
+			continue
+		}
+		return fmt.Errorf("%w %s: %s: %w: it belongs to store %q of this node, and %s is empty: mount the disk of that store there; "+
+			"if it is lost, start with empty backing volumes too, to have everything copied from the peer", ErrVolume, d.Name, path, ErrForeign, rec.Store, s.dir)
+	}
+	return nil
+}
+
+func inUse(dir string) bool {
+	f, err := takeLock(dir)
+	if err == nil {
+		_ = f.Close()
+	}
+	return err != nil
+}
+
 func (v *Volume) record(id string) volumeRecord {
 	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
 // initialise makes a new volume, only where nothing is that could be somebody's data. The mark comes first, so that a volume
 // that has a name has a mark too.
-func (v *Volume) initialise(path string) (err error) {
+func (v *Volume) initialise(path string) error {
 	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {
 		return err
 	}
 	if err := makeMark(v.dir); err != nil {
 		return err
 	}
-	if v.id, err = writeRecord(path, func(id string) any { return v.record(id) }); err != nil {
+	v.id = uuid.NewString()
+	if err := writeRecord(path, v.record(v.id)); err != nil {
 		return err
 	}
 	v.s.log.Info("new backing volume", "volume", v.name, "dir", v.dir, "id", v.id, "store", v.s.id)
