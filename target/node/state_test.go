@@ -143,8 +143,9 @@ func TestMissingFileIsNamed(t *testing.T) {
 	if err := os.Remove(p.image(1, id)); err != nil {
 		t.Fatal(err)
 	}
-	err := open(p.cfg[1])
-	if err == nil || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "restore it") {
-		t.Fatalf("%v", err)
-	}
+	p.start(1) // the one that served last
+	p.until("b says which file is missing", func() bool {
+		v := p.nodes[1].View()
+		return v.Phase == pair.Outside && !v.Serving && strings.Contains(v.Reason, "the file of LUN "+id) && strings.Contains(v.Reason, "is missing")
+	})
 }
