@@ -68,9 +68,12 @@ func (r *rig) crowd(ctx context.Context, f Fault, alone bool) {
 		}
 		cancel()
 	}
-	for time.Now().Before(end) {
+	for {
 		if alone {
-			r.inBudget(ctx, f.Kind)
+			r.inBudget(ctx, f.Kind) // once at least, also if the others were served late
+		}
+		if !time.Now().Before(end) {
+			break
 		}
 		_ = wait(ctx, min(200*time.Millisecond, time.Until(end)))
 	}
