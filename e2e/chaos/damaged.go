@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
@@ -13,14 +12,14 @@ import (
 // damagedMax is how many files of a node are damaged at once.
 const damagedMax = 4
 
-// damageFiles truncates or deletes some images of a node that does not run: a person, a program or the repair of its filesystem may. The node has to
-// notice by itself, to be copied to, and to serve nothing of it before.
+// damageFiles truncates or deletes some images of a node that does not run, as a person, a program or the repair of a filesystem may do. The node has to
+// notice that by itself and to get a full copy, and it must not serve any of it before.
 func (r *rig) damageFiles(f Fault) error {
 	if r.pair.PID(f.Node) != 0 {
 		return fmt.Errorf("files of node %s are to be damaged while it runs", harness.Names[f.Node])
 	}
 	rng := rand.New(rand.NewPCG(uint64(f.N), 1))
-	names := images(r.pair.State[f.Node])
+	names := files(r.pair.State[f.Node], errorsInLUNs)
 	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names[:min(len(names), 1+rng.IntN(damagedMax))] {
 		st, err := os.Stat(name)
@@ -39,18 +38,4 @@ func (r *rig) damageFiles(f Fault) error {
 		r.rec.damaged.Add(1)
 	}
 	return r.restart(f.Node)
-}
-
-// images are the files of LUNs and snapshots in a state folder.
-func images(state string) []string {
-	var all []string
-	for _, kind := range []string{"luns", "snapshots"} {
-		names, err := filepath.Glob(filepath.Join(state, "volumes", "*", kind, "*.img"))
-		if err != nil {
-			panic(err) // the pattern is ours
-		}
-		all = append(all, names...)
-	}
-	slices.Sort(all)
-	return all
 }

@@ -389,13 +389,9 @@ func (n *Node) files() (map[fileKey]int64, error) {
 
 // reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made,
 // files without metadata are reported as orphans and never touched.
-func (n *Node) reconcileFiles() error {
+func (n *Node) reconcileFiles(have map[fileKey]int64) error {
 	n.metaMu.Lock()
 	defer n.metaMu.Unlock()
-	have, err := n.files()
-	if err != nil {
-		return err
-	}
 	for k := range have {
 		l, s := n.state.LUNs[k.id], n.state.Snapshots[k.id]
 		if (l == nil || l.Volume != k.volume) && (s == nil || s.Volume != k.volume) {

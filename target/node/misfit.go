@@ -12,12 +12,9 @@ import (
 // person, a program or the filesystem: the node needs a full copy (R12). The install of its next resync makes the file again; until then every command for
 // it fails, also at a node that a person has forced.
 
-// checkFiles finds the misfits, and is the reason not to trust this store, "" if there are none. It runs before the node does anything else.
-func (n *Node) checkFiles() (doubt string, err error) {
-	have, err := n.files()
-	if err != nil {
-		return "", err
-	}
+// checkFiles finds the misfits among the files that the store has, and is the reason not to trust this store, "" if there are none. It runs before the
+// node does anything else.
+func (n *Node) checkFiles(have map[fileKey]int64) (doubt string, err error) {
 	copying, err := n.loadCopying()
 	if err != nil {
 		return "", err

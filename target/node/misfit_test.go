@@ -49,13 +49,7 @@ func TestMisfitIsCopied(t *testing.T) {
 			if _, err := d.ReadAt(p.ctx, buf, 15*mib); err != nil || buf[0] != 16 {
 				t.Fatalf("%v: %d", err, buf[0])
 			}
-			// It is as good as any store again.
-			p.end(1)
-			p.start(1)
-			p.inSync()
-			if r := p.nodes[0].View().Resync; r.Full {
-				t.Fatalf("%+v", r)
-			}
+			p.counterpart()
 		})
 	}
 }

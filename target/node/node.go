@@ -144,7 +144,11 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	misfit, err := n.checkFiles()
+	files, err := n.files()
+	if err != nil {
+		return nil, err
+	}
+	misfit, err := n.checkFiles(files)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +170,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	if err = n.reconcileFiles(); err != nil {
+	if err = n.reconcileFiles(files); err != nil {
 		return nil, err
 	}
 	return n, nil

@@ -57,6 +57,18 @@ func (p *testPair) clean() {
 	p.until("checkpoints have cleared every bit", func() bool { return p.nodes[0].hotRegions() == 0 && p.nodes[1].hotRegions() == 0 })
 }
 
+// counterpart restarts node b, which has been copied to: from there on it is the counterpart, and is not copied to as a whole again.
+func (p *testPair) counterpart() {
+	p.t.Helper()
+	p.clean()
+	p.end(1)
+	p.start(1)
+	p.inSync()
+	if r := p.nodes[0].View().Resync; r.Full {
+		p.t.Fatalf("%+v", r)
+	}
+}
+
 // A node that was away is given the regions that were written meanwhile, not the whole LUN (R7).
 func TestResyncOfWhatWasWritten(t *testing.T) {
 	p := newTestPair(t).startBoth()
@@ -128,14 +140,7 @@ func TestReplacedStoreIsCopiedWhole(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	p.alike(id)
-	// From here on it is the counterpart.
-	p.clean()
-	p.end(1)
-	p.start(1)
-	p.inSync()
-	if r := p.nodes[0].View().Resync; r.Full {
-		t.Fatalf("%+v", r)
-	}
+	p.counterpart()
 }
 
 // A LUN that was deleted and made again under the same uuid while a node was away is another LUN there (R14).

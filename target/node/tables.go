@@ -136,12 +136,8 @@ func (n *Node) publish() error {
 		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
 			var f *store.File
 			v, err := n.store.Volume(s.Volume)
-			if err == nil {
+			if err == nil && !n.misfits[id] {
 				f, err = v.OpenSnapshot(id)
-			}
-			if err == nil && n.misfits[id] {
-				err = f.Close()
-				f = nil
 			}
 			if err != nil || f == nil {
 				delete(t.snapshots, k) // still being made, or lost: the resync brings it

@@ -84,7 +84,7 @@ func (f *fencer) fence(rng *rand.Rand, i int, other *fencer) {
 		return
 	}
 	if !f.holds(i, other) {
-		return // somebody else's command came between
+		return // a command of another host came between
 	}
 	f.w.fences.set(other, f.w.now())
 	defer f.w.fences.set(nil, 0)

@@ -49,7 +49,7 @@ func newPipe(n *network, hosts [2]string, owners [2]*life, addrs [2]*net.TCPAddr
 	return p, nil
 }
 
-// endLocked closes the program's socket when nobody uses it any more. What it had written goes on its way.
+// endLocked closes the program's socket when no call uses it any more. Data that was written before is still delivered.
 func (e *end) endLocked() {
 	if !e.closed || e.ended || e.users > 0 {
 		return
@@ -111,7 +111,7 @@ func (e *end) deliverLocked() {
 func (e *end) handLocked(to *end, s *segment) (all bool) {
 	if to.closed || to.gone {
 		if len(s.data) > 0 {
-			e.resetLocked() // nobody is there: the sender is told
+			e.resetLocked() // the receiver has closed its end: the sender gets a reset
 		}
 		return true
 	}

@@ -36,10 +36,10 @@ func stuck(seed uint64, text, stacks string) {
 	os.Exit(2)
 }
 
-// onStuck is told before the process ends.
+// onStuck is called before the process ends.
 var onStuck func(seed uint64, text string)
 
-// endBound is how long anything may take to end, when nobody waits for it any more.
+// endBound is how long anything may take to end after the history is over.
 const endBound = 2 * time.Minute
 
 // must waits for an end without which the bubble cannot end. If it does not come, the process has to end.

@@ -61,16 +61,21 @@ const maxReason = 1 << 10
 // parseUntrusted makes a line of what the marker holds, which a failing disk may have garbled. It is never empty: the
 // marker counts by being there.
 func parseUntrusted(raw []byte) string {
-	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(string(raw[:min(len(raw), maxReason)]), "?"))
+	text := printable(strings.ToValidUTF8(string(raw[:min(len(raw), maxReason)]), "?"))
 	if text = strings.TrimSpace(text); text == "" {
 		return "an earlier failure"
 	}
 	return text
+}
+
+// printable is a text without line ends and whatever else cannot be printed.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // Trust removes the mark of an earlier process's failure. A failure in this process stays.

@@ -20,14 +20,17 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// datasync flushes the data of a file. The descriptor stays open meanwhile.
-func datasync(f *os.File) error {
+// withFD runs fn with the descriptor of a file, which stays open meanwhile, and repeats it when a signal cut it short.
+func withFD(f *os.File, fn func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	return control(raw, unix.Fdatasync)
+	return control(raw, fn)
 }
+
+// datasync flushes the data of a file.
+func datasync(f *os.File) error { return withFD(f, unix.Fdatasync) }
 
 // maxSmall bounds what is read of a file that should be a few lines, in bytes.
 const maxSmall = 64 << 10

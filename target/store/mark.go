@@ -66,16 +66,22 @@ func openMark(v *Volume) (*markFile, error) {
 		return nil, err
 	}
 	m := &markFile{v: v, f: f}
-	buf := make([]byte, markBlock)
-	for i := range int64(2) {
-		if _, err := io.ReadFull(io.NewSectionReader(f, i*markBlock, markBlock), buf); err != nil {
-			continue
-		}
-		if n, ok := decodeMark(buf); ok {
+	eachBlock(f, func(b []byte) {
+		if n, ok := decodeMark(b); ok {
 			m.read = max(m.read, n)
 		}
-	}
+	})
 	return m, nil
+}
+
+// eachBlock reads the two blocks of a mark. A block that cannot be read is left out.
+func eachBlock(f *os.File, look func(b []byte)) {
+	buf := make([]byte, markBlock)
+	for i := range int64(2) {
+		if _, err := io.ReadFull(io.NewSectionReader(f, i*markBlock, markBlock), buf); err == nil {
+			look(buf)
+		}
+	}
 }
 
 func (m *markFile) write(n uint64) error {

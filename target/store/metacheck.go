@@ -12,7 +12,7 @@ import (
 )
 
 // bbolt maps its file into memory and follows what stands there: a page number beyond the end of the file is a SIGBUS, a page that leads
-// back to itself is a stack without end, and both end the process, whoever recovers. So the file is walked here before bbolt has it, by
+// back to itself is a stack without end, and both end the process, even where a caller recovers. So the file is walked here before bbolt has it, by
 // reading: everything that bbolt would follow is checked, and each page may be met once. bbolt's own Tx.Check needs the file mapped, and
 // runs into both.
 //
@@ -35,7 +35,7 @@ const (
 
 var native = binary.NativeEndian
 
-// itemFunc is told each key with its value, in the order of the file. The slices are not its own.
+// itemFunc is called with each key and its value, in the order of the file. It must not keep the slices.
 type itemFunc func(bucket string, key, value []byte) error
 
 // metaPage is what a meta page says.

@@ -59,7 +59,7 @@ func newPatient(t *testing.T, bare bool) *patient {
 		withBolt(t, metaPath(dir), func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(sumBucket)) })
 	}
 	p.file = readFile(t, metaPath(dir))
-	// What lies behind the pages in use was never written to, and is nobody's business.
+	// The pages behind those in use were never written to, and do not matter.
 	var m metaPage
 	for at := range 2 {
 		x, err := parseMetaPage(p.file[at*os.Getpagesize():])

@@ -6,9 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
-	"unicode"
 
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
@@ -34,7 +32,7 @@ type DB struct {
 	seq    uint64 // of the last transaction
 	size   int64  // bytes in use when the last transaction began
 	older  string // why the database is not as it was; empty: it is
-	stuck  bool   // bbolt may hold locks that nobody will give back
+	stuck  bool   // bbolt may hold locks that are never released
 	closed bool
 
 	failed atomic.Pointer[error]
@@ -48,7 +46,7 @@ func (d *DB) Err() error {
 	return nil
 }
 
-// fail ends the use of the database, once. What is on disk is known by nobody.
+// fail ends the use of the database, once. What is on disk is not known.
 func (d *DB) fail(cause error) error { return d.end(cause, false) }
 
 func (d *DB) end(cause error, known bool) error {
@@ -89,12 +87,7 @@ func panicText(p any) string {
 	if _, fault := p.(interface{ Addr() uintptr }); fault {
 		return "a page that is in use cannot be read: the file was cut, or the disk fails"
 	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, fmt.Sprint(p))
+	return printable(fmt.Sprint(p))
 }
 
 // errClosed: the node stops. That is no failure.
@@ -127,10 +120,7 @@ func (d *DB) begin(writable bool) (*Tx, error) {
 // a file that was cut and grew again reads as cannot.
 func (d *DB) look(size int64) error {
 	var st unix.Stat_t
-	raw, err := d.file.SyscallConn()
-	if err == nil {
-		err = control(raw, func(fd int) error { return unix.Fstat(fd, &st) })
-	}
+	err := withFD(d.file, func(fd int) error { return unix.Fstat(fd, &st) })
 	switch {
 	case err != nil:
 		return d.fail(fmt.Errorf("%w: %w", ErrDamaged, err))
@@ -198,7 +188,7 @@ func (d *DB) move(now markState) error {
 		return nil
 	}
 	d.seq = now.seq
-	if err := d.mark.write(now); err != nil && !noSpace(err) { // without space it stays behind, which accuses nobody
+	if err := d.mark.write(now); err != nil && !noSpace(err) { // without space the mark stays behind the database, which is no sign of damage
 		return d.fail(fmt.Errorf("its mark cannot be written: %w", err))
 	}
 	return nil
@@ -240,9 +230,6 @@ func (d *DB) close() error {
 	if !d.stuck {
 		return errors.Join(err, d.bolt.Close())
 	}
-	raw, rerr := d.file.SyscallConn()
-	if rerr == nil {
-		rerr = control(raw, func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) }) // the mapping keeps the file, and with it the lock
-	}
-	return errors.Join(err, rerr, d.file.Close())
+	unlock := func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) } // the mapping keeps the file, and with it the lock
+	return errors.Join(err, withFD(d.file, unlock), d.file.Close())
 }

@@ -38,7 +38,7 @@ func ended(t *testing.T, s *Store, err error, says string) {
 	select {
 	case <-s.FailedC():
 	default:
-		t.Error("nobody is told that the store failed")
+		t.Error("no reader of FailedC hears that the store failed")
 	}
 	called := false
 	f := func(*Tx) error { called = true; return nil }
@@ -151,7 +151,7 @@ func TestFaultInATransaction(t *testing.T) {
 	}
 }
 
-// A mistake of the caller is no damage: it is told as it is, and nothing of the transaction stays.
+// A mistake of the caller is no damage: the caller gets its own error, and nothing of the transaction stays.
 func TestPanicOfTheCaller(t *testing.T) {
 	s := filled(t, t.TempDir())
 	func() {
@@ -303,7 +303,7 @@ func TestMetadataOnABrokenDisk(t *testing.T) {
 	open(t, dir, Options{})
 }
 
-// replace puts one text in the place of another in a file that somebody has open.
+// replace puts one text in the place of another in a file that is open elsewhere.
 func replace(path, old, text string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,7 +11,7 @@ import (
 
 // metaMark is beside the LUNs and not beside the database: it says how far the database had come, so that one that was put back to an earlier
 // state, by itself, is known (R6). It is written after each commit and not flushed, which costs next to nothing: after a power cut it may be
-// behind, which accuses nobody, and a person who puts back a backup comes later than the kernel's writeback.
+// behind, which is no sign of damage, and a person who puts back a backup comes later than the kernel's writeback.
 //
 // The file has two blocks, written in turn, so that a torn write leaves the one before; both are allocated when it is made.
 type metaMark struct {
@@ -56,15 +55,11 @@ func openMetaMark(dir string) (*metaMark, error) {
 		return nil, err
 	}
 	m.f = f
-	buf := make([]byte, markBlock)
-	for i := range int64(2) {
-		if _, err := io.ReadFull(io.NewSectionReader(f, i*markBlock, markBlock), buf); err != nil {
-			continue
-		}
-		if s, ok := decodeMetaMark(buf); ok && s.seq >= m.last.seq {
+	eachBlock(f, func(b []byte) {
+		if s, ok := decodeMetaMark(b); ok && s.seq >= m.last.seq {
 			m.last = s
 		}
-	}
+	})
 	return m, nil
 }
 

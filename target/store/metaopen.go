@@ -67,7 +67,7 @@ func nameMeta(dir string) error {
 	return errors.Join(err, syncDir(dir))
 }
 
-// lockTime bounds the wait for the lock of a database, which nobody else has while the store's is held.
+// lockTime bounds the wait for the lock of a database, which is free while the lock of the store is held.
 const lockTime = 5 * time.Second
 
 // openMeta opens the database of a store and checks all of it. marks is the folder of the mark.
@@ -131,12 +131,8 @@ func (d *DB) openFile() error {
 
 // check reads all of the file, and compares its content with its checksum and with the mark.
 func (d *DB) check() error {
-	raw, err := d.file.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var st unix.Stat_t
-	err = control(raw, func(fd int) error {
+	err := withFD(d.file, func(fd int) error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}

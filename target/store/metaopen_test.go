@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A store without its database is refused, and is not begun anew: whatever else is there, and whatever is not.
+// A store without its database is refused, and gets no new database, whatever else is there or missing.
 func TestMissingDatabaseIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -75,7 +75,7 @@ func TestEmptyStateFolderBesideBackingVolumes(t *testing.T) {
 	}
 }
 
-// A crash while a store is made leaves one that can be made anew, or is whole.
+// A crash while a store is made leaves a store that can be made again, or a whole one.
 func TestCrashWhileAStoreIsMade(t *testing.T) {
 	left := func(t *testing.T, change func(dir string) error) string {
 		t.Helper()
@@ -170,7 +170,7 @@ func TestDatabaseOfOneChangeEarlier(t *testing.T) {
 	right := readFile(t, metaPath(dir))
 	writeFile(t, metaPath(dir), early)
 	if s = open(t, dir, Options{}); s.DB().Older() == "" {
-		t.Error("the last change is gone, and nobody says so")
+		t.Error("the last change is gone, without an error")
 	}
 	// A power cut may have taken the mark back, or a part of it; that is no reason to distrust anything.
 	for name, change := range map[string]func(b []byte) []byte{

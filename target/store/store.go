@@ -281,8 +281,8 @@ func writeRecord(path string, record any) error {
 	return nil
 }
 
-// initialise makes a new store, only where nothing is that could be somebody's data. The metadata database is made first, under a temporary
-// name, then store.json: a crash leaves an empty directory, one with a database that nobody has used, or a store with all that it has to have.
+// initialise makes a new store, only where nothing is that could be data of another owner. The metadata database is made first, under a temporary
+// name, then store.json: a crash leaves an empty directory, one with an unused database, or a store with all that it has to have.
 func (s *Store) initialise(path string, volumes []VolumeDir) error {
 	if err := onlyOurs(s.dir, identityFile, metaFile+tmpSuffix); err != nil {
 		return err
