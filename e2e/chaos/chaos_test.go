@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,14 +56,17 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// play runs a pair; what it says is printed if the test fails.
-func play(t *testing.T, c Config) (*Report, error) {
+// play runs a pair; what it says is printed if the test fails. It is interrupted after a time once there is progress, if one is given.
+func play(t *testing.T, c Config, interrupt ...time.Duration) (*Report, error) {
 	t.Helper()
 	needNamespaces(t)
 	var out bytes.Buffer
 	c.Binary, c.Out, c.Verbose, c.Logs = target, &out, true, t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
+	for _, d := range interrupt {
+		c.Out = &firstEpisode{Writer: &out, then: func() { time.AfterFunc(d, cancel) }}
+	}
 	rep, err := Run(ctx, c)
 	if rep == nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -78,6 +82,21 @@ func play(t *testing.T, c Config) (*Report, error) {
 		}
 	})
 	return rep, err
+}
+
+// firstEpisode does something when the first episode is announced.
+type firstEpisode struct {
+	io.Writer
+	then func()
+	seen bool
+}
+
+func (f *firstEpisode) Write(p []byte) (int, error) { // one at a time, by lines
+	if !f.seen && bytes.Contains(p, []byte(" episode 1:")) {
+		f.seen = true
+		f.then()
+	}
+	return f.Writer.Write(p)
 }
 
 // A short run of fixed faults, as `make chaos` does longer ones: the first episodes of this seed have both nodes killed, one killed in a pair
@@ -134,10 +153,31 @@ func TestLossOnBothNodesIsFound(t *testing.T) {
 	}
 }
 
+// A run that is interrupted, here in the midst of a partition, ends, judges what it has recorded, and says so. It is no success.
+func TestInterrupted(t *testing.T) {
+	rep, err := play(t, Config{Seed: 3, Duration: time.Hour, Kinds: []Kind{PartitionLink}}, 4*time.Second)
+	if !errors.Is(err, ErrInterrupted) || errors.Is(err, errVerdict) {
+		t.Error(err)
+	}
+	if rep.Passed || !strings.HasPrefix(rep.Interrupted, "interrupted after ") || !strings.Contains(rep.Error, "interrupted after ") {
+		t.Errorf("it does not say so: %+v", rep)
+	}
+	if rep.Operations == 0 || rep.Windows == 0 || rep.Judged < 100 || rep.AppErrors > 0 || rep.Partitions == 0 {
+		t.Errorf("what was recorded is not judged: %+v", rep)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	good := Report{Operations: 1, Judged: 1, Identical: true}
 	if err := good.verdict(); err != nil {
 		t.Fatal(err)
+	}
+	cut := Report{Operations: 1, Judged: 1, Interrupted: "interrupted after 3.0 s"} // nothing was compared
+	if err := cut.verdict(); err != nil {
+		t.Error(err)
+	}
+	if cut.Differ = []string{"x"}; cut.verdict() == nil {
+		t.Error("a difference that was found counts")
 	}
 	for want, change := range map[string]func(*Report){
 		"anomalies":       func(r *Report) { r.Anomalies = 1 },

@@ -54,7 +54,8 @@ type runner struct {
 	report *Report
 }
 
-// Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless setting up failed.
+// Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless setting up failed. When ctx ends before
+// that, faults end, what was recorded until then is judged, and the error is ErrInterrupted, with what else is wrong.
 func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if !netns.Isolated() {
 		return nil, errors.New("chaos must run in namespaces of its own")
@@ -74,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	err = x.run(ctx)
 	x.summarize()
 	err = errors.Join(err, x.report.verdict())
-	if cfg.Soak {
+	if cfg.Soak && (x.report.Interrupted == "" || len(x.report.Samples) >= minSamples) {
 		if grows := flat(x.report.Samples); grows != nil {
 			err = errors.Join(err, fmt.Errorf("%w: %w", errVerdict, grows))
 		}
@@ -115,6 +116,10 @@ func (x *runner) run(ctx context.Context) error {
 	if err == nil {
 		err = x.settle(ctx)
 	}
+	var cut error // the run was interrupted
+	if ctx.Err() != nil {
+		cut, err = x.interrupt(ctx, err)
+	}
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) {
 		x.stacks()
@@ -130,10 +135,13 @@ func (x *runner) run(ctx context.Context) error {
 	if err == nil {
 		err = x.judge()
 	}
-	if err != nil {
-		return err
+	if err != nil || cut != nil {
+		return errors.Join(cut, err)
 	}
-	return x.compare(ctx)
+	if err = x.compare(ctx); ctx.Err() != nil {
+		cut, err = x.interrupted(ctx, err)
+	}
+	return errors.Join(cut, err)
 }
 
 // suffer plays episodes until the time is over.
@@ -148,6 +156,9 @@ func (x *runner) suffer(ctx context.Context) error {
 		return time.Since(begun) < x.cfg.Duration
 	}
 	for n := 1; more(n); n++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		quiet := x.cfg.Soak && time.Since(begun)/calmPhase%2 == 1
 		e := p.next()
 		if quiet {
@@ -233,7 +244,8 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 		if err == nil && ev.end {
 			err = x.rig.end(ev.fault)
 		} else if err == nil {
-			err = x.rig.begin(ctx, ev.fault, busy, &wg)
+			// Not ended by an interruption: calls that it cut off would be errors that hosts have seen.
+			err = x.rig.begin(context.WithoutCancel(ctx), ev.fault, busy, &wg)
 		}
 		if err != nil {
 			break

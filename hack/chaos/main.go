@@ -5,6 +5,9 @@
 //	chaos -seed 42 -v        the faults of seed 42, each one printed
 //	chaos -faults kill,stop  only some kinds
 //	chaos -soak -duration 8h what the processes use has to stay flat
+//
+// Interrupted (SIGINT, SIGTERM), it ends the faults, judges what was recorded until then, prints and writes the report, and fails.
+// A second interrupt ends it at once.
 package main
 
 import (
@@ -12,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -38,9 +42,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := 0, error(nil)
 	if netns.Isolated() {
+		context.AfterFunc(ctx, stop) // a second interrupt ends it at once
 		err = run(ctx, c, *faults, *out)
-		if ctx.Err() != nil {
-			err = errors.New("interrupted; everything is cleaned up")
+		if ctx.Err() != nil && !errors.Is(err, chaos.ErrInterrupted) { // before there was anything to judge
+			err = errors.Join(chaos.ErrInterrupted, err)
 		}
 	} else if err = chaos.Supported(); err == nil {
 		stop() // the copy takes interrupts
@@ -76,9 +81,14 @@ func run(ctx context.Context, c chaos.Config, faults, out string) (err error) {
 	}
 	c.Out, c.Logs = os.Stdout, filepath.Join(filepath.Dir(out), "chaos-logs")
 	rep, err := chaos.Run(ctx, c)
-	if rep == nil || ctx.Err() != nil {
+	return tell(os.Stdout, out, rep, err)
+}
+
+// tell prints and writes the report, of a run that failed or was interrupted as well; without one nothing was tried.
+func tell(w io.Writer, out string, rep *chaos.Report, err error) error {
+	if rep == nil {
 		return err
 	}
-	rep.Print(os.Stdout)
+	rep.Print(w)
 	return errors.Join(err, jsonfile.Write(out, rep))
 }

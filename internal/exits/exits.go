@@ -10,7 +10,7 @@ import (
 // Exit codes of gemel-target. A Go program that panics ends with 2.
 const (
 	OK     = 0 // an orderly stop (SIGTERM, SIGINT), or a command that did what it was asked to
-	Failed = 1 // it did not start, or a command failed: the message names what is wrong
+	Failed = 1 // it did not start, an orderly stop did not end in time, or a command failed: the message names what is wrong
 	Left   = 3 // the node serves nothing any more in this life: start it again
 )
 

@@ -40,7 +40,7 @@ are short of memory. Without them it runs as well, and says so. Go's memory limi
 
 Exit codes:
   0  an orderly stop, or a command that did what it was asked to
-  1  it did not start, or a command failed: the message names what is wrong
+  1  it did not start, an orderly stop did not end within 10 s, or a command failed: the message names what is wrong
   2  it crashed
   3  the node serves nothing any more in this life (its disk failed, or it was fenced): start it again, after a wait that
      doubles up to five minutes; it is copied to from the other node by itself

@@ -39,27 +39,41 @@ func (n *Node) watchOver(ctx context.Context) string {
 	}
 }
 
-// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns nil after an orderly stop, and
-// ErrLeft when this life was over before (pair.Machine.Over): then it returns within endTime, although work may hang in the store,
-// which only the end of the process ends.
+// Run serves until ctx ends, then hands over, logs initiators out and closes the store. It returns
+// nil after an orderly stop, and ErrLeft when this life was over before (pair.Machine.Over). Either
+// end is bounded, although work may hang in the store, which only the end of the process ends: Run
+// returns within endTime after this life was over, and within handOverTime + endTime after ctx has
+// ended, with ErrStop if the stop has not ended by then.
 func (n *Node) Run(ctx context.Context) error {
 	n.over = make(chan string, 1)
 	done := make(chan error, 1)
 	go func() { done <- n.serveUntil(ctx) }()
+	bound, why := endTime, ""
 	select {
 	case err := <-done:
 		return err
-	case why := <-n.over:
-		t := time.NewTimer(endTime)
-		defer t.Stop()
-		select {
-		case err := <-done:
-			return err
-		case <-t.C:
-			n.log.Error("the store does not end its work: this process ends without it", "after", endTime)
-			return left(why)
-		}
+	case why = <-n.over:
+	case <-ctx.Done():
+		bound += handOverTime
 	}
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+	}
+	select {
+	case why = <-n.over: // it was over just before it was asked to stop
+	default:
+	}
+	what := n.unended()
+	if why != "" {
+		n.log.Error("the store does not end its work: this process ends without it", "after", bound, "while", what)
+		return left(why)
+	}
+	n.log.Error("the orderly stop does not end: this process ends without it", "after", bound, "while", what)
+	return fmt.Errorf("%w, after %v, while %s", ErrStop, bound, what)
 }
 
 func left(why string) error { return fmt.Errorf("%w: %s", ErrLeft, why) }
@@ -79,14 +93,17 @@ func (n *Node) leave(why string) error {
 	n.over <- why
 	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
 	n.event("end", why)
+	n.ends(stepLogOut)
 	n.logOut()
 	n.cancel() // and with it the link
 	return left(why)
 }
 
-// logOut ends the sessions: hosts are asked to log out, and cut off if they do not. It does not wait for commands that wait for the store, or
-// for an entry of the log that does not come while neither the peer nor the arbiter can be reached: what is still to be done ends with them.
-func (n *Node) logOut() {
+// logOut ends the sessions: hosts are asked to log out, and cut off if they do not. It does not wait
+// for commands that wait for the store, for the peer, or for an entry of the log that does not come
+// while neither the peer nor the arbiter can be reached: it returns whether all sessions have ended,
+// and those that have not end with their commands.
+func (n *Node) logOut() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
 	defer cancel()
 	out := make(chan struct{})
@@ -98,7 +115,9 @@ func (n *Node) logOut() {
 	})
 	select {
 	case <-out:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

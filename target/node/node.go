@@ -78,7 +78,8 @@ type Node struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stopping atomic.Bool
-	over     chan string // why this life is over, once
+	over     chan string            // why this life is over, once
+	step     atomic.Pointer[string] // of the end, once it has begun (stop.go)
 	buffers  buffers
 	metrics  counters
 }
@@ -188,9 +189,13 @@ func (c *Config) portals() (out []iscsi.Portal) {
 // serveUntil is Run, as long as nothing hangs.
 func (n *Node) serveUntil(ctx context.Context) error {
 	defer func() { _ = n.store.Close() }()
-	defer n.closeFiles()
+	defer func() {
+		n.ends(stepFiles)
+		n.closeFiles()
+	}()
 	defer n.wg.Wait()
 	defer n.cancel()
+	defer n.ends(stepWork)
 	var listeners []net.Listener
 	defer func() {
 		for _, l := range listeners {
@@ -273,50 +278,6 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	}
 	n.handOver()
 	return nil
-}
-
-// Limits of an orderly stop.
-const (
-	handOverTime = 5 * time.Second
-	logoutTime   = 3 * time.Second
-)
-
-// handOver moves every LUN to the peer, lets it exclude this node by consent, and logs initiators out.
-func (n *Node) handOver() {
-	n.stopping.Store(true)
-	n.log.Info("stopping: handing over")
-	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
-	defer cancel()
-	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
-		if err := n.giveAway(ctx); err != nil {
-			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
-		}
-		n.do(func(m *pair.Machine, now int64) { m.StepDown(now, "orderly stop") })
-		gone := func(v pair.View) bool {
-			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: nobody excludes anybody
-		}
-		if err := n.waitView(ctx, gone); err != nil {
-			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
-		}
-	}
-	n.logOut()
-	n.log.Info("stopped")
-}
-
-// giveAway moves every LUN to the peer. A transfer waits for its entry in the log for as long as it takes, for until then this node does
-// not own the LUNs (R10): for ever, if neither the peer nor the arbiter can be reached. What is over then does not wait any longer.
-func (n *Node) giveAway(ctx context.Context) error {
-	end := make(chan error, 1)
-	n.wg.Go(func() {
-		_, _, err := n.transferAll(ctx, n.self.Peer())
-		end <- err
-	})
-	select {
-	case err := <-end:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).

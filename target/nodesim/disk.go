@@ -53,6 +53,13 @@ func (d *disk) stick(t time.Duration) {
 	})
 }
 
+// hangs tells that the disk has not done what it was asked for, or had not a moment ago.
+func (d *disk) hangs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.busy) < time.Second
+}
+
 // do carries out one operation of the store, which goes on when it returns.
 func (d *disk) do(op, path string, length int64) error {
 	d.mu.Lock()

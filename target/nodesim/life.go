@@ -204,6 +204,9 @@ func (m *machine) keep() {
 				m.mu.Unlock()
 				m.w.rare("a node left")
 				m.w.trace("node %s left: %v", name(m.i), l.err)
+			case errors.Is(l.err, node.ErrStop) && l.asked.Load() && m.disk.hangs():
+				m.w.rare("a stop that its disk held up")
+				m.w.trace("node %s: %v", name(m.i), l.err)
 			case l.err != nil || !l.asked.Load():
 				m.w.fail("node %s ended by itself with %v", name(m.i), l.err)
 				return
@@ -272,7 +275,7 @@ func (w *world) kill(i int) bool {
 const stopBound = 12 * time.Second
 
 // stopAndWait asks the process of a node for an orderly stop, if one is running, and waits for its end. A stop that exceeds its bound is a
-// violation, and the process is killed. It returns whether a process was running.
+// violation, and the process is killed; so is one that gives up, unless its disk does not answer. It returns whether a process was running.
 func (w *world) stopAndWait(i int) bool {
 	l := w.nodes[i].running()
 	if l == nil {
@@ -281,6 +284,9 @@ func (w *world) stopAndWait(i int) bool {
 	l.stop()
 	select {
 	case <-l.done:
+		if l.err != nil && !l.isDead() && !errors.Is(l.err, node.ErrLeft) && !l.m.disk.hangs() {
+			w.fail("node %s: an orderly stop ends with %v", name(i), l.err)
+		}
 	case <-time.After(stopBound):
 		w.fail("node %s: an orderly stop has not ended after %v", name(i), stopBound)
 		w.end(w.nodes[i], l)

@@ -72,6 +72,11 @@ func (r *Report) end(took time.Duration) {
 			r.NeverBranches = append(r.NeverBranches, b)
 		}
 	}
+	for _, what := range waits {
+		if b := stoppedFor(what); r.Branches[b] == 0 {
+			r.NeverBranches = append(r.NeverBranches, b)
+		}
+	}
 }
 
 func (r *Report) print(w io.Writer) {

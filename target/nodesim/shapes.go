@@ -22,6 +22,7 @@ var shapes = []shape{
 	{"busy disks", 1, playBusyDisks},
 	{"disk fails", 1, playFailures},
 	{"stops", 1, playStops},
+	{"held stops", 1, playHeldStops},
 	{"strays", 1, playStrays},
 }
 

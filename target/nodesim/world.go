@@ -240,6 +240,9 @@ func (w *world) stopNodes() {
 	var wg sync.WaitGroup
 	for _, m := range w.nodes {
 		l := m.live()
+		if l == nil {
+			continue // it has never started
+		}
 		l.stop()
 		wg.Go(func() {
 			select {

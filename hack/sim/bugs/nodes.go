@@ -28,8 +28,10 @@ var nodeBugs = []bug{
 		old: "\t\tn.lastTick.Store(now)\n", new: "\t\tn.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
 	{player: nodes, rule: "R12", name: "a node that has left does not end its process", file: "node/leave.go", flags: shaped("disk fails"), seeds: 10,
 		old: "why != \"\" && ctx.Err() == nil {", new: "why != \"\" && ctx.Err() == nil && n.stopping.Load() {"},
-	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/node.go", flags: shaped("stops"), seeds: 20,
-		old: "\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop", new: "\tcase <-n.ctx.Done():\n\t\treturn ctx.Err()\n\t}\n}\n\n// tickLoop"},
+	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/stop.go", flags: shaped("stops"), seeds: 20,
+		old: "\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n", new: "\tcase <-n.ctx.Done():\n\t\treturn ctx.Err()\n"},
+	{player: nodes, rule: "R1", name: "an orderly stop does not end what is held", file: "node/stop.go", flags: shaped("held stops"), seeds: 20,
+		old: "waiting(n.Waiting()))\n\t\tn.stepDown()\n", new: "waiting(n.Waiting()))\n"},
 	{player: nodes, rule: "R11a", name: "a sign of life counts from when it arrives", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
 		old: "c.nexus.Life.Answered(at)", new: "c.nexus.Life.Answered(c.srv.cfg.Clock() + at - at)"},
 }

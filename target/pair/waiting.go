@@ -1,0 +1,55 @@
+package pair
+
+// What commands and changes wait for, as Waiting names it: text for people.
+const (
+	WaitsDecision = "a decision on membership, an owner or a path"
+	WaitsRange    = "the range of another command"
+	WaitsMirror   = "the peer's mirrored half"
+	WaitsFlush    = "a flush"
+	WaitsOwner    = "the owner, the other node"
+	WaitsStore    = "this node's store"
+	WaitsAnswer   = "the lease, or the flush of a node that became alone"
+	WaitsEntry    = "an entry of the log"
+	WaitsPeer     = "this node's store, on behalf of the peer"
+)
+
+// Waiting counts what is under way by what it waits for: commands of hosts, the changes that they
+// and others have proposed, and work for the peer. Copies, scrubs and checkpoints are not counted:
+// no host waits for them.
+func (m *Machine) Waiting() map[string]int {
+	by := map[string]int{}
+	for o := range m.eachOp() {
+		if o.internal() {
+			continue
+		}
+		switch o.stage {
+		case stNew, stHeld:
+			by[WaitsDecision]++
+		case stLock:
+			by[WaitsRange]++
+		case stMirror:
+			by[WaitsMirror]++
+		case stRepair:
+			if m.ops[o.id] != nil {
+				by[WaitsMirror]++
+			} else {
+				by[WaitsStore]++
+			}
+		case stBoth:
+			by[WaitsFlush]++
+		case stForward:
+			by[WaitsOwner]++
+		case stCompare, stIntent, stStore:
+			by[WaitsStore]++
+		case stAnswer:
+			by[WaitsAnswer]++
+		}
+	}
+	if k := len(m.log.open); k > 0 {
+		by[WaitsEntry] = k
+	}
+	if m.applying > 0 {
+		by[WaitsPeer] = m.applying
+	}
+	return by
+}
