@@ -1,0 +1,132 @@
+package sums
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// shards is into how many parts a Cache is divided, each with a lock of its own.
+const shards = 64
+
+// A Cache holds pages of the files that were opened with it. What has not changed is evicted beyond
+// its budget, and what has is written out before it takes more than half of it. All methods are
+// safe for concurrent use.
+type Cache struct {
+	limit  int64 // pages
+	seed   maphash.Seed
+	shards [shards]shard
+
+	pages  atomic.Int64
+	dirty  atomic.Int64
+	hits   atomic.Uint64
+	misses atomic.Uint64
+	lost   atomic.Uint64
+
+	mu    sync.Mutex
+	files map[*File]struct{}
+}
+
+// Stats are a Cache's figures.
+type Stats struct {
+	Pages, Dirty, Limit int64 // pages of PageMemory bytes
+	Hits, Misses        uint64
+	LostSectors         uint64 // that did not check when they were read; their sums are Unknown
+}
+
+// PageMemory is about what a page costs, in bytes; it has the checksums of 3.94 MiB of a LUN.
+const PageMemory = 4096 + 192
+
+// NewCache makes a cache of about budget bytes, at least of 1 MiB.
+func NewCache(budget int64) *Cache {
+	c := &Cache{limit: max(budget, 1<<20) / PageMemory, seed: maphash.MakeSeed(), files: map[*File]struct{}{}}
+	for i := range c.shards {
+		c.shards[i].pages = map[key]*page{}
+	}
+	return c
+}
+
+// Stats are the figures of now.
+func (c *Cache) Stats() Stats {
+	return Stats{Pages: c.pages.Load(), Dirty: c.dirty.Load(), Limit: c.limit, Hits: c.hits.Load(), Misses: c.misses.Load(), LostSectors: c.lost.Load()}
+}
+
+type key struct {
+	f *File
+	n int64 // of the page in the file
+}
+
+// page is one page of a file in memory. All of it belongs to the lock of its shard.
+type page struct {
+	key
+	sums    [pageSums]Sum
+	loading chan struct{} // closed when sums are there, or are not to be had
+	stale   bool          // sums were made zero while it was loading
+	used    bool          // since the clock's hand passed
+	dirty   bool          // it differs from the file
+	writing bool          // it is being written: what the file has may be older
+	slot    int           // in ring
+}
+
+type shard struct {
+	mu    sync.Mutex
+	pages map[key]*page
+	ring  []*page // in no order
+	hand  int
+}
+
+func (c *Cache) shard(k key) *shard { return &c.shards[maphash.Comparable(c.seed, k)%shards] }
+
+// add puts a page into the cache, and evicts others from the shard when there are too many. mu is
+// held.
+func (c *Cache) add(s *shard, p *page) {
+	for range 2 * len(s.ring) { // twice: the first round may only take the marks of use away
+		if c.pages.Load() < c.limit || len(s.ring) == 0 {
+			break
+		}
+		s.hand++
+		if s.hand >= len(s.ring) {
+			s.hand = 0
+		}
+		switch q := s.ring[s.hand]; {
+		case q.loading != nil || q.dirty || q.writing:
+		case q.used:
+			q.used = false
+		default:
+			c.drop(s, q)
+		}
+	}
+	p.slot = len(s.ring)
+	s.ring = append(s.ring, p)
+	s.pages[p.key] = p
+	c.pages.Add(1)
+}
+
+// drop takes a page out of the cache. mu is held.
+func (c *Cache) drop(s *shard, p *page) {
+	last := s.ring[len(s.ring)-1]
+	s.ring[p.slot], last.slot = last, p.slot
+	s.ring[len(s.ring)-1] = nil
+	s.ring = s.ring[:len(s.ring)-1]
+	delete(s.pages, p.key)
+	c.pages.Add(-1)
+}
+
+// relieve writes pages out, of the file that has most to write, while more than half of the budget
+// has changed: a page that has changed cannot be evicted. What goes wrong is that file's affair.
+func (c *Cache) relieve() {
+	for c.dirty.Load() > c.limit/2 {
+		var worst *File
+		var most int
+		c.mu.Lock()
+		for f := range c.files {
+			if n := f.dirtyPages(); n > most {
+				worst, most = f, n
+			}
+		}
+		c.mu.Unlock()
+		if worst == nil || worst.writeOut() != nil {
+			return
+		}
+	}
+}

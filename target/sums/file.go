@@ -1,0 +1,227 @@
+package sums
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Errors that callers decide by.
+var (
+	// ErrRange: the blocks asked for are outside the LUN.
+	ErrRange = errors.New("outside the checksums of the LUN")
+	// ErrClosed: the file was closed.
+	ErrClosed = errors.New("the file of checksums is closed")
+)
+
+// medium is where a file is kept. Sync makes what was written and punched before durable.
+type medium interface {
+	io.ReaderAt
+	io.WriterAt
+	Sync() error
+	Truncate(size int64) error
+	Punch(off, length int64) error
+	Close() error
+}
+
+// File is an open file of checksums. Methods are safe for concurrent use, with what the package
+// asks of callers. Blocks are counted from 0.
+type File struct {
+	c      *Cache
+	path   string
+	m      medium
+	head   header // but for adopted, which is below
+	blocks atomic.Int64
+	known  atomic.Int64 // header.adopted
+	failed atomic.Pointer[error]
+
+	mu     sync.Mutex
+	dirty  map[int64]struct{} // pages
+	behind bool               // something written is not flushed
+
+	flushing sync.Mutex // one write-out at a time, so that an older content never follows a younger one
+}
+
+// Fault is a block that is not what its checksum says.
+type Fault struct {
+	Block int64
+	// Want is its checksum: Bad if its content is known to be lost, Unknown if nothing is known of
+	// it.
+	Want Sum
+}
+
+// Blocks is how many blocks have a checksum.
+func (f *File) Blocks() int64 { return f.blocks.Load() }
+
+// Adopted is up to which block checksums are known since the file was made; AllAdopted if all are.
+func (f *File) Adopted() int64 { return f.known.Load() }
+
+// AllAdopted is what Adopted says of a LUN that had checksums from its beginning, or has got all of
+// them.
+const AllAdopted = math.MaxInt64
+
+// sumsChunk is how many checksums are handled between two looks at the cache.
+const sumsChunk = 256
+
+// Check compares data, whole blocks from block first on, with their checksums. The last block of
+// the LUN may be shorter. It may wait for the disk. It returns what is wrong, nothing most of the
+// time.
+func (f *File) Check(first int64, data []byte) (faults []Fault, err error) {
+	_, faults, err = f.check(first, data, true)
+	return faults, err
+}
+
+// CheckCached is Check that does not wait. ok says that all is well; known is false if checksums
+// are missing in the cache.
+func (f *File) CheckCached(first int64, data []byte) (ok, known bool) {
+	known, faults, err := f.check(first, data, false)
+	return known && err == nil && len(faults) == 0, known && err == nil
+}
+
+func (f *File) check(first int64, data []byte, wait bool) (known bool, faults []Fault, err error) {
+	n := Blocks(int64(len(data)))
+	if err := f.inside(first, n); err != nil {
+		return false, nil, err
+	}
+	var is [sumsChunk]Sum
+	for n > 0 {
+		k := min(n, sumsChunk, pageSums-first%pageSums)
+		for i := range k {
+			is[i] = Of(data[:min(BlockSize, len(data))])
+			data = data[min(BlockSize, len(data)):]
+		}
+		s, p, err := f.page(first/pageSums, wait)
+		if p == nil {
+			return false, nil, err
+		}
+		want := p.sums[first%pageSums:][:k]
+		if !slices.Equal(want, is[:k]) || first+k > f.known.Load() {
+			faults = f.differences(faults, first, want, is[:k])
+		}
+		s.mu.Unlock()
+		first, n = first+k, n-k
+	}
+	return true, faults, nil
+}
+
+func (f *File) differences(faults []Fault, first int64, want, is []Sum) []Fault {
+	for i, w := range want {
+		if w = f.told(first+int64(i), w); w != is[i] {
+			faults = append(faults, Fault{first + int64(i), w})
+		}
+	}
+	return faults
+}
+
+// told is what sum x of a block means: beyond what is adopted, zero is what is found where nothing
+// was ever put.
+func (f *File) told(block int64, x Sum) Sum {
+	if x == 0 && block >= f.known.Load() {
+		return Unknown
+	}
+	return x
+}
+
+// Get fills to with the checksums from block first on. It may wait for the disk.
+func (f *File) Get(first int64, to []Sum) error {
+	if err := f.inside(first, int64(len(to))); err != nil {
+		return err
+	}
+	return f.each(first, int64(len(to)), false, func(at int64, sums []Sum) {
+		for i, x := range sums {
+			to[at-first+int64(i)] = f.told(at+int64(i), x)
+		}
+	})
+}
+
+// Put makes the checksums of data, whole blocks from block first on, those of these blocks. The
+// last block of the LUN may be shorter. It may wait for the disk.
+func (f *File) Put(first int64, data []byte) error {
+	n := Blocks(int64(len(data)))
+	if err := f.inside(first, n); err != nil {
+		return err
+	}
+	list := make([]Sum, min(n, sumsChunk))
+	for n > 0 {
+		k := min(n, int64(len(list)))
+		for i := range k {
+			list[i] = Of(data[:min(BlockSize, len(data))])
+			data = data[min(BlockSize, len(data)):]
+		}
+		if err := f.Set(first, list[:k]); err != nil {
+			return err
+		}
+		first, n = first+k, n-k
+	}
+	return nil
+}
+
+// Set makes list the checksums of the blocks from first on. It may wait for the disk.
+func (f *File) Set(first int64, list []Sum) error {
+	return f.change(first, int64(len(list)), func(at int64, sums []Sum) { copy(sums, list[at-first:]) })
+}
+
+// SetBad says of n blocks that their content is lost. It may wait for the disk.
+func (f *File) SetBad(first, n int64) error {
+	return f.change(first, n, func(_ int64, sums []Sum) {
+		for i := range sums {
+			sums[i] = Bad
+		}
+	})
+}
+
+func (f *File) change(first, n int64, fn func(at int64, sums []Sum)) error {
+	if err := f.inside(first, n); err != nil {
+		return err
+	}
+	err := f.each(first, n, true, fn)
+	f.c.relieve()
+	return err
+}
+
+// each calls fn for the checksums of n blocks from first on, a page's at a time, under the lock of
+// its shard. fn says whether it has changes them; if it does, a page that is changed as a whole is
+// not read.
+func (f *File) each(first, n int64, changes bool, fn func(at int64, sums []Sum)) error {
+	for n > 0 {
+		at := first % pageSums
+		k := min(n, pageSums-at)
+		get := f.page
+		if changes && k == pageSums {
+			get = f.blank
+		}
+		s, p, err := get(first/pageSums, true)
+		if err != nil {
+			return err
+		}
+		fn(first, p.sums[at:][:k])
+		if changes {
+			f.touched(p)
+		}
+		s.mu.Unlock()
+		first, n = first+k, n-k
+	}
+	return nil
+}
+
+// inside fails with ErrRange, or with what has made the file useless.
+func (f *File) inside(first, n int64) error {
+	if p := f.failed.Load(); p != nil {
+		return *p
+	}
+	if b := f.blocks.Load(); first < 0 || n < 0 || first > b-n {
+		return fmt.Errorf("%s: %w: blocks %d to %d of %d", f.path, ErrRange, first, first+n, b)
+	}
+	return nil
+}
+
+// fail makes err the answer to everything from now on.
+func (f *File) fail(err error) error {
+	err = fmt.Errorf("%s: %w", f.path, err)
+	f.failed.CompareAndSwap(nil, &err)
+	return *f.failed.Load()
+}

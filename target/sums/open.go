@@ -1,0 +1,214 @@
+package sums
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// tmpSuffix is of files that are being made; one that a crash leaves is overwritten by the next
+// attempt.
+const tmpSuffix = ".tmp"
+
+// disk is a file of the operating system.
+type disk struct{ *os.File }
+
+func (d disk) Sync() error { return d.control(unix.Fdatasync) }
+
+func (d disk) Punch(off, length int64) error {
+	err := d.control(func(fd int) error {
+		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
+	})
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	var zero [64 << 10]byte
+	for length > 0 && err != nil {
+		n := min(length, int64(len(zero)))
+		if _, err := d.WriteAt(zero[:n], off); err != nil {
+			return err
+		}
+		off, length = off+n, length-n
+	}
+	return nil
+}
+
+func (d disk) control(fn func(fd int) error) error {
+	raw, err := d.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		if cerr := raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
+			return cerr
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Create makes the file of an object of size bytes, durably, in place of one that is there. known
+// says that all of the object is zero now; else the checksums of an object that has content are
+// Unknown until they are put and Adopt says so.
+func Create(path string, owner Owner, size int64, known bool) error {
+	h := header{owner: owner}
+	if known {
+		h.adopted = AllAdopted
+	}
+	rand.Read(h.seed[:])
+	return publish(path, func(f *os.File) error {
+		if err := f.Truncate(fileSize(Blocks(size))); err != nil {
+			return err
+		}
+		return h.write(disk{f})
+	})
+}
+
+func (h *header) write(m medium) error {
+	var raw [headerSize]byte
+	h.encode(raw[:])
+	_, err := m.WriteAt(raw[:], 0)
+	return err
+}
+
+// publish makes a file that is there as a whole or not at all after a crash.
+func publish(path string, fill func(*os.File) error) error {
+	f, err := os.OpenFile(path+tmpSuffix, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the file of checksums: %w", err)
+	}
+	if err = fill(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+tmpSuffix, path)
+	}
+	if err != nil {
+		return fmt.Errorf("make the file of checksums: %w", errors.Join(err, os.Remove(path+tmpSuffix)))
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("make the file of checksums: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Open opens the file of an object of size bytes. It fails with ErrDamaged if it is not what Create
+// has made, or made shorter; fs.ErrNotExist if there is none.
+func Open(c *Cache, path string, owner Owner, size int64) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s is not a regular file", ErrDamaged, path)
+	}
+	if want := fileSize(Blocks(size)); err == nil && st.Size() < want {
+		err = fmt.Errorf("%w: %s has %d bytes, not %d", ErrDamaged, path, st.Size(), want)
+	}
+	var x *File
+	if err == nil {
+		x, err = open(c, path, disk{f}, owner, size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return x, nil
+}
+
+func open(c *Cache, path string, m medium, owner Owner, size int64) (*File, error) {
+	f := &File{c: c, path: path, m: m, dirty: map[int64]struct{}{}}
+	var raw [headerSize]byte
+	if _, err := m.ReadAt(raw[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: %s: read its header: %w", ErrDamaged, path, err)
+	}
+	if err := f.head.decode(raw[:], owner); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f.blocks.Store(Blocks(size))
+	f.known.Store(f.head.adopted)
+	c.mu.Lock()
+	c.files[f] = struct{}{}
+	c.mu.Unlock()
+	return f, nil
+}
+
+// Grow makes room for an object of size bytes, durably; what is new is zero, or Unknown if not all
+// was adopted. A smaller size changes nothing.
+func (f *File) Grow(size int64) error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	blocks := Blocks(size)
+	if err := f.inside(0, 0); err != nil || blocks <= f.blocks.Load() {
+		return err
+	}
+	err := f.m.Truncate(fileSize(blocks))
+	if err == nil {
+		err = f.m.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: make it longer: %w", f.path, err) // it is as long as it was, or longer than it need be
+	}
+	f.blocks.Store(blocks)
+	return nil
+}
+
+// Adopt says that the checksums of all blocks before block n were put, durably. Past the last block
+// it says so of all that there will be. What was adopted already stays so.
+func (f *File) Adopt(n int64) error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	if n >= f.blocks.Load() {
+		n = AllAdopted
+	}
+	if err := f.inside(0, 0); err != nil || n <= f.known.Load() {
+		return err
+	}
+	if err := f.flushLocked(); err != nil { // else a crash leaves what is said to be adopted as zero
+		return err
+	}
+	h := f.head
+	h.adopted = n
+	if err := errors.Join(h.write(f.m), f.m.Sync()); err != nil {
+		return f.fail(fmt.Errorf("write the header: %w", err))
+	}
+	f.known.Store(n)
+	return nil
+}
+
+// Close lets go of the file. It does not flush: what was not flushed is lost.
+func (f *File) Close() error {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	_ = f.fail(ErrClosed)
+	f.c.forget(f)
+	return f.m.Close()
+}
+
+// forget drops the pages of a file that is closed. Pages that are being read are dropped by who
+// reads them.
+func (c *Cache) forget(f *File) {
+	c.mu.Lock()
+	delete(c.files, f)
+	c.mu.Unlock()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for k, p := range s.pages {
+			if k.f == f && p.loading == nil {
+				if p.dirty {
+					c.dirty.Add(-1)
+				}
+				c.drop(s, p)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
