@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/hack/bench/rig"
 )
 
-// coldCases read from the disk: caches are dropped before each measurement, and the LUN is larger than one can cache.
+// coldCases read from the disk: caches are dropped before each measurement, and the LUN is larger than one can cache. The rows *_to_disk compare with
+// the LUN's own file, read by the load generator: how much there is to be had.
 func coldCases() (list []testCase) {
 	for _, x := range []struct {
 		name string
@@ -34,7 +35,7 @@ func (b *bench) coldSize() int64 {
 
 func cold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		arms, err := b.coldArms(ctx)
+		arms, err := b.coldArms(ctx, w.Reads == 100)
 		if err != nil {
 			return nil, err
 		}
@@ -43,31 +44,57 @@ func cold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Ro
 	}
 }
 
-// coldArms opens the large LUNs, filled, once.
-func (b *bench) coldArms(ctx context.Context) (arms []arm, err error) {
+// coldArms opens the large LUNs, filled, once; and the file of ours for what only reads.
+func (b *bench) coldArms(ctx context.Context, reads bool) (arms []arm, err error) {
 	systems := []string{sysDefault, sysTgt}
 	if b.o.base != "" {
 		systems = append(systems, sysBase)
 	}
 	for _, system := range systems {
-		key := system + "/cold"
-		s := b.served[key]
-		if s == nil {
-			if system == sysTgt {
-				s, err = b.tgtLUN(ctx, b.coldSize())
-			} else {
-				s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
-			}
-			if err != nil {
+		key := system + coldKey
+		if b.served[key] == nil {
+			if err := b.openCold(ctx, system); err != nil {
 				return nil, err
 			}
-			b.keepOpen(system, s.Device)
-			if err := b.fill(ctx, s); err != nil {
-				return nil, err
-			}
-			b.served[key] = s
 		}
-		arms = append(arms, arm{served: s})
+		arms = append(arms, arm{served: b.served[key]})
+	}
+	if reads {
+		arms = append(arms, arm{served: b.served[sysDefault+coldDiskKey]})
 	}
 	return arms, nil
+}
+
+// Keys of what is served cold; they begin with the name of the system that it ends with.
+const (
+	coldKey     = "/cold"
+	coldDiskKey = "/cold-disk"
+)
+
+// openCold opens and fills a system's large LUN, and the file of ours.
+func (b *bench) openCold(ctx context.Context, system string) error {
+	var s *rig.Served
+	var err error
+	if system == sysTgt {
+		s, err = b.tgtLUN(ctx, b.coldSize())
+	} else {
+		s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
+	}
+	if err != nil {
+		return err
+	}
+	b.keepOpen(system, s.Device)
+	if err := b.fill(ctx, s); err != nil {
+		return err
+	}
+	if s.File != nil && system == sysDefault {
+		d, err := s.File()
+		if err != nil {
+			return err
+		}
+		b.keepOpen(system, d.Device)
+		b.served[system+coldDiskKey] = d
+	}
+	b.served[system+coldKey] = s
+	return nil
 }

@@ -31,7 +31,7 @@ func secondOpinion(cold bool) func(context.Context, *bench, testCase) ([]results
 		}
 		open := func() ([]arm, error) { return b.arms(ctx, sysDefault, sysTgt) }
 		if cold {
-			open = func() ([]arm, error) { return b.coldArms(ctx) }
+			open = func() ([]arm, error) { return b.coldArms(ctx, false) }
 		}
 		arms, err := open()
 		if err != nil {

@@ -240,5 +240,5 @@ func (l *LUN) Serve(ctx context.Context, name string, via Via) (*Served, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Served{Device: d, Name: name, Flags: l.pair.Describe(), Procs: l.pair.Procs(), Whole: l.pair.InSync, URL: l.URL}, nil
+	return &Served{Device: d, Name: name, Flags: l.pair.Describe(), Procs: l.pair.Procs(), Whole: l.pair.InSync, URL: l.URL, File: l.Disk}, nil
 }

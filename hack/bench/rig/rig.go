@@ -86,6 +86,8 @@ type Served struct {
 	Whole func(context.Context) error
 	// URL names the LUN for a host that uses libiscsi; nil for what speaks another protocol.
 	URL func(ctx context.Context, host string) (string, error)
+	// File is the LUN's file without a target in between, which is read only; nil for peers.
+	File func() (*Served, error)
 }
 
 // CloseDevice logs out; a target that does not answer is left alone after some seconds.
