@@ -124,6 +124,10 @@ func dirty(t *testing.T, fs string) string {
 		}
 	}
 	dir := t.TempDir()
+	if shm, err := os.MkdirTemp("/dev/shm", "gemel-replay-"); err == nil { // copied often, and synced
+		dir = shm
+		t.Cleanup(func() { _ = os.RemoveAll(shm) })
+	}
 	live, at, snap := filepath.Join(dir, "live"), filepath.Join(dir, "at"), filepath.Join(dir, "snap")
 	run := func(name string, args ...string) {
 		t.Helper()

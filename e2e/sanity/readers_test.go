@@ -40,6 +40,55 @@ func TestReadersOfASnapshot(t *testing.T) {
 	}
 }
 
+// A worker that dies while it replays, with the device attached for writing, keeps others out until it is unpublished, and is fenced by that. The
+// next one replays, and what the first one still has writes no more.
+func TestReplayIsTakenOver(t *testing.T) {
+	for _, backend := range []string{"direct", "objects"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "objects" && os.Getenv("KUBEBUILDER_ASSETS") == "" {
+				t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
+			}
+			t.Setenv(backendVariable, backend)
+			e := start(t, 4*time.Minute)
+			live, first, second := e.snapshotted(e.worker(), "xfs")
+			first.controllerPublish()
+			_, err := second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
+			e.code(err, codes.Unavailable)
+			// Killed at some moment of the replay: the holder lives on.
+			e.ok(os.MkdirAll(first.staging, 0o755))
+			staged := make(chan error, 1)
+			go func() { staged <- first.tryStage() }()
+			e.ok(harness.Wait(e.ctx, "the first worker has attached the volume", func() (bool, string) {
+				return len(holdersBelow(filepath.Join(e.dir, "csi"))) > 1, "" // the live volume's, and this one's
+			}))
+			e.ok(e.plugin.Kill())
+			if err := <-staged; err == nil {
+				t.Fatal("the first worker was through before it was killed")
+			}
+			_, err = second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
+			e.code(err, codes.Unavailable)
+			_, err = second.e.plugin.Controller.ControllerUnpublishVolume(e.ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: first.id, NodeId: first.node})
+			e.ok(err)
+			e.ok(second.read100())
+			for _, m := range e.mappings(second.id) {
+				if !m.GetReadOnly() || m.HostIqn == first.node {
+					t.Errorf("%v", m)
+				}
+			}
+			// And back: what is left of the earlier publish goes.
+			e.ok(e.plugin.Start(e.ctx))
+			e.ok(first.read100())
+			for _, v := range []*vol{first, second} {
+				v.unpublish()
+				v.unstage()
+				v.controllerUnpublish()
+			}
+			first.delete()
+			live.down()
+		})
+	}
+}
+
 // worker starts the plugin of a second worker.
 func (e *env) worker() *plugin.Plugin {
 	e.t.Helper()
@@ -75,9 +124,10 @@ func (e *env) worker() *plugin.Plugin {
 
 const synced = 100 // files
 
-func (e *env) readers(other *plugin.Plugin, fs string) {
+// snapshotted is a volume that stays mounted, and one of its snapshot that is to be read on two workers.
+func (e *env) snapshotted(other *plugin.Plugin, fs string) (live, first, second *vol) {
 	e.t.Helper()
-	live := e.create("live "+fs, 320*mib, mounted(fs), nil).up()
+	live = e.create("live "+fs, 320*mib, mounted(fs), nil).up()
 	for i := range synced {
 		e.ok(live.write(fmt.Sprintf("f%d", i), "alpha"))
 	}
@@ -85,14 +135,20 @@ func (e *env) readers(other *plugin.Plugin, fs string) {
 	e.ok(err)
 	c := mounted(fs)
 	c.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
-	first := e.create("readers "+fs, 320*mib, c, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+	first = e.create("readers "+fs, 320*mib, c, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 		Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snap.Snapshot.SnapshotId}}})
-	second := *first
+	twin := *first
+	second = &twin
 	second.e = &env{t: e.t, ctx: e.ctx, dir: e.dir, plugin: other, pair: e.pair, pair2: e.pair2, api: e.api}
 	second.node = second.e.nodeID()
 	second.staging, second.target = first.staging+" 2", first.target+" 2"
-	both := []*vol{first, &second}
+	return live, first, second
+}
 
+func (e *env) readers(other *plugin.Plugin, fs string) {
+	e.t.Helper()
+	live, first, second := e.snapshotted(other, fs)
+	both := []*vol{first, second}
 	for round := range 2 {
 		began := time.Now()
 		var wg sync.WaitGroup
@@ -137,8 +193,6 @@ func (e *env) readers(other *plugin.Plugin, fs string) {
 	}
 	first.delete()
 	live.down()
-	_, err = e.plugin.Controller.DeleteSnapshot(e.ctx, &csi.DeleteSnapshotRequest{SnapshotId: snap.Snapshot.SnapshotId})
-	e.ok(err)
 }
 
 // read100 brings a volume up as a CO does, which comes again when it is told to, and reads it.

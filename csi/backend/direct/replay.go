@@ -21,6 +21,9 @@ func (b *Backend) publishReader(ctx context.Context, q *targetv1.MapHostRequest)
 	if err != nil {
 		return attach.Attachment{}, err
 	}
+	if err := replaying(l, q.HostIqn); err != nil {
+		return attach.Attachment{}, err
+	}
 	if own := mappingOf(l, q.HostIqn); own != nil {
 		q.ReadOnly = own.GetReadOnly()
 	} else {
@@ -51,11 +54,19 @@ func (b *Backend) alone(ctx context.Context, id, host string) error {
 	if err != nil {
 		return err
 	}
+	if busy := replaying(l, host); busy != nil {
+		_, err := call(ctx, b, "publish volume", client.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: id, HostIqn: host})
+		return errors.Join(busy, err)
+	}
+	return nil
+}
+
+// replaying is an error while another host than this one may write.
+func replaying(l *targetv1.LUN, host string) error {
 	for _, m := range l.Mappings {
 		if m.HostIqn != host && !m.GetReadOnly() {
-			_, err := call(ctx, b, "publish volume", client.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: id, HostIqn: host})
-			return errors.Join(fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again",
-				backend.ErrUnavailable, id, m.HostIqn), err)
+			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again",
+				backend.ErrUnavailable, l.Uuid, m.HostIqn)
 		}
 	}
 	return nil
