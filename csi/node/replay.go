@@ -45,6 +45,8 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 		return a, err
 	}
 	n.log.Info("the log is replayed", "volume", r.VolumeID, "fs", r.FSType, "generation", a.Generation)
+	ctx, cancel := context.WithTimeout(ctx, reachLimit)
+	defer cancel()
 	for {
 		now, err := p.Reach(ctx, a, a.Generation)
 		if err == nil && now.ReadOnly || err != nil && !errors.Is(err, attach.ErrFailed) {
@@ -58,8 +60,10 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 	}
 }
 
-// reachPause is between two questions whether the volume is published read-only.
-const reachPause = 500 * time.Millisecond
+const (
+	reachPause = 500 * time.Millisecond // between two questions whether the volume is published read-only
+	reachLimit = time.Minute            // for all of them; the next call asks again
+)
 
 // replay mounts the filesystem for writing where nobody looks, and takes it away again. An unmount does not tell whether what it wrote has arrived,
 // so the filesystem is mounted once more, without the right to write: the kernel refuses that while the log is dirty. Either time the volume
