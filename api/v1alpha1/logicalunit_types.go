@@ -16,6 +16,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it can not be taken back"
 // +kubebuilder:validation:XValidation:rule="self.shared || !has(self.hosts) || size(self.hosts) <= 1",message="hosts: a LUN that is not shared has one host at most"
 // +kubebuilder:validation:XValidation:rule="!self.destroy || !has(self.hosts) || size(self.hosts) == 0",message="destroy: hosts still reach the LUN; unpublish it first"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, has(h.replay) && h.replay) || (size(self.hosts) == 1 && self.hosts[0].readOnly)",message="hosts: one with replay is alone, and readOnly"
 type LogicalUnitSpec struct {
 	// Cluster is the StorageCluster that holds it.
 	// +kubebuilder:validation:MinLength=1
@@ -100,7 +101,14 @@ type HostAccess struct {
 	// +kubebuilder:default=false
 	// +optional
 	ReadOnly bool `json:"readOnly"`
+	// Replay puts readOnly off: the host may write, alone, until it has replayed the log of the filesystem. The operator takes it out when
+	// the host has said so, marks the LUN with the annotation gemel.storage/log-replayed, and lets the host in anew.
+	// +optional
+	Replay bool `json:"replay,omitempty"`
 }
+
+// Writes tells whether the target takes its writes.
+func (h HostAccess) Writes() bool { return !h.ReadOnly || h.Replay }
 
 // VolumeInfo is what Kubernetes calls it.
 type VolumeInfo struct {

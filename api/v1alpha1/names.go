@@ -86,6 +86,10 @@ const Finalizer = "gemel.storage/data"
 // made again: if it is not there any more, an empty one in its place would hide the loss.
 const AnnotationMade = "gemel.storage/made"
 
+// AnnotationReplayed is "true" on a LogicalUnit whose filesystem has been replayed for hosts that only read it, and not been written
+// since. The next one that is published read-only is spared the replay.
+const AnnotationReplayed = "gemel.storage/log-replayed"
+
 // FieldManager of what the operator applies, and of what the CSI driver does.
 const (
 	OperatorManager = "gemel-operator"

@@ -111,6 +111,12 @@ func TestRefusedWhenMade(t *testing.T) {
 		"either logicalUnit or snapshot":  withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Source = &v1alpha1.Source{LogicalUnit: "x", Snapshot: "y"} }),
 		"spec.preferredNode":              withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.PreferredNode = "c" }),
 		"spec.placement.uuid":             withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: "x"} }),
+		"hosts: one with replay is alone": withLUN(func(l *v1alpha1.LogicalUnit) {
+			l.Spec.Shared, l.Spec.Hosts = true, []v1alpha1.HostAccess{{IQN: iqns[0], ReadOnly: true, Replay: true}, {IQN: iqns[1], ReadOnly: true}}
+		}),
+		"replay is alone, and readOnly": withLUN(func(l *v1alpha1.LogicalUnit) {
+			l.Spec.Hosts = []v1alpha1.HostAccess{{IQN: iqns[0], Replay: true}}
+		}),
 		"destroy: hosts still reach": withLUN(func(l *v1alpha1.LogicalUnit) {
 			l.Spec.Destroy, l.Spec.Hosts = true, []v1alpha1.HostAccess{{IQN: iqns[0]}}
 		}),
@@ -120,6 +126,11 @@ func TestRefusedWhenMade(t *testing.T) {
 		if err := c.Create(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+	reader := lun("reader")
+	reader.Spec.Hosts = []v1alpha1.HostAccess{{IQN: iqns[0], ReadOnly: true, Replay: true}}
+	if err := c.Create(t.Context(), reader); err != nil {
+		t.Error(err)
 	}
 	shared := hosts(lun("shared"))
 	shared.Spec.Shared = true

@@ -37,6 +37,6 @@ func (l *limits) allow(address string) bool {
 }
 
 var requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_enroll_requests_total",
-	Help: "Requests of node plugins for CHAP credentials: given, unneeded, refused, unauthenticated, throttled, unavailable, error."}, []string{"outcome"})
+	Help: "Requests of node plugins, for CHAP credentials: given, unneeded; for how a volume is reached: reach; for either: refused, unauthenticated, throttled, unavailable, error."}, []string{"outcome"})
 
 func init() { metrics.Registry.MustRegister(requests) }

@@ -1,8 +1,10 @@
 // Package enroll is the operator's endpoint at which workers get their CHAP credentials. A worker is known by the token of its node
 // plugin's pod, which the API server judges, and gets what it has itself on the pair that it names, nothing of others.
 //
-// Every replica of the operator serves, whoever leads: nothing is written here, and a worker that comes up again after a failure does not have to wait
-// for an election.
+// Here it also says that it has replayed the log of a filesystem, and learns how it reaches the volume from then on.
+//
+// Every replica of the operator serves, whoever leads: a worker that comes up again after a failure does not have to wait for an election. The one thing
+// that is written here, that a log was replayed, is written with an optimistic lock.
 package enroll
 
 import (
@@ -66,6 +68,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.busy = make(chan struct{}, maxAtOnce)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+enroll.Path, s.handle)
+	mux.HandleFunc("POST "+enroll.PathReach, s.handleReach)
 	h := &http.Server{Handler: mux, ReadTimeout: readTime, WriteTimeout: readTime + answerTime, IdleTimeout: readTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    stdlog.New(io.Discard, "", 0), // handshakes that fail are everybody's to cause
@@ -124,37 +127,46 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	_ = json.NewEncoder(w).Encode(a)
 }
 
-// serve finds out who asks, then what for. What costs something comes after what costs less.
+// serve answers a question for credentials.
 func (s *Server) serve(ctx context.Context, q *http.Request) (a enroll.Answer, node, pair string, err error) {
-	address, _, _ := net.SplitHostPort(q.RemoteAddr)
-	if !s.limits.allow(address) {
-		return a, "", "", refuse(http.StatusTooManyRequests, "throttled", "too many requests from %s: wait a moment", address)
-	}
-	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
-	if !ok || token == "" || len(token) > maxToken {
-		return a, "", "", refuse(http.StatusUnauthorized, "unauthenticated", "the Authorization header has no bearer token")
-	}
 	var body enroll.Request
-	raw, err := io.ReadAll(http.MaxBytesReader(nil, q.Body, enroll.MaxMessage))
-	if err == nil {
-		err = json.Unmarshal(raw, &body)
-	}
-	if err != nil || body.Pair == "" || len(body.Pair) > 253 {
-		return a, "", "", refuse(http.StatusBadRequest, "refused", `the request is not {"pair": NAME}`)
-	}
-	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
-	default:
-		return a, "", "", refuse(http.StatusServiceUnavailable, "throttled", "%d other requests are being answered: wait a moment", maxAtOnce)
-	}
-	node, err = s.Reviewer.Node(ctx, token)
-	if errors.Is(err, errToken) {
-		return a, "", "", refuse(http.StatusForbidden, "unauthenticated", "%v", err)
-	}
+	node, done, err := s.asks(ctx, q, &body, `{"pair": NAME}`, func() bool { return body.Pair != "" && len(body.Pair) <= 253 })
 	if err != nil {
 		return a, "", "", err
 	}
+	defer done()
 	a, err = s.answer(ctx, node, body.Pair)
 	return a, node, body.Pair, err
+}
+
+// asks finds out who asks, and reads the question, which has a form that valid checks. What costs something comes after what costs less. done has to be
+// called when it is answered.
+func (s *Server) asks(ctx context.Context, q *http.Request, body any, form string, valid func() bool) (node string, done func(), err error) {
+	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+	if !s.limits.allow(address) {
+		return "", nil, refuse(http.StatusTooManyRequests, "throttled", "too many requests from %s: wait a moment", address)
+	}
+	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" || len(token) > maxToken {
+		return "", nil, refuse(http.StatusUnauthorized, "unauthenticated", "the Authorization header has no bearer token")
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, q.Body, enroll.MaxMessage))
+	if err != nil || json.Unmarshal(raw, body) != nil || !valid() {
+		return "", nil, refuse(http.StatusBadRequest, "refused", "the request is not %s", form)
+	}
+	select {
+	case s.busy <- struct{}{}:
+		done = func() { <-s.busy }
+	default:
+		return "", nil, refuse(http.StatusServiceUnavailable, "throttled", "%d other requests are being answered: wait a moment", maxAtOnce)
+	}
+	node, err = s.Reviewer.Node(ctx, token)
+	if errors.Is(err, errToken) {
+		err = refuse(http.StatusForbidden, "unauthenticated", "%v", err)
+	}
+	if err != nil {
+		done()
+		return "", nil, err
+	}
+	return node, done, nil
 }

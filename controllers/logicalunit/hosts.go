@@ -78,7 +78,7 @@ func (p *pass) admit(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range p.lu.Spec.Hosts {
-		errs = append(errs, p.mapHost(ctx, strings.ToLower(h.IQN), h.ReadOnly))
+		errs = append(errs, p.mapHost(ctx, h))
 	}
 	return errors.Join(errs...)
 }
@@ -108,10 +108,11 @@ func (p *pass) fence(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// otherMode tells that a host was let in with another readOnly than it is to have, as far as that is known.
+// otherMode tells that a host was let in with another readOnly than it is to have, as far as that is known. One that has replayed a log is such a
+// host: its writes end before anybody else is let in.
 func (p *pass) otherMode(h v1alpha1.HostMapping) bool {
 	want, _ := p.wanted(h.IQN)
-	return p.shown(h) && want.ReadOnly != h.ReadOnly
+	return p.shown(h) && want.Writes() == h.ReadOnly
 }
 
 // shown says that this very mapping stands in the status.
@@ -122,7 +123,8 @@ func (p *pass) shown(h v1alpha1.HostMapping) bool {
 // mapHost lets a host in. One whose mapping stands in the status, with the credentials that it has now, is in; after a crash, or a status
 // that was lost, the pair is asked again: it gives the mapping that there is, and has the credentials from then on. Sessions that
 // are up are not touched by other credentials.
-func (p *pass) mapHost(ctx context.Context, iqn string, readOnly bool) error {
+func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
+	iqn := strings.ToLower(want.IQN)
 	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
 	mapped := i >= 0 && p.shown(p.hosts[i])
 	if mapped && p.hosts[i].CHAPUser == "" {
@@ -135,13 +137,13 @@ func (p *pass) mapHost(ctx context.Context, iqn string, readOnly bool) error {
 	if mapped && p.hosts[i].CHAPUser == c.Name() {
 		return nil
 	}
-	m, err := rpc(ctx, p, "admit "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: readOnly,
-		Exclusive: !p.lu.Spec.Shared, Chap: c.Proto()})
+	m, err := rpc(ctx, p, "admit "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
+		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto()})
 	if err != nil {
 		return err
 	}
 	h := mapping(m)
-	h.ReadOnly, h.CHAPUser = readOnly, c.Name()
+	h.ReadOnly, h.CHAPUser = !want.Writes(), c.Name()
 	p.hosts = append(slices.DeleteFunc(p.hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == iqn }), h)
 	return nil
 }

@@ -94,7 +94,12 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 		lu.Spec.Source = &s
 	}
 	for _, m := range l.Mappings {
-		lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: m.HostIqn, ReadOnly: m.GetReadOnly()})
+		h := v1alpha1.HostAccess{IQN: m.HostIqn, ReadOnly: m.GetReadOnly()}
+		// No filesystem is written by several hosts, so it was replaying the log.
+		if lu.Spec.Shared && lu.Spec.Volume.FSType != "" && m.ReadOnly != nil && !h.ReadOnly && len(l.Mappings) == 1 {
+			h.ReadOnly, h.Replay = true, true
+		}
+		lu.Spec.Hosts = append(lu.Spec.Hosts, h)
 	}
 	return lu, nil
 }

@@ -26,6 +26,12 @@ func TestFromDisk(t *testing.T) {
 	if err != nil || got.Name != "lun-1" || !equality.Semantic.DeepEqual(got.Spec, want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
+	// A host of a shared filesystem that may write was replaying its log, and goes on with it.
+	l.Mappings[0].ReadOnly = proto.Bool(false)
+	want.Hosts = []v1alpha1.HostAccess{{IQN: "iqn.2026-11.x:a", ReadOnly: true, Replay: true}}
+	if got, err = FromDisk("p", l); err != nil || !equality.Semantic.DeepEqual(got.Spec, want) {
+		t.Fatalf("%+v, %v", got, err)
+	}
 	l.Labels = nil
 	if _, err := FromDisk("p", l); !errors.Is(err, ErrForeign) {
 		t.Fatal(err)

@@ -39,6 +39,8 @@ type stub struct {
 	volumes []*targetv1.BackingVolume
 	asked   *targetv1.CreateLUNRequest // last
 	next    uint64                     // generation
+	// exclusive is what the last MapHost asked for
+	exclusive bool
 }
 
 func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
@@ -100,7 +102,7 @@ func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.
 	if err := s.did("map " + q.HostIqn); err != nil {
 		return nil, err
 	}
-	s.chap = q.Chap
+	s.chap, s.exclusive = q.Chap, q.Exclusive
 	for _, m := range s.lun.Mappings {
 		if m.HostIqn == q.HostIqn {
 			return m, nil

@@ -34,6 +34,9 @@ func Command() *cobra.Command {
 The controller service writes LogicalUnits, which the operator carries out on the pairs of a StorageCluster (--backend objects:
 within a cluster, or with --kubeconfig), or talks itself to the control API of both nodes of one pair (--backend direct).
 
+A filesystem that many nodes read has its log replayed first, by the node service of one of them, which tells the pair (--pair-endpoint) or the operator
+(--enroll-endpoint).
+
 The node service attaches a LUN with the worker's own open-iscsi and dm-multipath (--attach kernel; docs/workers.md says what they need),
 or by a process of its own (--attach userspace: iSCSI initiator, FUSE file, loop device; needs /dev/fuse and /dev/loop-control). With
 --attach auto it is the kernel, and userspace where the worker's kernel has no iSCSI or no dm-multipath; a package or daemon that is missing is told
@@ -77,7 +80,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")
 	f.DurationVar(&c.NoLUNAfter, "no-lun-after", 5*time.Second, "node service: how long the target has to say that this node has no such LUN (it was fenced) before I/O fails instead of waiting for --io-deadline")
 	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: volumes that may be published to this node, at most what it can hold; 0: as many as that")
-	f.StringVar(&c.EnrollEndpoint, "enroll-endpoint", "", "node service: host:port at which the operator gives this worker its CHAP credentials; empty: they come with the calls or not at all")
+	f.StringVar(&c.EnrollEndpoint, "enroll-endpoint", "", "node service: host:port at which the operator gives this worker its CHAP credentials, and hears of logs that were replayed; empty: they come with the calls or not at all")
 	f.StringVar(&c.EnrollCA, "enroll-ca", "", "with --enroll-endpoint: PEM certificates of the authorities that are trusted there; may come later")
 	f.StringVar(&c.EnrollToken, "enroll-token", "", "with --enroll-endpoint: file of this pod's service account token for the audience gemel.storage/enroll")
 	f.StringVar(&c.Registry, "kubelet-registry", "", "node service: the kubelet's plugins_registry folder, to make the plugin known there; empty: something else does")

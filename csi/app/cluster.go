@@ -72,19 +72,24 @@ func (c *config) backend(log *slog.Logger) (backend.Backend, func(), error) {
 		}
 		return objects.New(k), func() {}, nil
 	}
-	d := direct.Config{Endpoints: c.PairEndpoints}
-	if c.TLSCert != "" {
-		t, err := pairclient.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
-		if err != nil {
-			return nil, nil, fmt.Errorf("tls: %w", err)
-		}
-		d.TLS = t
-	}
-	b, err := direct.New(d)
+	b, err := c.directPair()
 	if err != nil {
 		return nil, nil, err
 	}
 	return b, func() { _ = b.Close() }, nil
+}
+
+// directPair is the one of --pair-endpoint.
+func (c *config) directPair() (*direct.Backend, error) {
+	d := direct.Config{Endpoints: c.PairEndpoints}
+	if c.TLSCert != "" {
+		t, err := pairclient.LoadTLS(c.TLSCert, c.TLSKey, c.TLSCA, c.Cluster, c.Pair)
+		if err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+		d.TLS = t
+	}
+	return direct.New(d)
 }
 
 // client of the API server, without a cache. Client-go's own limit on calls is switched off: a storm of attachments is not to queue

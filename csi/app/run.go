@@ -132,8 +132,17 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 		defer stop()
 		services.Controller = controller.New(b, log)
 	}
+	var told node.Publications
 	if c.node() {
-		n, worker, stop, err := c.nodeService(ctx, reg, log)
+		p, stop, err := c.publications()
+		if err != nil {
+			return err
+		}
+		defer stop()
+		told = p
+	}
+	if c.node() {
+		n, worker, stop, err := c.nodeService(ctx, told, reg, log)
 		if err != nil {
 			return err
 		}
@@ -184,7 +193,7 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 }
 
 // nodeService makes the node service, and what the cluster is told of this worker. stop ends what runs beside it.
-func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
+func (c *config) nodeService(ctx context.Context, told node.Publications, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
 	iqn, machine := c.NodeIQN, node.MachineID()
 	if iqn == "" {
 		name := c.NodeName
@@ -205,7 +214,7 @@ func (c *config) nodeService(ctx context.Context, reg prometheus.Registerer, log
 	if err != nil {
 		return nil, w, nil, err
 	}
-	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Log: log})
+	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: told, Log: log})
 	if err != nil {
 		stop()
 		return nil, w, nil, err

@@ -66,10 +66,12 @@ type Attachment struct {
 	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
 	ReadOnly   bool     `json:"readOnly,omitempty"`
-	Pair       string   `json:"pair,omitempty"` // that holds the LUN, where the node can ask for credentials by its name
-	Enroll     bool     `json:"-"`              // the targets want CHAP credentials, which the node asks for
-	Auth       *CHAP    `json:"-"`              // how the node authenticates; nil: not
-	MutualAuth *CHAP    `json:"-"`              // how the target must; nil: not
+	// Replay: this publish may write for one thing only, to replay the log of the filesystem. It is used read-only, under the publish that follows.
+	Replay     bool   `json:"replay,omitempty"`
+	Pair       string `json:"pair,omitempty"` // that holds the LUN, where the node can ask for credentials by its name
+	Enroll     bool   `json:"-"`              // the targets want CHAP credentials, which the node asks for
+	Auth       *CHAP  `json:"-"`              // how the node authenticates; nil: not
+	MutualAuth *CHAP  `json:"-"`              // how the target must; nil: not
 }
 
 // Same tells whether two attachments are one and the same publish, whatever the credentials.
@@ -131,8 +133,11 @@ const (
 	KeyWWID       = "wwid"
 	KeyGeneration = "generation"
 	KeyReadOnly   = "readOnly" // "true" when the target refuses writes
-	KeyPair       = "pair"     // where the node asks for credentials: of which TargetPair
-	KeyCHAP       = "chap"     // "Mutual" when it has to
+	// KeyReplay is in place of KeyLUN when the filesystem's log is to be replayed first, so that a node plugin that does not know of it refuses
+	// the volume, and does not mount it for writing.
+	KeyReplay = "replayLUN"
+	KeyPair   = "pair" // where the node asks for credentials: of which TargetPair
+	KeyCHAP   = "chap" // "Mutual" when it has to
 )
 
 // chapMutual is the one value of KeyCHAP.
@@ -153,6 +158,10 @@ func (a Attachment) PublishContext() map[string]string {
 	if a.ReadOnly {
 		m[KeyReadOnly] = "true"
 	}
+	if a.Replay {
+		m[KeyReplay] = m[KeyLUN]
+		delete(m, KeyLUN)
+	}
 	if a.Pair != "" {
 		m[KeyPair] = a.Pair
 	}
@@ -166,8 +175,12 @@ func (a Attachment) PublishContext() map[string]string {
 func FromPublishContext(volumeID string, m map[string]string) (Attachment, error) {
 	a := Attachment{VolumeID: volumeID, HostIQN: m[KeyHost], TargetIQN: m[KeyTarget], WWID: m[KeyWWID], ReadOnly: m[KeyReadOnly] == "true",
 		Pair: m[KeyPair], Enroll: m[KeyCHAP] != ""}
+	number := KeyLUN
+	if m[KeyReplay] != "" {
+		number, a.Replay = KeyReplay, true
+	}
 	var errs []error
-	for _, k := range []string{KeyHost, KeyTarget, KeyPortals, KeyLUN, KeyWWID, KeyGeneration} {
+	for _, k := range []string{KeyHost, KeyTarget, KeyPortals, number, KeyWWID, KeyGeneration} {
 		if m[k] == "" {
 			errs = append(errs, fmt.Errorf("%w: publish context lacks %q", ErrInvalid, k))
 		}
@@ -179,9 +192,12 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 		return a, fmt.Errorf("%w: publish context: %s %q needs %s, and is not known unless %s", ErrInvalid, KeyCHAP, m[KeyCHAP], KeyPair, chapMutual)
 	}
 	a.Portals = strings.Split(m[KeyPortals], ",")
-	lun, err := strconv.ParseUint(m[KeyLUN], 10, 16)
+	lun, err := strconv.ParseUint(m[number], 10, 16)
 	if err != nil || lun > MaxLUN {
-		return a, fmt.Errorf("%w: publish context: %s %q is not in 0..%d", ErrInvalid, KeyLUN, m[KeyLUN], MaxLUN)
+		return a, fmt.Errorf("%w: publish context: %s %q is not in 0..%d", ErrInvalid, number, m[number], MaxLUN)
+	}
+	if a.Replay && a.ReadOnly {
+		return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, KeyReplay, KeyReadOnly)
 	}
 	a.LUN = uint16(lun)
 	if a.Generation, err = strconv.ParseUint(m[KeyGeneration], 10, 64); err != nil {

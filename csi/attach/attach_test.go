@@ -30,6 +30,23 @@ func TestPublishContextRoundTrip(t *testing.T) {
 	}
 }
 
+// A publish for a replay is none to who does not know of replays: it lacks its LUN number.
+func TestPublishContextOfReplay(t *testing.T) {
+	a := Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, LUN: 5, WWID: "6001405", Replay: true}
+	m := a.PublishContext()
+	got, err := FromPublishContext("v", m)
+	if err != nil || !got.Same(a) || !got.Replay || got.ReadOnly || m[KeyLUN] != "" {
+		t.Fatalf("%+v, %v, %v", got, m, err)
+	}
+	for k, v := range map[string]string{KeyReplay: "16384", KeyReadOnly: "true"} {
+		m := a.PublishContext()
+		m[k] = v
+		if _, err := FromPublishContext("v", m); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), KeyReplay) {
+			t.Errorf("%s=%q: %v", k, v, err)
+		}
+	}
+}
+
 // That credentials are wanted travels, and none of them.
 func TestPublishContextOfCHAP(t *testing.T) {
 	a := Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, WWID: "6001405", Pair: "p", Enroll: true,

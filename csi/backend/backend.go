@@ -102,6 +102,7 @@ type Publish struct {
 	ReadOnly         bool // the storage refuses writes
 	Exclusive        bool // ErrInUse while another host has it
 	OneWriter        bool // ErrInUse while another host may write, unless ReadOnly
+	Replay           bool // with ReadOnly: it holds a filesystem, whose log has to be replayed by one host before any has it
 	Auth, MutualAuth *attach.CHAP
 }
 
@@ -145,7 +146,8 @@ type Backend interface {
 	ModifyVolume(ctx context.Context, id string, m Mutable) (Volume, error)
 
 	// Publish admits a host and says how it reaches the volume. ErrNotFound, ErrExists when it is published to that host
-	// with another ReadOnly, ErrInvalid for an impossible host.
+	// with another ReadOnly, ErrInvalid for an impossible host. With Replay, the first host may be admitted for writing, alone, until it says
+	// that it has replayed the log (attach.Attachment.Replay); ErrUnavailable for others meanwhile.
 	Publish(ctx context.Context, q Publish) (attach.Attachment, error)
 	// Unpublish fences: when it returns nil, no command of that host on that volume is running or will ever be accepted, and
 	// its persistent reservations are gone. An empty host means all. A volume that is not there is unpublished.

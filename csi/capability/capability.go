@@ -45,6 +45,11 @@ func (a Access) ReadOnly() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || a.Mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
+// WithoutLog tells that the filesystem is to be mounted as it is, whatever its log holds.
+func (a Access) WithoutLog() bool {
+	return slices.Contains(a.Flags, "norecovery") || slices.Contains(a.Flags, "noload")
+}
+
 // SingleWriter tells the mode in which only one target path may have the volume.
 func (a Access) SingleWriter() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER

@@ -67,7 +67,7 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, q *csi.ControllerP
 	// corresponding to the specified node_id but is incompatible with the specified volume_capability or readonly flag."
 	// The backend finds that out, since it knows how it is published.
 	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: q.VolumeId, HostIQN: host, ReadOnly: readOnly,
-		Exclusive: !access.MultiNode(), OneWriter: access.OneWriter(), Auth: auth, MutualAuth: mutual})
+		Replay: readOnly && !access.Block && !access.WithoutLog(), Exclusive: !access.MultiNode(), OneWriter: access.OneWriter(), Auth: auth, MutualAuth: mutual})
 	if err != nil {
 		return nil, grpcError(err)
 	}

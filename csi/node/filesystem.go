@@ -49,15 +49,16 @@ var formatOptions = map[string][]string{
 }
 
 // mountOptions are needed for reasons of ours. A clone or a restored snapshot has the UUID of its source, and XFS refuses
-// a second one of the same UUID on a node, so all are mounted with nouuid. On a LUN that refuses writes, the log can not be replayed.
+// a second one of the same UUID on a node, so all are mounted with nouuid. On a LUN that refuses writes, the log can not be replayed: it was
+// before (replay), and if not, the mount is to fail. norecovery and noload would leave out files that were synced, and not say so.
 func mountOptions(fstype string, ro bool) []string {
 	switch {
 	case fstype == "xfs" && ro:
-		return []string{"nouuid", "ro", "norecovery"}
+		return []string{"nouuid", "ro"}
 	case fstype == "xfs":
 		return []string{"nouuid"}
 	case ro:
-		return []string{"ro", "noload"}
+		return []string{"ro"}
 	}
 	return nil
 }
@@ -105,8 +106,17 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 			return err
 		}
 	}
+	if ro {
+		if err := setReadOnly(device, true); err != nil {
+			return err
+		}
+	}
 	options := append(mountOptions(r.FSType, ro), r.Flags...)
 	if err := fm.FormatAndMountSensitiveWithFormatOptions(device, r.Staging, r.FSType, options, nil, formatOptions[r.FSType]); err != nil {
+		if ro && format != "" && cmd.ctx.Err() == nil {
+			return failedPrecondition("the filesystem can not be mounted read-only: %v. If dmesg on this worker says that recovery is required, its log was never replayed, and files that were "+
+				"synced would be missing: end the pods that use the volume, on every worker; the first one that it is published to after that replays the log", err)
+		}
 		return fmt.Errorf("mount %s: %w", device, errors.Join(err, cmd.ctx.Err()))
 	}
 	if m, err = mountAt(r.Staging); err != nil || !shows(m, st.Rdev) {

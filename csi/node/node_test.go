@@ -46,7 +46,7 @@ func TestMountOptions(t *testing.T) {
 		fs   string
 		ro   bool
 		want string
-	}{{"xfs", false, "nouuid"}, {"xfs", true, "nouuid,ro,norecovery"}, {"ext4", false, ""}, {"ext4", true, "ro,noload"}} {
+	}{{"xfs", false, "nouuid"}, {"xfs", true, "nouuid,ro"}, {"ext4", false, ""}, {"ext4", true, "ro"}} {
 		if got := strings.Join(mountOptions(c.fs, c.ro), ","); got != c.want {
 			t.Errorf("%s %v: %q", c.fs, c.ro, got)
 		}

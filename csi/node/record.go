@@ -19,11 +19,21 @@ type record struct {
 	Version    int               `json:"version"`
 	VolumeID   string            `json:"volumeID"`
 	Attachment attach.Attachment `json:"attachment"`
-	Staging    string            `json:"stagingPath"`
-	Block      bool              `json:"block,omitempty"`
-	FSType     string            `json:"fsType,omitempty"`
-	Flags      []string          `json:"mountFlags,omitempty"`
-	Targets    []target          `json:"targets,omitempty"`
+	// Published is what the call was given, where another publish has come into its place since: the log was replayed. Attachment is that one.
+	Published *attach.Attachment `json:"published,omitempty"`
+	Staging   string             `json:"stagingPath"`
+	Block     bool               `json:"block,omitempty"`
+	FSType    string             `json:"fsType,omitempty"`
+	Flags     []string           `json:"mountFlags,omitempty"`
+	Targets   []target           `json:"targets,omitempty"`
+}
+
+// published is the publish that the call was given.
+func (r *record) published() attach.Attachment {
+	if r.Published != nil {
+		return *r.Published
+	}
+	return r.Attachment
 }
 
 // target is one publication.

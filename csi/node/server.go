@@ -44,7 +44,9 @@ type Config struct {
 	MaxVolumes int64 // that may be published to this node; 0: no limit is told
 	// Credentials are where this worker's CHAP credentials come from; nil: only from the calls.
 	Credentials *credentials.Keeper
-	Log         *slog.Logger
+	// Publications are asked when a log has to be replayed; nil: such volumes are refused.
+	Publications Publications
+	Log          *slog.Logger
 }
 
 // Server implements csi.NodeServer. It lets one call at a time work on a volume and leaves the rest to unlocked.
@@ -169,6 +171,7 @@ var errorCodes = []grpcerr.Code{
 	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: attach.ErrNotAttached, Code: codes.NotFound},
 	{Err: attach.ErrBusy, Code: codes.FailedPrecondition},
+	{Err: enroll.ErrNotReached, Code: codes.FailedPrecondition},
 	{Err: enroll.ErrUnavailable, Code: codes.Unavailable},
 	{Err: enroll.ErrRefused, Code: codes.FailedPrecondition},
 	{Err: attach.ErrFailed, Code: codes.Unavailable},

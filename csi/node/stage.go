@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 
@@ -23,7 +24,7 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 		return nil, err
 	}
 	if have != nil {
-		same := have.Attachment.Same(want.Attachment)
+		same := have.published().Same(want.published())
 		// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the specified
 		// staging_target_path but is incompatible with the specified volume_capability."
 		if same && (have.Staging != want.Staging || have.Block != want.Block || have.FSType != want.FSType || !slices.Equal(have.Flags, want.Flags)) {
@@ -36,12 +37,23 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 		}
 		if same {
 			want.Targets = have.Targets
+			if want.Published != nil {
+				want.Attachment = have.Attachment
+			}
 		} else if err := n.clearOld(ctx, have); err != nil {
 			return nil, err
 		}
 	}
 	if err := n.save(want); err != nil { // before anything is done that would have to be undone
 		return nil, err
+	}
+	if want.Published != nil {
+		if want.Attachment, err = n.replayed(ctx, want); err != nil {
+			return nil, err
+		}
+		if err := n.save(want); err != nil {
+			return nil, err
+		}
 	}
 	device, err := n.attach(ctx, want.Attachment)
 	if err != nil {
@@ -81,14 +93,21 @@ func (n *unlocked) parseStage(q *csi.NodeStageVolumeRequest) (*record, error) {
 	if a.Auth, a.MutualAuth, err = attach.ParseSecrets(q.Secrets); err != nil {
 		return nil, err
 	}
-	return &record{VolumeID: q.VolumeId, Attachment: a, Staging: filepath.Clean(q.StagingTargetPath),
-		Block: access.Block, FSType: access.FSType, Flags: access.Flags}, nil
+	r := &record{VolumeID: q.VolumeId, Attachment: a, Staging: filepath.Clean(q.StagingTargetPath),
+		Block: access.Block, FSType: access.FSType, Flags: access.Flags}
+	switch {
+	case a.Replay && access.Block:
+		return nil, invalid("volume_capability: the volume was published for a filesystem")
+	case a.Replay:
+		r.Published = &a
+	}
+	return r, nil
 }
 
 // staged verifies that what the record says is there and serves.
 func (n *unlocked) staged(ctx context.Context, r *record) bool {
 	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
-	if err != nil || !st.Attachment.Same(r.Attachment) {
+	if err != nil || !st.Attachment.Same(r.Attachment) || r.Attachment.Replay {
 		return false
 	}
 	if r.Block {
@@ -139,7 +158,7 @@ func (n *unlocked) unstage(ctx context.Context, q *csi.NodeUnstageVolumeRequest)
 		}
 	}
 	if !r.Block {
-		if err := unmountAll(ctx, r.Staging, false); err != nil {
+		if err := errors.Join(unmountAll(ctx, r.Staging, false), n.leave(ctx, q.VolumeId)); err != nil {
 			return nil, err
 		}
 	}

@@ -3,11 +3,15 @@ package kernel
 import (
 	"context"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // clone makes a LUN of a volume's content and publishes it to the same worker.
@@ -32,6 +36,25 @@ func (v *volume) mapTo(ctx context.Context, w *worker) (*volume, error) {
 	return other, nil
 }
 
+// only publishes the LUN to its worker anew, to be read only or to be written.
+func (v *volume) only(ctx context.Context, ro bool) error {
+	c := v.w.rig.pair.Client(0)
+	if _, err := c.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: v.id, HostIqn: v.w.iqn}); err != nil {
+		return err
+	}
+	m, err := c.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: v.id, HostIqn: v.w.iqn, ReadOnly: ro, Chap: v.w.chap})
+	if err != nil {
+		return err
+	}
+	v.published(m)
+	mode := csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	if delete(v.context, attach.KeyReadOnly); ro {
+		v.context[attach.KeyReadOnly], mode = "true", csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	}
+	v.cap = &csi.VolumeCapability{AccessType: v.cap.AccessType, AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
+	return nil
+}
+
 // cloneHazards are those of LUNs that are like others.
 func cloneHazards(worker func() *worker) {
 	It("24: a clone is mounted beside its source", hazard(24), func(ctx SpecContext) {
@@ -53,6 +76,38 @@ func cloneHazards(worker func() *worker) {
 		}
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
+
+	for _, fs := range []string{"xfs", "ext4"} {
+		It("a clone whose log is dirty is not mounted from a LUN that refuses writes, and one whose log was replayed is: "+fs, Label("readers"), func(ctx SpecContext) {
+			w := worker()
+			v, err := w.create(ctx, 512<<20, "a", fs)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(v.stage(ctx)).To(Succeed())
+			Expect(v.publish(ctx)).To(Succeed())
+			w.sh(ctx, "for i in $(seq 100); do echo $i >"+v.path()+"/$i; sync "+v.path()+"/$i; done")
+			c, err := v.clone(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(c.only(ctx, true)).To(Succeed())
+			err = c.stage(ctx)
+			Expect(status.Code(err)).To(Equal(codes.FailedPrecondition), "%v", err)
+			Expect(err).To(MatchError(ContainSubstring("its log was never replayed")))
+			Expect(c.unstage(ctx)).To(Succeed())
+
+			Expect(c.only(ctx, false)).To(Succeed())
+			Expect(c.stage(ctx)).To(Succeed())
+			Expect(c.unstage(ctx)).To(Succeed())
+			Expect(c.only(ctx, true)).To(Succeed())
+			Expect(c.stage(ctx)).To(Succeed())
+			Expect(c.publish(ctx)).To(Succeed())
+			Expect(w.sh(ctx, "cat "+c.path()+"/[0-9]* | sort -n | uniq | wc -l; touch "+c.path()+"/new 2>/dev/null || echo refused")).To(Equal("100\nrefused"))
+			Expect(c.reasons(ctx)).To(BeEmpty())
+			for _, x := range []*volume{c, v} {
+				Expect(x.unpublish(ctx)).To(Succeed())
+				Expect(x.unstage(ctx)).To(Succeed())
+			}
+			Expect(w.left(ctx)).To(BeEmpty())
+		})
+	}
 
 	It("3: both nodes name a LUN alike, and no other so", hazard(3), func(ctx SpecContext) {
 		w := worker()

@@ -20,6 +20,12 @@ func claim(ctx context.Context, ns, name, size, mode, source string) {
 // claimOf is claim with another class.
 func claimOf(ctx context.Context, ns, name, class, size, mode, source string) {
 	GinkgoHelper()
+	claimAs(ctx, ns, name, class, "ReadWriteOnce", size, mode, source)
+}
+
+// claimAs is claimOf with another access mode.
+func claimAs(ctx context.Context, ns, name, class, access, size, mode, source string) {
+	GinkgoHelper()
 	from := ""
 	if kind, object, ok := strings.Cut(source, "/"); ok {
 		group := ""
@@ -32,12 +38,12 @@ func claimOf(ctx context.Context, ns, name, class, size, mode, source string) {
 kind: PersistentVolumeClaim
 metadata: {name: %s}
 spec:
-  accessModes: [ReadWriteOnce]
+  accessModes: [%s]
   volumeMode: %s
   storageClassName: %s
   resources: {requests: {storage: %s}}
   %s
-`, name, mode, class, size, from))
+`, name, access, mode, class, size, from))
 }
 
 // pod runs a shell command with a claim at /data, or as /dev/data if it is a block volume. worker may be empty.

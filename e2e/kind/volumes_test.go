@@ -92,6 +92,37 @@ spec:
 		kubectl(ctx, "delete", "volumesnapshot", "-n", ns, "snap", "--wait=true", "--timeout=60s")
 	}, NodeTimeout(6*time.Minute))
 
+	It("is read by many with all that was synced before its snapshot", Label("readers"), func(ctx context.Context) {
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		pod(ctx, ns, "app", "data", "", "sleep infinity", false)
+		running(ctx, ns, "app")
+		// Each file is synced by itself: it is in the log, and the filesystem stays mounted.
+		inPod(ctx, ns, "app", "for i in $(seq 100); do echo $i > /data/$i && sync /data/$i || exit 1; done")
+		apply(ctx, ns, `apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: live}
+spec:
+  volumeSnapshotClassName: gemel
+  source: {persistentVolumeClaimName: data}
+`)
+		Eventually(func() string { return field(ctx, "volumesnapshot", "live", ns, "{.status.readyToUse}") }).WithContext(ctx).Should(Equal("true"))
+		claimAs(ctx, ns, "many", "gemel", "ReadOnlyMany", "320Mi", "Filesystem", "VolumeSnapshot/live")
+		on := workers(ctx)[:2]
+		for _, w := range on {
+			pod(ctx, ns, "reader-"+w, "many", w, "sleep infinity", false)
+		}
+		for _, w := range on {
+			running(ctx, ns, "reader-"+w)
+			Expect(inPod(ctx, ns, "reader-"+w, "cat /data/[0-9]* | sort -n | uniq | wc -l; touch /data/new 2>/dev/null || echo refused")).To(Equal("100\nrefused"))
+		}
+		lun := lunOf(ctx, ns, "many")
+		Expect(field(ctx, "logicalunit", lun, "", "{.status.hosts[*].readOnly}")).To(Equal("true true"), "the targets take writes")
+		Expect(field(ctx, "logicalunit", lun, "", `{.metadata.annotations.gemel\.storage/log-replayed}`)).To(Equal("true"))
+		kubectl(ctx, "delete", "pod", "-n", ns, "--all", "--wait=true", "--timeout=120s")
+		kubectl(ctx, "delete", "volumesnapshot", "-n", ns, "live", "--wait=true", "--timeout=60s")
+	}, NodeTimeout(6*time.Minute))
+
 	It("runs within five seconds of its claim, as a median of ten", func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		var took []float64

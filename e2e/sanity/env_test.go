@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/e2e/harness"
@@ -92,6 +93,7 @@ type env struct {
 	plugin *plugin.Plugin
 	ids    []string      // of the volumes that were made
 	api    client.Client // with the objects backend
+	cfg    *rest.Config  // with the objects backend
 
 	operator *operator.Operator                     // with the objects backend
 	restart  func(enroll string) *operator.Operator // runs one in place of e.operator, which was stopped

@@ -90,7 +90,7 @@ func (e *env) operate() []string {
 	})
 	w, err := operator.Worker(e.ctx, cfg, systemNamespace, nodeName, e.dir)
 	e.ok(err)
-	e.api = c
+	e.api, e.cfg = c, cfg
 	user, err := api.AddUser(envtest.User{Name: "driver", Groups: []string{"system:masters"}}, nil)
 	e.ok(err)
 	file, err := user.KubeConfig()

@@ -33,23 +33,51 @@ const hint = "running volumes go on; look at the pods of the Deployment gemel-op
 
 // Enroll gives the credentials of this worker on a pair. ErrUnavailable, ErrRefused.
 func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) {
+	status, err := c.ask(ctx, Path, Request{Pair: pair}, &a)
+	if err == nil {
+		err = judge(status, a.Error, ErrUnavailable, ErrRefused)
+	} else {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return a, nil
+}
+
+// Reach says how this worker reaches a volume. ErrReach, ErrNotReached.
+func (c *Client) Reach(ctx context.Context, q ReachRequest) (r Reach, err error) {
+	status, err := c.ask(ctx, PathReach, q, &r)
+	if err == nil {
+		err = judge(status, r.Error, ErrReach, ErrNotReached)
+	} else {
+		err = fmt.Errorf("%w: %w", ErrReach, err)
+	}
+	if err != nil {
+		return Reach{}, err
+	}
+	return r, nil
+}
+
+// ask puts one question. An error says that there is no answer.
+func (c *Client) ask(ctx context.Context, path string, question, answer any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	token, err := os.ReadFile(c.TokenFile)
 	if err != nil {
-		return a, fmt.Errorf("%w: the token of the service account: %w", ErrUnavailable, err)
+		return 0, fmt.Errorf("the token of the service account: %w", err)
 	}
 	t, err := c.tls()
 	if err != nil {
-		return a, err
+		return 0, err
 	}
-	body, err := json.Marshal(Request{Pair: pair})
+	body, err := json.Marshal(question)
 	if err != nil {
-		return a, err
+		return 0, err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+Path, bytes.NewReader(body))
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+path, bytes.NewReader(body))
 	if err != nil {
-		return a, err
+		return 0, err
 	}
 	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	q.Header.Set("Content-Type", "application/json")
@@ -58,41 +86,41 @@ func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) 
 	defer tr.CloseIdleConnections()
 	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(q)
 	if err != nil {
-		return a, fmt.Errorf("%w: %s does not answer (%w): %s", ErrUnavailable, c.Endpoint, err, hint)
+		return 0, fmt.Errorf("%s does not answer (%w): %s", c.Endpoint, err, hint)
 	}
 	defer func() { _ = r.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(r.Body, MaxMessage))
 	if err != nil {
-		return a, fmt.Errorf("%w: %s: %w", ErrUnavailable, c.Endpoint, err)
+		return 0, fmt.Errorf("%s: %w", c.Endpoint, err)
 	}
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return Answer{}, fmt.Errorf("%w: %s answers %s with what is no answer: %s", ErrUnavailable, c.Endpoint, r.Status, hint)
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return 0, fmt.Errorf("%s answers %s with what is no answer: %s", c.Endpoint, r.Status, hint)
 	}
-	return judge(r.StatusCode, a)
+	return r.StatusCode, nil
 }
 
 // judge turns a status into an error.
-func judge(status int, a Answer) (Answer, error) {
+func judge(status int, text string, unavailable, refused error) error {
 	switch {
-	case status == http.StatusOK && a.Error == "":
-		return a, nil
+	case status == http.StatusOK && text == "":
+		return nil
 	case status == http.StatusForbidden, status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusBadRequest:
-		return Answer{}, fmt.Errorf("%w: %s", ErrRefused, a.Error)
+		return fmt.Errorf("%w: %s", refused, text)
 	}
-	return Answer{}, fmt.Errorf("%w: %s", ErrUnavailable, a.Error)
+	return fmt.Errorf("%w: %s", unavailable, text)
 }
 
 // tls trusts the authorities of CAFile for EnrollURI, which is checked in place of an address.
 func (c *Client) tls() (*tls.Config, error) {
 	pem, err := os.ReadFile(c.CAFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no %s yet: the operator makes the ConfigMap, and the kubelet brings it into the pod within a minute or two", ErrUnavailable, c.CAFile)
+		return nil, fmt.Errorf("there is no %s yet: the operator makes the ConfigMap, and the kubelet brings it into the pod within a minute or two", c.CAFile)
 	} else if err != nil {
-		return nil, fmt.Errorf("%w: authorities: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("authorities: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%w: %s holds no PEM certificate", ErrUnavailable, c.CAFile)
+		return nil, fmt.Errorf("%s holds no PEM certificate", c.CAFile)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name

@@ -136,23 +136,25 @@ func (b *Backend) Publish(ctx context.Context, p backend.Publish) (attach.Attach
 	if !ours(p.VolumeID) {
 		return attach.Attachment{}, notFound("volume", p.VolumeID)
 	}
-	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly, Exclusive: p.Exclusive}
-	if p.Auth != nil {
-		q.Chap = &targetv1.CHAP{User: p.Auth.User, Secret: p.Auth.Secret}
-		if p.MutualAuth != nil {
-			q.Chap.MutualUser, q.Chap.MutualSecret = p.MutualAuth.User, p.MutualAuth.Secret
-		}
+	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly, Exclusive: p.Exclusive, Chap: credentials(p.Auth, p.MutualAuth)}
+	// With one host at a time nothing tells a mapping for a replay from one for writing: the worker refuses what has a dirty log.
+	if p.Replay && !p.Exclusive {
+		return b.publishReader(ctx, q)
 	}
 	m, err := call(ctx, b, "publish volume", client.MapHost, q)
 	if err != nil {
 		return attach.Attachment{}, err
 	}
-	a := attach.Attachment{VolumeID: p.VolumeID, Generation: m.Generation, HostIQN: m.HostIqn, TargetIQN: m.TargetIqn,
-		LUN: uint16(m.Lun), WWID: m.Wwid, ReadOnly: p.ReadOnly}
+	return attachment(p.VolumeID, m, p.ReadOnly), nil
+}
+
+func attachment(id string, m *targetv1.Mapping, readOnly bool) attach.Attachment {
+	a := attach.Attachment{VolumeID: id, Generation: m.Generation, HostIQN: m.HostIqn, TargetIQN: m.TargetIqn,
+		LUN: uint16(m.Lun), WWID: m.Wwid, ReadOnly: readOnly}
 	for _, portal := range m.Portals {
 		a.Portals = append(a.Portals, portal.Address)
 	}
-	return a, nil
+	return a
 }
 
 // Unpublish implements backend.Backend.

@@ -118,6 +118,58 @@ func TestAddHost(t *testing.T) {
 	}
 }
 
+// Of the hosts that a filesystem is published to read-only, the first one replays its log, alone, and unless that was done before.
+func TestAddHostForReplay(t *testing.T) {
+	const a, b = "iqn.2026-11.x:a", "iqn.2026-11.x:b"
+	spec := func(h ...v1alpha1.HostAccess) *v1alpha1.LogicalUnit {
+		return &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Shared: true, Hosts: h}}
+	}
+	status := func(lu *v1alpha1.LogicalUnit, h ...v1alpha1.HostMapping) *v1alpha1.LogicalUnit {
+		lu.Status.Hosts = h
+		return lu
+	}
+	done := func(lu *v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
+		lu.Annotations = map[string]string{v1alpha1.AnnotationReplayed: "true"}
+		return lu
+	}
+	replaying := v1alpha1.HostAccess{IQN: b, ReadOnly: true, Replay: true}
+	for name, c := range map[string]struct {
+		lu     *v1alpha1.LogicalUnit
+		err    error
+		replay bool
+	}{
+		"first":                           {spec(), nil, true},
+		"again":                           {spec(v1alpha1.HostAccess{IQN: a, ReadOnly: true, Replay: true}), nil, true},
+		"again, done":                     {done(spec(v1alpha1.HostAccess{IQN: a, ReadOnly: true})), nil, false},
+		"done before":                     {done(spec()), nil, false},
+		"another replays":                 {spec(replaying), backend.ErrUnavailable, false},
+		"another has, and is not fenced":  {done(status(spec(v1alpha1.HostAccess{IQN: b, ReadOnly: true}), v1alpha1.HostMapping{IQN: b})), backend.ErrUnavailable, false},
+		"another died, and is not fenced": {status(spec(), v1alpha1.HostMapping{IQN: b}), backend.ErrUnavailable, false},
+		"another has":                     {done(status(spec(v1alpha1.HostAccess{IQN: b, ReadOnly: true}), v1alpha1.HostMapping{IQN: b, ReadOnly: true})), nil, false},
+		"another reads what was never":    {status(spec(v1alpha1.HostAccess{IQN: b, ReadOnly: true}), v1alpha1.HostMapping{IQN: b, ReadOnly: true}), nil, false},
+		"another read, and is not fenced": {status(spec(), v1alpha1.HostMapping{IQN: b, ReadOnly: true}), backend.ErrUnavailable, false},
+		"itself, not fenced":              {status(spec(), v1alpha1.HostMapping{IQN: a, ReadOnly: true}), nil, true},
+	} {
+		err := addHost(c.lu, backend.Publish{HostIQN: a, ReadOnly: true, Replay: true})
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if at := len(c.lu.Spec.Hosts) - 1; err == nil && (c.lu.Spec.Hosts[at].IQN != a || !c.lu.Spec.Hosts[at].ReadOnly || c.lu.Spec.Hosts[at].Replay != c.replay) {
+			t.Errorf("%s: %+v", name, c.lu.Spec.Hosts)
+		}
+	}
+	// Who writes may die with a dirty log.
+	lu := done(spec())
+	if err := addHost(lu, backend.Publish{HostIQN: a, Exclusive: true}); err != nil || lu.Annotations[v1alpha1.AnnotationReplayed] != "" {
+		t.Errorf("%+v, %v", lu.Annotations, err)
+	}
+	lu = done(spec())
+	if err := addHost(lu, backend.Publish{HostIQN: a, ReadOnly: true}); err != nil || lu.Annotations[v1alpha1.AnnotationReplayed] != "true" {
+		t.Errorf("%+v, %v", lu.Annotations, err)
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	c := func(reason string, status metav1.ConditionStatus, generation int64) []metav1.Condition {
 		return []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "why", ObservedGeneration: generation}}

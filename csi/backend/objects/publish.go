@@ -32,13 +32,17 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 	}
 	generation := lu.Generation
 	var found *v1alpha1.HostMapping
+	replay := false
 	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
-		if !slices.ContainsFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == q.HostIQN }) {
+		at := slices.IndexFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == q.HostIQN })
+		if at < 0 {
 			return true, fmt.Errorf("%s: %w: it was unpublished meanwhile", what, backend.ErrUnavailable)
 		}
 		if now.Status.ObservedGeneration >= generation {
-			if i := slices.IndexFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == q.HostIQN }); i >= 0 && now.Status.WWID != "" {
-				found = now.Status.Hosts[i].DeepCopy()
+			i := slices.IndexFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == q.HostIQN })
+			// A mapping of the other kind is one that is about to end: the log was replayed in this moment.
+			if i >= 0 && now.Status.WWID != "" && now.Status.Hosts[i].ReadOnly != now.Spec.Hosts[at].Writes() {
+				found, replay = now.Status.Hosts[i].DeepCopy(), now.Spec.Hosts[at].Replay
 				return true, nil
 			}
 		}
@@ -51,7 +55,7 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 		return attach.Attachment{}, err
 	}
 	return attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
-		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly,
+		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly, Replay: replay,
 		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}, nil
 }
 
@@ -69,6 +73,11 @@ func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
 		if h != q.HostIQN && q.OneWriter && !q.ReadOnly && writes(lu, h) {
 			return fmt.Errorf("%w: volume %s is published to %s for writing", backend.ErrInUse, lu.Name, h)
 		}
+		// It is mounted nowhere until the log is replayed, and until who did that can not write any more.
+		if h != q.HostIQN && q.Replay && writes(lu, h) {
+			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again; "+
+				"if it lasts, the events of the pods on that worker say why", backend.ErrUnavailable, lu.Name, h)
+		}
 	}
 	for _, h := range lu.Spec.Hosts {
 		if strings.ToLower(h.IQN) != q.HostIQN {
@@ -79,7 +88,18 @@ func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
 		}
 		return nil
 	}
-	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: q.HostIQN, ReadOnly: q.ReadOnly})
+	// Beside others the log is not replayed: what they have mounted must not change. If it is dirty all the same, the worker refuses to mount.
+	replay := q.Replay && lu.Annotations[v1alpha1.AnnotationReplayed] != "true" && len(lu.Spec.Hosts) == 0
+	if others := hosts(lu); replay {
+		delete(others, q.HostIQN)
+		for h := range others {
+			return fmt.Errorf("%w: volume %s: %s is being fenced, and the log of the filesystem is to be replayed after that: this is tried again", backend.ErrUnavailable, lu.Name, h)
+		}
+	}
+	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: q.HostIQN, ReadOnly: q.ReadOnly, Replay: replay})
+	if !q.ReadOnly {
+		delete(lu.Annotations, v1alpha1.AnnotationReplayed) // in the same write: whoever writes may die with a dirty log
+	}
 	return nil
 }
 

@@ -66,7 +66,7 @@ func poolOf(lu *v1alpha1.LogicalUnit) string {
 
 // writes tells whether a host may write, or still may.
 func writes(lu *v1alpha1.LogicalUnit, iqn string) bool {
-	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn && !h.ReadOnly }) ||
+	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn && h.Writes() }) ||
 		slices.ContainsFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn && !h.ReadOnly })
 }
 

@@ -1,0 +1,68 @@
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/logicalunit"
+	"github.com/gemel-storage/gemel/internal/enroll"
+)
+
+// handleReach answers a worker that asks how it reaches a volume, and takes from it that it has replayed the log of the volume's filesystem. A
+// worker speaks for itself alone: for the iSCSI name of the Host that its token is of.
+func (s *Server) handleReach(w http.ResponseWriter, q *http.Request) {
+	ctx, cancel := context.WithTimeout(q.Context(), answerTime)
+	defer cancel()
+	var body enroll.ReachRequest
+	a, node, err := s.reach(ctx, q, &body)
+	status, outcome := http.StatusOK, "reach"
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		status, outcome, a = r.status, r.outcome, enroll.Reach{Error: r.text}
+		if outcome != "throttled" {
+			s.Log.Info("a volume is not reached", "node", node, "volume", body.Volume, "from", q.RemoteAddr, "why", r.text)
+		}
+	case err != nil:
+		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Reach{Error: "the operator could not find out: see its log"}
+		s.Log.Error(err, "how a volume is reached", "node", node, "volume", body.Volume)
+	}
+	requests.WithLabelValues(outcome).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(a)
+}
+
+func (s *Server) reach(ctx context.Context, q *http.Request, body *enroll.ReachRequest) (a enroll.Reach, node string, err error) {
+	node, done, err := s.asks(ctx, q, body, `{"volume": NAME, "replayed": GENERATION}`, func() bool {
+		return body.Volume != "" && len(body.Volume) <= 253 && body.Replayed >= 0
+	})
+	if err != nil {
+		return a, "", err
+	}
+	defer done()
+	h := &v1alpha1.Host{}
+	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
+		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "there is no Host object %s yet: the node plugin writes it when it starts", node)
+	} else if err != nil {
+		return a, node, err
+	}
+	lu, m, err := logicalunit.Reach(ctx, s.Keeper.Client, body.Volume, h.Spec.IQN, body.Replayed)
+	switch {
+	case errors.Is(err, logicalunit.ErrNotYet):
+		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
+	case errors.Is(err, logicalunit.ErrNotPublished):
+		return a, node, refuse(http.StatusNotFound, "refused", "%v", err)
+	case err != nil:
+		return a, node, err
+	}
+	return enroll.Reach{TargetIQN: m.TargetIQN, Portals: m.Portals, LUN: m.LUN, WWID: lu.Status.WWID, Generation: m.Generation, ReadOnly: m.ReadOnly,
+		Pair: lu.Spec.Placement.Pair, CHAP: m.CHAPUser != ""}, node, nil
+}

@@ -1,0 +1,62 @@
+package logicalunit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// Errors of Reach. Test for them with errors.Is.
+var (
+	// ErrNotYet: what is asked for is not so now. Asking again helps.
+	ErrNotYet = errors.New("not yet")
+	// ErrNotPublished: the host is not to reach the LUN.
+	ErrNotPublished = errors.New("not published to this host")
+)
+
+// Reach says how a host reaches a LUN now. replayed is the generation of the mapping under which it says that it has replayed the
+// log of the LUN's filesystem, 0 if it says nothing of it. What it says is written down with an optimistic lock, in one write with what
+// follows: the host is fenced and let in anew, read-only, by the reconciler, and only a status that speaks of that is given out.
+//
+// A generation that is not the mapping's is of a life that has ended: the host was fenced since, another may have had the LUN, and nothing is
+// taken from it.
+func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int64) (*v1alpha1.LogicalUnit, v1alpha1.HostMapping, error) {
+	var none v1alpha1.HostMapping
+	lu := &v1alpha1.LogicalUnit{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, lu); apierrors.IsNotFound(err) {
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w", name, ErrNotPublished)
+	} else if err != nil {
+		return nil, none, err
+	}
+	iqn = strings.ToLower(iqn)
+	at := slices.IndexFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn })
+	if at < 0 {
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w: end the pods that use it on this worker, and it is published anew", name, ErrNotPublished)
+	}
+	i := slices.IndexFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
+	if i < 0 || lu.Status.WWID == "" || lu.Spec.Placement == nil || lu.Status.Hosts[i].ReadOnly == lu.Spec.Hosts[at].Writes() {
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w mapped to %s as its spec says", name, ErrNotYet, iqn)
+	}
+	m := lu.Status.Hosts[i]
+	if replayed == 0 || replayed != m.Generation || !lu.Spec.Hosts[at].Replay {
+		return lu, m, nil
+	}
+	next := lu.DeepCopy()
+	next.Spec.Hosts[at].Replay = false
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[v1alpha1.AnnotationReplayed] = "true"
+	err := c.Patch(ctx, next, client.MergeFromWithOptions(lu, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.OperatorManager))
+	if err != nil && !apierrors.IsConflict(err) {
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w", name, err)
+	}
+	return nil, none, fmt.Errorf("LogicalUnit %s: the log is replayed, and %s %w mapped read-only", name, iqn, ErrNotYet)
+}

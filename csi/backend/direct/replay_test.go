@@ -1,0 +1,90 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// Of many that a filesystem is published to at once, one is let in for its log, and the others when that one reads too.
+func TestOneReplays(t *testing.T) {
+	_, b, ctx := start(t)
+	v, err := b.CreateVolume(ctx, backend.CreateVolume{ID: b.VolumeID("v"), Name: "v", Size: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"iqn.2026-11.storage.gemel.test:a", "iqn.2026-11.storage.gemel.test:b", "iqn.2026-11.storage.gemel.test:c"}
+	publish := func(host string) (attach.Attachment, error) {
+		return b.Publish(ctx, backend.Publish{VolumeID: v.ID, HostIQN: host, ReadOnly: true, Replay: true})
+	}
+	// until does what a CO does.
+	until := func(ctx context.Context, host string) (attach.Attachment, error) {
+		for {
+			if a, err := publish(host); !errors.Is(err, backend.ErrUnavailable) || ctx.Err() != nil {
+				return a, err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	for range 5 {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		replays := 0
+		for _, h := range hosts {
+			wg.Go(func() {
+				a, err := until(ctx, h)
+				if err != nil || a.Replay == a.ReadOnly {
+					t.Errorf("%+v, %v", a, err)
+					return
+				}
+				if !a.Replay {
+					return
+				}
+				mu.Lock()
+				replays++
+				mu.Unlock()
+				got, err := b.GetVolume(ctx, v.ID)
+				if err != nil || len(got.Writers) != 1 || got.Writers[0] != h {
+					t.Errorf("while one replays: %+v, %v", got, err)
+				}
+				if again, err := until(ctx, h); err != nil || !again.Same(a) || !again.Replay {
+					t.Errorf("again: %+v, %v", again, err)
+				}
+				if _, err := b.Reach(ctx, attach.Attachment{VolumeID: v.ID, HostIQN: "iqn.2026-11.storage.gemel.test:other"}, a.Generation); !errors.Is(err, attach.ErrInvalid) {
+					t.Errorf("another one's word: %v", err)
+				}
+				for _, replayed := range []uint64{0, a.Generation + 1} {
+					if now, err := b.Reach(ctx, a, replayed); err != nil || !now.Same(a) || !now.Replay {
+						t.Errorf("replayed %d: %+v, %v", replayed, now, err)
+					}
+				}
+				now, err := b.Reach(ctx, a, a.Generation)
+				// Another may come between the fence and the new mapping. Then this one is out, and comes again.
+				for errors.Is(err, attach.ErrFailed) {
+					if now, err = until(ctx, h); err == nil && now.Replay {
+						now, err = b.Reach(ctx, now, now.Generation)
+					}
+				}
+				if err != nil || !now.ReadOnly || now.Replay || now.Generation <= a.Generation {
+					t.Errorf("%+v, %v", now, err)
+				}
+				if again, err := b.Reach(ctx, a, a.Generation); err != nil || !again.Same(now) {
+					t.Errorf("said again: %+v, %v", again, err)
+				}
+			})
+		}
+		wg.Wait()
+		got, err := b.GetVolume(ctx, v.ID)
+		if err != nil || len(got.Hosts) != 3 || len(got.Writers) != 0 || replays < 1 {
+			t.Errorf("%+v, %v; %d replays", got, err, replays)
+		}
+		if err := b.Unpublish(ctx, v.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
