@@ -81,6 +81,7 @@ type Node struct {
 	over     chan string // why this life is over, once
 	buffers  buffers
 	metrics  counters
+	scrubs   scrubs
 }
 
 // New opens the store and prepares a node; Run starts it. The configuration must be valid.
@@ -173,6 +174,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.reconcileFiles(files); err != nil {
 		return nil, err
 	}
+	n.loadScrubs(time.Now())
 	return n, nil
 }
 
