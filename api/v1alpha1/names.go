@@ -48,6 +48,20 @@ const (
 	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path and does not ask there who owns the LUNs
 )
 
+// Reasons of events about a scrub.
+const (
+	ReasonScrubStarted    = "ScrubStarted"
+	ReasonScrubFinished   = "ScrubFinished"
+	ReasonScrubMismatched = "ScrubMismatched" // a range differs
+	ReasonScrubRepaired   = "ScrubRepaired"   // it was written again
+)
+
+// Values of TargetPair.status.scrub.origin.
+const (
+	ScrubBySchedule = "Schedule"
+	ScrubByPerson   = "Person"
+)
+
 // Values of StorageCluster.spec.security.chap.
 const (
 	CHAPMutual = "Mutual"

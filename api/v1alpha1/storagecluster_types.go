@@ -76,6 +76,43 @@ type StorageClusterSpec struct {
 	// +kubebuilder:default={chap: "Mutual"}
 	// +optional
 	Security Security `json:"security,omitempty"`
+
+	// Scrub is when the two copies of every pair are compared, while they are in use.
+	// +kubebuilder:default={schedule: "0 2 * * 6"}
+	// +optional
+	Scrub Scrub `json:"scrub,omitempty"`
+}
+
+// Scrub is when and how the copies of pairs are compared. Status of each TargetPair tells how far it is and what was found.
+type Scrub struct {
+	// Schedule as cron has it, in UTC: minute, hour, day of the month, month, day of the week. A time that has gone by while a pair
+	// was not in sync, or the operator was away, is made up for once.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ =@]+( [^ =@]+){4}$')",message="schedule: five fields with a space between them, minute, hour, day of the month, month, day of the week, in UTC, as in '0 2 * * 6' for Saturdays at two; no @ names, no time zone"
+	// +kubebuilder:default="0 2 * * 6"
+	// +optional
+	Schedule string `json:"schedule,omitempty"`
+
+	// Suspend has no scrub begin by schedule; one that is under way goes on, and `kubectl gemel scrub` begins one.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+
+	// Repair writes a range that differs again from the copy that hosts read. Without it the range is reported, and a person decides:
+	// nothing tells which of two copies is the right one.
+	// +optional
+	Repair bool `json:"repair,omitempty"`
+
+	// BytesPerSecond that each node of a pair compares at most; less while hosts are at work. Empty: 64Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="bytesPerSecond: from 1Mi to 1Ti, or leave it out for 64Mi"
+	// +optional
+	BytesPerSecond *resource.Quantity `json:"bytesPerSecond,omitempty"`
+
+	// Parallel is how many pairs of the cluster are compared at a time by schedule; the others wait for their turn.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +kubebuilder:default=1
+	// +optional
+	Parallel int32 `json:"parallel,omitempty"`
 }
 
 // Security of the way from workers to targets. What targets and operator say to each other always has certificates.

@@ -113,6 +113,134 @@ type TargetPairStatus struct {
 	// Replaced is the last spec.replace that was carried out.
 	// +optional
 	Replaced *Replace `json:"replaced,omitempty"`
+	// Scrub is the comparison of the copies that is under way, or the last one, and when the next one is due.
+	// +optional
+	Scrub *ScrubStatus `json:"scrub,omitempty"`
+}
+
+// ScrubStatus is a scrub of the pair: totalBytes is the sum of doneBytes, skippedBytes and what is still to do.
+type ScrubStatus struct {
+	// ID of the scrub that this speaks of. Empty: there was none, or it is one of a release that tells no ids.
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Active while it is under way.
+	// +optional
+	Active bool `json:"active"`
+	// Origin: Schedule or Person.
+	// +optional
+	Origin string `json:"origin,omitempty"`
+	// Repair: what differs is written again.
+	// +optional
+	Repair bool `json:"repair,omitempty"`
+	// StartedAt is when the first node began.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// FinishedAt is when the last node had ended.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+	// ObservedAt is when the numbers below were told.
+	// +optional
+	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
+	// EstimatedCompletion at the rate of the last minute.
+	// +optional
+	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+	// TotalBytes of both nodes' shares.
+	// +optional
+	TotalBytes int64 `json:"totalBytes"`
+	// DoneBytes have been compared.
+	// +optional
+	DoneBytes int64 `json:"doneBytes"`
+	// SkippedBytes have not been compared, and will not be.
+	// +optional
+	SkippedBytes int64 `json:"skippedBytes"`
+	// Skipped is the same by reason.
+	// +listType=map
+	// +listMapKey=reason
+	// +optional
+	Skipped []ScrubSkip `json:"skipped,omitempty"`
+	// MismatchedRanges of 1 MiB differed. Each is an event with its place.
+	// +optional
+	MismatchedRanges int64 `json:"mismatchedRanges"`
+	// RepairedRanges of them were written again. Each is an event with its place.
+	// +optional
+	RepairedRanges int64 `json:"repairedRanges"`
+	// Reason why it ended early.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Shares of the nodes: each LUN is in the share of the node that owned it at the start.
+	// +listType=map
+	// +listMapKey=node
+	// +optional
+	Shares []ScrubShare `json:"shares,omitempty"`
+	// LastResult is how the last scrub ended, also while the next one is under way.
+	// +optional
+	LastResult *ScrubResult `json:"lastResult,omitempty"`
+	// NextAt is when the schedule has the next one begin; one that is due waits until the pair is in sync and it is its turn.
+	// +optional
+	NextAt *metav1.Time `json:"nextAt,omitempty"`
+	// Schedule that nextAt is of.
+	// +optional
+	Schedule string `json:"schedule,omitempty"`
+}
+
+// ScrubShare is one node's part of a scrub.
+type ScrubShare struct {
+	// Node is a or b.
+	Node string `json:"node"`
+	// TotalBytes is the sum of doneBytes, skippedBytes and what is still to do.
+	// +optional
+	TotalBytes int64 `json:"totalBytes"`
+	// DoneBytes have been compared.
+	// +optional
+	DoneBytes int64 `json:"doneBytes"`
+	// SkippedBytes have not been compared, and will not be.
+	// +optional
+	SkippedBytes int64 `json:"skippedBytes"`
+	// Findings of this share that events have told.
+	// +optional
+	Findings int64 `json:"findings,omitempty"`
+}
+
+// ScrubSkip is what was not compared, for one reason.
+type ScrubSkip struct {
+	// Reason: moved, deleted, not readable, not in sync, busy, refused or not repaired.
+	Reason string `json:"reason"`
+	// Ranges of 1 MiB.
+	// +optional
+	Ranges int64 `json:"ranges"`
+	// Bytes of them.
+	// +optional
+	Bytes int64 `json:"bytes"`
+}
+
+// ScrubResult is how a scrub has ended.
+type ScrubResult struct {
+	// ID of the scrub.
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Result: Clean, Repaired, Mismatched (something differs still), Incomplete (something was skipped) or Stopped (it ended early).
+	Result string `json:"result"`
+	// StartedAt is when the first node began.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// FinishedAt is when the last node had ended.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+	// TotalBytes of both nodes' shares.
+	// +optional
+	TotalBytes int64 `json:"totalBytes"`
+	// DoneBytes were compared.
+	// +optional
+	DoneBytes int64 `json:"doneBytes"`
+	// MismatchedRanges of 1 MiB differed.
+	// +optional
+	MismatchedRanges int64 `json:"mismatchedRanges"`
+	// RepairedRanges of them were written again.
+	// +optional
+	RepairedRanges int64 `json:"repairedRanges"`
+	// Reason why it ended early.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // NodeStatus is what one node says.
@@ -153,6 +281,8 @@ type NodeStatus struct {
 // +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.free`
 // +kubebuilder:printcolumn:name="A",type=string,JSONPath=`.status.nodes[?(@.name=="a")].phase`
 // +kubebuilder:printcolumn:name="B",type=string,JSONPath=`.status.nodes[?(@.name=="b")].phase`
+// +kubebuilder:printcolumn:name="Scrub",type=string,priority=1,JSONPath=`.status.scrub.lastResult.result`
+// +kubebuilder:printcolumn:name="Scrubbed",type=date,priority=1,JSONPath=`.status.scrub.lastResult.finishedAt`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TargetPair struct {

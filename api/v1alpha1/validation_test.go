@@ -103,6 +103,12 @@ func TestRefusedWhenMade(t *testing.T) {
 		"resources.limits.cpu": with(func(c *v1alpha1.StorageCluster) {
 			c.Spec.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}),
+		"schedule: five fields":                           with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Schedule = "@weekly" }),
+		"schedule: five fields with a space between them": with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Schedule = "CRON_TZ=UTC 0 2 * * 6" }),
+		"bytesPerSecond: from 1Mi to 1Ti": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Scrub.BytesPerSecond = new(resource.MustParse("64Ki"))
+		}),
+		"spec.scrub.parallel":             with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Parallel = 65 }),
 		"lease: from 200ms to 30s":        with(func(c *v1alpha1.StorageCluster) { c.Spec.Lease = &metav1.Duration{Duration: 1} }),
 		"metadata.name":                   cluster("a." + strings.Repeat("a", 40)),
 		"hosts: a LUN that is not shared": hosts(lun("refused")),
@@ -135,6 +141,22 @@ func TestRefusedWhenMade(t *testing.T) {
 	shared := hosts(lun("shared"))
 	shared.Spec.Shared = true
 	if err := c.Create(t.Context(), shared); err != nil {
+		t.Error(err)
+	}
+}
+
+// A cluster that says nothing of scrubs has them, one pair at a time.
+func TestScrubsHaveASchedule(t *testing.T) {
+	c := newClient(t)
+	x := cluster("scrubbed")
+	if err := c.Create(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if s := x.Spec.Scrub; s.Schedule != "0 2 * * 6" || s.Parallel != 1 || s.Repair || s.Suspend || s.BytesPerSecond != nil {
+		t.Errorf("%+v", s)
+	}
+	x.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * mon-fri", Repair: true, BytesPerSecond: new(resource.MustParse("200Mi")), Parallel: 4}
+	if err := c.Update(t.Context(), x); err != nil {
 		t.Error(err)
 	}
 }

@@ -157,7 +157,7 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	a := []string{"--cluster=" + p.Spec.Cluster, "--pair=" + p.Name, "--node=" + node, "--state-dir=/data/gemel",
 		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
 		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
-		"--log-format=json"}
+		"--log-format=json", "--scrub-interval=0s"} // scrubs are begun by the operator (docs/decisions/0050)
 	for _, pool := range m[node] {
 		a = append(a, "--backing-volume="+pool.Name+"=/volumes/"+pool.Name+"/gemel")
 	}
@@ -199,7 +199,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
 			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
-			"Resources": res, "GoLimit": goLimit(res), "Revision": r.revision(c, p, n, m), "Annotations": map[string]string{annotationCHAP: c.Spec.Security.CHAP}}
+			"Resources": res, "GoLimit": goLimit(res), "Revision": r.revision(c, p, n, m), "Annotations": annotations(c)}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}

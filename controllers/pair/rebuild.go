@@ -2,6 +2,7 @@ package pair
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -190,6 +191,9 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 		}
 		spec, target := &s.Spec.Template.Spec, container(s)
 		x.Spec.Security.CHAP = s.Annotations[annotationCHAP]
+		if text := s.Annotations[annotationScrub]; text != "" {
+			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // what can not be read gets the defaults of a cluster
+		}
 		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, withoutDefaults(target.Resources), spec.NodeSelector
 		for _, a := range target.Args {
 			if v, ok := strings.CutPrefix(a, "--lease="); ok {
@@ -213,6 +217,15 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 
 // annotationCHAP on a StatefulSet is the cluster's spec.security.chap: no argument of the targets tells it.
 const annotationCHAP = "gemel.storage/chap"
+
+// annotationScrub on a StatefulSet is the cluster's spec.scrub.
+const annotationScrub = "gemel.storage/scrub"
+
+// annotations of a StatefulSet are what its cluster is made again from that no argument of the targets tells.
+func annotations(c *v1alpha1.StorageCluster) map[string]string {
+	text, _ := json.Marshal(c.Spec.Scrub) // plain data
+	return map[string]string{annotationCHAP: c.Spec.Security.CHAP, annotationScrub: string(text)}
+}
 
 // operatorImage leaves the image to the operator where targets run the operator's own: they are to follow it as before.
 func operatorImage(ctx context.Context, c client.Reader, namespace string, clusters []v1alpha1.StorageCluster) error {

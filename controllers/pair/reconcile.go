@@ -32,6 +32,8 @@ type Reconciler struct {
 	CHAP      *chap.Keeper // of hosts' credentials; nil: there are none
 	Events    events.EventRecorder
 	Now       func() time.Time // nil: time.Now
+
+	turns turns
 }
 
 // statusEvery is how often targets are asked how they are.
@@ -76,7 +78,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	}
 	if c.Name == "" {
 		// Its pods run on; only what was to be changed by the cluster's spec stays as it is.
-		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, nil, p, r.look(ctx, p), waiting(v1alpha1.ReasonInvalid,
+		v := r.look(ctx, p)
+		_ = r.scrub(ctx, nil, p, v, false) // looks only
+		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, nil, p, v, waiting(v1alpha1.ReasonInvalid,
 			"StorageCluster %q is not there: the pair runs on as it is; make the StorageCluster again", p.Spec.Cluster))
 	}
 	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
@@ -92,8 +96,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if err == nil {
 		err = r.roll(ctx, c, p, m, view)
 	}
-	if err == nil {
-		err = later
+	bad := r.scrub(ctx, c, p, view, err == nil)
+	for _, more := range []error{later, bad} {
+		if err == nil {
+			err = more
+		}
 	}
 	serr := r.writeStatus(ctx, c, p, view, err)
 	if apierrors.IsConflict(serr) { // somebody wrote to the pair meanwhile: look again

@@ -29,6 +29,8 @@ type view struct {
 	luns    []string // uuids
 	known   bool     // luns
 	orphans []string // of them, those that no LogicalUnit stands for
+
+	scrubs *v1alpha1.ScrubStatus // what is told of scrubs; nil: nobody has looked
 }
 
 // nodeView is one node, as it says of itself, and its pod.
@@ -189,6 +191,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if v.known {
 		s.LogicalUnits, s.Orphans = int32(len(v.luns)), v.orphans
 	}
+	if v.scrubs != nil && !equality.Semantic.DeepEqual(v.scrubs, &v1alpha1.ScrubStatus{}) {
+		s.Scrub = v.scrubs
+	}
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
 		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
@@ -209,6 +214,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 			r.tell(p, c)
 		}
 	}
+	r.tellScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
 	return nil
 }
 

@@ -1,5 +1,5 @@
 // Package kubectlgemel is the kubectl plugin: it reads what the objects say and puts it in order, and does what only an
-// administrator may decide: objects made again from the disks, a node promoted.
+// administrator may decide: objects made again from the disks, a node promoted, the copies of a pair compared.
 package kubectlgemel
 
 import (
@@ -28,15 +28,15 @@ type flags struct{ kubeconfig, context, namespace, system string }
 func Command() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{Use: "kubectl-gemel", Short: "How Gemel is, and why a claim does not work", Version: Version,
-		Long: `kubectl gemel reads the objects of Gemel and of Kubernetes around them, and says what they mean. Only import --apply and
-pair promote --accept-loss change anything.`,
+		Long: `kubectl gemel reads the objects of Gemel and of Kubernetes around them, and says what they mean. Only import --apply,
+pair promote --accept-loss and scrub --repair change anything.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	p := cmd.PersistentFlags()
 	p.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: as kubectl does)")
 	p.StringVar(&f.context, "context", "", "context of that file")
 	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: the context's)")
 	p.StringVar(&f.system, "system-namespace", "gemel-system", "namespace of the operator")
-	cmd.AddCommand(f.importCommand(), f.pairCommand(),
+	cmd.AddCommand(f.importCommand(), f.pairCommand(), f.scrubCommand(),
 		&cobra.Command{Use: "status", Short: "Clusters, pairs and workers, with what is wrong and what to do", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, _, err := f.client()

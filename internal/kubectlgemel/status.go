@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/human"
 )
 
 // Status prints clusters, their pairs and the workers, and below each what is not as it should be.
@@ -37,6 +39,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 			}
 			fmt.Fprintf(w, "  pair %s: epoch %d, members %v, %d LUNs%s\n", p.Name, p.Status.Epoch, p.Status.Members, p.Status.LogicalUnits, pools(&p, len(x.Spec.Pools)))
 			wrong(w, "    ", p.Status.Conditions)
+			printScrub(w, "    ", p.Status.Scrub, time.Now())
 			for _, n := range p.Status.Nodes {
 				fmt.Fprintf(w, "    node %s on %s: %s, owns %d", n.Name, worker(&p, n.Name), n.Phase, n.Owned)
 				if n.ResyncPercent != nil {
@@ -57,6 +60,36 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 		wrong(w, "  ", h.Status.Conditions)
 	}
 	return nil
+}
+
+// printScrub prints the scrub that is under way, the last result and the next time.
+func printScrub(w io.Writer, indent string, s *v1alpha1.ScrubStatus, now time.Time) {
+	if s == nil {
+		return
+	}
+	if s.Active {
+		fmt.Fprintf(w, "%sscrub (%s): %s of %s compared", indent, s.Origin, human.Size(uint64(s.DoneBytes)), human.Size(uint64(s.TotalBytes)))
+		if s.EstimatedCompletion != nil {
+			fmt.Fprintf(w, ", about %v left", max(0, s.EstimatedCompletion.Sub(now)).Round(time.Second))
+		}
+		fmt.Fprintf(w, ", %d ranges differed, %d repaired\n", s.MismatchedRanges, s.RepairedRanges)
+	}
+	if l := s.LastResult; l != nil {
+		fmt.Fprintf(w, "%slast scrub: %s", indent, l.Result)
+		if l.FinishedAt != nil {
+			fmt.Fprintf(w, " %s", l.FinishedAt.UTC().Format(time.RFC3339))
+		}
+		if l.MismatchedRanges > 0 {
+			fmt.Fprintf(w, ", %d ranges differed, %d repaired: see kubectl get events", l.MismatchedRanges, l.RepairedRanges)
+		}
+		if l.Reason != "" {
+			fmt.Fprintf(w, ": %s", l.Reason)
+		}
+		fmt.Fprintln(w)
+	}
+	if s.NextAt != nil && !s.Active {
+		fmt.Fprintf(w, "%snext scrub: %s\n", indent, s.NextAt.UTC().Format(time.RFC3339))
+	}
 }
 
 // pools of a pair, where there are several, with what is free for LUNs in each.

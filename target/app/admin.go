@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/internal/human"
+	"github.com/gemel-storage/gemel/internal/scrubs"
 )
 
 // admin is how the commands for an administrator reach a node's control API.
@@ -115,14 +117,17 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 		line("exposed", "not everything written before the peer went is flushed yet")
 	}
 	if r := s.Resync; r != nil && r.Finished == nil {
-		line("resync", "%s of %s, %s/s%s", size(r.DoneBytes), size(r.TotalBytes), size(r.BytesPerSecond), until(r))
+		line("resync", "%s of %s, %s/s%s", human.Size(r.DoneBytes), human.Size(r.TotalBytes), human.Size(r.BytesPerSecond), until(r))
 		if r.Full {
 			line("", "everything, because %s", r.FullReason)
 		}
 	}
-	if x := s.Scrub; x != nil {
-		line("scrub", "%s of %s compared, %d ranges differed, %d repaired, %d skipped %s", size(x.DoneBytes), size(x.TotalBytes),
-			x.MismatchedRanges, x.RepairedRanges, x.SkippedRanges, x.Reason)
+	if r, ok := scrubs.Of(s.Scrub); ok {
+		line("scrub", "%s", r.Progress(time.Now()))
+		if last := s.LastScrub; r.Active && last != nil {
+			l, _ := scrubs.Of(last)
+			line("last scrub", "%s: %s", last.Finished.AsTime().Format(time.RFC3339), l.Progress(time.Now()))
+		}
 	}
 	if a := s.Arbiter; a != nil && !a.Reachable {
 		line("arbiter", "does not answer since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
@@ -130,15 +135,15 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	if len(s.LostLuns) > 0 {
 		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))
 	}
-	line("dirty", "%s", size(s.DirtyBytes))
-	line("capacity", "%s free of %s", size(s.FreeBytes), size(s.CapacityBytes))
+	line("dirty", "%s", human.Size(s.DirtyBytes))
+	line("capacity", "%s free of %s", human.Size(s.FreeBytes), human.Size(s.CapacityBytes))
 	if len(s.Volumes) > 1 {
 		for _, v := range s.Volumes {
 			lacks := ""
 			if len(v.Lacks) > 0 {
 				lacks = ", not on node " + strings.Join(v.Lacks, " and ") + ": no LUN can be made there"
 			}
-			line("", "%s: %s free of %s%s", v.Name, size(v.FreeBytes), size(v.CapacityBytes), lacks)
+			line("", "%s: %s free of %s%s", v.Name, human.Size(v.FreeBytes), human.Size(v.CapacityBytes), lacks)
 		}
 	}
 	line("owned LUNs", "%d", len(s.OwnedLuns))
@@ -156,24 +161,12 @@ func until(r *targetv1.Resync) string {
 	return ", ends about " + r.ExpectedEnd.AsTime().Format(time.RFC3339)
 }
 
-// size is a number of bytes for people.
-func size(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f, i = f/1024, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", f, units[i])
-}
-
 func (a *admin) scrub() *cobra.Command {
 	q := &targetv1.ScrubRequest{}
 	cmd := &cobra.Command{Use: "scrub [UUID...]", Short: "Compare both copies of LUNs and snapshots while they are in use",
 		Long: `Scrub begins to compare both copies, of everything or of the LUNs and snapshots named. What differs is an event with its
-place, in the log and in the status; with --repair it is written again at the partner, from the owner.`,
+place, in the log and in the status; with --repair it is written again at the partner, from the owner. While a scrub is under way
+none is begun: the command shows that one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Uuids = args
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
@@ -181,7 +174,14 @@ place, in the log and in the status; with --repair it is written again at the pa
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "comparing %s; follow it with: gemel-target status\n", size(r.TotalBytes))
+				if x, ok := scrubs.Of(r.Shares...); r.UnderWay && ok {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "a scrub is under way already, since %s, begun by %s: %s; follow it with: gemel-target status\n",
+						x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
+				} else if r.UnderWay {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "a scrub is under way already at the other node; follow it with: gemel-target status")
+				} else {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "comparing %s; follow it with: gemel-target status\n", human.Size(r.TotalBytes))
+				}
 				return err
 			})
 		}}

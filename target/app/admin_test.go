@@ -50,7 +50,8 @@ func TestAdminCommands(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"status", "in sync"},
 		{"status -o json", `"PHASE_IN_SYNC"`},
-		{"scrub --repair --rate 1000000000", "comparing 8.0 MiB"},
+		{"scrub --repair --rate 1000000", "comparing 8.0 MiB"},
+		{"scrub", "begun by a person"},
 		{"transfer --to b " + id, "1 LUNs moved"},
 		{"transfer --to a --all", "1 LUNs moved"},
 	} {
@@ -80,13 +81,13 @@ func TestStatusForPeople(t *testing.T) {
 	s := &targetv1.Status{Node: "a", Phase: targetv1.Phase_PHASE_RESYNCING, Reason: "say what to do", Exposed: true, ForceEpoch: 7,
 		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
 			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
-		Scrub: &targetv1.Scrub{MismatchedRanges: 2}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
+		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is out"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
 	var b bytes.Buffer
 	if err := printStatus(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
-		"2 ranges differed", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything"} {
+		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is out", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -147,10 +147,10 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without hearing from its peer (default 500ms)")
 	c.ScrubInterval, c.ScrubRate = node.Duration(7*24*time.Hour), node.DefaultScrubRate
-	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "compare both copies of everything that this node owns so often; 0s: never")
+	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "compare both copies of everything so often, counted from the end of the last time; 0s: only when asked")
 	f.Int64Var(&c.ISCSIMemory, "iscsi-memory", c.ISCSIMemory, "bytes of data that the commands of all sessions may hold; 0: a quarter of what Go may use "+
 		"(GOMEMLIMIT, or 90 % of the container's memory), at least 64 MiB, and 1 GiB where neither has a limit")
-	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that a scrub compares at most")
+	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that each node compares at most during a scrub, unless it is told otherwise")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
 	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")
 	f.Var(&c.DataDigest, "data-digest", "CRC32C data digests: allow, require or refuse")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,10 +123,8 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 			SentBytes: r.Sent, Started: n.boottimeStamp(r.Started), Finished: n.boottimeStamp(r.Finished)}
 		resyncPace(s.Resync, r, n.boottime())
 	}
-	if x := v.Scrub; x.Started != 0 {
-		s.Scrub = &targetv1.Scrub{Active: x.Active, DoneBytes: x.Done, TotalBytes: x.Total, MismatchedRanges: x.Mismatched,
-			RepairedRanges: x.Repaired, SkippedRanges: x.Skipped, Started: n.boottimeStamp(x.Started), Finished: n.boottimeStamp(x.Finished), Reason: x.Reason}
-	}
+	now, last := n.shares()
+	s.Scrub, s.LastScrub = cmp.Or(now, last).proto(), last.proto()
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
 	luns, held := n.state.SortedLUNs(), n.state.Volumes()

@@ -39,6 +39,11 @@ var (
 	descResync     = desc("pair_resync_bytes", "Bytes of the present or last resync.", "kind")
 	descHot        = desc("pair_dirty_bytes", "Bytes in regions whose write-intent bit is set here: what a resync would compare.")
 	descScrub      = desc("pair_scrub_bytes", "Bytes of the present or last scrub of this node's LUNs.", "kind")
+	descScrubSkip  = desc("scrub_skipped_bytes", "Bytes that the present or last scrub of this node's LUNs has not compared, by reason.", "reason")
+	descScrubOn    = desc("scrub_active", "1 while this node compares its share of a scrub.")
+	descScrubEnd   = desc("scrub_last_finished_timestamp_seconds", "When the last scrub of everything has compared this node's share to its end; absent before the first one.")
+	descScrubDiff  = desc("scrub_mismatched_ranges_total", "Ranges of 1 MiB of this node's LUNs in which the other node's copy differed, since the process started.")
+	descScrubHeal  = desc("scrub_repaired_ranges_total", "Of them, ranges that were written again at the other node.")
 	descLost       = desc("luns_lost_writes", "LUNs that answer MEDIUM ERROR to a host until they are published again.")
 	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last look.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
@@ -101,6 +106,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descHot, float64(n.hotRegions())*store.RegionSize)
 	gauge(descScrub, float64(v.Scrub.Total), "total")
 	gauge(descScrub, float64(v.Scrub.Done), "done")
+	for _, why := range pair.Skips() {
+		gauge(descScrubSkip, float64(v.Scrub.Skips[why].Bytes), why.String())
+	}
+	gauge(descScrubOn, flag(v.Scrub.Active))
+	if at, ok := n.lastFullScrub(); ok {
+		gauge(descScrubEnd, float64(at.UnixMilli())/1e3)
+	}
+	count(descScrubDiff, st.ScrubMismatches)
+	count(descScrubHeal, st.ScrubRepaired)
 	if p := n.probed.Load(); p != nil {
 		gauge(descReachable, flag(p.err == nil))
 	}

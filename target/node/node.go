@@ -82,6 +82,7 @@ type Node struct {
 	step     atomic.Pointer[string] // of the end, once it has begun (stop.go)
 	buffers  buffers
 	metrics  counters
+	scrubs   scrubs
 }
 
 // New opens the store and prepares a node; Run starts it. The configuration must be valid.
@@ -174,6 +175,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.reconcileFiles(files); err != nil {
 		return nil, err
 	}
+	n.loadScrubs(time.Now())
 	return n, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -367,21 +366,4 @@ func TestScrubFindsAFlippedByte(t *testing.T) {
 	if _, err := p.client(0).Scrub(p.ctx, &targetv1.ScrubRequest{}); status.Code(err) != codes.FailedPrecondition {
 		t.Fatal(err)
 	}
-}
-
-func TestScheduledScrub(t *testing.T) {
-	p := newTestPair(t)
-	p.cfg[0].ScrubInterval = Duration(time.Second)
-	p.startBoth()
-	_, m := p.lun(4*mib, "a")
-	p.write(p.device(m), 0, 7)
-	for range 2 {
-		started := p.nodes[0].View().Scrub.Started
-		p.until("a scrub begins and ends by itself", func() bool {
-			v := p.nodes[0].View().Scrub
-			return v.Started > started && !v.Active && v.Done == 4*mib
-		})
-	}
-	first := p.nodes[0].lastScrub()
-	p.until("its time is kept", func() bool { return p.nodes[0].lastScrub() != first })
 }

@@ -159,10 +159,11 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 	case "prepare_volume":
 		return served(body, func(q prepareVolume) (any, error) { return nil, n.volumeHere(q.Volume) })
 	case "scrub":
-		return served(body, func(q scrubRequest) (any, error) {
-			total, err := n.scrubHere(q)
-			return scrubReply{total}, err
-		})
+		return served(body, func(q scrubRequest) (any, error) { return n.scrubHere(q) })
+	case "scrub_shares":
+		var r scrubRecord
+		r.Now, r.Last = n.shares()
+		return r, nil
 	}
 	return nil, fmt.Errorf("the peer asks for %q, which this version does not know", method)
 }

@@ -24,7 +24,7 @@ func (c *Config) features() []string {
 	if c.earlier {
 		return nil
 	}
-	return []string{featureVolumes, featureParts}
+	return []string{featureVolumes, featureParts, featureScrub}
 }
 
 // peerKnows tells whether the release of the other node has a feature; false without a link.

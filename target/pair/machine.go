@@ -377,7 +377,7 @@ type View struct {
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.view, Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.look(now), Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
 		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
 }
 

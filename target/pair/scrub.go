@@ -12,24 +12,14 @@ import (
 // keep no checksums of their own here: what says that the owner's copy is the right one is that nothing else was ever
 // served.
 
+// ScrubRange is the length of a range, but for the last one of an object.
+const ScrubRange = scrubChunk
+
 // scrubChunk is one range; scrubWindow of them are under way at most.
 const (
 	scrubChunk  = 1 << 20
 	scrubWindow = 2
 )
-
-// ScrubView is the progress of the present or last scrub of this node's LUNs.
-type ScrubView struct {
-	Active     bool
-	Done       uint64 // bytes compared
-	Total      uint64 // bytes to compare
-	Mismatched uint64 // ranges that differed
-	Repaired   uint64 // of them written again at the partner
-	Skipped    uint64 // ranges not compared: the LUN moved away, was deleted, or could not be read
-	Started    int64  // CLOCK_BOOTTIME ns
-	Finished   int64  // 0 while active
-	Reason     string // why it ended early
-}
 
 type scrubState struct {
 	view     ScrubView
@@ -42,6 +32,9 @@ type scrubState struct {
 	nextAt   int64 // no range before
 	saidAt   int64 // progress was last told
 	n        uint64
+	marks    []scrubMark
+	found    []ScrubFinding
+	findings uint64 // so far
 }
 
 // Scrub begins to compare objects that this node owns, at most rate bytes a second. One that is under way goes on: false.
@@ -55,6 +48,7 @@ func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) b
 	for _, o := range objs {
 		s.view.Total += uint64(o.Size)
 	}
+	s.mark(now)
 	m.event("scrub of %d objects begins, %d bytes", len(objs), s.view.Total)
 	m.scrubNext(now)
 	m.settle(now)
@@ -114,6 +108,7 @@ func (m *Machine) ScrubStop(now int64, why string) {
 
 func (m *Machine) scrubEnd(now int64, why string) {
 	v := &m.scrub.view
+	m.scrub.skipRest(SkipApart)
 	v.Active, v.Finished, v.Reason = false, now, why
 	m.scrub.objects = nil
 	if why == "" {
@@ -129,8 +124,10 @@ func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
 	case m.gone(o) || m.phase != Paired || !m.linked || o.gen != m.scrub.n:
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile
+		o.skip = SkipDeleted
 		m.finish(now, o, res)
 	case res != scsi.OK:
+		o.skip = SkipUnreadable
 		m.diskFailed(now, o, res) // as for a host's read: the other node has a disk that can be read
 	default:
 		o.since = now
@@ -145,6 +142,7 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	m.Stats.ScrubCompared += uint64(o.S.Len)
 	switch {
 	case msg.Result == scsi.Unavailable:
+		o.skip = SkipRefused
 		m.finish(now, o, scsi.Unavailable)
 		return
 	case msg.Result == scsi.OK && msg.Aux == 0:
@@ -157,6 +155,7 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	}
 	m.Stats.ScrubMismatches++
 	s.view.Mismatched++
+	m.scrubFound(now, o, false)
 	if !s.repair {
 		m.finish(now, o, scsi.OK)
 		return
@@ -175,19 +174,29 @@ func (m *Machine) scrubRepaired(now int64, o *Op, msg *Msg) {
 	if msg.Result == scsi.OK {
 		m.scrub.view.Repaired++
 		m.Stats.ScrubRepaired++
-		m.event("scrub: repaired at node %s from node %s", m.cfg.Self.Peer(), m.cfg.Self)
+		m.scrubFound(now, o, true)
+		m.event("scrub: LUN %s at %d+%d is repaired at node %s from node %s", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer(), m.cfg.Self)
+	} else {
+		o.skip = SkipUnrepaired
 	}
 	m.finish(now, o, msg.Result)
 }
 
-// scrubEnded counts a range; one that could not be compared is skipped, and said so.
+// scrubEnded counts a range. Of a LUN that has moved or is gone the rest is skipped with it.
 func (m *Machine) scrubEnded(now int64, o *Op) {
 	s := &m.scrub
 	if o.gen == s.n && s.inflight > 0 {
 		s.inflight--
-		if s.view.Done += uint64(o.S.Len); o.result != scsi.OK {
-			s.view.Skipped++
+		if o.result == scsi.OK {
+			s.view.Done += uint64(o.S.Len)
+		} else {
+			why := m.skipOf(o)
+			s.skip(why, 1, uint64(o.S.Len))
+			if (why == SkipMoved || why == SkipDeleted) && s.at < len(s.objects) && s.objects[s.at].ID == o.LUN {
+				s.skipObject(why)
+			}
 		}
+		s.mark(now)
 	}
 	m.act(Action{Kind: ActCopyFree, Op: o})
 	m.scrubNext(now)

@@ -168,6 +168,7 @@ type Op struct {
 	copy  bool
 	ckpt  bool   // the flush of a checkpoint
 	scrub bool   // a copy that compares only
+	skip  Skip   // of a scrub: why it was not compared, where that is known
 	gen   uint64 // a copy: of which resync
 
 	place hook[Op] // in its unit's chain

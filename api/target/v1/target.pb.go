@@ -76,6 +76,53 @@ func (WriteCache) EnumDescriptor() ([]byte, []int) {
 	return file_api_target_v1_target_proto_rawDescGZIP(), []int{0}
 }
 
+// ScrubOrigin is who began it.
+type ScrubOrigin int32
+
+const (
+	ScrubOrigin_SCRUB_ORIGIN_UNSPECIFIED ScrubOrigin = 0 // a person
+	ScrubOrigin_SCRUB_ORIGIN_SCHEDULE    ScrubOrigin = 1
+)
+
+// Enum value maps for ScrubOrigin.
+var (
+	ScrubOrigin_name = map[int32]string{
+		0: "SCRUB_ORIGIN_UNSPECIFIED",
+		1: "SCRUB_ORIGIN_SCHEDULE",
+	}
+	ScrubOrigin_value = map[string]int32{
+		"SCRUB_ORIGIN_UNSPECIFIED": 0,
+		"SCRUB_ORIGIN_SCHEDULE":    1,
+	}
+)
+
+func (x ScrubOrigin) Enum() *ScrubOrigin {
+	p := new(ScrubOrigin)
+	*p = x
+	return p
+}
+
+func (x ScrubOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ScrubOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_target_v1_target_proto_enumTypes[1].Descriptor()
+}
+
+func (ScrubOrigin) Type() protoreflect.EnumType {
+	return &file_api_target_v1_target_proto_enumTypes[1]
+}
+
+func (x ScrubOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ScrubOrigin.Descriptor instead.
+func (ScrubOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{1}
+}
+
 type Phase int32
 
 const (
@@ -127,11 +174,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_target_v1_target_proto_enumTypes[1].Descriptor()
+	return file_api_target_v1_target_proto_enumTypes[2].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_api_target_v1_target_proto_enumTypes[1]
+	return &file_api_target_v1_target_proto_enumTypes[2]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -140,7 +187,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{1}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{2}
 }
 
 type CHAP struct {
@@ -1670,11 +1717,12 @@ type Status struct {
 	Exposed         bool                   `protobuf:"varint,19,opt,name=exposed,proto3" json:"exposed,omitempty"`                         // alone and not everything flushed yet
 	DirtyBytes      uint64                 `protobuf:"varint,20,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"` // in regions whose write-intent bit is set here: what a resync would compare
 	ForceEpoch      uint64                 `protobuf:"varint,21,opt,name=force_epoch,json=forceEpoch,proto3" json:"force_epoch,omitempty"` // what Force has to be given; 0: it would be refused
-	Scrub           *Scrub                 `protobuf:"bytes,22,opt,name=scrub,proto3" json:"scrub,omitempty"`                              // of the LUNs that this node owns; unset before the first one
+	Scrub           *Scrub                 `protobuf:"bytes,22,opt,name=scrub,proto3" json:"scrub,omitempty"`                              // of the LUNs that this node owns, the one under way or the last one; unset before the first one
 	Arbiter         *Arbiter               `protobuf:"bytes,23,opt,name=arbiter,proto3" json:"arbiter,omitempty"`
 	LostLuns        []string               `protobuf:"bytes,24,rep,name=lost_luns,json=lostLuns,proto3" json:"lost_luns,omitempty"`                       // uuids of LUNs that answer MEDIUM ERROR to a host until it is published again
 	ProtocolVersion uint32                 `protobuf:"varint,25,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // spoken on the link, 0 without one
 	Volumes         []*BackingVolume       `protobuf:"bytes,26,rep,name=volumes,proto3" json:"volumes,omitempty"`                                         // of this node and of the other one, by name, "default" first
+	LastScrub       *Scrub                 `protobuf:"bytes,27,opt,name=last_scrub,json=lastScrub,proto3" json:"last_scrub,omitempty"`                    // the last one that has ended, also while the next one runs; kept over restarts
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1891,6 +1939,13 @@ func (x *Status) GetVolumes() []*BackingVolume {
 	return nil
 }
 
+func (x *Status) GetLastScrub() *Scrub {
+	if x != nil {
+		return x.LastScrub
+	}
+	return nil
+}
+
 // BackingVolume is a filesystem on each node. LUNs are made in one that every member has.
 type BackingVolume struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2046,17 +2101,29 @@ func (x *Arbiter) GetError() string {
 	return ""
 }
 
+// Scrub is one node's share. total_bytes is the sum of done_bytes, skipped_bytes and what is still to do; both nodes' shares with the
+// same id are the whole: each LUN and snapshot is counted by one of them.
 type Scrub struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Active           bool                   `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
-	DoneBytes        uint64                 `protobuf:"varint,2,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	DoneBytes        uint64                 `protobuf:"varint,2,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"` // compared
 	TotalBytes       uint64                 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	MismatchedRanges uint64                 `protobuf:"varint,4,opt,name=mismatched_ranges,json=mismatchedRanges,proto3" json:"mismatched_ranges,omitempty"` // of 1 MiB; each was reported as an event with its place
 	RepairedRanges   uint64                 `protobuf:"varint,5,opt,name=repaired_ranges,json=repairedRanges,proto3" json:"repaired_ranges,omitempty"`
-	SkippedRanges    uint64                 `protobuf:"varint,6,opt,name=skipped_ranges,json=skippedRanges,proto3" json:"skipped_ranges,omitempty"` // moved to the other node, deleted, or not readable
+	SkippedRanges    uint64                 `protobuf:"varint,6,opt,name=skipped_ranges,json=skippedRanges,proto3" json:"skipped_ranges,omitempty"` // sum over skipped
 	Started          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
 	Finished         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished,proto3" json:"finished,omitempty"`
 	Reason           string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"` // why it ended early
+	Id               string                 `protobuf:"bytes,10,opt,name=id,proto3" json:"id,omitempty"`        // of the scrub that it is a share of; empty by targets that do not know it
+	Node             string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`    // whose share it is
+	Origin           ScrubOrigin            `protobuf:"varint,12,opt,name=origin,proto3,enum=gemel.target.v1.ScrubOrigin" json:"origin,omitempty"`
+	Repair           bool                   `protobuf:"varint,13,opt,name=repair,proto3" json:"repair,omitempty"`
+	BytesPerSecond   uint64                 `protobuf:"varint,14,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // limit of each node
+	SkippedBytes     uint64                 `protobuf:"varint,15,opt,name=skipped_bytes,json=skippedBytes,proto3" json:"skipped_bytes,omitempty"`
+	Skipped          []*ScrubSkip           `protobuf:"bytes,16,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	ExpectedEnd      *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"` // at the rate of the last minute; unset when it can not be said
+	Findings         []*ScrubFinding        `protobuf:"bytes,18,rep,name=findings,proto3" json:"findings,omitempty"`                          // the last 32
+	Whole            bool                   `protobuf:"varint,19,opt,name=whole,proto3" json:"whole,omitempty"`                               // of everything, not of LUNs that were named
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2154,18 +2221,236 @@ func (x *Scrub) GetReason() string {
 	return ""
 }
 
+func (x *Scrub) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Scrub) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Scrub) GetOrigin() ScrubOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return ScrubOrigin_SCRUB_ORIGIN_UNSPECIFIED
+}
+
+func (x *Scrub) GetRepair() bool {
+	if x != nil {
+		return x.Repair
+	}
+	return false
+}
+
+func (x *Scrub) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *Scrub) GetSkippedBytes() uint64 {
+	if x != nil {
+		return x.SkippedBytes
+	}
+	return 0
+}
+
+func (x *Scrub) GetSkipped() []*ScrubSkip {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *Scrub) GetExpectedEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpectedEnd
+	}
+	return nil
+}
+
+func (x *Scrub) GetFindings() []*ScrubFinding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *Scrub) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+// ScrubSkip is what was not compared, for one reason: "moved", "deleted", "not readable", "not in sync", "busy", "refused" or
+// "not repaired".
+type ScrubSkip struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Ranges        uint64                 `protobuf:"varint,2,opt,name=ranges,proto3" json:"ranges,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScrubSkip) Reset() {
+	*x = ScrubSkip{}
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubSkip) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubSkip) ProtoMessage() {}
+
+func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
+func (*ScrubSkip) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ScrubSkip) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ScrubSkip) GetRanges() uint64 {
+	if x != nil {
+		return x.Ranges
+	}
+	return 0
+}
+
+func (x *ScrubSkip) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// ScrubFinding is a range that differs, or one that was written again.
+type ScrubFinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the findings of a share from 1 on
+	Uuid          string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`      // LUN or snapshot
+	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length        uint64                 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	Repaired      bool                   `protobuf:"varint,5,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScrubFinding) Reset() {
+	*x = ScrubFinding{}
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrubFinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrubFinding) ProtoMessage() {}
+
+func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
+func (*ScrubFinding) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ScrubFinding) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ScrubFinding) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *ScrubFinding) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ScrubFinding) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *ScrubFinding) GetRepaired() bool {
+	if x != nil {
+		return x.Repaired
+	}
+	return false
+}
+
+func (x *ScrubFinding) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 type ScrubRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Uuids          []string               `protobuf:"bytes,1,rep,name=uuids,proto3" json:"uuids,omitempty"`                                            // LUNs and snapshots; empty: all
 	Repair         bool                   `protobuf:"varint,2,opt,name=repair,proto3" json:"repair,omitempty"`                                         // write ranges that differ again at the partner, from the owner
 	BytesPerSecond uint64                 `protobuf:"varint,3,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: the node's default
+	Origin         ScrubOrigin            `protobuf:"varint,4,opt,name=origin,proto3,enum=gemel.target.v1.ScrubOrigin" json:"origin,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2462,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2475,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -2214,16 +2499,25 @@ func (x *ScrubRequest) GetBytesPerSecond() uint64 {
 	return 0
 }
 
+func (x *ScrubRequest) GetOrigin() ScrubOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return ScrubOrigin_SCRUB_ORIGIN_UNSPECIFIED
+}
+
 type ScrubResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	TotalBytes    uint64                 `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	TotalBytes    uint64                 `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"` // of both nodes
+	UnderWay      bool                   `protobuf:"varint,2,opt,name=under_way,json=underWay,proto3" json:"under_way,omitempty"`       // one was under way already and goes on as it is
+	Shares        []*Scrub               `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                            // of both nodes; without that of a node that does not tell its share
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2529,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2542,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -2256,6 +2550,20 @@ func (x *ScrubResponse) GetTotalBytes() uint64 {
 		return x.TotalBytes
 	}
 	return 0
+}
+
+func (x *ScrubResponse) GetUnderWay() bool {
+	if x != nil {
+		return x.UnderWay
+	}
+	return false
+}
+
+func (x *ScrubResponse) GetShares() []*Scrub {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
 }
 
 type ForceRequest struct {
@@ -2268,7 +2576,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2588,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2601,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -2318,7 +2626,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2638,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2651,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 type Resync struct {
@@ -2363,7 +2671,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2683,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2696,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -2462,7 +2770,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2782,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2795,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 type ListSessionsRequest struct {
@@ -2499,7 +2807,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2819,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2832,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -2546,7 +2854,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2866,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2879,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -2615,7 +2923,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	mi := &file_api_target_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2935,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	mi := &file_api_target_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2948,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -2683,7 +2991,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[37]
+	mi := &file_api_target_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +3003,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[37]
+	mi := &file_api_target_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +3016,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -2875,7 +3183,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
 	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x12\n" +
-	"\x10GetStatusRequest\"\x8e\a\n" +
+	"\x10GetStatusRequest\"\xc5\a\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -2909,7 +3217,9 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\aarbiter\x18\x17 \x01(\v2\x18.gemel.target.v1.ArbiterR\aarbiter\x12\x1b\n" +
 	"\tlost_luns\x18\x18 \x03(\tR\blostLuns\x12)\n" +
 	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\x128\n" +
-	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\"\xaf\x01\n" +
+	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\x125\n" +
+	"\n" +
+	"last_scrub\x18\x1b \x01(\v2\x16.gemel.target.v1.ScrubR\tlastScrub\"\xaf\x01\n" +
 	"\rBackingVolume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0ecapacity_bytes\x18\x02 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
@@ -2922,7 +3232,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\treachable\x18\x01 \x01(\bR\treachable\x124\n" +
 	"\achecked\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\achecked\x12G\n" +
 	"\x11unreachable_since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x10unreachableSince\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xe2\x02\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xe9\x05\n" +
 	"\x05Scrub\x12\x16\n" +
 	"\x06active\x18\x01 \x01(\bR\x06active\x12\x1d\n" +
 	"\n" +
@@ -2934,14 +3244,39 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x0eskipped_ranges\x18\x06 \x01(\x04R\rskippedRanges\x124\n" +
 	"\astarted\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
 	"\bfinished\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason\"f\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02id\x18\n" +
+	" \x01(\tR\x02id\x12\x12\n" +
+	"\x04node\x18\v \x01(\tR\x04node\x124\n" +
+	"\x06origin\x18\f \x01(\x0e2\x1c.gemel.target.v1.ScrubOriginR\x06origin\x12\x16\n" +
+	"\x06repair\x18\r \x01(\bR\x06repair\x12(\n" +
+	"\x10bytes_per_second\x18\x0e \x01(\x04R\x0ebytesPerSecond\x12#\n" +
+	"\rskipped_bytes\x18\x0f \x01(\x04R\fskippedBytes\x124\n" +
+	"\askipped\x18\x10 \x03(\v2\x1a.gemel.target.v1.ScrubSkipR\askipped\x12=\n" +
+	"\fexpected_end\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\vexpectedEnd\x129\n" +
+	"\bfindings\x18\x12 \x03(\v2\x1d.gemel.target.v1.ScrubFindingR\bfindings\x12\x14\n" +
+	"\x05whole\x18\x13 \x01(\bR\x05whole\"Q\n" +
+	"\tScrubSkip\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ranges\x18\x02 \x01(\x04R\x06ranges\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xb6\x01\n" +
+	"\fScrubFinding\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x04R\x06length\x12\x1a\n" +
+	"\brepaired\x18\x05 \x01(\bR\brepaired\x12.\n" +
+	"\x04time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x9c\x01\n" +
 	"\fScrubRequest\x12\x14\n" +
 	"\x05uuids\x18\x01 \x03(\tR\x05uuids\x12\x16\n" +
 	"\x06repair\x18\x02 \x01(\bR\x06repair\x12(\n" +
-	"\x10bytes_per_second\x18\x03 \x01(\x04R\x0ebytesPerSecond\"0\n" +
+	"\x10bytes_per_second\x18\x03 \x01(\x04R\x0ebytesPerSecond\x124\n" +
+	"\x06origin\x18\x04 \x01(\x0e2\x1c.gemel.target.v1.ScrubOriginR\x06origin\"}\n" +
 	"\rScrubResponse\x12\x1f\n" +
 	"\vtotal_bytes\x18\x01 \x01(\x04R\n" +
-	"totalBytes\"N\n" +
+	"totalBytes\x12\x1b\n" +
+	"\tunder_way\x18\x02 \x01(\bR\bunderWay\x12.\n" +
+	"\x06shares\x18\x03 \x03(\v2\x16.gemel.target.v1.ScrubR\x06shares\"N\n" +
 	"\fForceRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12(\n" +
 	"\x10accept_data_loss\x18\x02 \x01(\bR\x0eacceptDataLoss\"\x0f\n" +
@@ -2982,7 +3317,10 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"WriteCache\x12\x1b\n" +
 	"\x17WRITE_CACHE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16WRITE_CACHE_WRITE_BACK\x10\x01\x12\x1d\n" +
-	"\x19WRITE_CACHE_WRITE_THROUGH\x10\x02*\xb8\x01\n" +
+	"\x19WRITE_CACHE_WRITE_THROUGH\x10\x02*F\n" +
+	"\vScrubOrigin\x12\x1c\n" +
+	"\x18SCRUB_ORIGIN_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SCRUB_ORIGIN_SCHEDULE\x10\x01*\xb8\x01\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x11\n" +
@@ -3025,129 +3363,140 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 	return file_api_target_v1_target_proto_rawDescData
 }
 
-var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_api_target_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
-	(Phase)(0),                        // 1: gemel.target.v1.Phase
-	(*CHAP)(nil),                      // 2: gemel.target.v1.CHAP
-	(*CreateLUNRequest)(nil),          // 3: gemel.target.v1.CreateLUNRequest
-	(*LUN)(nil),                       // 4: gemel.target.v1.LUN
-	(*Mapping)(nil),                   // 5: gemel.target.v1.Mapping
-	(*Portal)(nil),                    // 6: gemel.target.v1.Portal
-	(*DeleteLUNRequest)(nil),          // 7: gemel.target.v1.DeleteLUNRequest
-	(*DeleteLUNResponse)(nil),         // 8: gemel.target.v1.DeleteLUNResponse
-	(*ExpandLUNRequest)(nil),          // 9: gemel.target.v1.ExpandLUNRequest
-	(*ModifyLUNRequest)(nil),          // 10: gemel.target.v1.ModifyLUNRequest
-	(*GetLUNRequest)(nil),             // 11: gemel.target.v1.GetLUNRequest
-	(*ListLUNsRequest)(nil),           // 12: gemel.target.v1.ListLUNsRequest
-	(*ListLUNsResponse)(nil),          // 13: gemel.target.v1.ListLUNsResponse
-	(*MapHostRequest)(nil),            // 14: gemel.target.v1.MapHostRequest
-	(*UnmapHostRequest)(nil),          // 15: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),         // 16: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                  // 17: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),     // 18: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),     // 19: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),    // 20: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),      // 21: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),     // 22: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),  // 23: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil), // 24: gemel.target.v1.TransferOwnershipResponse
-	(*GetStatusRequest)(nil),          // 25: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                    // 26: gemel.target.v1.Status
-	(*BackingVolume)(nil),             // 27: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                   // 28: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 29: gemel.target.v1.Scrub
-	(*ScrubRequest)(nil),              // 30: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 31: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 32: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 33: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 34: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 35: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),       // 36: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 37: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                   // 38: gemel.target.v1.Session
-	(*Event)(nil),                     // 39: gemel.target.v1.Event
-	nil,                               // 40: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 41: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 42: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 43: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 44: google.protobuf.Timestamp
+	(ScrubOrigin)(0),                  // 1: gemel.target.v1.ScrubOrigin
+	(Phase)(0),                        // 2: gemel.target.v1.Phase
+	(*CHAP)(nil),                      // 3: gemel.target.v1.CHAP
+	(*CreateLUNRequest)(nil),          // 4: gemel.target.v1.CreateLUNRequest
+	(*LUN)(nil),                       // 5: gemel.target.v1.LUN
+	(*Mapping)(nil),                   // 6: gemel.target.v1.Mapping
+	(*Portal)(nil),                    // 7: gemel.target.v1.Portal
+	(*DeleteLUNRequest)(nil),          // 8: gemel.target.v1.DeleteLUNRequest
+	(*DeleteLUNResponse)(nil),         // 9: gemel.target.v1.DeleteLUNResponse
+	(*ExpandLUNRequest)(nil),          // 10: gemel.target.v1.ExpandLUNRequest
+	(*ModifyLUNRequest)(nil),          // 11: gemel.target.v1.ModifyLUNRequest
+	(*GetLUNRequest)(nil),             // 12: gemel.target.v1.GetLUNRequest
+	(*ListLUNsRequest)(nil),           // 13: gemel.target.v1.ListLUNsRequest
+	(*ListLUNsResponse)(nil),          // 14: gemel.target.v1.ListLUNsResponse
+	(*MapHostRequest)(nil),            // 15: gemel.target.v1.MapHostRequest
+	(*UnmapHostRequest)(nil),          // 16: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),         // 17: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                  // 18: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),     // 19: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),     // 20: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),    // 21: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),      // 22: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),     // 23: gemel.target.v1.ListSnapshotsResponse
+	(*TransferOwnershipRequest)(nil),  // 24: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil), // 25: gemel.target.v1.TransferOwnershipResponse
+	(*GetStatusRequest)(nil),          // 26: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                    // 27: gemel.target.v1.Status
+	(*BackingVolume)(nil),             // 28: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                   // 29: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 30: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                 // 31: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),              // 32: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),              // 33: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 34: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 35: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 36: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 37: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 38: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),       // 39: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 40: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                   // 41: gemel.target.v1.Session
+	(*Event)(nil),                     // 42: gemel.target.v1.Event
+	nil,                               // 43: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 44: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 45: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 46: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 47: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	40, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	43, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	5,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	41, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
+	44, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	6,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
+	7,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	4,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	2,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	44, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	42, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	43, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	17, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	6,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	1,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	34, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	44, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	29, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	28, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	27, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	44, // 20: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	44, // 21: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	44, // 22: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	44, // 23: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	44, // 24: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	44, // 25: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	44, // 26: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	6,  // 27: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	38, // 28: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	44, // 29: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	44, // 30: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	44, // 31: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	44, // 32: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	26, // 33: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	3,  // 34: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	7,  // 35: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	9,  // 36: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	10, // 37: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	11, // 38: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	12, // 39: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	14, // 40: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	15, // 41: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	18, // 42: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	19, // 43: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	21, // 44: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	23, // 45: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	25, // 46: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	36, // 47: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	30, // 48: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	32, // 49: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	35, // 50: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	4,  // 51: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	8,  // 52: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	4,  // 53: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	4,  // 54: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	4,  // 55: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	13, // 56: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	5,  // 57: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	16, // 58: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	17, // 59: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	20, // 60: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	22, // 61: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	24, // 62: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	26, // 63: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	37, // 64: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	31, // 65: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	33, // 66: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	39, // 67: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	51, // [51:68] is the sub-list for method output_type
-	34, // [34:51] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	5,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	3,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	47, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	45, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	46, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	18, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	7,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	37, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	47, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	30, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	29, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	28, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	30, // 20: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	47, // 21: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	47, // 22: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	47, // 23: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	47, // 24: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 25: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	31, // 26: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	47, // 27: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	32, // 28: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	47, // 29: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 30: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	30, // 31: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	47, // 32: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	47, // 33: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	47, // 34: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 35: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	41, // 36: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	47, // 37: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	47, // 38: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	47, // 39: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	47, // 40: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	27, // 41: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 42: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 43: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 44: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 45: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 46: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	13, // 47: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	15, // 48: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	16, // 49: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	19, // 50: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	20, // 51: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	22, // 52: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	24, // 53: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	26, // 54: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	39, // 55: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	33, // 56: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	35, // 57: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	38, // 58: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 59: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 60: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 61: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 62: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 63: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	14, // 64: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 65: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	17, // 66: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	18, // 67: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	21, // 68: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	23, // 69: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	25, // 70: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	27, // 71: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	40, // 72: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	34, // 73: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	36, // 74: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	42, // 75: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	59, // [59:76] is the sub-list for method output_type
+	42, // [42:59] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -3161,8 +3510,8 @@ func file_api_target_v1_target_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   42,
+			NumEnums:      3,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

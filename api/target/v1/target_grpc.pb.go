@@ -76,8 +76,9 @@ type TargetServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
-	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
+	// Scrub compares both copies of every LUN and snapshot while the pair serves; each node compares what it owns, and its GetStatus
+	// shows how far it is. While one is under way nothing is begun, and the answer is the one under way (releases before say
+	// ALREADY_EXISTS). FAILED_PRECONDITION unless both nodes are in sync.
 	Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error)
 	// Force makes this node the only member although another one, or none, is on record: for a lost member or a lost record.
 	// Writes acknowledged by the lost member may be gone: every LUN answers MEDIUM ERROR to its hosts until it is published
@@ -310,8 +311,9 @@ type TargetServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// Scrub compares both copies of every LUN and snapshot while the pair serves; GetStatus shows how far it is.
-	// ALREADY_EXISTS while one runs, FAILED_PRECONDITION unless both nodes are in sync.
+	// Scrub compares both copies of every LUN and snapshot while the pair serves; each node compares what it owns, and its GetStatus
+	// shows how far it is. While one is under way nothing is begun, and the answer is the one under way (releases before say
+	// ALREADY_EXISTS). FAILED_PRECONDITION unless both nodes are in sync.
 	Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error)
 	// Force makes this node the only member although another one, or none, is on record: for a lost member or a lost record.
 	// Writes acknowledged by the lost member may be gone: every LUN answers MEDIUM ERROR to its hosts until it is published

@@ -1,0 +1,315 @@
+package pair
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/internal/scrubs"
+)
+
+// Scrubs of pairs are begun here by the schedule of their cluster (docs/decisions/0050): the nodes have none of their own. What one has
+// begun goes on without the operator.
+
+// turns are the pairs that were told to begin a scrub a moment ago, so that their status does not show it yet.
+type turns struct {
+	mu    sync.Mutex
+	begun map[string]time.Time
+}
+
+// turnTime is how long a pair that was told to begin counts as one that is being compared before its status shows it, and how old the
+// status of one may be that says so: nobody waits for a pair that does not answer.
+const turnTime = 5 * time.Minute
+
+// scrub looks how far the pair's scrub is, and begins the next one when it is due, the pair is well and it is its turn. The error says
+// what is wrong with the schedule.
+func (r *Reconciler) scrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, well bool) error {
+	told := p.Status.Scrub
+	now := r.now()
+	report := v.scrub(told)
+	next := scrubStatus(told, report, now)
+	v.scrubs = next
+	if c == nil {
+		return nil
+	}
+	s, err := schedule(c)
+	if err != nil {
+		next.NextAt = nil
+		return waiting(v1alpha1.ReasonInvalid, "%v", err)
+	}
+	next.NextAt, next.Schedule = nextScrub(told, c.Spec.Scrub.Schedule, s, report, now), c.Spec.Scrub.Schedule
+	if next.NextAt == nil || now.Before(next.NextAt.Time) || !well || !v.inSync() || report != nil && report.Active {
+		return nil
+	}
+	if !r.turn(ctx, c, p, now) {
+		return nil
+	}
+	if err := r.begin(ctx, c, p, v); err != nil {
+		r.turns.back(p.Name)
+		log.FromContext(ctx).Info("a scrub that is due was not begun", "err", err)
+		return nil
+	}
+	v.scrubs.NextAt, v.scrubs.Schedule = stamp(s.Next(now.UTC())), c.Spec.Scrub.Schedule
+	return nil
+}
+
+// turn reports whether a pair may begin: of its cluster no more than spec.scrub.parallel are compared at a time.
+func (r *Reconciler) turn(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, now time.Time) bool {
+	r.turns.mu.Lock()
+	defer r.turns.mu.Unlock()
+	l := &v1alpha1.TargetPairList{}
+	if err := r.List(ctx, l); err != nil {
+		return false // the next look comes soon
+	}
+	others := int32(0)
+	for i := range l.Items {
+		q := &l.Items[i]
+		if q.Name == p.Name || q.Spec.Cluster != p.Spec.Cluster {
+			continue
+		}
+		s, begun := q.Status.Scrub, r.turns.begun[q.Name]
+		told := s != nil && s.ObservedAt != nil && !s.ObservedAt.Time.Before(begun.Truncate(time.Second))
+		if told && s.Active && now.Sub(s.ObservedAt.Time) < turnTime || !told && !begun.IsZero() && now.Sub(begun) < turnTime {
+			others++
+		}
+	}
+	if others >= max(1, c.Spec.Scrub.Parallel) {
+		return false
+	}
+	if r.turns.begun == nil {
+		r.turns.begun = map[string]time.Time{}
+	}
+	r.turns.begun[p.Name] = now
+	return true
+}
+
+// back gives a turn back: the pair was told in vain.
+func (t *turns) back(pair string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.begun, pair)
+}
+
+// begin tells the pair to begin, and has the status show what it answers.
+func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	t, err := r.Targets.Node(ctx, p, Nodes[0])
+	if err != nil {
+		return err
+	}
+	x := &c.Spec.Scrub
+	q := &targetv1.ScrubRequest{Repair: x.Repair, Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
+	if x.BytesPerSecond != nil {
+		q.BytesPerSecond = uint64(x.BytesPerSecond.Value())
+	}
+	a, err := t.Scrub(ctx, q)
+	if err != nil { // ALREADY_EXISTS of a release that does not tell which: it is still due when that one has ended
+		return err
+	}
+	if !a.UnderWay {
+		r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubStarted, "Scrub", fmt.Sprintf("both copies of %d bytes are being compared, by schedule", a.TotalBytes))
+	}
+	if report, ok := scrubs.Of(a.Shares...); ok {
+		v.scrubs = scrubStatus(p.Status.Scrub, &report, r.now())
+	}
+	return nil
+}
+
+// scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer what it told before stands, as a
+// share that has ended: whatever it compares, the pair has come apart.
+func (v *view) scrub(told *v1alpha1.ScrubStatus) *scrubs.Report {
+	var shares []*targetv1.Scrub
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.status != nil {
+			shares = append(shares, n.status.Scrub, n.status.LastScrub)
+		}
+	}
+	for i := range v.nodes {
+		if n := &v.nodes[i]; n.status == nil && told != nil && told.ID != "" && told.StartedAt != nil {
+			for _, x := range told.Shares {
+				if x.Node == n.name && slices.ContainsFunc(shares, func(s *targetv1.Scrub) bool { return s.GetId() == told.ID }) {
+					shares = append(shares, &targetv1.Scrub{Id: told.ID, Node: n.name, TotalBytes: uint64(x.TotalBytes), DoneBytes: uint64(x.DoneBytes),
+						SkippedBytes: uint64(x.SkippedBytes), Started: timestamppb.New(told.StartedAt.Time), Reason: "node " + n.name + " does not answer"})
+				}
+			}
+		}
+	}
+	r, ok := scrubs.Of(shares...)
+	if !ok {
+		return nil
+	}
+	return &r
+}
+
+// scrubLook is how often the progress of a scrub is written down: what moves with each look would be looked at again because of that.
+const scrubLook = 9 * time.Second
+
+// scrubStatus is what is told of a scrub, from what was told before. Progress alone waits for its time.
+func scrubStatus(told *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v1alpha1.ScrubStatus {
+	if told == nil {
+		told = &v1alpha1.ScrubStatus{}
+	}
+	if r == nil {
+		return told.DeepCopy()
+	}
+	same := sameScrub(told, r)
+	if same && told.Active == r.Active && told.MismatchedRanges == int64(r.Mismatched) && told.RepairedRanges == int64(r.Repaired) && told.Reason == r.Reason &&
+		(!r.Active && told.DoneBytes == int64(r.DoneBytes) && told.SkippedBytes == int64(r.SkippedBytes) || r.Active && told.ObservedAt != nil && now.Sub(told.ObservedAt.Time) < scrubLook) {
+		return told.DeepCopy()
+	}
+	s := &v1alpha1.ScrubStatus{ID: r.ID, Active: r.Active, Origin: v1alpha1.ScrubByPerson, Repair: r.Repair, StartedAt: stamp(r.Started), FinishedAt: stamp(r.Finished),
+		ObservedAt: stamp(now), EstimatedCompletion: stamp(r.ExpectedEnd), TotalBytes: int64(r.TotalBytes), DoneBytes: int64(r.DoneBytes), SkippedBytes: int64(r.SkippedBytes),
+		MismatchedRanges: int64(r.Mismatched), RepairedRanges: int64(r.Repaired), Reason: r.Reason, LastResult: told.LastResult, NextAt: told.NextAt, Schedule: told.Schedule}
+	if r.Scheduled {
+		s.Origin = v1alpha1.ScrubBySchedule
+	}
+	if same {
+		s.StartedAt = told.StartedAt
+	}
+	for _, x := range r.Skipped {
+		s.Skipped = append(s.Skipped, v1alpha1.ScrubSkip{Reason: x.Reason, Ranges: int64(x.Ranges), Bytes: int64(x.Bytes)})
+	}
+	for _, x := range r.Shares {
+		if x.Node == "" { // of a release that tells no shares
+			continue
+		}
+		share := v1alpha1.ScrubShare{Node: x.Node, TotalBytes: int64(x.TotalBytes), DoneBytes: int64(x.DoneBytes), SkippedBytes: int64(x.SkippedBytes)}
+		if same {
+			share.Findings = toldFindings(told, x.Node)
+		}
+		if k := len(x.Findings); k > 0 {
+			share.Findings = max(share.Findings, int64(x.Findings[k-1].Number))
+		}
+		s.Shares = append(s.Shares, share)
+	}
+	slices.SortFunc(s.Shares, func(x, y v1alpha1.ScrubShare) int { return int(x.Node[0]) - int(y.Node[0]) })
+	if !r.Active {
+		s.LastResult = &v1alpha1.ScrubResult{ID: s.ID, Result: string(r.Result()), StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, TotalBytes: s.TotalBytes,
+			DoneBytes: s.DoneBytes, MismatchedRanges: s.MismatchedRanges, RepairedRanges: s.RepairedRanges, Reason: s.Reason}
+	}
+	return s
+}
+
+// sameScrub tells whether a report is of the scrub that was told. Releases without ids tell when it began, to the second or so.
+func sameScrub(told *v1alpha1.ScrubStatus, r *scrubs.Report) bool {
+	if told.StartedAt == nil || told.ID != r.ID {
+		return false
+	}
+	d := told.StartedAt.Sub(r.Started)
+	return r.ID != "" || max(d, -d) < 5*time.Second
+}
+
+func toldFindings(s *v1alpha1.ScrubStatus, node string) int64 {
+	for _, x := range s.Shares {
+		if x.Node == node {
+			return x.Findings
+		}
+	}
+	return 0
+}
+
+// stamp is a time as objects have it; nil for none.
+func stamp(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	x := metav1.NewTime(t.Truncate(time.Second))
+	return &x
+}
+
+// maxTold findings of one look are events by themselves; a disk that rots as a whole is not told range by range.
+const maxTold = 8
+
+// tellScrub makes events of what was found since the last time, and of the end of a scrub.
+func (r *Reconciler) tellScrub(ctx context.Context, p *v1alpha1.TargetPair, before, now *v1alpha1.ScrubStatus, v *view) {
+	if now == nil {
+		return
+	}
+	if before == nil {
+		before = &v1alpha1.ScrubStatus{}
+	}
+	var fresh []*targetv1.ScrubFinding
+	missed := int64(0)
+	for _, share := range now.Shares {
+		known := int64(0)
+		if before.ID == now.ID {
+			known = toldFindings(before, share.Node)
+		}
+		if share.Findings > known {
+			k := v.findings(now.ID, share.Node, known)
+			fresh = append(fresh, k[:min(len(k), maxTold)]...)
+			missed += share.Findings - known - int64(min(len(k), maxTold))
+		}
+	}
+	if len(fresh) > 0 {
+		names := r.names(ctx, p)
+		for _, f := range fresh {
+			what := fmt.Sprintf("LUN or snapshot %s%s at %d+%d", f.Uuid, names[f.Uuid], f.Offset, f.Length)
+			if f.Repaired {
+				r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubRepaired, "Scrub", what+" was written again from the copy that hosts read")
+			} else {
+				r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", what+": the two copies differ; a disk, its controller or its memory changes data")
+			}
+		}
+	}
+	if missed > 0 {
+		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", fmt.Sprintf("%d more findings: the logs of the target pods name each", missed))
+	}
+	if l, old := now.LastResult, before.LastResult; l != nil && (old == nil || old.ID != l.ID || old.Result != l.Result) {
+		kind := corev1.EventTypeNormal
+		if l.Result != string(scrubs.Clean) && l.Result != string(scrubs.Repaired) {
+			kind = corev1.EventTypeWarning
+		}
+		text := fmt.Sprintf("%s: %d of %d bytes compared, %d ranges differed, %d repaired", l.Result, l.DoneBytes, l.TotalBytes, l.MismatchedRanges, l.RepairedRanges)
+		if l.Reason != "" {
+			text += "; it ended early: " + l.Reason
+		}
+		r.event(p, kind, v1alpha1.ReasonScrubFinished, "Scrub", text)
+	}
+}
+
+// findings of a node's share after a number.
+func (v *view) findings(id, node string, after int64) (out []*targetv1.ScrubFinding) {
+	for i := range v.nodes {
+		if n := &v.nodes[i]; n.name == node && n.status != nil {
+			for _, x := range []*targetv1.Scrub{n.status.Scrub, n.status.LastScrub} {
+				if x.GetId() != id || len(out) > 0 {
+					continue
+				}
+				for _, f := range x.GetFindings() {
+					if int64(f.Number) > after {
+						out = append(out, f)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// names of LogicalUnits by uuid, for people.
+func (r *Reconciler) names(ctx context.Context, p *v1alpha1.TargetPair) map[string]string {
+	l := &v1alpha1.LogicalUnitList{}
+	out := map[string]string{}
+	if r.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}) != nil {
+		return out // the uuid is enough
+	}
+	for i := range l.Items {
+		if at := l.Items[i].Spec.Placement; at != nil {
+			out[at.UUID] = " (" + l.Items[i].Name + ")"
+		}
+	}
+	return out
+}
