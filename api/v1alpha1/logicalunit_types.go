@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -105,6 +107,26 @@ type HostAccess struct {
 	// the host has said so, marks the LUN with the annotation gemel.storage/log-replayed, and lets the host in anew.
 	// +optional
 	Replay bool `json:"replay,omitempty"`
+}
+
+// Host is the entry of a host, by its name in lower case; nil if the host is not to reach the LUN. What it points to is the spec's.
+func (s *LogicalUnitSpec) Host(iqn string) *HostAccess {
+	for i := range s.Hosts {
+		if strings.ToLower(s.Hosts[i].IQN) == iqn {
+			return &s.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// Host is how a host reaches the LUN, by its name in lower case; nil if it does not. What it points to is the status's.
+func (s *LogicalUnitStatus) Host(iqn string) *HostMapping {
+	for i := range s.Hosts {
+		if s.Hosts[i].IQN == iqn {
+			return &s.Hosts[i]
+		}
+	}
+	return nil
 }
 
 // Writes tells whether the target takes its writes.

@@ -2,7 +2,6 @@ package enroll
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -30,14 +29,10 @@ func (s *Server) handleReach(w http.ResponseWriter, q *http.Request) {
 			s.Log.Info("a volume is not reached", "node", node, "volume", body.Volume, "from", q.RemoteAddr, "why", r.text)
 		}
 	case err != nil:
-		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Reach{Error: "the operator could not find out: see its log"}
+		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Reach{Error: unknown}
 		s.Log.Error(err, "how a volume is reached", "node", node, "volume", body.Volume)
 	}
-	requests.WithLabelValues(outcome).Inc()
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(a)
+	respond(w, status, outcome, a)
 }
 
 func (s *Server) reach(ctx context.Context, q *http.Request, body *enroll.ReachRequest) (a enroll.Reach, node string, err error) {

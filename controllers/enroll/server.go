@@ -113,13 +113,21 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 		}
 		s.Log.Info("no credentials", "node", node, "pair", pair, "from", q.RemoteAddr, "why", r.text)
 	case err != nil:
-		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Answer{Error: "the operator could not find out: see its log"}
+		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Answer{Error: unknown}
 		s.Log.Error(err, "enrolment", "node", node, "pair", pair)
 	case a.User == "":
 		outcome = "unneeded"
 	default:
 		s.Log.Info("credentials given", "node", node, "pair", pair, "user", a.User)
 	}
+	respond(w, status, outcome, a)
+}
+
+// unknown is told where the operator could not find out.
+const unknown = "the operator could not find out: see its log"
+
+// respond sends an answer, and counts it.
+func respond(w http.ResponseWriter, status int, outcome string, a any) {
 	requests.WithLabelValues(outcome).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -62,10 +62,8 @@ func (p *pass) modes(ctx context.Context) {
 
 // wanted is a host as the spec wants it; the pair knows names in lower case.
 func (p *pass) wanted(iqn string) (v1alpha1.HostAccess, bool) {
-	for _, h := range p.lu.Spec.Hosts {
-		if strings.ToLower(h.IQN) == iqn {
-			return h, true
-		}
+	if h := p.lu.Spec.Host(iqn); h != nil {
+		return *h, true
 	}
 	return v1alpha1.HostAccess{}, false
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,20 +35,19 @@ func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int6
 		return nil, none, err
 	}
 	iqn = strings.ToLower(iqn)
-	at := slices.IndexFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn })
-	if at < 0 {
+	want := lu.Spec.Host(iqn)
+	if want == nil {
 		return nil, none, fmt.Errorf("LogicalUnit %s: %w: end the pods that use it on this worker, and it is published anew", name, ErrNotPublished)
 	}
-	i := slices.IndexFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
-	if i < 0 || lu.Status.WWID == "" || lu.Spec.Placement == nil || lu.Status.Hosts[i].ReadOnly == lu.Spec.Hosts[at].Writes() {
+	m := lu.Status.Host(iqn)
+	if m == nil || lu.Status.WWID == "" || lu.Spec.Placement == nil || m.ReadOnly == want.Writes() {
 		return nil, none, fmt.Errorf("LogicalUnit %s: %w mapped to %s as its spec says", name, ErrNotYet, iqn)
 	}
-	m := lu.Status.Hosts[i]
-	if replayed == 0 || replayed != m.Generation || !lu.Spec.Hosts[at].Replay {
-		return lu, m, nil
+	if replayed == 0 || replayed != m.Generation || !want.Replay {
+		return lu, *m, nil
 	}
 	next := lu.DeepCopy()
-	next.Spec.Hosts[at].Replay = false
+	next.Spec.Host(iqn).Replay = false
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}

@@ -97,9 +97,7 @@ func (r *Reconciler) wanting(ctx context.Context, o client.Object) []reconcile.R
 }
 
 // lists tells whether a host is in the spec.
-func lists(lu *v1alpha1.LogicalUnit, iqn string) bool {
-	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn })
-}
+func lists(lu *v1alpha1.LogicalUnit, iqn string) bool { return lu.Spec.Host(iqn) != nil }
 
 func (r *Reconciler) of(ctx context.Context, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
 	var list v1alpha1.LogicalUnitList

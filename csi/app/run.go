@@ -132,16 +132,12 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 		defer stop()
 		services.Controller = controller.New(b, log)
 	}
-	var told node.Publications
 	if c.node() {
-		p, stop, err := c.publications()
+		told, stop, err := c.publications()
 		if err != nil {
 			return err
 		}
 		defer stop()
-		told = p
-	}
-	if c.node() {
 		n, worker, stop, err := c.nodeService(ctx, told, reg, log)
 		if err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // WriteJSON replaces path by the JSON of v, mode 0600: temporary file, fsync, rename, fsync of the folder. When it
@@ -48,7 +50,7 @@ func WriteBy(tempDir, pattern, path string, raw []byte) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return SyncDir(filepath.Dir(path))
+	return fd.SyncDir(filepath.Dir(path))
 }
 
 // ReadJSON reads what WriteJSON wrote; not there is no error. A file that is not JSON is named.
@@ -82,14 +84,4 @@ func RemoveTemp(dir string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// SyncDir makes creations, renames and removals in a folder durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
 }

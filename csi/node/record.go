@@ -9,6 +9,7 @@ import (
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // recordVersion rises when an older program could misread a record.
@@ -70,7 +71,7 @@ func (n *unlocked) forget(id string) error {
 	if err := os.Remove(n.recordPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("stage record: %w", err)
 	}
-	return durable.SyncDir(n.dir)
+	return fd.SyncDir(n.dir)
 }
 
 // has tells whether the path is one of the volume's.

@@ -13,12 +13,13 @@ var ErrInterrupted = errors.New("interrupted")
 // interrupted notes that the run ends early, and takes what that has caused out of err. Everything
 // else that is wrong stays.
 func (x *runner) interrupted(ctx context.Context, err error) (cut, rest error) {
-	x.report.Interrupted = fmt.Sprintf("interrupted after %.1f s", time.Since(x.rig.rec.begun).Seconds())
+	after := time.Since(x.rig.rec.begun).Seconds()
+	x.report.Interrupted = fmt.Sprintf("%v after %.1f s", ErrInterrupted, after)
 	fmt.Fprintln(x.cfg.Out, x.report.Interrupted)
 	if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
 		rest = err
 	}
-	return fmt.Errorf("%w after %.1f s: the copies were not compared", ErrInterrupted, time.Since(x.rig.rec.begun).Seconds()), rest
+	return fmt.Errorf("%w after %.1f s: the copies were not compared", ErrInterrupted, after), rest
 }
 
 // interrupt ends an interrupted run so that what was recorded can be judged: the faults end, and

@@ -17,6 +17,19 @@ func claim(ctx context.Context, ns, name, size, mode, source string) {
 	claimOf(ctx, ns, name, "gemel", size, mode, source)
 }
 
+// snapshot makes a VolumeSnapshot of a claim, and waits until it can be used.
+func snapshot(ctx context.Context, ns, name, claim string) {
+	GinkgoHelper()
+	apply(ctx, ns, fmt.Sprintf(`apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: %s}
+spec:
+  volumeSnapshotClassName: gemel
+  source: {persistentVolumeClaimName: %s}
+`, name, claim))
+	Eventually(func() string { return field(ctx, "volumesnapshot", name, ns, "{.status.readyToUse}") }).WithContext(ctx).Should(Equal("true"))
+}
+
 // claimOf is claim with another class.
 func claimOf(ctx context.Context, ns, name, class, size, mode, source string) {
 	GinkgoHelper()

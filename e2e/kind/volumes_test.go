@@ -72,14 +72,7 @@ var _ = Describe("an app team's volume", func() {
 		pod(ctx, ns, "app", "data", "", "sleep infinity", false)
 		running(ctx, ns, "app")
 		inPod(ctx, ns, "app", "echo before > /data/file && sync")
-		apply(ctx, ns, `apiVersion: snapshot.storage.k8s.io/v1
-kind: VolumeSnapshot
-metadata: {name: snap}
-spec:
-  volumeSnapshotClassName: gemel
-  source: {persistentVolumeClaimName: data}
-`)
-		Eventually(func() string { return field(ctx, "volumesnapshot", "snap", ns, "{.status.readyToUse}") }).WithContext(ctx).Should(Equal("true"))
+		snapshot(ctx, ns, "snap", "data")
 		inPod(ctx, ns, "app", "echo after > /data/file && sync")
 		claim(ctx, ns, "restored", "480Mi", "Filesystem", "VolumeSnapshot/snap")
 		claim(ctx, ns, "cloned", "320Mi", "Filesystem", "PersistentVolumeClaim/data")
@@ -99,14 +92,7 @@ spec:
 		running(ctx, ns, "app")
 		// Each file is synced by itself: it is in the log, and the filesystem stays mounted.
 		inPod(ctx, ns, "app", "for i in $(seq 100); do echo $i > /data/$i && sync /data/$i || exit 1; done")
-		apply(ctx, ns, `apiVersion: snapshot.storage.k8s.io/v1
-kind: VolumeSnapshot
-metadata: {name: live}
-spec:
-  volumeSnapshotClassName: gemel
-  source: {persistentVolumeClaimName: data}
-`)
-		Eventually(func() string { return field(ctx, "volumesnapshot", "live", ns, "{.status.readyToUse}") }).WithContext(ctx).Should(Equal("true"))
+		snapshot(ctx, ns, "live", "data")
 		claimAs(ctx, ns, "many", "gemel", "ReadOnlyMany", "320Mi", "Filesystem", "VolumeSnapshot/live")
 		on := workers(ctx)[:2]
 		for _, w := range on {

@@ -48,9 +48,7 @@ func (v *vol) connected() (n int, why string) {
 // A volume whose targets need CHAP: the plugin enrols when it stages, what runs needs no operator, and an attachment whose credentials
 // were replaced gets the new ones before its targets have both restarted. Nothing that stays has a secret.
 func TestEnrolment(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
-	}
+	needAPIServer(t)
 	t.Setenv(backendVariable, "objects")
 	e := start(t, 3*time.Minute)
 	v := e.create("one", 320*mib, mounted("xfs"), nil)

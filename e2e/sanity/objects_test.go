@@ -29,14 +29,20 @@ const nodeName = "sanity"
 // systemNamespace is the operator's.
 const systemNamespace = "gemel-system"
 
+// needAPIServer skips a test where there is no API server to be had.
+func needAPIServer(t *testing.T) {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
+	}
+}
+
 // TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and the operator in this process.
 func TestCSISanityObjects(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it mounts filesystems")
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
-	}
+	needAPIServer(t)
 	again(t, backendVariable+"=objects", `mount: \d+ specs passed`)
 }
 

@@ -22,71 +22,70 @@ import (
 	"github.com/gemel-storage/gemel/e2e/plugin"
 )
 
+// eachBackend plays a test with either backend.
+func eachBackend(t *testing.T, play func(*testing.T, *env)) {
+	for _, backend := range []string{"direct", "objects"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "objects" {
+				needAPIServer(t)
+			}
+			t.Setenv(backendVariable, backend)
+			play(t, start(t, 4*time.Minute))
+		})
+	}
+}
+
 // Files that were synced before the snapshot of a volume that is mounted are all in what is made from it and mounted read-only, on two workers
 // at once: ReadOnlyMany. What is synced is in the log of the filesystem, and not yet anywhere else.
 func TestReadersOfASnapshot(t *testing.T) {
-	for _, backend := range []string{"direct", "objects"} {
-		t.Run(backend, func(t *testing.T) {
-			if backend == "objects" && os.Getenv("KUBEBUILDER_ASSETS") == "" {
-				t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
-			}
-			t.Setenv(backendVariable, backend)
-			e := start(t, 4*time.Minute)
-			other := e.worker()
-			for _, fs := range []string{"xfs", "ext4"} {
-				e.readers(other, fs)
-			}
-		})
-	}
+	eachBackend(t, func(t *testing.T, e *env) {
+		other := e.worker()
+		for _, fs := range []string{"xfs", "ext4"} {
+			e.readers(other, fs)
+		}
+	})
 }
 
 // A worker that dies while it replays, with the device attached for writing, keeps others out until it is unpublished, and is fenced by that. The
 // next one replays, and what the first one still has writes no more.
 func TestReplayIsTakenOver(t *testing.T) {
-	for _, backend := range []string{"direct", "objects"} {
-		t.Run(backend, func(t *testing.T) {
-			if backend == "objects" && os.Getenv("KUBEBUILDER_ASSETS") == "" {
-				t.Skip("KUBEBUILDER_ASSETS is not set: no kube-apiserver and etcd to test with (hack/envtest.sh prints the folder)")
+	eachBackend(t, func(t *testing.T, e *env) {
+		live, first, second := e.snapshotted(e.worker(), "xfs")
+		first.controllerPublish()
+		_, err := second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
+		e.code(err, codes.Unavailable)
+		// Killed at some moment of the replay: the holder lives on.
+		e.ok(os.MkdirAll(first.staging, 0o755))
+		staged := make(chan error, 1)
+		go func() { staged <- first.tryStage() }()
+		e.ok(harness.Wait(e.ctx, "the first worker has attached the volume", func() (bool, string) {
+			return len(holdersBelow(filepath.Join(e.dir, "csi"))) > 1, "" // the live volume's, and this one's
+		}))
+		e.ok(e.plugin.Kill())
+		if err := <-staged; err == nil {
+			t.Fatal("the first worker was through before it was killed")
+		}
+		_, err = second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
+		e.code(err, codes.Unavailable)
+		_, err = second.e.plugin.Controller.ControllerUnpublishVolume(e.ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: first.id, NodeId: first.node})
+		e.ok(err)
+		e.ok(second.read100())
+		for _, m := range e.mappings(second.id) {
+			if !m.GetReadOnly() || m.HostIqn == first.node {
+				t.Errorf("%v", m)
 			}
-			t.Setenv(backendVariable, backend)
-			e := start(t, 4*time.Minute)
-			live, first, second := e.snapshotted(e.worker(), "xfs")
-			first.controllerPublish()
-			_, err := second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
-			e.code(err, codes.Unavailable)
-			// Killed at some moment of the replay: the holder lives on.
-			e.ok(os.MkdirAll(first.staging, 0o755))
-			staged := make(chan error, 1)
-			go func() { staged <- first.tryStage() }()
-			e.ok(harness.Wait(e.ctx, "the first worker has attached the volume", func() (bool, string) {
-				return len(holdersBelow(filepath.Join(e.dir, "csi"))) > 1, "" // the live volume's, and this one's
-			}))
-			e.ok(e.plugin.Kill())
-			if err := <-staged; err == nil {
-				t.Fatal("the first worker was through before it was killed")
-			}
-			_, err = second.e.plugin.Controller.ControllerPublishVolume(e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: second.id, NodeId: second.node, VolumeCapability: second.cap})
-			e.code(err, codes.Unavailable)
-			_, err = second.e.plugin.Controller.ControllerUnpublishVolume(e.ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: first.id, NodeId: first.node})
-			e.ok(err)
-			e.ok(second.read100())
-			for _, m := range e.mappings(second.id) {
-				if !m.GetReadOnly() || m.HostIqn == first.node {
-					t.Errorf("%v", m)
-				}
-			}
-			// And back: what is left of the earlier publish goes.
-			e.ok(e.plugin.Start(e.ctx))
-			e.ok(first.read100())
-			for _, v := range []*vol{first, second} {
-				v.unpublish()
-				v.unstage()
-				v.controllerUnpublish()
-			}
-			first.delete()
-			live.down()
-		})
-	}
+		}
+		// And back: what is left of the earlier publish goes.
+		e.ok(e.plugin.Start(e.ctx))
+		e.ok(first.read100())
+		for _, v := range []*vol{first, second} {
+			v.unpublish()
+			v.unstage()
+			v.controllerUnpublish()
+		}
+		first.delete()
+		live.down()
+	})
 }
 
 // worker starts the plugin of a second worker.

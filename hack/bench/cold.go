@@ -87,7 +87,7 @@ func (b *bench) openCold(ctx context.Context, system string) error {
 	if err := b.fill(ctx, s); err != nil {
 		return err
 	}
-	if s.File != nil && system == sysDefault {
+	if system == sysDefault {
 		d, err := s.File()
 		if err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Failed is the error that made the store untrusted in this process, nil while there is none (R12).
@@ -90,7 +92,7 @@ func (s *Store) Trust() error {
 	if err != nil {
 		return fmt.Errorf("untrusted marker: %w", err)
 	}
-	return syncDir(s.dir)
+	return fd.SyncDir(s.dir)
 }
 
 // fault asks the hook, if there is one.

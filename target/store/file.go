@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // File is an open LUN. Methods are safe for concurrent use; order between overlapping operations is the caller's
@@ -264,19 +266,7 @@ func (f *File) writeError(op string, err error) error {
 
 // control runs fn with the descriptor, which stays open meanwhile, and repeats it when a signal cut it short.
 func (f *File) control(fn func(fd int) error) error {
-	return control(f.raw, fn)
-}
-
-func control(raw syscall.RawConn, fn func(fd int) error) error {
-	for {
-		var err error
-		if cerr := raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
-			return cerr
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return fd.Control(f.raw, fn)
 }
 
 // syncGroup lets callers share flushes. A flush that is already under way does not count for a caller: it may have

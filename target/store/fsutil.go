@@ -9,28 +9,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// withFD runs fn with the descriptor of a file, which stays open meanwhile, and repeats it when a signal cut it short.
-func withFD(f *os.File, fn func(fd int) error) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return control(raw, fn)
-}
-
-// datasync flushes the data of a file.
-func datasync(f *os.File) error { return withFD(f, unix.Fdatasync) }
 
 // maxSmall bounds what is read of a file that should be a few lines, in bytes.
 const maxSmall = 64 << 10
@@ -69,7 +50,7 @@ func writeFileDurably(path string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return syncDir(filepath.Dir(path))
+	return fd.SyncDir(filepath.Dir(path))
 }
 
 // removeLeftovers deletes files under a temporary name: objects whose creation a crash cut short.

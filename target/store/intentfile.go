@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // OpenIntents opens the write-intent bitmap of a LUN that has size bytes, at most MaxIntentSize; ErrNotFound when this
@@ -227,7 +229,7 @@ func (v *Volume) removeIntents(id string) error {
 		}
 		return classify("delete", rel, err)
 	}
-	if err := syncDir(filepath.Dir(full)); err != nil {
+	if err := fd.SyncDir(filepath.Dir(full)); err != nil {
 		err = classify("delete", rel, err)
 		v.s.fail(err)
 		return err
@@ -255,5 +257,5 @@ func (v *Volume) removeOrphans() error {
 			return err
 		}
 	}
-	return syncDir(dir)
+	return fd.SyncDir(dir)
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/internal/longlock"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // DB is the metadata database, meta.db: buckets with keys and values. Nothing but this package has bbolt's own hands on it, because a page
@@ -120,7 +122,7 @@ func (d *DB) begin(writable bool) (*Tx, error) {
 // a file that was cut and grew again reads as cannot.
 func (d *DB) look(size int64) error {
 	var st unix.Stat_t
-	err := withFD(d.file, func(fd int) error { return unix.Fstat(fd, &st) })
+	err := fd.With(d.file, func(fd int) error { return unix.Fstat(fd, &st) })
 	switch {
 	case err != nil:
 		return d.fail(fmt.Errorf("%w: %w", ErrDamaged, err))
@@ -231,5 +233,5 @@ func (d *DB) close() error {
 		return errors.Join(err, d.bolt.Close())
 	}
 	unlock := func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) } // the mapping keeps the file, and with it the lock
-	return errors.Join(err, withFD(d.file, unlock), d.file.Close())
+	return errors.Join(err, fd.With(d.file, unlock), d.file.Close())
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // copyAll is what to do about a store whose metadata are lost.
@@ -47,7 +49,7 @@ func createMeta(dir string, id uuid.UUID) (err error) {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return fd.SyncDir(dir)
 }
 
 // nameMeta gives a new database its name, if a crash has not let that happen.
@@ -64,7 +66,7 @@ func nameMeta(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(dir))
+	return errors.Join(err, fd.SyncDir(dir))
 }
 
 // lockTime bounds the wait for the lock of a database, which is free while the lock of the store is held.
@@ -132,7 +134,7 @@ func (d *DB) openFile() error {
 // check reads all of the file, and compares its content with its checksum and with the mark.
 func (d *DB) check() error {
 	var st unix.Stat_t
-	err := withFD(d.file, func(fd int) error {
+	err := fd.With(d.file, func(fd int) error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}

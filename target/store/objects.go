@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Info describes a LUN or snapshot on disk.
@@ -92,7 +94,7 @@ func (v *Volume) StandIn(id string) error {
 	if err != nil {
 		return classify("create", rel, err)
 	}
-	return errors.Join(f.Close(), syncDir(filepath.Dir(full)))
+	return errors.Join(f.Close(), fd.SyncDir(filepath.Dir(full)))
 }
 
 // anySize makes existing take an object of whatever size.
@@ -130,7 +132,7 @@ func (v *Volume) publish(f *os.File, tmp, full, rel string) error {
 	if err != nil {
 		return errors.Join(classify("create", rel, err), os.Remove(tmp))
 	}
-	if err := syncDir(filepath.Dir(full)); err != nil {
+	if err := fd.SyncDir(filepath.Dir(full)); err != nil {
 		err = classify("create", rel, err)
 		v.s.fail(err)
 		return err
@@ -186,7 +188,7 @@ func (v *Volume) remove(k kind, id string) error {
 		return classify("delete", rel, err)
 	}
 	// Also when it was gone already: the call that removed it may have been cut short before this.
-	if err := syncDir(filepath.Dir(full)); err != nil {
+	if err := fd.SyncDir(filepath.Dir(full)); err != nil {
 		err = classify("delete", rel, err)
 		v.s.fail(err)
 		return err

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // staleWorkers flush side by side: each flush asks the disk.
@@ -31,7 +33,7 @@ func (s *Store) hearStale() error {
 				if err != nil {
 					continue // whoever needs it says so
 				}
-				err = datasync(f)
+				err = fd.Datasync(f)
 				if all.Add(1); errors.Join(err, f.Close()) != nil {
 					lost.Add(1)
 				}

@@ -38,6 +38,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Format is the newest on-disk format this package reads, and the one it writes.
@@ -155,7 +157,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	for _, d := range []string{filepath.Join(dir, "volumes"), dir} {
-		if err := syncDir(d); err != nil {
+		if err := fd.SyncDir(d); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/internal/longlock"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // DefaultVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
@@ -79,7 +81,7 @@ func (v *Volume) prepare(noReflink bool) (err error) {
 		}
 	}
 	// The folders must be there after a power loss too, or a durable LUN could vanish with its folder.
-	if err := syncDir(v.dir); err != nil {
+	if err := fd.SyncDir(v.dir); err != nil {
 		return err
 	}
 	if err := v.removeOrphans(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // witness is a second descriptor of a LUN's file, for what the kernel says only once. A durable write (RWF_DSYNC) that fails for lack of space has
@@ -28,7 +30,7 @@ func (w *witness) of(f *os.File) *os.File {
 	w.tried = true
 	raw, err := f.SyscallConn()
 	if err == nil {
-		err = control(raw, func(fd int) (err error) { // by its descriptor: another file may have its name by now
+		err = fd.Control(raw, func(fd int) (err error) { // by its descriptor: another file may have its name by now
 			w.f, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 			return err
 		})
@@ -53,7 +55,7 @@ func (w *witness) close() error {
 
 // notLost asks the witness what a lack of space means. It returns the error as it is if nothing is lost; else it makes the store untrusted.
 func (f *File) notLost(w *os.File, noSpace error) error {
-	err := datasync(w)
+	err := fd.Datasync(w)
 	switch {
 	case err == nil:
 		return noSpace

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Clone makes the file of a copy of this object, of size bytes, durably: a snapshot, or what is
@@ -39,9 +41,8 @@ func (f *File) Clone(path string, owner Owner, size int64) error {
 
 // share makes to a copy of from, by shared extents where that is possible.
 func share(from, to *os.File) error {
-	src, dst := disk{from}, disk{to}
-	err := src.control(func(in int) error {
-		return dst.control(func(out int) error { return unix.IoctlFileClone(out, in) })
+	err := fd.With(from, func(in int) error {
+		return fd.With(to, func(out int) error { return unix.IoctlFileClone(out, in) })
 	})
 	if err == nil || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO) {
 		return err

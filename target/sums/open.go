@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // tmpSuffix is of files that are being made; one that a crash leaves is overwritten by the next
@@ -18,10 +20,10 @@ const tmpSuffix = ".tmp"
 // disk is a file of the operating system.
 type disk struct{ *os.File }
 
-func (d disk) Sync() error { return d.control(unix.Fdatasync) }
+func (d disk) Sync() error { return fd.Datasync(d.File) }
 
 func (d disk) Punch(off, length int64) error {
-	err := d.control(func(fd int) error {
+	err := fd.With(d.File, func(fd int) error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 	})
 	if !errors.Is(err, unix.EOPNOTSUPP) {
@@ -36,21 +38,6 @@ func (d disk) Punch(off, length int64) error {
 		off, length = off+n, length-n
 	}
 	return nil
-}
-
-func (d disk) control(fn func(fd int) error) error {
-	raw, err := d.SyscallConn()
-	if err != nil {
-		return err
-	}
-	for {
-		if cerr := raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
-			return cerr
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // Create makes the file of an object of size bytes, durably, in place of one that is there. known
@@ -92,11 +79,7 @@ func publish(path string, fill func(*os.File) error) error {
 	if err != nil {
 		return fmt.Errorf("make the file of checksums: %w", errors.Join(err, os.Remove(path+tmpSuffix)))
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("make the file of checksums: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return fd.SyncDir(filepath.Dir(path))
 }
 
 // Open opens the file of an object of size bytes. It fails with ErrDamaged if it is not what Create

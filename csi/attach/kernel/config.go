@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // dropIn is our file of multipath's configuration. The administrator's are read, never written.
@@ -149,7 +150,7 @@ func (l *linux) removeDropIn(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = durable.SyncDir(filepath.Dir(l.path(dropIn)))
+		err = fd.SyncDir(filepath.Dir(l.path(dropIn)))
 	}
 	return errors.Join(err, l.nudge(ctx, "reconfigure"))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // recordVersion rises when an older program could misread a record.
@@ -76,7 +77,7 @@ func (a *Attacher) forget(volumeID string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("attachment record: %w", err)
 	}
-	return durable.SyncDir(a.cfg.Dir)
+	return fd.SyncDir(a.cfg.Dir)
 }
 
 // Attached implements attach.Attacher.

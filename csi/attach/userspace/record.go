@@ -9,6 +9,7 @@ import (
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/durable"
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Names below an attachment's folder.
@@ -77,5 +78,5 @@ func forget(dir string) error {
 	if err := os.Remove(dir); err != nil {
 		return fmt.Errorf("attachment: %w", err)
 	}
-	return durable.SyncDir(filepath.Dir(dir))
+	return fd.SyncDir(filepath.Dir(dir))
 }

@@ -34,15 +34,15 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 	var found *v1alpha1.HostMapping
 	replay := false
 	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
-		at := slices.IndexFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == q.HostIQN })
-		if at < 0 {
+		want := now.Spec.Host(q.HostIQN)
+		if want == nil {
 			return true, fmt.Errorf("%s: %w: it was unpublished meanwhile", what, backend.ErrUnavailable)
 		}
 		if now.Status.ObservedGeneration >= generation {
-			i := slices.IndexFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == q.HostIQN })
+			m := now.Status.Host(q.HostIQN)
 			// A mapping of the other kind is one that is about to end: the log was replayed in this moment.
-			if i >= 0 && now.Status.WWID != "" && now.Status.Hosts[i].ReadOnly != now.Spec.Hosts[at].Writes() {
-				found, replay = now.Status.Hosts[i].DeepCopy(), now.Spec.Hosts[at].Replay
+			if m != nil && now.Status.WWID != "" && m.ReadOnly != want.Writes() {
+				found, replay = m.DeepCopy(), want.Replay
 				return true, nil
 			}
 		}
