@@ -86,7 +86,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// Every value has a rule in the schema, and every rule a value: a default that is not said can not be found.
+// Every value has a rule in the schema, and every rule a value: a default that is not said cannot be found.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	c := load(t)
 	schema, err := chartutil.ReadValues(c.Schema)

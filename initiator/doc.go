@@ -9,7 +9,7 @@
 //   - A write that returned nil was acknowledged with GOOD by the target. A write that returned an error may have
 //     taken effect, in whole or in part, or not.
 //   - Retries across paths are at-least-once: a command whose connection was lost before its status arrived is sent
-//     again on another path, so it may take effect twice before it returns. It can not take effect after it
+//     again on another path, so it may take effect twice before it returns. It cannot take effect after it
 //     returned: Gemel's target does not start a host's command on a new path before what that host left behind on
 //     the old path has ended or will never start (its path-switch barrier). Against targets without such a barrier
 //     the usual caveat of multipath I/O applies.

@@ -37,7 +37,7 @@ func newGeometry(c capacity, l limits) *geometry {
 	return g
 }
 
-// check refuses what a block device can not do.
+// check refuses what a block device cannot do.
 func (g *geometry) check(off, n int64) error {
 	bs := int64(g.blockSize)
 	if off < 0 || n < 0 || off > math.MaxInt64-n {

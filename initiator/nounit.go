@@ -21,7 +21,7 @@ import (
 //     lease and knows the mappings, and refuses the login of a host without LUNs (0202h) only then. One that has just started, has no tables
 //     yet or is no member says NOT READY instead (target/scsi, submitNoUnit), or that logins are not served (0301h): such paths say nothing.
 //     A target of release 0.1.0 refuses a host that it does not know with 0202h also while it does not serve.
-//   - A path that can not be reached says nothing either: to be fenced while a node is down is the normal case.
+//   - A path that cannot be reached says nothing either: to be fenced while a node is down is the normal case.
 //   - A path that shows the unit, in whatever access state, outweighs all others.
 //
 // With no path that says anything, requests wait for Config.Deadline as ever. What has been believed stays so until a path shows the

@@ -276,7 +276,7 @@ func TestOpenWithoutLUNs(t *testing.T) {
 	}
 }
 
-// TestNothingSaid: nodes that can not be reached say nothing.
+// TestNothingSaid: nodes that cannot be reached say nothing.
 func TestNothingSaid(t *testing.T) {
 	x := startTwoNodes(t)
 	d := openDevice(t, x.doubting())

@@ -77,7 +77,7 @@ func (p *path) async(a Async) {
 	}
 }
 
-// abandon cuts the session, for a Close that can not wait.
+// abandon cuts the session, for a Close that cannot wait.
 func (p *path) abandon() {
 	if s := p.sess.Load(); s != nil {
 		s.fail(ErrClosed)

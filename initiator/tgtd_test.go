@@ -25,7 +25,7 @@ type tgt struct {
 
 const tgtSize = 64 << 20
 
-// startTgt runs a tgtd of the test's own. It skips, with the reason, where that can not work.
+// startTgt runs a tgtd of the test's own. It skips, with the reason, where that cannot work.
 func startTgt(t *testing.T) *tgt {
 	t.Helper()
 	path, err := exec.LookPath("tgtd")

@@ -4,7 +4,7 @@ import "github.com/gemel-storage/gemel/target/iscsi/pdu"
 
 // This file is the session's way out: commands become PDUs in a batch, and one writev sends it. Whoever finds nobody writing
 // does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the
-// reader nor Submit ever waits for a full socket, and a target that stops reading can not wedge both directions.
+// reader nor Submit ever waits for a full socket, and a target that stops reading cannot wedge both directions.
 
 // kickLocked starts writing what is queued, unless somebody is at it. It releases and takes mu again meanwhile.
 func (s *Session) kickLocked() {

@@ -111,7 +111,7 @@ func TestProperties(t *testing.T) {
 			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got })
 			p := pairs[k]
 			if !p.Ready || p.Cluster != "c" || q.SourcePair == "" && p.free("") < q.Size || q.SourcePair != "" && q.SourcePair != got {
-				t.Fatalf("%v can not take %+v", p, q)
+				t.Fatalf("%v cannot take %+v", p, q)
 			}
 			for _, o := range pairs {
 				if q.SourcePair == "" && o.Ready && o.Cluster == "c" && o.free("") >= q.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.free("") > p.free("")) {

@@ -83,7 +83,7 @@ type HostPortal struct {
 	// NonOptimized LUNs are owned by the other one.
 	// +optional
 	NonOptimized int32 `json:"nonOptimized"`
-	// LastError of a path that can not be used, or not as it should be.
+	// LastError of a path that cannot be used, or not as it should be.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	LastError string `json:"lastError,omitempty"`

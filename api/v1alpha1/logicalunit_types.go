@@ -15,7 +15,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the LUN is made"
 // +kubebuilder:validation:XValidation:rule="has(self.pool) == has(oldSelf.pool) && (!has(self.pool) || self.pool == oldSelf.pool)",message="pool: a LUN stays in its pool; make another one and copy the data"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
-// +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it can not be taken back"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
 // +kubebuilder:validation:XValidation:rule="self.shared || !has(self.hosts) || size(self.hosts) <= 1",message="hosts: a LUN that is not shared has one host at most"
 // +kubebuilder:validation:XValidation:rule="!self.destroy || !has(self.hosts) || size(self.hosts) == 0",message="destroy: hosts still reach the LUN; unpublish it first"
 // +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, has(h.replay) && h.replay) || (size(self.hosts) == 1 && self.hosts[0].readOnly)",message="hosts: one with replay is alone, and readOnly"

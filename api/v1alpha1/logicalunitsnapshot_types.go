@@ -10,7 +10,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a snapshot stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source",message="source: what a snapshot was taken of does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the snapshot is taken"
-// +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it can not be taken back"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
 type LogicalUnitSnapshotSpec struct {
 	// Cluster is the StorageCluster that holds it.
 	// +kubebuilder:validation:MinLength=1

@@ -27,7 +27,7 @@ const (
 	ReasonReady         = "Ready"
 	ReasonProgressing   = "Progressing"
 	ReasonNoRoom        = "NoRoom"             // nothing can take it: add a pair or make the disks larger
-	ReasonInvalid       = "Invalid"            // the spec can not be done; the message names the field and the fix
+	ReasonInvalid       = "Invalid"            // the spec cannot be done; the message names the field and the fix
 	ReasonPairDown      = "PairDown"           // no node of the pair serves
 	ReasonDegraded      = "Degraded"           // one node of the pair is missing: the data is safe on the other
 	ReasonMissing       = "Missing"            // it was made once and is not there any more
@@ -38,7 +38,7 @@ const (
 	ReasonNoStorage     = "NoStorage"          // no backing volume
 	ReasonRolling       = "Rolling"            // nodes are being replaced one after the other
 	ReasonNotEnrolled   = "NotEnrolled"        // the worker has not said its iSCSI name yet, or two say the same
-	ReasonNotSupported  = "NotSupported"       // this version can not do it
+	ReasonNotSupported  = "NotSupported"       // this version cannot do it
 	ReasonAcceptLoss    = "AcceptLoss"         // only an administrator can decide
 	ReasonUnschedulable = "Unschedulable"      // a pod of it finds no worker
 	ReasonPathLost      = "HostRedundancyLost" // a worker has no connection to one of the nodes

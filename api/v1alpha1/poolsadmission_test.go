@@ -26,10 +26,10 @@ func TestPoolsOfACluster(t *testing.T) {
 		pools []v1alpha1.Pool
 		says  string // nothing: it is taken
 	}{
-		{"removed", []v1alpha1.Pool{pool("main", "disks")}, "pools: a pool can not be taken away or renamed"},
-		{"the first one removed", []v1alpha1.Pool{pool("fast", "flash")}, "pools: a pool can not be taken away or renamed"},
-		{"renamed", []v1alpha1.Pool{pool("main", "disks"), pool("quick", "flash")}, "pools: a pool can not be taken away or renamed"},
-		{"another class", []v1alpha1.Pool{pool("main", "disks"), pool("fast", "disks")}, "storageClassName: a pool's class can not be changed"},
+		{"removed", []v1alpha1.Pool{pool("main", "disks")}, "pools: a pool cannot be taken away or renamed"},
+		{"the first one removed", []v1alpha1.Pool{pool("fast", "flash")}, "pools: a pool cannot be taken away or renamed"},
+		{"renamed", []v1alpha1.Pool{pool("main", "disks"), pool("quick", "flash")}, "pools: a pool cannot be taken away or renamed"},
+		{"another class", []v1alpha1.Pool{pool("main", "disks"), pool("fast", "disks")}, "storageClassName: a pool's class cannot be changed"},
 		{"another first one", []v1alpha1.Pool{pool("fast", "flash"), pool("main", "disks")}, "pools: the first one holds the metadata"},
 		{"before the first one", []v1alpha1.Pool{pool("new", "flash"), pool("main", "disks"), pool("fast", "flash")}, "pools: the first one holds the metadata"},
 		{"default", []v1alpha1.Pool{pool("main", "disks"), pool("fast", "flash"), pool("default", "flash")}, "pools: only the first one may be called default"},

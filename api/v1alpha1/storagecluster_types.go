@@ -33,7 +33,7 @@ type StorageClusterSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:XValidation:rule="oldSelf.all(o, self.exists(p, p.name == o.name))",message="pools: a pool can not be taken away or renamed, its backing volumes hold LUNs; put it back under its name"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.all(o, self.exists(p, p.name == o.name))",message="pools: a pool cannot be taken away or renamed, its backing volumes hold LUNs; put it back under its name"
 	// +kubebuilder:validation:XValidation:rule="self[0].name == oldSelf[0].name",message="pools: the first one holds the metadata of the nodes and stays the first; put new ones after it"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.name != 'default' || p.name == self[0].name)",message="pools: only the first one may be called default, which is its name on the disks; take another name"
 	Pools []Pool `json:"pools"`
@@ -137,7 +137,7 @@ type Pool struct {
 	// filesystem (XFS, for snapshots that share extents), and not be Gemel's own.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: a pool's class can not be changed; backing volumes hold data"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: a pool's class cannot be changed; backing volumes hold data"
 	StorageClassName string `json:"storageClassName"`
 
 	// Size of each backing volume that is made from now on.

@@ -75,7 +75,7 @@ func TestMutableFieldsOfALogicalUnit(t *testing.T) {
 	}
 }
 
-// What can not be right is refused when it is made, and the refusal names the field.
+// What cannot be right is refused when it is made, and the refusal names the field.
 func TestRefusedWhenMade(t *testing.T) {
 	c := newClient(t)
 	hosts := func(l *v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
@@ -180,7 +180,7 @@ func TestRefusedWhenChanged(t *testing.T) {
 		"size: a LUN is never":             {lun("smaller"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Size = resource.MustParse("1Mi") }},
 		"placement: it is written once":    {placed("moved"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement.UUID = uuid2 }},
 		"placement: it is written once, b": {placed("unplaced"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement = nil }},
-		"destroy: it can not be taken": {func() client.Object { l := lun("kept"); l.Spec.Destroy = true; return l }(),
+		"destroy: it cannot be taken": {func() client.Object { l := lun("kept"); l.Spec.Destroy = true; return l }(),
 			func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Destroy = false }},
 		"source: what a snapshot": {snapshot("source"), func(o client.Object) { o.(*v1alpha1.LogicalUnitSnapshot).Spec.Source = "y" }},
 		"address: sessions know it": {func() client.Object { p := pair("address"); p.Spec.Nodes[0].Address = "10.0.0.1"; return p }(),

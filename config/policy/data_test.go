@@ -135,7 +135,7 @@ func TestKeepsData(t *testing.T) {
 	}
 }
 
-// A StorageClass that can not work is refused when it is made, with the parameter and what would be right.
+// A StorageClass that cannot work is refused when it is made, with the parameter and what would be right.
 func TestStorageClass(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := StorageClass()

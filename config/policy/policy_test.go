@@ -223,8 +223,8 @@ func TestEdits(t *testing.T) {
 		change  func(*coordinationv1.Lease)
 		refusal string
 	}{
-		{"record taken away", drop(lease.AnnotationRecord), "can not be taken away"},
-		{"all taken away", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{} }, "can not be taken away"},
+		{"record taken away", drop(lease.AnnotationRecord), "cannot be taken away"},
+		{"all taken away", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{} }, "cannot be taken away"},
 		{"epoch taken away", drop(lease.AnnotationEpoch), "must be numbers"},
 		{"epoch alone", set(lease.AnnotationEpoch, "6"), "do not agree"},
 		{"epoch is no number", set(lease.AnnotationEpoch, "x"), "must be numbers"},

@@ -153,7 +153,7 @@ func busy(pairs []v1alpha1.TargetPair) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeStatus sums up the pairs; short is why more can not be made.
+// writeStatus sums up the pairs; short is why more cannot be made.
 func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) error {
 	if !c.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) {
 		return nil

@@ -64,7 +64,7 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// A cluster that can not have a pair makes nothing, and says which fields are to be changed; once it can, it does. What it has
+// A cluster that cannot have a pair makes nothing, and says which fields are to be changed; once it can, it does. What it has
 // stays, whatever becomes of workers.
 func TestTooFewWorkers(t *testing.T) {
 	w := newWorld(t, "lone", 1)

@@ -64,7 +64,7 @@ func RPC(pair, what string, err error) error {
 	return f
 }
 
-// Client is the finding of a pair that can not even be asked. Errors of the API server stay what they are.
+// Client is the finding of a pair that cannot even be asked. Errors of the API server stay what they are.
 func Client(pair string, err error) error {
 	if errors.Is(err, pairs.ErrUnknown) {
 		return &Finding{Reason: v1alpha1.ReasonPairDown, Message: err.Error(), Again: true, Err: err}

@@ -41,7 +41,7 @@ func mapping(m *targetv1.Mapping) v1alpha1.HostMapping {
 	return h
 }
 
-// modes copies from the Host objects how each host attaches: it can not change while the host holds a LUN. What can not be told stays as it
+// modes copies from the Host objects how each host attaches: it cannot change while the host holds a LUN. What cannot be told stays as it
 // was: nothing depends on it.
 func (p *pass) modes(ctx context.Context) {
 	if len(p.hosts) == 0 {
@@ -69,7 +69,7 @@ func (p *pass) wanted(iqn string) (v1alpha1.HostAccess, bool) {
 }
 
 // admit lets in the hosts of the spec and no other one. Those that are not wanted go first: a LUN that is not shared has never
-// two. One that can not be fenced does not keep others from being fenced, but nobody is let in before all are.
+// two. One that cannot be fenced does not keep others from being fenced, but nobody is let in before all are.
 func (p *pass) admit(ctx context.Context) error {
 	if err := p.fence(ctx); err != nil {
 		return err

@@ -2,7 +2,7 @@
 //
 // Two rules come before all others. Data is destroyed only by spec.destroy and a deletion; whatever else happens to the
 // object, its LUN stays. And a host that has left status.hosts is fenced: which hosts are mapped is asked of the pair, never
-// remembered, so that a status that was lost or is old can not leave one in.
+// remembered, so that a status that was lost or is old cannot leave one in.
 package logicalunit
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what can not be taken back.
+// Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
@@ -141,7 +141,7 @@ func (p *pass) patch(ctx context.Context, what string, change func(*v1alpha1.Log
 // errStale: the cache was behind.
 var errStale = errors.New("the object has changed")
 
-// confirm makes sure that this is still what the object says, before a step that can not be taken back: the cache may be old.
+// confirm makes sure that this is still what the object says, before a step that cannot be taken back: the cache may be old.
 func (p *pass) confirm(ctx context.Context) error {
 	var now v1alpha1.LogicalUnit
 	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.lu), &now); err != nil {

@@ -241,7 +241,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A LUN that can not grow is still published; a host that can not be fenced stays in the status and keeps others out.
+// A LUN that cannot grow is still published; a host that cannot be fenced stays in the status and keeps others out.
 func TestOneDoesNotHinderTheOther(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))
 	f.look()
@@ -338,7 +338,7 @@ func TestForeignLUN(t *testing.T) {
 	}
 }
 
-// A cache that is behind decides nothing that can not be taken back.
+// A cache that is behind decides nothing that cannot be taken back.
 func TestOldCache(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))
 	old, _, _ := f.look()

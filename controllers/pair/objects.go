@@ -95,7 +95,7 @@ func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) erro
 	return nil
 }
 
-// ErrClass: a StorageClass that can not hold backing volumes.
+// ErrClass: a StorageClass that cannot hold backing volumes.
 var ErrClass = errors.New("storageClassName")
 
 // disks makes the claims of the first pool, refuses volumes that do not belong to one worker, and has released volumes kept.

@@ -20,7 +20,7 @@ import (
 )
 
 // The first pool is what a node lives on. Another one is given to a node that runs already only once its volume is there or sure to come:
-// a pod that waits for a volume serves nobody, and a pool can not be taken back. What it waits for is told, and nothing else waits for it.
+// a pod that waits for a volume serves nobody, and a pool cannot be taken back. What it waits for is told, and nothing else waits for it.
 
 // mounts are the pools beside the first one that each node has, in the order of their names.
 type mounts map[string][]v1alpha1.Pool
@@ -126,7 +126,7 @@ func reaches(s *corev1.NodeSelector, node *corev1.Node) bool {
 	})
 }
 
-// class of a pool; unfit is why it can not hold backing volumes.
+// class of a pool; unfit is why it cannot hold backing volumes.
 func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *storagev1.StorageClass, unfit, err error) {
 	class = &storagev1.StorageClass{}
 	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {

@@ -99,7 +99,7 @@ func TestAddsAPool(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	if s := w.set("a"); s.Generation != before.Generation || strings.Contains(w.args("a"), "backing-volume") {
-		t.Fatalf("it was changed although it can not have the pool: %s", w.args("a"))
+		t.Fatalf("it was changed although it cannot have the pool: %s", w.args("a"))
 	}
 	for _, n := range Nodes {
 		c := &corev1.PersistentVolumeClaim{}
@@ -193,7 +193,7 @@ func TestAddsAPool(t *testing.T) {
 	}
 }
 
-// A pool that can not be had stops nothing but itself, and says why.
+// A pool that cannot be had stops nothing but itself, and says why.
 func TestPoolThatCanNotBe(t *testing.T) {
 	w := newWorld(t, "nopool")
 	w.down["a"], w.down["b"] = true, true

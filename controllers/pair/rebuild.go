@@ -192,7 +192,7 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 		spec, target := &s.Spec.Template.Spec, container(s)
 		x.Spec.Security.CHAP = s.Annotations[annotationCHAP]
 		if text := s.Annotations[annotationScrub]; text != "" {
-			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // what can not be read gets the defaults of a cluster
+			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // what cannot be read gets the defaults of a cluster
 		}
 		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, withoutDefaults(target.Resources), spec.NodeSelector
 		for _, a := range target.Args {

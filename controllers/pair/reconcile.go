@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 }
 
 // converge makes what is missing, in the order in which one thing needs the other. It tells which pools beside the first one the nodes
-// have, and later is why some can not have one yet, for which nothing else waits.
+// have, and later is why some cannot have one yet, for which nothing else waits.
 func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
 	if err := r.confirm(ctx, p); err != nil {
 		return nil, nil, err

@@ -105,7 +105,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// What can not hold backing volumes is refused, with the field, in a condition and an event, before anything is made.
+// What cannot hold backing volumes is refused, with the field, in a condition and an event, before anything is made.
 func TestRefusesBackingClasses(t *testing.T) {
 	w := newWorld(t, "classes")
 	w.down["a"], w.down["b"] = true, true

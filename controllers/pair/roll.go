@@ -116,7 +116,7 @@ func (r *Reconciler) handOver(ctx context.Context, p *v1alpha1.TargetPair, n *no
 		to = "b"
 	}
 	if _, err := t.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: to}); err != nil {
-		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted; its LUNs can not be moved to node %s yet: %v", n.name, to, err)
+		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted; its LUNs cannot be moved to node %s yet: %v", n.name, to, err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 var ErrNoAddress = errors.New("the node has no address yet")
 
 // ErrUnknown: there is no such TargetPair, or it does not say yet how it is reached.
-var ErrUnknown = errors.New("pair can not be reached")
+var ErrUnknown = errors.New("pair cannot be reached")
 
 // Pair is the control API of one, over both its nodes.
 type Pair interface {

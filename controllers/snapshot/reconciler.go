@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairs"
 )
 
-// Reconciler of LogicalUnitSnapshots. Client reads from a cache; Live does not, and is asked before what can not be taken back.
+// Reconciler of LogicalUnitSnapshots. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
@@ -38,7 +38,7 @@ var (
 	errStale    = errors.New("the object has changed") // the cache was behind
 )
 
-// callLimit bounds one call to a pair. Where extents can not be shared, a snapshot is a copy.
+// callLimit bounds one call to a pair. Where extents cannot be shared, a snapshot is a copy.
 const callLimit = 2 * time.Minute
 
 // pass is one reconciliation.
@@ -115,7 +115,7 @@ func (p *pass) patch(ctx context.Context, what string, change func(*v1alpha1.Log
 	return nil
 }
 
-// confirm makes sure that this is still what the object says, before a step that can not be taken back.
+// confirm makes sure that this is still what the object says, before a step that cannot be taken back.
 func (p *pass) confirm(ctx context.Context) error {
 	var now v1alpha1.LogicalUnitSnapshot
 	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.o), &now); err != nil {

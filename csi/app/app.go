@@ -74,7 +74,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.StateDir, "state-dir", "", "node service: folder for its records; must survive restarts")
 	f.StringVar(&c.NodeIQN, "node-iqn", "", "node service: iSCSI name of this node; empty: made once and kept in --state-dir")
 	f.StringVar(&c.NodeName, "node-name", "", "node service: name of this node (in Kubernetes: the node's), part of a generated iSCSI name (default: the host name)")
-	f.StringVar(&c.Attach, "attach", attachKernel, "node service: how LUNs are attached: kernel (the worker's open-iscsi and dm-multipath), userspace, or auto: userspace if the kernel can not")
+	f.StringVar(&c.Attach, "attach", attachKernel, "node service: how LUNs are attached: kernel (the worker's open-iscsi and dm-multipath), userspace, or auto: userspace if the kernel cannot")
 	f.StringVar(&c.HostProc, "host-proc", "/proc/1", "node service, --attach kernel and auto: folder in proc of the worker's first process, whose namespaces its tools are run in")
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of a holder-agent that starts the processes behind userspace attachments; empty: this process does")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits while no path serves before it fails")

@@ -10,7 +10,7 @@ import (
 
 // facts are what --attach is judged by.
 type facts struct {
-	missing                   []string // modules that the worker's kernel can not have
+	missing                   []string // modules that the worker's kernel cannot have
 	kernelHeld, userspaceHeld int      // volumes that are attached in each way
 }
 
@@ -18,7 +18,7 @@ type facts struct {
 type choice struct{ mode, why string }
 
 // choose takes what was asked for. What is attached in one way is never forgotten for the other one. Of its own, and only with auto, it takes
-// userspace for a kernel that can not attach, never for a worker that lacks a package or a daemon: that is told, and mended.
+// userspace for a kernel that cannot attach, never for a worker that lacks a package or a daemon: that is told, and mended.
 func choose(asked string, f facts) (choice, error) {
 	held := map[string]int{attachKernel: f.kernelHeld, attachUserspace: f.userspaceHeld}
 	other := map[string]string{attachKernel: attachUserspace, attachUserspace: attachKernel}

@@ -22,7 +22,7 @@ func (o *operator) Reach(_ context.Context, q enroll.ReachRequest) (enroll.Reach
 	return o.answer, o.err
 }
 
-// The operator's answer is an attachment of the same volume and host; that it can not say now is worth another question, that it refuses is not.
+// The operator's answer is an attachment of the same volume and host; that it cannot say now is worth another question, that it refuses is not.
 func TestReachByOperator(t *testing.T) {
 	o := &operator{answer: enroll.Reach{TargetIQN: "t", Portals: []string{"x:1"}, LUN: 3, WWID: "6", Generation: 9, ReadOnly: true, Pair: "p", CHAP: true}}
 	chap := &attach.CHAP{User: "u", Secret: "s"}

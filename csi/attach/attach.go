@@ -17,7 +17,7 @@ import (
 
 // Errors of attachers. Test for them with errors.Is.
 var (
-	// ErrInvalid: the attachment itself can not be right; trying again does not help.
+	// ErrInvalid: the attachment itself cannot be right; trying again does not help.
 	ErrInvalid = errors.New("invalid attachment")
 	// ErrNotAttached: this node holds no attachment of the volume.
 	ErrNotAttached = errors.New("volume is not attached here")
@@ -113,12 +113,12 @@ type Attacher interface {
 	Detach(ctx context.Context, volumeID string) error
 	// Resize reads the LUN's capacity anew and returns the device's size in bytes.
 	Resize(ctx context.Context, volumeID string) (int64, error)
-	// Status reports an attachment. It never does I/O to the LUN, so it can not hang with it. ErrNotAttached without a record,
-	// ErrFailed (with as much of the status as is known) when the device can not serve any more.
+	// Status reports an attachment. It never does I/O to the LUN, so it cannot hang with it. ErrNotAttached without a record,
+	// ErrFailed (with as much of the status as is known) when the device cannot serve any more.
 	Status(ctx context.Context, volumeID string) (Status, error)
 	// Attached lists the volumes that have a record here.
 	Attached() ([]string, error)
-	// Refused lists the attachments that have a path which is down because of its credentials. What can not be asked is left out.
+	// Refused lists the attachments that have a path which is down because of its credentials. What cannot be asked is left out.
 	Refused(ctx context.Context) ([]Attachment, error)
 	// Renew gives an attachment other credentials for its next logins; nil: none. Sessions that are up go on.
 	Renew(ctx context.Context, volumeID string, auth, mutual *CHAP) error

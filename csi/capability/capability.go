@@ -82,14 +82,14 @@ func Parse(c *csi.VolumeCapability) (a Access, err error) {
 	case !slices.Contains(Filesystems, a.FSType):
 		return a, fmt.Errorf("filesystem %q is not supported: use one of %s", a.FSType, strings.Join(Filesystems, ", "))
 	case multi && !a.ReadOnly():
-		return a, fmt.Errorf("access mode %s needs a raw block volume: %s can not be written from two nodes", a.Mode, a.FSType)
+		return a, fmt.Errorf("access mode %s needs a raw block volume: %s cannot be written from two nodes", a.Mode, a.FSType)
 	case c.GetMount().GetVolumeMountGroup() != "":
 		return a, fmt.Errorf("volume_mount_group is not supported")
 	}
 	return a, nil
 }
 
-// ParseAll checks every capability of a volume. They can not mix block and mount, or filesystems.
+// ParseAll checks every capability of a volume. They cannot mix block and mount, or filesystems.
 func ParseAll(list []*csi.VolumeCapability) ([]Access, error) {
 	var out []Access
 	for i, c := range list {

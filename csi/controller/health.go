@@ -30,7 +30,7 @@ func (s *Server) ControllerGetVolumeHealth(ctx context.Context, q *csi.Controlle
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	// Where there is but one pair and it does not serve, it can not be asked for the volume either.
+	// Where there is but one pair and it does not serve, it cannot be asked for the volume either.
 	if h, only := health[""]; only && !h.Serving {
 		return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, h)}, nil
 	}

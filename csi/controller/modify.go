@@ -41,7 +41,7 @@ func parseMutable(q map[string]string) (backend.Mutable, error) {
 			}
 		case strings.HasPrefix(k, reservedPrefix): // what external-resizer adds with --extra-modify-metadata
 		default:
-			return m.Mutable, invalid("mutable_parameters: %q is not known or can not change: there are %s, %s", k, paramPreferredNode, paramWriteCache)
+			return m.Mutable, invalid("mutable_parameters: %q is not known or cannot change: there are %s, %s", k, paramPreferredNode, paramWriteCache)
 		}
 	}
 	return m.Mutable, nil

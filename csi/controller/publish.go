@@ -42,7 +42,7 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, q *csi.ControllerP
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	// Nodes are known by their iSCSI names; what is none can not be a node of ours.
+	// Nodes are known by their iSCSI names; what is none cannot be a node of ours.
 	if !isNode(q.NodeId) {
 		return nil, status.Errorf(codes.NotFound, "node %q does not exist: node ids are iSCSI names (iqn....)", q.NodeId)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
-// capabilities is all that the driver can do, and nothing that it can not.
+// capabilities is all that the driver can do, and nothing that it cannot.
 var capabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 	csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,

@@ -235,7 +235,7 @@ func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVo
 }
 
 // GetCapacity says how large a volume with these capabilities and parameters can be. A LUN is whole on one pair, so what is free on
-// several can not be added up: both answers are the largest LUN that one pair takes in the pool of the parameters. The scheduler compares a claim with
+// several cannot be added up: both answers are the largest LUN that one pair takes in the pool of the parameters. The scheduler compares a claim with
 // maximum_volume_size: "The largest size that may be used in a CreateVolumeRequest.capacity_range.required_bytes field". Topology
 // is not asked for: every worker reaches every pair.
 func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {

@@ -44,7 +44,7 @@ type renewal struct {
 func (r *renewal) look(ctx context.Context, now time.Time) {
 	refused, err := r.attacher.Refused(ctx)
 	if err != nil {
-		r.log.Warn("attachments can not be looked at", "err", err)
+		r.log.Warn("attachments cannot be looked at", "err", err)
 		return
 	}
 	byPair := map[string][]string{}

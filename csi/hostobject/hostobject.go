@@ -31,7 +31,7 @@ type Worker struct {
 	AttachMode string // Kernel or Userspace
 	Why        string // that mode
 	Version    string // of the plugin
-	// Ready says why the plugin can not attach, nil when it can. Attached counts the LUNs that the worker holds.
+	// Ready says why the plugin cannot attach, nil when it can. Attached counts the LUNs that the worker holds.
 	Ready    func() error
 	Attached func() (int, error)
 	// Paths are those of all attachments; nil where nobody tells. Changed says that they may not be as they were.

@@ -94,7 +94,7 @@ func TestHost(t *testing.T) {
 	if h = write(); len(h.Status.Worker) > 0 {
 		t.Fatalf("%+v", h.Status.Worker)
 	}
-	// Another iSCSI name, the operator's part of the status beside ours, and a machine that can not attach.
+	// Another iSCSI name, the operator's part of the status beside ours, and a machine that cannot attach.
 	meta.SetStatusCondition(&h.Status.Conditions, metav1.Condition{Type: "Connected", Status: "True", Reason: "Ready"})
 	if err := c.Status().Update(ctx, h, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ var formatOptions = map[string][]string{
 }
 
 // mountOptions are needed for reasons of ours. A clone or a restored snapshot has the UUID of its source, and XFS refuses
-// a second one of the same UUID on a node, so all are mounted with nouuid. On a LUN that refuses writes, the log can not be replayed: it was
+// a second one of the same UUID on a node, so all are mounted with nouuid. On a LUN that refuses writes, the log cannot be replayed: it was
 // before (replay), and if not, the mount is to fail. norecovery and noload would leave out files that were synced, and not say so.
 func mountOptions(fstype string, ro bool) []string {
 	switch {
@@ -114,7 +114,7 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 	options := append(mountOptions(r.FSType, ro), r.Flags...)
 	if err := fm.FormatAndMountSensitiveWithFormatOptions(device, r.Staging, r.FSType, options, nil, formatOptions[r.FSType]); err != nil {
 		if ro && format != "" && cmd.ctx.Err() == nil {
-			return failedPrecondition("the filesystem can not be mounted read-only: %v. If dmesg on this worker says that recovery is required, its log was never replayed, and files that were "+
+			return failedPrecondition("the filesystem cannot be mounted read-only: %v. If dmesg on this worker says that recovery is required, its log was never replayed, and files that were "+
 				"synced would be missing: end the pods that use the volume, on every worker; the first one that it is published to after that replays the log", err)
 		}
 		return fmt.Errorf("mount %s: %w", device, errors.Join(err, cmd.ctx.Err()))

@@ -18,7 +18,7 @@ import (
 )
 
 // mountAt returns the topmost mount at a path, nil if nothing is mounted there. It reads the mount table only, so a dead
-// filesystem can not hold it up.
+// filesystem cannot hold it up.
 func mountAt(path string) (*mountinfo.Info, error) {
 	list, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(resolve(path)))
 	if err != nil {
@@ -117,7 +117,7 @@ func absolute(field, path string) error {
 	case !filepath.IsAbs(path) || strings.ContainsRune(path, 0):
 		return invalid("%s %q is not an absolute path", field, path)
 	case filepath.Clean(path) == "/":
-		return invalid("%s can not be the root folder", field)
+		return invalid("%s cannot be the root folder", field)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type target struct {
 
 func (n *unlocked) recordPath(id string) string { return filepath.Join(n.dir, id+".json") }
 
-// load returns nil without an error when the volume has no record; an id that can not be ours has none.
+// load returns nil without an error when the volume has no record; an id that cannot be ours has none.
 func (n *unlocked) load(id string) (*record, error) {
 	if !attach.ValidID(id) {
 		return nil, nil

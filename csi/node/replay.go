@@ -122,7 +122,7 @@ func (n *unlocked) visit(ctx context.Context, r *record, device string, ro bool)
 		if cmd.ctx.Err() != nil {
 			return fmt.Errorf("replay: mount %s: %w", device, errors.Join(err, cmd.ctx.Err()))
 		}
-		return failedPrecondition("the log of the filesystem can not be replayed, and nothing is mounted: files that were synced would be missing (%v). dmesg on this worker "+
+		return failedPrecondition("the log of the filesystem cannot be replayed, and nothing is mounted: files that were synced would be missing (%v). dmesg on this worker "+
 			"says why. If the filesystem is damaged: restore its source for writing (ReadWriteOnce), repair it there, and take another snapshot; or set the mount option %s, with which it is "+
 			"mounted as it is, without what its log holds", err, withoutLog[r.FSType])
 	}

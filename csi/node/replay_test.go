@@ -267,7 +267,7 @@ func TestDirtyLogIsRefused(t *testing.T) {
 	}
 }
 
-// A log that can not be replayed is told of, nothing is mounted, and the storage is not told that it was.
+// A log that cannot be replayed is told of, nothing is mounted, and the storage is not told that it was.
 func TestDamagedLog(t *testing.T) {
 	for fs, magic := range map[string][]byte{"xfs": {0xfe, 0xed, 0xba, 0xbe}, "ext4": {0xc0, 0x3b, 0x39, 0x98}} {
 		s, st, q := readers(t, fs)

@@ -26,7 +26,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
-// capabilities is all that the driver can do, and nothing that it can not.
+// capabilities is all that the driver can do, and nothing that it cannot.
 var capabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 	csi.NodeServiceCapability_RPC_EXPAND_VOLUME,

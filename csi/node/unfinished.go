@@ -26,7 +26,7 @@ func wipeUnfinished(device string) (bool, error) {
 	if is, err := unfinished(device); !is || err != nil {
 		return false, err
 	}
-	// mkfs and mount open a device exclusively: with this open they are not there, and can not come.
+	// mkfs and mount open a device exclusively: with this open they are not there, and cannot come.
 	f, err := os.OpenFile(device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return false, fmt.Errorf("%w: %s is being formatted", attach.ErrBusy, device)

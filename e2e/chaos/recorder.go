@@ -164,7 +164,7 @@ func (r *recorder) overlapping(from, to int64) (in, out []pause) {
 	return in, out
 }
 
-var errNoValue = errors.New("a block can not be read")
+var errNoValue = errors.New("a block cannot be read")
 
 // cut stops the clients between two operations, reads every block, judges the histories and begins new ones from
 // what was read. It keeps memory and search bounded and loses nothing: nothing is under way at a cut.

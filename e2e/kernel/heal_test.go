@@ -93,7 +93,7 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		whole(ctx, sometime)
 	}, NodeTimeout(6*time.Minute))
 
-	It("29: makes a session anew that can not come back with the secrets it was made with", hazard(29), func(ctx SpecContext) {
+	It("29: makes a session anew that cannot come back with the secrets it was made with", hazard(29), func(ctx SpecContext) {
 		whole(ctx, soon)
 		change := func(c *targetv1.CHAP) {
 			GinkgoHelper()
@@ -143,6 +143,6 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		time.Sleep(10 * time.Second) // the first look, which needs no event, is over
 		sh(ctx, "iscsiadm -m session -r "+session(ctx, 0)+" --logout")
 		whole(ctx, soon)
-		Expect(w.log()).NotTo(ContainSubstring("can not be heard"))
+		Expect(w.log()).NotTo(ContainSubstring("cannot be heard"))
 	})
 })

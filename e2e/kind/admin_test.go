@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("an administrator", func() {
-	It("can not delete what holds data by mistake", Label("smoke"), func(ctx context.Context) {
+	It("cannot delete what holds data by mistake", Label("smoke"), func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "64Mi", "Block", "")
 		Eventually(func() string { return field(ctx, "pvc", "data", ns, "{.status.phase}") }).WithContext(ctx).Should(Equal("Bound"))
@@ -33,7 +33,7 @@ var _ = Describe("an administrator", func() {
 		}
 	}, NodeTimeout(time.Minute))
 
-	It("is told what is wrong with a claim that can not be placed", func(ctx context.Context) {
+	It("is told what is wrong with a claim that cannot be placed", func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "huge", "5Ti", "Block", "")
 		Eventually(func() string {

@@ -142,9 +142,9 @@ spec:
 		running(ctx, ns, "block")
 		Eventually(func() string { return kubectl(ctx, "logs", "-n", ns, "block") }).WithContext(ctx).Should(ContainSubstring("kept"))
 
-		By("what can not be")
+		By("what cannot be")
 		_, err := run(ctx, "", "kubectl", "patch", "storagecluster", poolsCluster, "--type=json", "-p", `[{"op":"remove","path":"/spec/pools/1"}]`)
-		Expect(err).To(MatchError(ContainSubstring("pools: a pool can not be taken away or renamed")))
+		Expect(err).To(MatchError(ContainSubstring("pools: a pool cannot be taken away or renamed")))
 		poolsStorageClass(ctx, "e2e-none", "none")
 		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "delete", "storageclass", "e2e-none") }, NodeTimeout(time.Minute))
 		claimOf(ctx, ns, "none", "e2e-none", "64Mi", "Block", "")

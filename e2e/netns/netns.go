@@ -27,7 +27,7 @@ func New() (*Namespace, error) {
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			c <- result{nil, fmt.Errorf("a network namespace can not be made: %w", err)}
+			c <- result{nil, fmt.Errorf("a network namespace cannot be made: %w", err)}
 			return
 		}
 		f, err := os.Open("/proc/thread-self/ns/net")

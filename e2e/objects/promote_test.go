@@ -50,7 +50,7 @@ func TestPromote(t *testing.T) {
 	r.ok(r.pair.Term(0))
 	r.ok(r.pair.WaitPhase(r.ctx, 1, targetv1.Phase_PHASE_ALONE))
 	r.ok(r.pair.Kill(1))
-	refused("can not be reached", "b") // it is what is down
+	refused("cannot be reached", "b") // it is what is down
 	r.ok(r.pair.StartNode(0))
 	r.ok(r.pair.WaitPhase(r.ctx, 0, targetv1.Phase_PHASE_JOINING))
 	refused("make sure that its process or its worker is stopped", "a", "--accept-loss")

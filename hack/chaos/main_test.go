@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/e2e/chaos"
 )
 
-// What can not be run is said before anything is made.
+// What cannot be run is said before anything is made.
 func TestArguments(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	if err := run(t.Context(), chaos.Config{}, "", out); err == nil || !strings.Contains(err.Error(), "-duration") {

@@ -56,7 +56,7 @@ func expected(list map[string]expectation, variant, test string) outcome {
 }
 
 // deviations compares results with the list, both ways: a test that passes against expectation has to be taken off
-// the list, so that it can not fail again unseen.
+// the list, so that it cannot fail again unseen.
 func deviations(results []result, list map[string]expectation, variant string) []string {
 	var out []string
 	seen := map[string]bool{}

@@ -212,7 +212,7 @@ func TestInterrupt(t *testing.T) {
 // A run that is killed can clean up nothing; the next one does.
 func TestNextRunSweeps(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
-		// The targets die with the demo, and it can not end before its writes have failed.
+		// The targets die with the demo, and it cannot end before its writes have failed.
 		s := start(t, append(args, "--io-deadline", "3s")...)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()

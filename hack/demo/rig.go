@@ -259,7 +259,7 @@ func (r *rig) close(failed bool) error {
 		errs = append(errs, r.pair.Close())
 	}
 	if failed {
-		errs = nil // what an unfinished run can not undo in order is undone next
+		errs = nil // what an unfinished run cannot undo in order is undone next
 	}
 	errs = append(errs, r.lab.Close())
 	for _, s := range r.streams {

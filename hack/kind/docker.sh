@@ -39,7 +39,7 @@ ensure_docker() {
   need iptables iptables
   timed dockerd start_docker
   use_docker && can_run_privileged && return
-  echo "Docker can not run privileged containers here; its log: $LAB/logs/dockerd.log" >&2
+  echo "Docker cannot run privileged containers here; its log: $LAB/logs/dockerd.log" >&2
   return 1
 }
 

@@ -38,7 +38,7 @@ func TestStatus(t *testing.T) {
 	if err := Status(t.Context(), c, "me", gvk, "w", fields); err != nil {
 		t.Fatal(err)
 	}
-	// A number that is 0 is said, one that a float can not hold is kept.
+	// A number that is 0 is said, one that a float cannot hold is kept.
 	if want := `{"apiVersion":"g/v1","kind":"Host","metadata":{"name":"w"},"status":{"big":9007199254740993,"parts":[{"count":0,"name":"a"}]}}`; sent != want && sent != want+"\n" {
 		t.Errorf("%s\nwant %s", sent, want)
 	}

@@ -38,7 +38,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // lookEvery is how often the files are looked at, at most; a handshake is what asks.
 const lookEvery = time.Second
 
-// Load reads the files for the first time. All must be good; later, what can not be read leaves what was.
+// Load reads the files for the first time. All must be good; later, what cannot be read leaves what was.
 func Load(cert, key, ca string) (*Files, error) {
 	f := &Files{cert: cert, key: key, ca: ca}
 	if err := f.read(); err != nil {

@@ -28,7 +28,7 @@ type Client struct {
 // askTime bounds one question, in which the operator asks the API server about the token.
 const askTime = 10 * time.Second
 
-// hint is what to look at when the operator can not be asked.
+// hint is what to look at when the operator cannot be asked.
 const hint = "running volumes go on; look at the pods of the Deployment gemel-operator"
 
 // Enroll gives the credentials of this worker on a pair. ErrUnavailable, ErrRefused.

@@ -71,7 +71,7 @@ func (a Answer) GoString() string { return a.String() }
 
 // Errors of a Client. Test for them with errors.Is.
 var (
-	// ErrUnavailable: the operator can not be asked now, or can not answer yet. Trying again helps.
+	// ErrUnavailable: the operator cannot be asked now, or cannot answer yet. Trying again helps.
 	ErrUnavailable = errors.New("the operator gives no credentials now")
 	// ErrRefused: the operator gives this worker no credentials. The text says why.
 	ErrRefused = errors.New("the operator refuses credentials")

@@ -42,6 +42,6 @@ func TestWriteFails(t *testing.T) {
 		t.Error("NaN was written")
 	}
 	if _, err := os.Stat(none); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what can not be written leaves a file: %v", err)
+		t.Errorf("what cannot be written leaves a file: %v", err)
 	}
 }

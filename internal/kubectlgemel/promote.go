@@ -44,12 +44,12 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	}
 	c, done, err := m.Control(ctx, p, node)
 	if err != nil {
-		return fmt.Errorf("%w: node %s can not be reached: %w", ErrPromote, node, err)
+		return fmt.Errorf("%w: node %s cannot be reached: %w", ErrPromote, node, err)
 	}
 	defer done()
 	s, err := c.GetStatus(ctx, &targetv1.GetStatusRequest{})
 	if err != nil {
-		return fmt.Errorf("%w: node %s can not be reached: %w", ErrPromote, node, err)
+		return fmt.Errorf("%w: node %s cannot be reached: %w", ErrPromote, node, err)
 	}
 	m.tell(node, s)
 	if pairclient.Serves(s.Phase) {

@@ -1,5 +1,5 @@
 // Package pairclient reaches the control API of a pair: one client over both its nodes. A call goes to the node that
-// answered last and, while that one can not take it, to the other, until the patience is over. That is safe since every
+// answered last and, while that one cannot take it, to the other, until the patience is over. That is safe since every
 // call of the control API is idempotent.
 package pairclient
 
@@ -122,7 +122,7 @@ type failover Client
 
 var _ grpc.ClientConnInterface = (*failover)(nil)
 
-// Invoke asks one node and, while the answer is that it can not now, the others.
+// Invoke asks one node and, while the answer is that it cannot now, the others.
 func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...grpc.CallOption) error {
 	if left := time.Duration(p.resting.Load()) - time.Since(p.start); left > 0 {
 		return status.Errorf(codes.Unavailable, "no node answered a moment ago; asked again in %v", left.Round(time.Millisecond))

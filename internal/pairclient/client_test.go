@@ -56,7 +56,7 @@ func TestTheOtherNodeIsAsked(t *testing.T) {
 		answered string
 	}{
 		"both":              {node{}, node{}, time.Minute, codes.OK, "a"},
-		"first can not":     {node{code: codes.Unavailable}, node{}, time.Minute, codes.OK, "b"},
+		"first cannot":      {node{code: codes.Unavailable}, node{}, time.Minute, codes.OK, "b"},
 		"first refuses":     {node{code: codes.NotFound}, node{}, time.Minute, codes.NotFound, ""},
 		"none can":          {node{code: codes.Unavailable}, node{code: codes.Unavailable}, time.Minute, codes.Unavailable, ""},
 		"no time to wait":   {node{code: codes.Unavailable}, node{code: codes.Unavailable}, 50 * time.Millisecond, codes.DeadlineExceeded, ""},

@@ -20,7 +20,7 @@ type Report struct {
 	Rate         uint64 // bytes a second of each node at most
 	Started      time.Time
 	Finished     time.Time // of the node that was last; zero while active
-	ExpectedEnd  time.Time // zero: it can not be said
+	ExpectedEnd  time.Time // zero: it cannot be said
 	TotalBytes   uint64
 	DoneBytes    uint64 // compared
 	SkippedBytes uint64
@@ -134,7 +134,7 @@ func (r *Report) Result() Result {
 	return Clean
 }
 
-// Left is the time that it takes still; false when that can not be said.
+// Left is the time that it takes still; false when that cannot be said.
 func (r *Report) Left(now time.Time) (time.Duration, bool) {
 	if !r.Active || r.ExpectedEnd.IsZero() {
 		return 0, false

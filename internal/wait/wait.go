@@ -1,4 +1,4 @@
-// Package wait bounds waiting for what can not be interrupted and for what nobody tells of.
+// Package wait bounds waiting for what cannot be interrupted and for what nobody tells of.
 package wait
 
 import (

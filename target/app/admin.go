@@ -194,7 +194,7 @@ func (a *admin) force() *cobra.Command {
 	q := &targetv1.ForceRequest{}
 	cmd := &cobra.Command{Use: "force", Short: "Make a node the only member although another one, or none, is on record", Args: cobra.NoArgs,
 		Long: `Force is for a lost member (the node that the record names will never come back) or a lost record (the arbiter was emptied
-or put back to an older state). Make sure that the other node is stopped: force can not stop it.
+or put back to an older state). Make sure that the other node is stopped: force cannot stop it.
 
 Writes that only the lost node has are given up. Every LUN answers MEDIUM ERROR to its hosts until it is published again
 (unmapped and mapped), so that nobody goes on with data that is older than what it was told.`,

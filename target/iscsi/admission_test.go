@@ -30,7 +30,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// One initiator can not have all sessions, nor can one address; reinstatement always works; and the answer says what it is.
+// One initiator cannot have all sessions, nor can one address; reinstatement always works; and the answer says what it is.
 func TestSessionLimits(t *testing.T) {
 	for name, change := range map[string]func(*Limits){
 		"initiator": func(l *Limits) { l.InitiatorSessions = 2 },

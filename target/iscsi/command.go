@@ -283,7 +283,7 @@ func (c *conn) admit(h pdu.BHS) (verdict, error) {
 }
 
 // nextCmdSN takes the CmdSN of a PDU: false means the PDU is to be ignored, as RFC 7143 §4.2.2.1 wants it for numbers
-// outside the window and for duplicates. A number inside the window but ahead of the expected one can not come about on
+// outside the window and for duplicates. A number inside the window but ahead of the expected one cannot come about on
 // a session's only connection, where commands are sent in order; it would wait for its predecessors for ever.
 // Immediate PDUs carry the next number without taking it. mu is held.
 func (c *conn) nextCmdSN(h pdu.BHS) (bool, error) {

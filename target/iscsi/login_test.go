@@ -375,7 +375,7 @@ func TestTextInSession(t *testing.T) {
 	c.ping()
 }
 
-// A target that insists on digests takes them from an initiator that would rather not, and refuses one that can not.
+// A target that insists on digests takes them from an initiator that would rather not, and refuses one that cannot.
 func TestDigestPolicy(t *testing.T) {
 	var p DigestPolicy
 	if err := p.Set("prefer"); err == nil {

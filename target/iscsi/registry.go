@@ -190,7 +190,7 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// haveSession answers a login that names a session by its TSIH: with one connection per session it can not join, and
+// haveSession answers a login that names a session by its TSIH: with one connection per session it cannot join, and
 // the status says whether there is such a session (RFC 7143 §6.3.1).
 func (s *Server) haveSession(tsih uint16) pdu.LoginStatus {
 	s.mu.Lock()

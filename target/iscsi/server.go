@@ -33,7 +33,7 @@ type Portal struct {
 // Credentials are what a host's login is checked against. The zero value means no authentication.
 type Credentials struct {
 	User, Secret             string // the initiator proves these (CHAP)
-	MutualUser, MutualSecret string // with these the target proves itself when asked; empty: it can not
+	MutualUser, MutualSecret string // with these the target proves itself when asked; empty: it cannot
 }
 
 // Host is what the node knows of an initiator.

@@ -26,7 +26,7 @@ func TestLocksFairAndExclusive(t *testing.T) {
 		t.Fatalf("after the reader the writer alone: %v", order)
 	}
 	if l.Cancel(w) {
-		t.Fatal("a held lock can not be cancelled")
+		t.Fatal("a held lock cannot be cancelled")
 	}
 	l.Release(w)
 	if len(order) != 2 || !r2.Held() {

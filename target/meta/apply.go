@@ -291,7 +291,7 @@ func (s *State) unmapHost(e *UnmapHost) (out Outcome, fx Effect) {
 
 func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {
 	if badNode(e.To) {
-		return failed("invalid", "ownership can not move to node %q", e.To), fx
+		return failed("invalid", "ownership cannot move to node %q", e.To), fx
 	}
 	ids := e.UUIDs
 	if e.All {

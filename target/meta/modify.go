@@ -31,7 +31,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	case l.Stage != Ready:
 		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
 	case e.Preferred != "" && badNode(e.Preferred):
-		return failed("invalid", "LUN %s can not prefer node %q", e.UUID, e.Preferred), fx
+		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
 	}
 	mode := e.WriteThrough != nil && *e.WriteThrough != l.WriteThrough()
 	node := e.Preferred != "" && e.Preferred != l.Preferred

@@ -87,7 +87,7 @@ func smallDisk(t *testing.T, size string) string {
 	}
 	dir := t.TempDir()
 	if err := syscall.Mount("gemel-test", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("skipped: a small tmpfs can not be mounted here: %v", err)
+		t.Skipf("skipped: a small tmpfs cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {

@@ -212,7 +212,7 @@ func (n *Node) slow(x pair.Action) {
 		n.wg.Go(func() {
 			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.Life)
 			if err != nil {
-				n.log.Error("the epoch can not be saved", "err", err)
+				n.log.Error("the epoch cannot be saved", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
 		})
@@ -236,7 +236,7 @@ func (n *Node) slow(x pair.Action) {
 		n.wg.Go(func() {
 			err := n.saveLife(x.ID, x.Life)
 			if err != nil {
-				n.log.Error("the node's own state can not be saved", "err", err)
+				n.log.Error("the node's own state cannot be saved", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.LifeSaved(now, x.ID, err == nil) })
 		})

@@ -22,7 +22,7 @@ func (n *Node) install(link uint64, msg *pair.Msg) {
 	units, full, err := n.installState(msg)
 	n.refused.Store(nil)
 	if err != nil {
-		n.log.Error("the source's metadata can not be installed", "err", err)
+		n.log.Error("the source's metadata cannot be installed", "err", err)
 		text := err.Error()
 		n.refused.Store(&text)
 		res = scsi.Failed

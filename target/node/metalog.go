@@ -30,7 +30,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		return
 	}
 	if err != nil {
-		n.log.Error("a log entry can not be read", "index", index, "err", err)
+		n.log.Error("a log entry cannot be read", "index", index, "err", err)
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike
 	}
 	moved := n.moving()
@@ -51,7 +51,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	n.metaMu.Unlock()
 	if err != nil {
-		// The metadata can not be kept: as bad as a failed disk (R9, R12).
+		// The metadata cannot be kept: as bad as a failed disk (R9, R12).
 		n.log.Error("metadata", "index", index, "err", err)
 		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "metadata: "+err.Error()) })
 		return
@@ -353,7 +353,7 @@ func (n *Node) export() {
 	volumes := n.state.Volumes()
 	n.metaMu.Unlock()
 	if n.misread(volumes) {
-		// What it can not read it refuses, and comes again.
+		// What it cannot read it refuses, and comes again.
 		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}

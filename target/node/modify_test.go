@@ -162,7 +162,7 @@ func cachingPage(t *testing.T, s *initiator.Session, lun uint16, pc byte) byte {
 	return in[4+2] & 0x04
 }
 
-// Hosts read the mode in the caching page, are told when it changes, and can not change it back; both survive a restart.
+// Hosts read the mode in the caching page, are told when it changes, and cannot change it back; both survive a restart.
 func TestHostsSeeTheWriteCacheMode(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
@@ -195,7 +195,7 @@ func TestHostsSeeTheWriteCacheMode(t *testing.T) {
 	settle()
 	for i, s := range sessions {
 		if cachingPage(t, s, lun, 0) == 0 || cachingPage(t, s, lun, 1) == 0 {
-			t.Fatalf("node %d: WCE is off or can not be changed", i)
+			t.Fatalf("node %d: WCE is off or cannot be changed", i)
 		}
 	}
 	p.modify(0, &targetv1.ModifyLUNRequest{Uuid: id, WriteCache: through})
@@ -296,7 +296,7 @@ func TestWriteThroughWithoutADisk(t *testing.T) {
 	id, _ := p.lun(1<<20, "a")
 	close(broken)
 	if _, err := p.client(0).ModifyLUN(p.ctx, &targetv1.ModifyLUNRequest{Uuid: id, WriteCache: through}); err == nil {
-		t.Fatal("write-through was promised on a disk that can not be flushed")
+		t.Fatal("write-through was promised on a disk that cannot be flushed")
 	}
 	p.until("b is alone", func() bool { return p.nodes[1].View().Phase == pair.Alone && p.nodes[1].View().Serving })
 	if l := p.modify(1, &targetv1.ModifyLUNRequest{Uuid: id, WriteCache: through}); l.WriteCache != through {

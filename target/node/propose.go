@@ -11,7 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/target/scsi"
 )
 
-// ErrUnavailable: this node can not change the pair's metadata now; the other one may.
+// ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
 var ErrUnavailable = errors.New("this node is not a serving member of the pair now: ask the other node")
 
 type proposalEnd struct {

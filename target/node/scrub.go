@@ -68,7 +68,7 @@ func (n *Node) scrub(ctx context.Context, q scrubRequest) (scrubAnswer, error) {
 	}
 	q.ID = uuid.NewString()
 	first := pair.A
-	if !n.peerKnows(featureScrub) { // it can not be asked before
+	if !n.peerKnows(featureScrub) { // it cannot be asked before
 		first = n.self.Peer()
 	}
 	var a scrubAnswer

@@ -157,7 +157,7 @@ func (n *Node) saveScrubs() {
 	}
 }
 
-// loadScrubs takes up the last result. A share that was under way has ended with its process. What can not be read is forgotten: nothing
+// loadScrubs takes up the last result. A share that was under way has ended with its process. What cannot be read is forgotten: nothing
 // depends on it.
 func (n *Node) loadScrubs(now time.Time) {
 	var r scrubRecord

@@ -90,7 +90,7 @@ func (m *Machine) planDirty(now int64, msg *Msg) {
 	}
 	dirty, err := decodeRegions(msg.Meta, maxRegions)
 	if err != nil {
-		m.resyncStop(now, "the joiner's bits can not be read")
+		m.resyncStop(now, "the joiner's bits cannot be read")
 		return
 	}
 	if c := p.known[msg.LUN]; c != nil {
@@ -104,7 +104,7 @@ func (m *Machine) planObjects(now int64, raw []byte) bool {
 	p := r.plan
 	full, err := decodeIDs(raw)
 	if err != nil || p == nil {
-		m.resyncStop(now, "the joiner's answer to the metadata can not be read")
+		m.resyncStop(now, "the joiner's answer to the metadata cannot be read")
 		return false
 	}
 	for _, o := range r.exported { // made while the joiner was away, on a plan that goes on

@@ -4,7 +4,7 @@ import "fmt"
 
 // Which store may take part in what (R6): is it the counterpart that the bits are relative to.
 
-// fullReason tells why the joiner's store can not be taken as the counterpart of our bits, "" if it can (R6).
+// fullReason tells why the joiner's store cannot be taken as the counterpart of our bits, "" if it can (R6).
 func (m *Machine) fullReason() string {
 	p, self, peer := &m.peer, m.cfg.Self, m.cfg.Self.Peer()
 	mine, its := &m.life.Check, &p.Check

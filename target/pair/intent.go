@@ -88,7 +88,7 @@ func (m *Machine) hotOp(now int64, o *Op) bool {
 func (m *Machine) hotMsg(now int64, u *unit, msg *Msg) bool {
 	var ranges []scsi.Range
 	if msg.Kind == scsi.OpUnmap {
-		ranges, _ = msg.DecodeRanges() // what can not be read is refused when it is applied
+		ranges, _ = msg.DecodeRanges() // what cannot be read is refused when it is applied
 	}
 	return m.hot(now, u, msg.Kind, msg.Off, msg.Len, ranges)
 }

@@ -90,7 +90,7 @@ func TestUnmapSetsBitsOfItsRangesOnly(t *testing.T) {
 	}
 }
 
-// R12: a bitmap that can not be written is a failed store.
+// R12: a bitmap that cannot be written is a failed store.
 func TestFailedBitmapStepsDown(t *testing.T) {
 	r := paired(t, A)
 	r.cold()

@@ -49,7 +49,7 @@ func (m *Machine) logBarred() bool {
 }
 
 // Propose submits a change; ActProposed with the returned number reports its end. Unavailable means that this
-// node can not tell any more; asking again must be harmless, which idempotent changes and tags take care of.
+// node cannot tell any more; asking again must be harmless, which idempotent changes and tags take care of.
 func (m *Machine) Propose(now int64, entry []byte) uint64 {
 	m.log.nextID++
 	p := &Proposal{Nonce: m.cfg.Incarnation.Nonce, ID: m.log.nextID, Entry: entry}
@@ -167,7 +167,7 @@ func (m *Machine) onAppendAck(now int64, msg *Msg) {
 }
 
 // Appended reports ActAppend: the entry is durable and applied here. units is the table after it when the entry
-// changed it, else nil. A result other than OK is an outcome of the change, not of the log: a log that can not
+// changed it, else nil. A result other than OK is an outcome of the change, not of the log: a log that cannot
 // be written is reported with StoreFailed.
 func (m *Machine) Appended(now int64, index uint64, res scsi.Result, outcome []byte, units []UnitInfo) {
 	l := &m.log

@@ -324,7 +324,7 @@ func (m *Machine) Serving(now int64) bool {
 	case Alone:
 		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer may already
 		// be a member; it gives us at least a lease before it could exclude us.
-		// Before the arbiter was asked it can not.
+		// Before the arbiter was asked it cannot.
 		return now >= m.holdTill && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
 	case Paired:
 		return m.agreed && !m.excl.active && now < m.leaseUntil
@@ -370,7 +370,7 @@ type View struct {
 	Over       string // why this life is over, see Machine.Over
 	Serving    bool   // a status may be sent at this moment
 	Check      Checkpoint
-	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it can not
+	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it cannot
 }
 
 // View reads the standing.

@@ -68,7 +68,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	}
 }
 
-// peerRefuses gives up on a peer that can not hold a range (R5).
+// peerRefuses gives up on a peer that cannot hold a range (R5).
 func (m *Machine) peerRefuses(now int64, why string) {
 	if m.phase == Alone {
 		m.resyncStop(now, why)

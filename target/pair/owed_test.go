@@ -48,7 +48,7 @@ func TestEntryThatStaysUnanswered(t *testing.T) {
 	r.next(ActAppend) // goes on alone
 }
 
-// A partner whose work moves on is waited for, and one of release 0.1.0, which can not say so.
+// A partner whose work moves on is waited for, and one of release 0.1.0, which cannot say so.
 func TestEntryThatTakesLong(t *testing.T) {
 	t.Run("it says so", func(t *testing.T) {
 		r := paired(t, A)

@@ -43,7 +43,7 @@ func (r *rig) claim() Action {
 	return x
 }
 
-// A store that can not be flushed is no source.
+// A store that cannot be flushed is no source.
 func TestFailedFlushClaimsNothing(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty = 6, false

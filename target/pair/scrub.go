@@ -149,7 +149,7 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 		m.finish(now, o, scsi.OK)
 		return
 	case msg.Result != scsi.OK:
-		m.event("scrub: node %s can not read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.S.Off, o.S.Len)
+		m.event("scrub: node %s cannot read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.S.Off, o.S.Len)
 	default:
 		m.event("scrub: the copies of LUN %s differ at %d+%d: node %s has not what node %s serves", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer(), m.cfg.Self)
 	}

@@ -47,7 +47,7 @@ func TestScrubComparesUnderTheLock(t *testing.T) {
 func TestScrubRepairsFromTheOwner(t *testing.T) {
 	r := scrubbing(t, true)
 	r.copyRead()
-	r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID, Result: scsi.ReadError}) // can not be read: as good as different
+	r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID, Result: scsi.ReadError}) // cannot be read: as good as different
 	d := r.sent(MsgCopyData)
 	if d.Flags&FlagScrub == 0 || len(d.Data) != 1<<20 {
 		t.Fatalf("%+v", d)

@@ -57,7 +57,7 @@ type ScrubView struct {
 	Reason       string           // why it ended early
 }
 
-// Left is how long the rest takes at the rate of the last minute; false when that can not be said.
+// Left is how long the rest takes at the rate of the last minute; false when that cannot be said.
 func (v *ScrubView) Left() (time.Duration, bool) {
 	if !v.Active || v.Rate == 0 {
 		return 0, false

@@ -75,7 +75,7 @@ func TestLoneMemberFindsAnotherRecord(t *testing.T) {
 				r.next(ActDropHosts)
 			}
 			if r.m.View(r.now).ForceEpoch == 0 {
-				t.Fatal("an administrator can not name this node")
+				t.Fatal("an administrator cannot name this node")
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func (n *Nexus) raise(u *Unit, a Attention) {
 		return
 	}
 	if len(q) >= maxUnitAttnPend {
-		// More different events than there are codes here can not be; if there were, the most general one tells the
+		// More different events than there are codes here cannot be; if there were, the most general one tells the
 		// host to look at everything anew.
 		n.pending.Add(int32(1 - len(q)))
 		n.attentions[u] = append(q[:0], AttnPowerOn)

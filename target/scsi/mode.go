@@ -14,7 +14,7 @@ type ModeState struct {
 	Current ModeValues `json:"current"`
 	Saved   ModeValues `json:"saved"`
 	Default ModeValues `json:"default"`
-	// WriteThrough: an administrator wants every write durable. WCE is zero in all values, and hosts can not change it.
+	// WriteThrough: an administrator wants every write durable. WCE is zero in all values, and hosts cannot change it.
 	WriteThrough bool `json:"write_through,omitempty"`
 }
 

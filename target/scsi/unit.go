@@ -63,13 +63,13 @@ func (u *Unit) Update(cfg UnitConfig) error {
 		cfg.OptimalBytes = 1 << 20
 	}
 	if cfg.UUID != u.uuid {
-		return fmt.Errorf("unit %s: its uuid can not become %q", u.uuid, cfg.UUID)
+		return fmt.Errorf("unit %s: its uuid cannot become %q", u.uuid, cfg.UUID)
 	}
 	if cfg.BlockSize != 512 && cfg.BlockSize != 4096 {
 		return fmt.Errorf("unit %s: block size %d is neither 512 nor 4096", u.uuid, cfg.BlockSize)
 	}
 	if old := u.state.Load(); old != nil && old.BlockSize != cfg.BlockSize {
-		return fmt.Errorf("unit %s: its block size can not change from %d to %d", u.uuid, old.BlockSize, cfg.BlockSize)
+		return fmt.Errorf("unit %s: its block size cannot change from %d to %d", u.uuid, old.BlockSize, cfg.BlockSize)
 	}
 	if cfg.SizeBytes <= 0 || cfg.SizeBytes%int64(cfg.BlockSize) != 0 {
 		return fmt.Errorf("unit %s: size %d is not a positive multiple of %d", u.uuid, cfg.SizeBytes, cfg.BlockSize)

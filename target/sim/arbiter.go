@@ -143,7 +143,7 @@ func (a *arbiterSim) copy() pair.Record {
 
 // forget is the loss of what was answered: an older record is back, or none. Version numbers do not come twice, as with
 // a restored etcd whose revision was bumped. It happens only when both nodes have acted on the present epoch: a node that
-// never heard of it can not know that the record is an old one.
+// never heard of it cannot know that the record is an old one.
 func (a *arbiterSim) forget() bool {
 	w := a.w
 	for _, h := range w.nodes {

@@ -12,7 +12,7 @@ type fault struct {
 	do   func() bool
 }
 
-// planFaults draws the faults of a history: a few kinds of them ("swarm"), several times each. One that can not happen
+// planFaults draws the faults of a history: a few kinds of them ("swarm"), several times each. One that cannot happen
 // when it is due is tried again a little later, so that every history has some.
 func (w *world) planFaults() {
 	kinds := w.faults()

@@ -293,7 +293,7 @@ func (h *host) linkDown(n uint64, reset bool) {
 		if h.linkUp && h.linkN == n {
 			h.linkUp = false
 			for _, a := range h.attempts {
-				a.started = true // what starts now can not be seen: its frame waits for the next link
+				a.started = true // what starts now cannot be seen: its frame waits for the next link
 			}
 			h.m.LinkDown(h.clock(), n, reset)
 		}

@@ -24,7 +24,7 @@ func (s *state) with(v uint64) *state {
 	return &state{n}
 }
 
-// step is one attempt taking its place in the order; false: it can not be here.
+// step is one attempt taking its place in the order; false: it cannot be here.
 func (r *rec) step(s *state) (bool, *state) {
 	switch {
 	case r.kind == recRead:
@@ -94,7 +94,7 @@ func possible(start *state, recs []rec) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, ops, checkTime)
 }
 
-// shortest is the beginning of a history that is already impossible: the answer that came last is the one that can not be.
+// shortest is the beginning of a history that is already impossible: the answer that came last is the one that cannot be.
 // Writes that had not returned by then may have happened.
 func shortest(start *state, recs []rec) []rec {
 	ends := make([]int64, 0, len(recs))

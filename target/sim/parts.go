@@ -12,7 +12,7 @@ type part struct {
 }
 
 // parts cuts the attempts of a block at the losses. What was under way then may have happened before it; what
-// began before it can not happen after it, for both processes are gone.
+// began before it cannot happen after it, for both processes are gone.
 func (h *history) parts(lun int, recs []rec) (out []part) {
 	var losses []loss
 	for _, x := range h.losses {

@@ -128,7 +128,7 @@ func (h *host) lookAtScrub(v *pair.View) {
 	w, peer := h.w, h.w.nodes[h.id.Peer()]
 	if n := h.m.Stats.ScrubMismatches; n != h.mismatches {
 		h.mismatches = n
-		if w.flips == 0 && h.harmed < 0 && peer.harmed < 0 && peer.errors == 0 && !peer.sick { // a range that can not be read differs
+		if w.flips == 0 && h.harmed < 0 && peer.harmed < 0 && peer.errors == 0 && !peer.sick { // a range that cannot be read differs
 			w.fail("R5: a scrub of node %v finds that the copies differ", h.id)
 		}
 	}

@@ -112,7 +112,7 @@ func (h *host) incomplete() (ids []pair.LUNID) {
 }
 
 // snapshotOf takes a snapshot of a LUN in two steps, as the runtime does it: what an earlier proposer has left is undone
-// first, what can not be prepared is undone, and one whose proposer dies stays as it is.
+// first, what cannot be prepared is undone, and one whose proposer dies stays as it is.
 func (h *host) snapshotOf(lun, slot int) {
 	w := h.w
 	h.holding(lun, func(release func()) {

@@ -48,7 +48,7 @@ func (h *host) lag() int64 {
 }
 
 // refuses decides whether the disk fails an operation. A store that has failed once in this life takes nothing more,
-// as the runtime's; one that can not read may do the rest.
+// as the runtime's; one that cannot read may do the rest.
 func (h *host) refuses(k ioKind) bool {
 	if h.broken && k != ioRead || h.errors&k != 0 && h.w.chance(0.7) {
 		h.sick = true

@@ -107,7 +107,7 @@ func (w *world) acknowledged(h *host, a *attempt) {
 	}
 	phase := h.m.View(h.clock()).Phase
 	if phase != h.phase && h.served {
-		return // it changes at this very moment: which of the two it was sent under can not be told
+		return // it changes at this very moment: which of the two it was sent under cannot be told
 	}
 	peer := w.nodes[h.id.Peer()]
 	both := phase == pair.Paired

@@ -12,7 +12,7 @@ import (
 type probing uint8
 
 const (
-	probeNever  probing = iota // the filesystem can not tell: any read may wait
+	probeNever  probing = iota // the filesystem cannot tell: any read may wait
 	probeNowait                // preadv2 with RWF_NOWAIT tells
 	probeMemory                // a filesystem in memory, which cannot tell but has nothing to wait for
 )

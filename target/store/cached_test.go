@@ -16,7 +16,7 @@ import (
 func TestReadCached(t *testing.T) {
 	_, f := lunFile(t, Options{})
 	if f.probing == probeNever {
-		t.Skip("skipped: the filesystem of this test's folder can not tell whether a read would wait")
+		t.Skip("skipped: the filesystem of this test's folder cannot tell whether a read would wait")
 	}
 	want := bytes.Repeat([]byte{0x5a, 0xa5}, 8192)
 	if err := f.WriteAt(want, 4096); err != nil {

@@ -25,7 +25,7 @@ var (
 	// ErrExists: there is one, but of another size.
 	ErrExists = errors.New("the object exists with another size")
 	// ErrShrink: LUNs only grow.
-	ErrShrink = errors.New("a LUN can not shrink")
+	ErrShrink = errors.New("a LUN cannot shrink")
 	// ErrBadUUID: not an RFC 9562 uuid in lower case.
 	ErrBadUUID = errors.New("not a lower-case uuid")
 	// ErrRange: the bytes asked for are outside the file.

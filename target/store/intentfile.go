@@ -216,7 +216,7 @@ func (x *Intents) Grow(size int64) error {
 	return nil
 }
 
-// removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first can not outlive
+// removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first cannot outlive
 // the other, and a LUN without intents is all dirty.
 func (v *Volume) removeIntents(id string) error {
 	full, rel, err := v.path(kindIntents, id)

@@ -53,7 +53,7 @@ func decodeMark(b []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(b[8:]), true
 }
 
-// openMark reads the number. One that is lost or can not be read is 0, which no volume that holds something has.
+// openMark reads the number. One that is lost or cannot be read is 0, which no volume that holds something has.
 func openMark(v *Volume) (*markFile, error) {
 	path := filepath.Join(v.dir, markName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ const metaSpace = 4 << 20
 
 // reserveMeta gives the metadata database its space ahead: at least metaSpace, and twice what it has. LUNs share the
 // filesystem with it, and a change of the pair's metadata, a checkpoint's number or an epoch must not fail because
-// hosts have filled the disk: a node that can not keep them is out (R9, R13). bbolt makes its file longer by truncation,
+// hosts have filled the disk: a node that cannot keep them is out (R9, R13). bbolt makes its file longer by truncation,
 // which then meets blocks that are there.
 func reserveMeta(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -30,7 +30,7 @@ type VolumeDir struct {
 	Dir  string `json:"dir"`
 }
 
-// ErrVolume is wrapped when the backing volumes that were given can not be what they are said to be.
+// ErrVolume is wrapped when the backing volumes that were given cannot be what they are said to be.
 var ErrVolume = errors.New("backing volume")
 
 // Volume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies in one, and so does whatever shares
@@ -93,7 +93,7 @@ func (v *Volume) prepare(noReflink bool) (err error) {
 		}
 	}
 	if !v.reflink {
-		v.s.log.Warn("the filesystem can not share extents: snapshots and clones are full copies", "volume", v.name, "dir", v.dir)
+		v.s.log.Warn("the filesystem cannot share extents: snapshots and clones are full copies", "volume", v.name, "dir", v.dir)
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func TestLUNsLieInTheirVolume(t *testing.T) {
 	if v, err := s.Volume("fast"); err != nil || v.ID() != id || id == "" || id == s.ID() {
 		t.Fatalf("%v %v", v, err)
 	}
-	// A volume has one user, and lets go of everything when another one can not be had.
+	// A volume has one user, and lets go of everything when another one cannot be had.
 	if _, err := Open(t.TempDir(), testIdent, shared(VolumeDir{"more", t.TempDir()}, VolumeDir{"fast", fast})); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("%v", err)
 	}

@@ -1020,7 +1020,7 @@ type MapHostRequest struct {
 	HostIqn       string                 `protobuf:"bytes,2,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
 	Chap          *CHAP                  `protobuf:"bytes,3,opt,name=chap,proto3" json:"chap,omitempty"`
 	ReadOnly      bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	Exclusive     bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers can not both win
+	Exclusive     bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers cannot both win
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2121,7 +2121,7 @@ type Scrub struct {
 	BytesPerSecond   uint64                 `protobuf:"varint,14,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // limit of each node
 	SkippedBytes     uint64                 `protobuf:"varint,15,opt,name=skipped_bytes,json=skippedBytes,proto3" json:"skipped_bytes,omitempty"`
 	Skipped          []*ScrubSkip           `protobuf:"bytes,16,rep,name=skipped,proto3" json:"skipped,omitempty"`
-	ExpectedEnd      *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"` // at the rate of the last minute; unset when it can not be said
+	ExpectedEnd      *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"` // at the rate of the last minute; unset when it cannot be said
 	Findings         []*ScrubFinding        `protobuf:"bytes,18,rep,name=findings,proto3" json:"findings,omitempty"`                          // the last 32
 	Whole            bool                   `protobuf:"varint,19,opt,name=whole,proto3" json:"whole,omitempty"`                               // of everything, not of LUNs that were named
 	unknownFields    protoimpl.UnknownFields
@@ -2664,7 +2664,7 @@ type Resync struct {
 	Finished       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`                                      // unset while running; the last one is kept
 	SentBytes      uint64                 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`                  // of done_bytes, what differed and was copied
 	BytesPerSecond uint64                 `protobuf:"varint,8,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // so far
-	ExpectedEnd    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"`             // at that rate; unset when it can not be said
+	ExpectedEnd    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expected_end,json=expectedEnd,proto3" json:"expected_end,omitempty"`             // at that rate; unset when it cannot be said
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }

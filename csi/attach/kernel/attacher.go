@@ -18,7 +18,7 @@ import (
 
 // host is this worker, or what a test puts in its place.
 type host interface {
-	// observe looks at what is there. It does no I/O to a LUN, so that it can not hang with one.
+	// observe looks at what is there. It does no I/O to a LUN, so that it cannot hang with one.
 	observe(ctx context.Context) (*observed, error)
 	// do takes one step. Each can be repeated, and each checks right before it acts that what it acts on is what was observed.
 	do(ctx context.Context, s step) error
@@ -28,7 +28,7 @@ type host interface {
 	allStates(ctx context.Context) map[string]map[string]pathState
 	// device returns the path of a map's block device in this process's own mount namespace.
 	device(ctx context.Context, m dmMap) (string, error)
-	// events tells of what the kernel tells about sessions, paths and maps, until the context ends or it can not be heard.
+	// events tells of what the kernel tells about sessions, paths and maps, until the context ends or it cannot be heard.
 	events(ctx context.Context, tell func(change)) error
 	// answers tells whether somebody accepts connections at a portal.
 	answers(ctx context.Context, portal netip.AddrPort) bool

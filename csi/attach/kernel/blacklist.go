@@ -50,7 +50,7 @@ func listed(root *section, list, kind string) (entry string, ok bool) {
 	return "", false
 }
 
-// matches: multipath takes POSIX expressions, inverted by a leading exclamation mark. One that we can not read matches nothing.
+// matches: multipath takes POSIX expressions, inverted by a leading exclamation mark. One that we cannot read matches nothing.
 func matches(expr, s string) bool {
 	expr, inverted := strings.CutPrefix(expr, "!")
 	re, err := regexp.CompilePOSIX(expr)

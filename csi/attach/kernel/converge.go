@@ -96,7 +96,7 @@ func (a *Attacher) step(ctx context.Context, g goal, s step, p progress) error {
 	return nil
 }
 
-// login tries all portals at once. One that can not be reached is a missing path.
+// login tries all portals at once. One that cannot be reached is a missing path.
 func (a *Attacher) login(ctx context.Context, g goal, steps []step, p progress) error {
 	errs := make([]error, len(steps))
 	var wg sync.WaitGroup

@@ -188,7 +188,7 @@ func TestHazard14NothingLeft(t *testing.T) {
 	}
 }
 
-// Hazard 15: sessions go with the last user of the target, and never while a record can not be read.
+// Hazard 15: sessions go with the last user of the target, and never while a record cannot be read.
 func TestHazard15SharedSessions(t *testing.T) {
 	f, a, want := setup(t)
 	second := attachment("v2", 6, 4, wwid2)
@@ -206,7 +206,7 @@ func TestHazard15SharedSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.Detach(t.Context(), "v1"); err == nil || count(f.steps, doLogout) > 0 {
-		t.Fatal("a record that can not be read may use the target", err)
+		t.Fatal("a record that cannot be read may use the target", err)
 	}
 	if err := os.Remove(bad); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestHazard23Resize(t *testing.T) {
 	if n := count(f.steps, doRescan); n != 2 {
 		t.Errorf("%d paths looked at", n)
 	}
-	// A path without a session can not be asked and would keep the map from growing.
+	// A path without a session cannot be asked and would keep the map from growing.
 	f.sizes[u.id] = 3 << 30
 	f.sessions[1].connected = false
 	if size, err := a.Resize(t.Context(), "v1"); err != nil || size != 3<<30 || len(f.disksOf(u.id)) != 1 {

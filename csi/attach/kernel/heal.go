@@ -87,7 +87,7 @@ func (h *healer) listen(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	h.a.log.Warn("the kernel's events can not be heard: attachments are only looked at once in a while", "every", sweep, "err", err)
+	h.a.log.Warn("the kernel's events cannot be heard: attachments are only looked at once in a while", "every", sweep, "err", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaf = true
@@ -306,7 +306,7 @@ func (h *healer) tell(ctx context.Context, p *patient, g goal, done progress, er
 		}
 	case text != p.said:
 		p.said = text
-		h.a.log.Warn("an attachment can not be healed", "volume", g.volume, "err", err)
+		h.a.log.Warn("an attachment cannot be healed", "volume", g.volume, "err", err)
 	}
 }
 
@@ -316,6 +316,6 @@ func (h *healer) say(ctx context.Context, err error) {
 		h.said = ""
 	} else if text := err.Error(); text != h.said && ctx.Err() == nil {
 		h.said = text
-		h.a.log.Warn("attachments can not be looked at", "err", err)
+		h.a.log.Warn("attachments cannot be looked at", "err", err)
 	}
 }

@@ -167,7 +167,7 @@ func TestHazard19LeftAlone(t *testing.T) {
 			}
 			x.from = len(x.steps)
 		},
-		"15: a record that can not be read": func(x *ill) {
+		"15: a record that cannot be read": func(x *ill) {
 			x.loseSession(1)
 			if err := os.WriteFile(filepath.Join(x.a.cfg.Dir, "v2.json"), []byte("{"), 0o600); err != nil {
 				x.t.Fatal(err)
@@ -185,7 +185,7 @@ func TestHazard19LeftAlone(t *testing.T) {
 			x.sessions[0].connected = false
 			x.remove(x.disks[0])
 		},
-		"23: grown, but one path can not tell": func(x *ill) {
+		"23: grown, but one path cannot tell": func(x *ill) {
 			x.sizes[x.u.id], x.sessions[1].connected = 2<<30, false
 			x.h.keep(change{all: true})
 		},

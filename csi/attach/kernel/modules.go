@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingModules names the modules that the worker's kernel can not have: they are neither there, nor to be loaded, nor did whoever built
+// MissingModules names the modules that the worker's kernel cannot have: they are neither there, nor to be loaded, nor did whoever built
 // this kernel ask for them. One that is only not installed is not among them: Check tells that, with what mends it.
 func MissingModules(hostProc string) ([]string, error) {
 	w, err := findWorker(hostProc)
@@ -51,7 +51,7 @@ func missingModules(w worker, release string) (out []string) {
 	return out
 }
 
-// eachLine reads a file, which may be compressed. One that can not be read says nothing.
+// eachLine reads a file, which may be compressed. One that cannot be read says nothing.
 func eachLine(path string, f func(string)) {
 	file, err := os.Open(path)
 	if err != nil {

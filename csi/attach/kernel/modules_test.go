@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A kernel that has a module in any way, or was built to, can have it; one that was not can not.
+// A kernel that has a module in any way, or was built to, can have it; one that was not cannot.
 func TestMissingModules(t *testing.T) {
 	const release = "6.1.0-test"
 	tree := "lib/modules/" + release + "/"

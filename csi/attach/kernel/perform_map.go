@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it can not hit another device; elsewhere a map is known by its
+// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it cannot hit another device; elsewhere a map is known by its
 // name only, so it is looked at once more who has that.
 func (l *linux) doMap(ctx context.Context, s step) error {
 	m, ok, err := l.still(s.dm)

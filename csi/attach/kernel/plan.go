@@ -64,7 +64,7 @@ const (
 	doResume       verb = "resume the map"
 	doResizeMap    verb = "resize the map"
 	doFlush        verb = "flush and remove the map"
-	doFail         verb = "let the map fail what it can not serve"
+	doFail         verb = "let the map fail what it cannot serve"
 	doUnmount      verb = "unmount what is mounted from the map"
 	doWipe         verb = "cut the map off"
 	doRemove       verb = "remove the map"
@@ -145,7 +145,7 @@ func (p progress) done(s step) int { return p.times[s.key()] }
 func (p progress) note(s step)     { p.times[s.key()]++ }
 
 // plan says what to do next: the steps that can be taken on what is there now. When they have been taken, it is asked again with
-// what is there then; no steps means that the goal is reached, an error that it can not be.
+// what is there then; no steps means that the goal is reached, an error that it cannot be.
 func plan(g goal, o *observed, p progress) ([]step, error) {
 	if g.absent {
 		return planAbsent(g, o, p)

@@ -179,7 +179,7 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 	if size < 0 {
 		return nil, unreachable(g, o, p)
 	}
-	// A path that can not be asked keeps the old size, and the kernel refuses a map that is larger than one of its paths. It comes back
+	// A path that cannot be asked keeps the old size, and the kernel refuses a map that is larger than one of its paths. It comes back
 	// when its session does.
 	for _, d := range stale {
 		if d.size != size {

@@ -15,8 +15,8 @@ type Lack struct{ What, Mend string }
 
 func (l Lack) String() string { return l.What + ": " + l.Mend }
 
-// ErrLacks: the worker can not attach LUNs as it is.
-var ErrLacks = errors.New("this worker can not attach volumes")
+// ErrLacks: the worker cannot attach LUNs as it is.
+var ErrLacks = errors.New("this worker cannot attach volumes")
 
 // packages in the words of the families of distributions.
 const packages = "apt-get install open-iscsi multipath-tools, or dnf install iscsi-initiator-utils device-mapper-multipath"

@@ -102,7 +102,7 @@ type entry struct {
 	goal   goal
 }
 
-// entries reads all records once; unread says of each that can not be read why.
+// entries reads all records once; unread says of each that cannot be read why.
 func (a *Attacher) entries() (read []entry, unread []error, err error) {
 	ids, err := a.Attached()
 	if err != nil {
@@ -127,7 +127,7 @@ func (a *Attacher) entries() (read []entry, unread []error, err error) {
 	return read, unread, nil
 }
 
-// all is entries for who acts on what attachments share. One that can not be read may use any target: then nothing is known, and that is
+// all is entries for who acts on what attachments share. One that cannot be read may use any target: then nothing is known, and that is
 // an error.
 func (a *Attacher) all() ([]entry, error) {
 	read, unread, err := a.entries()

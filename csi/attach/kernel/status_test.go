@@ -71,7 +71,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// What an attachment can not serve in.
+// What an attachment cannot serve in.
 func TestStatusFailed(t *testing.T) {
 	for name, spoil := range map[string]func(*fake){
 		"no map":    func(f *fake) { f.maps = nil },

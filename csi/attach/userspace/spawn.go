@@ -75,7 +75,7 @@ type agentReply struct {
 // agentTime bounds the talk with the agent.
 const agentTime = 10 * time.Second
 
-// ErrAgent: the agent can not be asked. The text says what to look at.
+// ErrAgent: the agent cannot be asked. The text says what to look at.
 var ErrAgent = errors.New("the holder agent does not answer: is its pod on this worker running?")
 
 func (a agentClient) spawn(ctx context.Context, dir string, f holderFiles) (func(bool), error) {

@@ -115,7 +115,7 @@ func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (back
 	return volume(l), nil
 }
 
-// ModifyVolume implements backend.Backend. A LUN that can not move now stays where it is: that is a wish, and I/O goes on.
+// ModifyVolume implements backend.Backend. A LUN that cannot move now stays where it is: that is a wish, and I/O goes on.
 func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable) (backend.Volume, error) {
 	if !ours(id) {
 		return backend.Volume{}, notFound("volume", id)

@@ -73,7 +73,7 @@ func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
 		if h != q.HostIQN && q.OneWriter && !q.ReadOnly && writes(lu, h) {
 			return fmt.Errorf("%w: volume %s is published to %s for writing", backend.ErrInUse, lu.Name, h)
 		}
-		// It is mounted nowhere until the log is replayed, and until who did that can not write any more.
+		// It is mounted nowhere until the log is replayed, and until who did that cannot write any more.
 		if h != q.HostIQN && q.Replay && writes(lu, h) {
 			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again; "+
 				"if it lasts, the events of the pods on that worker say why", backend.ErrUnavailable, lu.Name, h)
@@ -147,7 +147,7 @@ func (b *Backend) unneeded(ctx context.Context, id string) error {
 	}
 	for _, pv := range pvs.Items {
 		if c := pv.Spec.CSI; c != nil && c.Driver == v1alpha1.DriverName && c.VolumeHandle == id && pv.Status.Phase == corev1.VolumeBound {
-			return fmt.Errorf("%w: PersistentVolume %s has no LogicalUnit %s any more, so that its host can not be fenced: make it again with `kubectl gemel import --apply`",
+			return fmt.Errorf("%w: PersistentVolume %s has no LogicalUnit %s any more, so that its host cannot be fenced: make it again with `kubectl gemel import --apply`",
 				backend.ErrUnavailable, pv.Name, id)
 		}
 	}

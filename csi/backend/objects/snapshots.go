@@ -53,7 +53,7 @@ func (b *Backend) GetSnapshot(ctx context.Context, id string) (backend.Snapshot,
 	return snapshot(s), nil
 }
 
-// CreateSnapshot implements backend.Backend. As with volumes, what can not be carried out is taken back.
+// CreateSnapshot implements backend.Backend. As with volumes, what cannot be carried out is taken back.
 func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (backend.Snapshot, error) {
 	for {
 		s, err := b.ensureSnapshot(ctx, id, name, source)

@@ -97,7 +97,7 @@ func unitOf(q backend.CreateVolume) *v1alpha1.LogicalUnit {
 	return lu
 }
 
-// CreateVolume implements backend.Backend. An object that can not be carried out is taken back, unless it was made after all: to
+// CreateVolume implements backend.Backend. An object that cannot be carried out is taken back, unless it was made after all: to
 // the caller a final error means that nothing was made, and nobody would delete it.
 func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (backend.Volume, error) {
 	if err := b.checkSource(ctx, q); err != nil {

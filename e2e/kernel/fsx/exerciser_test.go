@@ -17,7 +17,7 @@ func exercise(t *testing.T, seed uint64, steps int) *exerciser {
 	t.Cleanup(func() { x.f.Close() })
 	for range steps {
 		if err := x.step(); errors.Is(err, unix.EOPNOTSUPP) {
-			t.Skip("the filesystem of TMPDIR can not zero ranges:", err)
+			t.Skip("the filesystem of TMPDIR cannot zero ranges:", err)
 		} else if err != nil {
 			t.Fatal(err)
 		}

@@ -150,7 +150,7 @@ func nextData(f [2]*os.File, at, size int64) (int64, error) {
 		case errors.Is(err, unix.ENXIO):
 			off = size
 		case err != nil:
-			return at, nil // the filesystem can not tell: read everything
+			return at, nil // the filesystem cannot tell: read everything
 		}
 		next = min(next, off)
 	}

@@ -70,7 +70,7 @@ func (l *Ledger) Submit(block int, seq uint64) {
 	}
 }
 
-// Ack records that a write was acknowledged. What was submitted before it can not appear any more.
+// Ack records that a write was acknowledged. What was submitted before it cannot appear any more.
 func (l *Ledger) Ack(block int, seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,7 @@ func (c *Client) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failed:
-			c.log.Warn("the addresses of the API servers can not be read: the service address alone is used", "err", err)
+			c.log.Warn("the addresses of the API servers cannot be read: the service address alone is used", "err", err)
 		case err == nil && failed:
 			c.log.Info("the addresses of the API servers can be read again")
 		}

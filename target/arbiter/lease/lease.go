@@ -44,7 +44,7 @@ var (
 	// ErrNoLease: the Lease itself is not there. Nothing was written, and the record may be lost: unlike a Lease without a
 	// record, which is arbiter.ErrNotFound, this fences nobody, so that it can be put back.
 	ErrNoLease = errors.New("there is no such Lease")
-	// ErrDamaged: the annotations are there and can not be read, or do not agree with each other. Nothing was written.
+	// ErrDamaged: the annotations are there and cannot be read, or do not agree with each other. Nothing was written.
 	ErrDamaged = errors.New("the record in the Lease is damaged")
 	// ErrDenied: the API server refuses who is asking (401, 403), or a policy refuses the write (422).
 	ErrDenied = errors.New("the API server refuses")
@@ -53,7 +53,7 @@ var (
 	// ErrSucceeded: the write has landed, and another one after it. Read again.
 	ErrSucceeded = errors.New("the record was written and has been succeeded already")
 	// ErrUnclear: the API server says 409 and what it shows does not tell whether the write has landed. Read again.
-	ErrUnclear = errors.New("it can not be told whether the record was written")
+	ErrUnclear = errors.New("it cannot be told whether the record was written")
 )
 
 // Options of a Client. The zero value of a time means its default.

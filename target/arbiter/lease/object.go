@@ -18,7 +18,7 @@ import (
 const LabelPair = "gemel.storage/pair"
 
 // Annotations of the Lease. The record counts. Epoch, generation and members repeat parts of it for the admission
-// policy, whose language can not parse JSON; they are written together and have to agree.
+// policy, whose language cannot parse JSON; they are written together and have to agree.
 const (
 	AnnotationRecord     = "gemel.storage/record"
 	AnnotationEpoch      = "gemel.storage/epoch"

@@ -81,7 +81,7 @@ var loginText = map[LoginStatus]string{
 	LoginAuthFailed: "authentication failure", LoginForbidden: "authorization failure",
 	LoginNotFound: "target not found", LoginTargetRemoved: "target removed",
 	LoginBadVersion: "unsupported version", LoginTooManyConnections: "too many connections",
-	LoginMissingParameter: "missing parameter", LoginCantInclude: "can not include in session",
+	LoginMissingParameter: "missing parameter", LoginCantInclude: "cannot include in session",
 	LoginBadSessionType: "session type not supported", LoginNoSession: "session does not exist",
 	LoginInvalidRequest: "invalid request during login", LoginTargetError: "target error",
 	LoginUnavailable: "service unavailable", LoginOutOfResources: "out of resources",
