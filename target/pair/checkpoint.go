@@ -114,7 +114,7 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 			}
 		}
 	}
-	o := &Op{S: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true}
+	o := &Op{S: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true, sums: !flushOnly}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
 	u.ops.push(&o.place, o)

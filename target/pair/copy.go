@@ -264,6 +264,10 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	case res != scsi.OK:
 		m.resyncStop(now, "a range could not be read here")
 		m.finish(now, o, res)
+	case len(o.Bad) > 0 && !o.healed:
+		m.damaged(now, o)
+	case len(o.Bad) > 0:
+		m.copyBad(now, o)
 	case r.plan.blind && !o.Hole:
 		m.ops[o.id] = o
 		m.copySend(o)
@@ -290,7 +294,11 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 func (m *Machine) copySend(o *Op) {
 	m.resync.view.Sent += uint64(o.S.Len)
 	m.Stats.ResyncBytes += uint64(o.S.Len)
-	m.send(&Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
+	msg := &Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o}
+	if len(o.Bad) > 0 {
+		msg.Meta = encodeRanges(o.Bad)
+	}
+	m.send(msg)
 }
 
 func (m *Machine) copyEnded(now int64, o *Op) {

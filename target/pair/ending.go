@@ -65,7 +65,7 @@ func (m *Machine) unlock(o *Op) {
 // abandon ends an op that has not started; one that has keeps its lock until the store or the peer is done.
 func (m *Machine) abandon(now int64, o *Op, res scsi.Result) {
 	switch o.stage {
-	case stNew, stHeld, stLock, stIntent:
+	case stNew, stHeld, stLock, stIntent, stHealLock, stHealAsk:
 		m.finish(now, o, res)
 	case stAnswer, stForward:
 		m.finish(now, o, res)

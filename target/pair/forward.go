@@ -184,6 +184,8 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 	s := o.S
 	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt}
 	switch {
+	case o.result == scsi.ReadError && s.Located:
+		msg.Off, msg.Aux = s.BadAt, 1
 	case s.Kind == scsi.OpRead && o.result == scsi.OK:
 		msg.Data = s.Data
 	case s.Kind == scsi.OpMapped:
@@ -217,6 +219,9 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 		return
 	}
 	o.S.MiscompareAt = msg.Off
+	if msg.Result == scsi.ReadError && msg.Aux == 1 {
+		o.S.BadAt, o.S.Located = msg.Off, true
+	}
 	if o.S.Kind == scsi.OpMapped {
 		o.S.Extent, o.S.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
 	}

@@ -214,6 +214,14 @@ func (m *Machine) applyHot(now int64, w *applyWait) {
 		m.applyEnded(now)
 		return
 	}
+	switch w.msg.Type {
+	case MsgFetch:
+		m.act(Action{Kind: ActFetch, Msg: w.msg})
+		return
+	case MsgCopySum:
+		m.act(Action{Kind: ActCompareSum, Msg: w.msg})
+		return
+	}
 	if m.hotMsg(now, w.unit, w.msg) {
 		m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
 		return

@@ -116,6 +116,7 @@ func (m *Machine) setRange(o *Op) {
 			}
 		}
 	}
+	o.lock.Off, o.lock.End = m.wide(o.lock.Off, o.lock.End)
 	if o.lock.Granted == nil {
 		o.lock.Granted = m.lockGranted(o)
 	}
@@ -125,6 +126,10 @@ func (m *Machine) setRange(o *Op) {
 // judged here.
 func (m *Machine) run(now int64, o *Op) {
 	u := o.unit
+	if o.stage == stHealLock {
+		m.healNext(now, o)
+		return
+	}
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
@@ -214,10 +219,10 @@ func (m *Machine) startFlush(now int64, o *Op) {
 	o.selfOK, o.peerOK = false, !m.mirrors()
 	if !o.peerOK {
 		m.ops[o.id] = o
-		m.send(&Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN})
+		m.send(o.flushMsg())
 	}
 	m.storeOps++
-	m.act(Action{Kind: ActFlush, Op: o})
+	m.act(Action{Kind: ActFlush, Op: o, Durable: o.sums})
 }
 
 // StoreDone reports that the local store is done with an op.
@@ -231,6 +236,8 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 		switch {
 		case m.gone(o):
 			m.finish(now, o, scsi.Unavailable)
+		case res == scsi.Damaged:
+			m.damaged(now, o)
 		case res == scsi.OK:
 			m.startWrite(now, o)
 		default:
@@ -240,6 +247,8 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 		switch {
 		case m.gone(o):
 			m.finish(now, o, scsi.Unavailable)
+		case res == scsi.Damaged:
+			m.damaged(now, o)
 		case res == scsi.OK && o.S.Kind.Writes() && !o.durable && m.phase == Alone:
 			m.storeWrite(now, o) // we became alone meanwhile: write through (R1b)
 		case res == scsi.NoSpace && o.S.Kind.Writes():
@@ -258,6 +267,8 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 		m.repairRead(now, o, res)
 	case stCopy:
 		m.copyRead(now, o, res)
+	case stHealWrite:
+		m.healWritten(now, o, res)
 	}
 	m.settle(now)
 }

@@ -55,7 +55,7 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 		}
 	}
 	switch o.stage {
-	case stMirror, stRepair, stCopy:
+	case stMirror, stRepair, stCopy, stHealAsk:
 		if m.ops[o.id] != nil {
 			peer()
 		}
@@ -66,7 +66,7 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 		if !o.selfOK {
 			self()
 		}
-	case stStore, stIntent:
+	case stStore, stIntent, stHealWrite:
 		if !o.waits {
 			self()
 		}

@@ -61,7 +61,7 @@ func (m *Machine) sync(now int64) {
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
 		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "", Old: m.old(), Check: m.life.Check, Lock: m.lockState(),
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed,
-		Moves: true, Moved: m.log.moves, Signs: true}
+		Moves: true, Moved: m.log.moves, Signs: true, Sums: m.cfg.Sums}
 	if m.syncRaw == nil || info != m.syncSaid {
 		raw, err := json.Marshal(info)
 		if err != nil {
@@ -136,6 +136,10 @@ func (m *Machine) onData(now int64, msg *Msg) {
 		m.onClearAck(now, msg)
 	case MsgClearDone:
 		m.onClearDone(now, msg)
+	case MsgFetch:
+		m.onFetch(now, msg)
+	case MsgFetched:
+		m.onFetched(now, msg)
 	case MsgMetaInstall, MsgMetaPart, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
 		m.onResync(now, msg)
 	}

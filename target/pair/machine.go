@@ -1,7 +1,7 @@
 // Package pair is the protocol of a dual-node target: membership, lease, epochs, mirrored writes, forwarding, the
 // metadata log, resync and ownership, as one state machine without clock, socket, disk or goroutine. Inputs are
 // method calls that carry the time (CLOCK_BOOTTIME in ns, never going back); outputs are Actions, fetched with
-// Take. The caller brings one mutex and begins the actions in order. docs/pair.md states the rules R1 to R14
+// Take. The caller brings one mutex and begins the actions in order. docs/pair.md states the rules R1 to R15
 // that the comments name.
 package pair
 
@@ -147,6 +147,7 @@ type Stats struct {
 	Cancelled                              uint64 // mirrored writes of an older record that had not begun
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
+	Healed, LostBlocks                     uint64 // runs of damaged blocks (R15): healed here, or asked for and good nowhere
 	Paced                                  uint64 // writes that waited for room in the window
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
 	BothLate                               uint64 // looks at which both nodes were late: nobody leaves

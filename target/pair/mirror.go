@@ -23,7 +23,10 @@ func (m *Machine) mirrorMsg(o *Op) *Msg {
 	}
 	if o.stage == stRepair {
 		msg.Kind, msg.Data, msg.Meta, msg.Flags = scsi.OpWrite, o.Buf, nil, FlagRepair
-		msg.Off, msg.Len = o.lock.Off, o.lock.End-o.lock.Off
+		msg.Off, msg.Len = o.Range()
+		if len(o.Bad) > 0 {
+			msg.Meta = encodeRanges(o.Bad) // the peer's own are left as they are
+		}
 	}
 	if s.FUA || m.resync.durable {
 		msg.Flags |= FlagFUA // R1c, R8
@@ -103,14 +106,23 @@ func (m *Machine) repair(now int64, o *Op) {
 	m.act(Action{Kind: ActRepairRead, Op: o})
 }
 
-// Range tells the runtime what a repair or a copy reads.
-func (o *Op) Range() (off, length int64) { return o.lock.Off, o.lock.End - o.lock.Off }
+// Range tells the runtime what a repair or a copy reads: what is locked, as far as the LUN goes.
+func (o *Op) Range() (off, length int64) {
+	if o.copy {
+		return o.S.Off, o.S.Len
+	}
+	end := o.lock.End
+	if o.unit.size > 0 {
+		end = max(o.lock.Off, min(end, o.unit.size))
+	}
+	return o.lock.Off, end - o.lock.Off
+}
 
 func (m *Machine) repairRead(now int64, o *Op, res scsi.Result) {
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
-	case res != scsi.OK:
+	case res != scsi.OK || len(o.Bad) > 0 && !m.peer.Sums:
 		m.result(now, o, scsi.WriteError)
 	case !m.mirrors():
 		m.answer(now, o)
@@ -165,7 +177,9 @@ func (m *Machine) relink(now int64) {
 		case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
 			m.sendAgain(m.mirrorMsg(o))
 		case o.stage == stBoth && !o.peerOK:
-			m.send(&Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN})
+			m.send(o.flushMsg())
+		case o.stage == stHealAsk:
+			m.healSend(o)
 		case o.stage == stForward:
 			m.sendAgain(m.forwardMsg(now, o))
 			if o.aborted {
@@ -206,13 +220,14 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 // on several at once: a frame that is sent twice must not land after a younger write.
 func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
 	w := &applyWait{msg: msg}
-	w.lock.Off, w.lock.End = mirrorSpan(msg)
+	w.lock.Off, w.lock.End = m.wide(mirrorSpan(msg))
+	w.lock.Shared = msg.looks()
 	w.lock.Granted = func(*lun.LockRequest) { m.applyDue = append(m.applyDue, w) }
 	msg.wait = w
 	w.unit = u
 	if u.applies.Acquire(&w.lock) {
 		m.applyHot(now, w)
-	} else {
+	} else if !msg.looks() {
 		m.hotMsg(now, u, msg) // the bits need not wait for their turn
 	}
 }
@@ -271,10 +286,7 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		// First of all: nothing is answered any more from a store that has failed (R12).
 		m.StoreFailed(now, "a mirrored or copied write")
 	}
-	if w := msg.wait; w != nil {
-		w.unit.applies.Release(&w.lock)
-		m.handedOver(now, w.unit)
-	}
+	m.waited(now, msg)
 	if f := m.forwarded(msg); f != nil {
 		// A repair takes the write back: the owner found no space for it. What it puts here is what a refused write has left there.
 		if repair := msg.Flags&FlagRepair != 0; res == scsi.OK {
@@ -306,6 +318,14 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		m.send(ack)
 	}
 	m.settle(now)
+}
+
+// waited gives back the range that work for the peer had.
+func (m *Machine) waited(now int64, msg *Msg) {
+	if w := msg.wait; w != nil {
+		w.unit.applies.Release(&w.lock)
+		m.handedOver(now, w.unit)
+	}
 }
 
 // lags reports whether writes that the former owner of u mirrored here are still being applied, frames that came twice

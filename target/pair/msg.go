@@ -41,8 +41,8 @@ const (
 	MsgMetaInstall                      // source to joiner: Meta = whole metadata, Aux = index; FlagParts: Meta = checksum of the parts that came, Len = their length
 	MsgMetaAck                          // Result; FlagParts: Aux = index, Off = how much has come
 	MsgCopySum                          // source to joiner: LUN, Off, Len, Meta = checksum (empty: a hole)
-	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed
-	MsgCopyData                         // source to joiner: ID, LUN, Off, Data
+	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed; Result Damaged: it does not match its checksums
+	MsgCopyData                         // source to joiner: ID, LUN, Off, Data, Meta = ranges of it that are damaged at the source (R15)
 	MsgCopyAck                          // ID, Result
 	MsgFlushAll                         // everything durable: data, metadata, epoch; ID
 	MsgFlushAllAck                      // ID, Result, Aux = index
@@ -51,6 +51,8 @@ const (
 	MsgClearAck                         // LUN, Aux
 	MsgClearDone                        // owner to partner: the number is durable here; ID
 	MsgMetaPart                         // source to joiner, who knows parts: Off = offset, Len = of the whole, Aux = index, Meta = bytes
+	MsgFetch                            // owner to partner, who keeps checksums: LUN, Off, Len: your copy of these blocks; ID (R15)
+	MsgFetched                          // ID, Result (Damaged: they do not match their checksums here either), Data
 	MsgTypeEnd
 )
 
@@ -93,6 +95,7 @@ const (
 	FlagProbe              // a flush that only asks whether the disk is at work
 	FlagParts              // metadata that comes in parts
 	FlagSign               // a forwarded write: Meta has the last sign of life of its host, by the owner's clock, behind the nexus
+	FlagSums               // a flush that covers the checksums of blocks as well (R15)
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
@@ -116,6 +119,7 @@ type SyncInfo struct {
 	Moves       bool        `json:"moves"`            // this release says how an entry of the log moves on
 	Moved       uint64      `json:"moved"`            // counts that
 	Signs       bool        `json:"signs,omitempty"`  // it understands FlagSign; 0.1.0 does not
+	Sums        bool        `json:"sums,omitempty"`   // it keeps checksums of blocks, and answers MsgFetch (R15)
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

@@ -326,6 +326,7 @@ func (m *Machine) sendDirty(full []LUNID) []LUNID {
 
 // SumDone reports ActCompareSum.
 func (m *Machine) SumDone(now int64, link uint64, msg *Msg, need bool, res scsi.Result) {
+	m.waited(now, msg)
 	m.applyEnded(now)
 	if link == m.linkN && m.linked {
 		aux := int64(0)

@@ -29,7 +29,7 @@ var lun1 = LUNID{1}
 func inc(boot string, nonce uint64) Incarnation { return Incarnation{Boot: boot, Nonce: nonce} }
 
 func config(self Node) Config {
-	return Config{Self: self, Cluster: "c", Pair: "p", Store: "store-" + self.String(), Incarnation: inc("boot-"+self.String(), uint64(self)+1),
+	return Config{Self: self, Cluster: "c", Pair: "p", Block: 512, Store: "store-" + self.String(), Incarnation: inc("boot-"+self.String(), uint64(self)+1),
 		Empty: true, Preferred: self == A, Check: func(*scsi.Op, LUNID) scsi.Result { return scsi.OK }}
 }
 

@@ -129,6 +129,8 @@ func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
 	case res != scsi.OK:
 		o.skip = SkipUnreadable
 		m.diskFailed(now, o, res) // as for a host's read: the other node has a disk that can be read
+	case len(o.Bad) > 0:
+		m.damaged(now, o)
 	default:
 		o.since = now
 		m.ops[o.id] = o
@@ -148,6 +150,8 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	case msg.Result == scsi.OK && msg.Aux == 0:
 		m.finish(now, o, scsi.OK)
 		return
+	case msg.Result == scsi.Damaged:
+		m.event("scrub: LUN %s at %d+%d at node %s does not match its checksums", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer())
 	case msg.Result != scsi.OK:
 		m.event("scrub: node %s cannot read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.S.Off, o.S.Len)
 	default:
@@ -156,7 +160,7 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	m.Stats.ScrubMismatches++
 	s.view.Mismatched++
 	m.scrubFound(now, o, false)
-	if !s.repair {
+	if !s.repair && msg.Result != scsi.Damaged { // what does not match its checksums is known to be the wrong one
 		m.finish(now, o, scsi.OK)
 		return
 	}
@@ -220,10 +224,12 @@ func (m *Machine) onScrub(now int64, msg *Msg) {
 	}
 	m.applying++
 	switch {
-	case msg.Type == MsgCopySum:
+	case u == nil && msg.Type == MsgCopySum:
 		m.act(Action{Kind: ActCompareSum, Msg: msg})
 	case u == nil:
 		m.act(Action{Kind: ActApply, Msg: msg, Durable: true})
+	case msg.Type == MsgCopySum: // in order too: a frame that came twice may be on its way to the disk
+		m.applyInOrder(now, u, msg)
 	default: // as for a mirrored write: in order, and the region's bit before it (R7)
 		msg.Flags |= FlagFUA
 		m.applyInOrder(now, u, msg)

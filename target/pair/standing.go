@@ -42,6 +42,8 @@ func (m *Machine) becomeAlone(now int64) {
 			}
 		case stRepair:
 			m.repairAlone(now, o)
+		case stHealAsk:
+			m.accept(now, o)
 		}
 	}
 	m.redoAll(now)

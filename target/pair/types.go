@@ -64,6 +64,8 @@ type Config struct {
 	WriteTime                    time.Duration // default 250 ms
 
 	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
+	Block     int64 // bytes that one checksum is of, default 4 KiB: locks are of whole blocks (R15)
+	Sums      bool  // this node keeps checksums of blocks (R15)
 	Preferred bool  // this node excludes first when neither hears the other
 
 	// Check judges an op at the moment its execution starts, under its lock (R9): reservations, host map, size.
@@ -101,24 +103,30 @@ func (c *Config) defaults() {
 	if c.Region == 0 {
 		c.Region = DefaultRegion
 	}
+	if c.Block == 0 {
+		c.Block = DefaultBlock
+	}
 }
 
 // stage is where an op is on its way.
 type stage uint8
 
 const (
-	stNew     stage = iota
-	stHeld          // not started: waits for a decision, an owner, a path switch
-	stLock          // not started: waits for its range
-	stCompare       // started: the owner compares (COMPARE AND WRITE)
-	stMirror        // started: sent to the peer, unanswered
-	stIntent        // started: applied at the peer, waits for its regions' bits here (R7)
-	stStore         // started: in the local store
-	stBoth          // a flush: peer and local store at work
-	stRepair        // a refused write: the range is read back, then re-copied to the peer (R5)
-	stAnswer        // done on both, the status waits for the lease (R1)
-	stForward       // started as far as this node knows: at the owner
-	stCopy          // a resync copy
+	stNew       stage = iota
+	stHeld            // not started: waits for a decision, an owner, a path switch
+	stLock            // not started: waits for its range
+	stCompare         // started: the owner compares (COMPARE AND WRITE)
+	stMirror          // started: sent to the peer, unanswered
+	stIntent          // started: applied at the peer, waits for its regions' bits here (R7)
+	stStore           // started: in the local store
+	stBoth            // a flush: peer and local store at work
+	stRepair          // a refused write: the range is read back, then re-copied to the peer (R5)
+	stAnswer          // done on both, the status waits for the lease (R1)
+	stForward         // started as far as this node knows: at the owner
+	stCopy            // a resync copy
+	stHealLock        // started: its blocks are damaged, it waits for its range by itself (R15)
+	stHealAsk         // started: the peer is asked for its copy of them
+	stHealWrite       // started: they are written here, or accepted
 	stDone
 )
 
@@ -167,9 +175,19 @@ type Op struct {
 	Hole  bool
 	copy  bool
 	ckpt  bool   // the flush of a checkpoint
+	sums  bool   // a flush that has to cover the checksums as well: bits are taken back after it (R15)
 	scrub bool   // a copy that compares only
 	skip  Skip   // of a scrub: why it was not compared, where that is known
 	gen   uint64 // a copy: of which resync
+
+	// Bad are the blocks that do not match their checksums, whole ones: what the runtime found with Damaged, or in what it
+	// read for a copy (R15). Heal is what ActHeal writes at HealAt.
+	Bad    []scsi.Range
+	Heal   []byte
+	HealAt int64
+	back   stage // where it goes on once it has been healed
+	healed bool  // once: a second time it is lost
+	full   bool  // there was no space to write the peer's copy
 
 	place hook[Op] // in its unit's chain
 	uses  uint64
@@ -189,11 +207,11 @@ type ActionKind uint8
 const (
 	ActSend       ActionKind = iota + 1 // Msg to the peer
 	ActReply                            // Op is complete, its S.Result is set
-	ActStore                            // run Op on the local store, durable if Durable → StoreDone; before a read that waits for the disk, StoreBegins
-	ActFlush                            // sync Op.LUN → StoreDone
-	ActCompare                          // compare Op.S.Verify with the store → StoreDone (Miscompare or OK)
-	ActRepairRead                       // read Op's range into Op.Buf → StoreDone
-	ActCopyRead                         // read Op's range into Op.Buf, set Op.Hole or Op.Sum → StoreDone
+	ActStore                            // run Op on the local store, durable if Durable → StoreDone (of a read: Damaged, and Op.Bad); before a read that waits for the disk, StoreBegins
+	ActFlush                            // sync Op.LUN, with its checksums if Durable → StoreDone
+	ActCompare                          // compare Op.S.Verify with the store → StoreDone (Miscompare, Damaged or OK)
+	ActRepairRead                       // read Op's range into Op.Buf, and name in Op.Bad what does not match its checksums → StoreDone
+	ActCopyRead                         // read Op's range into Op.Buf, set Op.Hole or Op.Sum, Op.Bad as above → StoreDone
 	ActApply                            // Msg (mirror, copy data) to the local store → Applied
 	ActPeerFlush                        // Msg: sync a LUN for the peer → Applied
 	ActCompareSum                       // Msg: does our range have this sum → SumDone
@@ -221,6 +239,9 @@ const (
 	ActProve                            // ask the initiator of Alive for a sign of life → Proved
 	ActProbe                            // write a block to the backing volume of LUN, durably; ID is its group → Probed
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
+	ActFetch                            // Msg: read its range, if it matches its checksums → Fetched
+	ActHeal                             // write Op.Heal at Op.HealAt, with its checksums → StoreDone
+	ActAccept                           // take the blocks of Op.Bad that have no known checksum as they are → StoreDone (OK: all had none, or match)
 )
 
 // Action is one thing to do.

@@ -6,6 +6,7 @@ const (
 	WaitsRange    = "the range of another command"
 	WaitsMirror   = "the peer's mirrored half"
 	WaitsFlush    = "a flush"
+	WaitsHeal     = "the peer's copy of a damaged block"
 	WaitsOwner    = "the owner, the other node"
 	WaitsStore    = "this node's store"
 	WaitsAnswer   = "the lease, or the flush of a node that became alone"
@@ -25,7 +26,9 @@ func (m *Machine) Waiting() map[string]int {
 		switch o.stage {
 		case stNew, stHeld:
 			by[WaitsDecision]++
-		case stLock:
+		case stHealAsk:
+			by[WaitsHeal]++
+		case stLock, stHealLock:
 			by[WaitsRange]++
 		case stMirror:
 			by[WaitsMirror]++
@@ -39,7 +42,7 @@ func (m *Machine) Waiting() map[string]int {
 			by[WaitsFlush]++
 		case stForward:
 			by[WaitsOwner]++
-		case stCompare, stIntent, stStore:
+		case stCompare, stIntent, stStore, stHealWrite:
 			by[WaitsStore]++
 		case stAnswer:
 			by[WaitsAnswer]++

@@ -161,8 +161,12 @@ func (t *Task) finishOp() {
 		t.fail(&sense{key: MiscompareKey, code: ascMiscompare, info: uint64(op.MiscompareAt), hasInfo: true})
 	case NoSpace:
 		t.check(DataProtect, ascNoSpace)
-	case ReadError, LostData:
-		t.check(MediumError, ascReadError)
+	case ReadError, LostData, Damaged:
+		e := &sense{key: MediumError, code: ascReadError}
+		if op.Located && t.unit != nil { // the INFORMATION field is the LBA (SBC-4 §4.18.1)
+			e.info, e.hasInfo = uint64(op.BadAt>>t.unit.state.Load().shift), true
+		}
+		t.fail(e)
 	case WriteError:
 		t.check(MediumError, ascWriteError)
 	case Unavailable:

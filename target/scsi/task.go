@@ -98,6 +98,7 @@ const (
 	OutOfRange                        // ILLEGAL REQUEST 21/00: beyond the unit's present size
 	LostData                          // MEDIUM ERROR 11/00 until published again (R8)
 	Failed                            // HARDWARE ERROR 44/00: an internal error, logged where it happened
+	Damaged                           // between store and pair only: blocks do not match their checksums (R15)
 )
 
 // Range is a run of bytes.
@@ -122,6 +123,8 @@ type Op struct {
 
 	Result       Result
 	MiscompareAt int64 // Miscompare: offset in bytes of the first difference within Verify
+	BadAt        int64 // ReadError with Located: offset in bytes of the first block that is lost
+	Located      bool
 	Extent       Range // OpMapped: the run at Off with one state
 	Mapped       bool  // OpMapped: whether that run is allocated
 

@@ -35,7 +35,7 @@ func (h *host) carryOut(x *pair.Action) {
 		})
 	case pair.ActFlush:
 		o := x.Op
-		h.flushing([]pair.LUNID{o.LUN}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+		h.flushing([]pair.LUNID{o.LUN}, x.Durable, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 	case pair.ActCompare:
 		h.starts(x.Op)
 		h.compare(x.Op)
@@ -58,7 +58,13 @@ func (h *host) carryOut(x *pair.Action) {
 			h.whenRoom(blockSize, true, func() { h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, done) })
 			break
 		}
-		h.flushing([]pair.LUNID{msg.LUN}, done)
+		h.flushing([]pair.LUNID{msg.LUN}, msg.Flags&pair.FlagSums != 0, done)
+	case pair.ActFetch:
+		h.fetch(x.Msg)
+	case pair.ActHeal:
+		h.mend(x.Op)
+	case pair.ActAccept:
+		h.accept(x.Op)
 	case pair.ActCompareSum:
 		h.compareSum(x.Msg)
 	case pair.ActFlushAll:
@@ -160,11 +166,11 @@ func (h *host) carryOut(x *pair.Action) {
 func (h *host) flushAll(msg *pair.Msg) {
 	w, m, link := h.w, h.m, h.linkN
 	if msg == nil {
-		h.flushing(w.objectIDs(), func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
+		h.flushing(w.objectIDs(), false, func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
 		return
 	}
 	h.flushedAll = w.now
-	h.flushing(w.objectIDs(), h.forPeer(func(m *pair.Machine, res scsi.Result) {
+	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if res == scsi.OK && !h.broken {
 			clear(h.disk.copying)
 		}
@@ -228,7 +234,9 @@ func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
 	for i := range h.disk.meta.Units {
 		if u := &h.disk.meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
 			u.Owner = e.To
-			h.w.unflip()
+			if !h.w.shape.sums {
+				h.w.unflip()
+			}
 			u.Seq++
 		}
 	}

@@ -36,6 +36,10 @@ type disk struct {
 	acted     *pair.Record
 	untrusted bool // a write or flush failed in some life; ends with a full copy
 	old       bool // an old copy of it was brought back; ends likewise
+	pages     int  // of what one checksum is of; 0: it keeps none
+	sums      [][]checksum
+	puts      []func() // of what was written just now
+	orphan    bool     // what is written is a dead process's, which keeps no checksums any more
 }
 
 // suspect tells that the disk is no source, whatever its node believes.
@@ -57,11 +61,14 @@ func (m metaState) clone() metaState {
 	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Snaps), slices.Clone(m.Lost)}
 }
 
-func newDisk(id string, luns, slots, blocks int) *disk {
-	d := &disk{id: id, luns: make([][]page, luns+slots), bits: make([]pair.Regions, luns)}
+func newDisk(id string, luns, slots, blocks, pages int) *disk {
+	d := &disk{id: id, pages: pages, luns: make([][]page, luns+slots), bits: make([]pair.Regions, luns)}
 	d.meta.Lost = make([]uint64, luns)
 	for i := range d.luns {
 		d.luns[i] = make([]page, blocks)
+		if pages > 0 {
+			d.sums = append(d.sums, make([]checksum, (blocks+pages-1)/pages))
+		}
 	}
 	d.meta.Snaps, d.copying = make([]snap, slots), make([]bool, slots)
 	for i := range luns {
@@ -81,6 +88,10 @@ func (d *disk) image() *disk {
 	c.luns = make([][]page, len(d.luns))
 	for i, l := range d.luns {
 		c.luns[i] = slices.Clone(l)
+	}
+	c.sums = make([][]checksum, len(d.sums))
+	for i, l := range d.sums {
+		c.sums[i] = slices.Clone(l)
 	}
 	c.cut(func() bool { return false })
 	return &c
@@ -135,6 +146,7 @@ func (d *disk) cut(lucky func() bool) {
 			p.cache, p.dirty, p.flip = p.stable, false, 0
 		}
 	}
+	d.cutSums(lucky)
 }
 
 // unflushed tells whether a power cut would lose anything.
@@ -162,12 +174,16 @@ func (d *disk) read(to []byte, l pair.LUNID, off, n int64) (out []byte, hole boo
 
 // write stores bytes. Of a torn one only the blocks that torn chooses change.
 func (d *disk) write(l pair.LUNID, off int64, data []byte, durable bool, torn func() bool) {
-	u := d.unit(l)
+	u, pages := d.unit(l), map[int]bool{}
+	put := d.written(l, off, int64(len(data)))
 	for i := 0; i+8 <= len(data); i += 8 {
 		if torn == nil || torn() {
-			u[off/blockSize+int64(i/8)].put(binary.BigEndian.Uint64(data[i:]), durable)
+			b := int(off/blockSize) + i/8
+			u[b].put(binary.BigEndian.Uint64(data[i:]), durable)
+			pages[b] = true
 		}
 	}
+	put(pages)
 }
 
 func sum(b []byte) []byte {

@@ -245,6 +245,7 @@ func (w *world) onRequest() []fault {
 			w.transfer(w.rnd.IntN(w.shape.luns))
 			return true
 		}},
+		{"damage", func() (done bool) { w.rotting(func() { done = w.damage() }); return done }},
 		{"disk moved", func() bool { return w.move(w.any()) }},
 	}
 }

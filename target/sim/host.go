@@ -61,6 +61,7 @@ type host struct {
 	held       bool            // an administrator keeps it stopped
 	run        supervisor      // what starts the process again when it has ended by itself
 	scrubbing  []int           // LUNs of the scrub under way
+	scrubAt    int64           // when it began
 	mismatches uint64          // that the present life has found
 	installed  int64           // when the metadata was last replaced by a source's
 	flushedAll int64           // when the last flush of everything for the peer began
@@ -73,7 +74,11 @@ func newHost(w *world, id pair.Node) *host {
 
 func (w *world) newDisk(id pair.Node) *disk {
 	w.ids++
-	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, snapSlots, w.shape.blocks)
+	pages := 0
+	if w.shape.sums {
+		pages = w.shape.group
+	}
+	return newDisk(fmt.Sprintf("store-%v-%d", id, w.ids), w.shape.luns, snapSlots, w.shape.blocks, pages)
 }
 
 // lock names the file by which a process holds the disk where it is.
@@ -147,7 +152,8 @@ func (h *host) boot() {
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
 		MirrorMax: duration(w.shape.mirrorMax), Preferred: h.id == pair.A, Life: h.disk.life, Known: h.disk.record, Acted: h.disk.acted,
 		Lock: h.lock(), Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
-		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check}
+		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check,
+		Block: int64(w.shape.group) * blockSize, Sums: w.shape.sums}
 	w.window(&cfg)
 	h.disk.lifeID = 0
 	if h.disk.untrusted {
@@ -161,6 +167,7 @@ func (h *host) boot() {
 	for i, l := range w.luns {
 		h.m.LoadIntents(l, h.disk.bits[i])
 	}
+	h.disk.doubts(int(w.shape.region))
 	h.m.Wall(h.clock(), h.wall)
 	h.m.Start(h.clock())
 	h.m.SetNexuses(1)
@@ -217,6 +224,7 @@ func (h *host) kill(power bool) {
 	h.addStats()
 	h.m = nil
 	h.life++
+	w.rotting(func() { h.disk.forget(func() bool { return w.chance(0.3) }) })
 	if power {
 		h.boots++
 		h.harmed = w.now

@@ -82,6 +82,9 @@ func (h *host) replied(a *attempt, served bool) {
 	if res == scsi.NoSpace {
 		w.alike(h, a)
 	}
+	if res == scsi.ReadError && w.res.Marks[markReadError] == 0 {
+		w.fail("R15: node %v answers %s with a read error, and one good copy is there", h.id, a.l)
+	}
 	if res != scsi.OK && res != scsi.Miscompare {
 		return
 	}

@@ -67,6 +67,8 @@ const (
 	markForked
 	markGhostServes
 	markStood
+	markDamage
+	markHealed
 	marks
 )
 
@@ -89,8 +91,9 @@ var markNames = [marks]string{
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markGhostServes: "a process serves on after its disk has gone",
-	markStood:       "a machine stood still with its clocks",
-	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
+	markDamage:      "a block changes under load", markHealed: "a damaged block is healed",
+	markStood: "a machine stood still with its clocks",
+	markTaken: "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
 	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }

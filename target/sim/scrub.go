@@ -60,7 +60,7 @@ func (h *host) scrub() {
 			}
 		}
 		if len(objs) > 0 && h.m.Scrub(h.clock(), objs, 0, true) {
-			h.scrubbing = luns
+			h.scrubbing, h.scrubAt = luns, w.now
 			w.trace("node %v scrubs LUNs %v", h.id, luns)
 		}
 	})
@@ -101,7 +101,13 @@ func (w *world) unflip() {
 				u[i].flip = 0
 			}
 		}
+		h.disk.believe()
 	}
+}
+
+// flipped reports whether any disk has a block that it has changed by itself.
+func (w *world) flipped() bool {
+	return w.nodes[0].disk.flipped() != "" || w.nodes[1].disk.flipped() != ""
 }
 
 // flipped names a block that the disk has changed by itself.
@@ -142,6 +148,9 @@ func (h *host) lookAtScrub(v *pair.View) {
 	}
 	w.mark(markScrubbed)
 	for _, l := range luns {
+		if w.damagedAt >= h.scrubAt {
+			break
+		}
 		if what := peer.disk.flippedIn(l); what != "" {
 			w.fail("scrub: node %v has compared everything, and %s at node %v is not what it was", h.id, what, peer.id)
 		}

@@ -18,6 +18,8 @@ type shape struct {
 	ckptIdle      int64   // quiet before a checkpoint
 	pagesStay     bool    // pages whose writeback failed may stay in the cache over a restart (R12)
 	scrubs        int
+	group         int  // blocks that one checksum is of
+	sums          bool // disks keep checksums
 	flips         bool // blocks change behind a node's back, before a scrub
 }
 
@@ -30,6 +32,7 @@ func (w *world) draw() shape {
 		late: 0.3 * r.Float64(), mirrorMax: []int64{s, 5 * s}[r.IntN(2)], kinds: 2 + r.IntN(4), region: int64(1 + r.IntN(2)), ckptIdle: []int64{5 * ms, 30 * ms, 200 * ms}[r.IntN(3)]}
 	p.pagesStay, p.flips = w.chance(0.5), w.chance(0.3)
 	p.scrubs = r.IntN(4)
+	w.rotting(func() { p.group, p.sums = 1+w.rnd.IntN(int(p.region)), w.chance(0.9) })
 	if w.chance(0.3) {
 		p.swap = 0.8
 	}

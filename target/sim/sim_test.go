@@ -174,7 +174,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 }
 
 func TestDiskKeepsWhatIsStable(t *testing.T) {
-	d := newDisk("x", 1, 0, 3)
+	d := newDisk("x", 1, 0, 3, 0)
 	l := pair.LUNID{1}
 	all := func() bool { return true }
 	none := func() bool { return false }

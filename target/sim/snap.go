@@ -75,7 +75,7 @@ func (h *host) applySnap(e *entry, index uint64, joining bool) {
 	case e.Step == snapCommit && s.Born > 0:
 		s.Ready = true
 	case e.Step == snapAbort && s.Born > 0 && !s.Ready:
-		clear(h.disk.luns[h.w.shape.luns+slot])
+		h.disk.reset(h.w.shape.luns + slot)
 		*s, h.disk.copying[slot] = snap{}, false
 	}
 }
@@ -85,7 +85,9 @@ func (d *disk) take(lun, slot int) {
 	for b := range d.luns[lun] {
 		d.luns[slot][b] = page{}
 		d.luns[slot][b].put(d.luns[lun][b].cache, true)
+		d.luns[slot][b].flip = d.luns[lun][b].flip
 	}
+	d.clone(lun, slot)
 }
 
 // replaceMeta is an installation: what is not the source's object in a slot goes, and is named as incomplete. So does what
@@ -95,7 +97,7 @@ func (h *host) replaceMeta(m metaState) {
 		if own := h.disk.meta.Snaps[slot].Born; own == s.Born && own != h.disk.meta.Index {
 			continue
 		}
-		clear(h.disk.luns[h.w.shape.luns+slot])
+		h.disk.reset(h.w.shape.luns + slot)
 		h.disk.copying[slot] = s.Born > 0
 	}
 	h.disk.meta = m

@@ -26,13 +26,26 @@ func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 			// Not once another process has the store: it opens it when nothing of the former one is left.
 			if h.boots == boots && h.m == nil && h.life == life+1 && h.disk == disk && w.chance(0.5) {
 				w.mark(markTorn)
+				disk.orphan = true
 				effect(func() bool { return w.chance(0.5) })
+				disk.orphan = false
 			}
 			return
 		}
 		effect(nil) // the kernel works on while the process is stopped
+		put := disk.putting()
+		ended := func() {
+			put()
+			done()
+		}
 		h.owed.moved = h.clock()
-		h.when(life, done)
+		if w.shape.group == 1 {
+			h.when(life, ended)
+			return
+		}
+		var d int64
+		w.rotting(func() { d = w.between(0, 100*us) })
+		w.after(d, func() { h.when(life, ended) })
 	})
 }
 
@@ -99,14 +112,16 @@ func (h *host) breaks(k ioKind, lo, hi int64, effect func(torn func() bool), don
 }
 
 // flushing is a sync. What is written while it is under way may or may not be in it: the least is what was there before.
-func (h *host) flushing(luns []pair.LUNID, done func(res scsi.Result)) {
+func (h *host) flushing(luns []pair.LUNID, sums bool, done func(res scsi.Result)) {
 	none := func(func() bool) {}
 	if h.refuses(ioFlush) {
 		h.breaks(ioFlush, 300*us, 20*ms, none, done)
 		return
 	}
 	for _, l := range luns {
-		h.disk.flush(l)
+		if h.disk.flush(l); sums {
+			h.disk.flushSums(int(l[0]) - 1)
+		}
 	}
 	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
 }
@@ -119,7 +134,11 @@ func (h *host) read(o *pair.Op) {
 		h.io(ioRead, 10*us, 500*us, func(func() bool) {
 			b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
 			copy(o.S.Data, b)
-		}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+			if h.life != life {
+				return
+			}
+			o.Bad = h.disk.look(o.LUN, o.S.Off, o.S.Len)
+		}, func(res scsi.Result) { m.StoreDone(h.clock(), o, h.found(o, res)) })
 	}
 	if h.slow == 0 || w.chance(0.7) {
 		begin()
@@ -215,6 +234,14 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		m.Applied(h.clock(), link, msg, res)
 	})
 	cs := cells(msg.Kind, msg.Off, msg.Len, msg.Data, nil)
+	var bad []scsi.Range
+	if msg.Type == pair.MsgCopyData || msg.Flags&pair.FlagRepair != 0 {
+		var err error
+		if cs, bad, err = around(msg); err != nil {
+			h.w.fail("damaged ranges of a copy: %v", err)
+			return
+		}
+	}
 	if msg.Kind == scsi.OpUnmap {
 		rs, err := msg.DecodeRanges()
 		if err != nil {
@@ -223,12 +250,40 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		}
 		cs = cells(msg.Kind, 0, 0, nil, rs)
 	}
-	effect := func(torn func() bool) { h.put(msg.LUN, cs, durable, torn) }
+	effect := func(torn func() bool) {
+		h.put(msg.LUN, cs, durable, torn)
+		if msg.Type == pair.MsgCopyData && !h.disk.orphan {
+			h.disk.setBad(msg.LUN, bad)
+		}
+	}
 	if msg.Type == pair.MsgMirror && msg.Flags&pair.FlagRepair == 0 && msg.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
 		h.noSpace(10*us, ms, msg.Len, effect, done)
 		return
 	}
 	h.whenRoom(msg.Len, durable, func() { h.io(ioWrite, 10*us, ms, effect, done) })
+}
+
+// around are the parts of a copied range that the source has not lost.
+func around(msg *pair.Msg) (cs []scsi.Op, bad []scsi.Range, err error) {
+	if bad, err = msg.DecodeRanges(); err != nil {
+		return nil, nil, err
+	}
+	at := msg.Off
+	for _, r := range append(bad, scsi.Range{Off: msg.Off + msg.Len}) {
+		if r.Off > at {
+			cs = append(cs, scsi.Op{Off: at, Data: msg.Data[at-msg.Off : r.Off-msg.Off]})
+		}
+		at = r.Off + r.Len
+	}
+	return cs, bad, nil
+}
+
+// found is the result of a read, with what does not match its checksums.
+func (h *host) found(o *pair.Op, res scsi.Result) scsi.Result {
+	if h.judge(o.Bad, o.LUN); res == scsi.OK && len(o.Bad) > 0 {
+		return scsi.Damaged
+	}
+	return res
 }
 
 // forPeer counts store work that has to end before the next link begins (R4).
@@ -242,13 +297,17 @@ func (h *host) forPeer(done func(m *pair.Machine, res scsi.Result)) func(scsi.Re
 }
 
 func (h *host) compare(o *pair.Op) {
-	m := h.m
+	m, life := h.m, h.life
 	same := false
 	h.io(ioRead, 10*us, 500*us, func(func() bool) {
 		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+		if h.life != life {
+			return
+		}
 		same = string(b) == string(o.S.Verify)
+		o.Bad = h.disk.look(o.LUN, o.S.Off, o.S.Len)
 	}, func(res scsi.Result) {
-		if res == scsi.OK && !same {
+		if res = h.found(o, res); res == scsi.OK && !same {
 			res = scsi.Miscompare
 		}
 		m.StoreDone(h.clock(), o, res)
@@ -269,9 +328,11 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 		off, n := o.Range()
 		var hole bool
 		o.Buf, hole = h.disk.read(make([]byte, 0, n), o.LUN, off, n)
-		if repair {
+		o.Bad = h.disk.look(o.LUN, off, n)
+		if h.judge(o.Bad, o.LUN); repair {
 			return
 		}
+		hole = hole && len(o.Bad) == 0
 		o.Sum, o.Hole = nil, hole
 		if !hole {
 			o.Sum = sum(o.Buf)
@@ -282,7 +343,7 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 // compareSum is the joiner's half of a copy.
 func (h *host) compareSum(msg *pair.Msg) {
 	link := h.linkN
-	need := false
+	need, bad := false, []scsi.Range(nil)
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
 	if !h.disk.exists(msg.LUN) { // a snapshot whose entry this node has not applied yet
 		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
@@ -296,6 +357,17 @@ func (h *host) compareSum(msg *pair.Msg) {
 	}
 	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
 		mine, hole := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
-		need = string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0)
-	}, done)
+		bad = h.disk.look(msg.LUN, msg.Off, msg.Len)
+		if msg.Flags&pair.FlagScrub != 0 && (string(sum(mine)) == string(msg.Meta) || hole && len(msg.Meta) == 0) && h.disk.unknown(msg.LUN, bad) {
+			h.disk.accept(msg.LUN, bad) // the owner's has a checksum
+			bad = nil
+		}
+		need = len(bad) > 0 || string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0)
+	}, func(res scsi.Result) {
+		if msg.Flags&pair.FlagScrub != 0 && len(bad) > 0 && res == scsi.OK {
+			h.judge(bad, msg.LUN)
+			res = scsi.Damaged
+		}
+		done(res)
+	})
 }

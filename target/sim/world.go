@@ -52,32 +52,34 @@ const (
 
 // world is everything there is.
 type world struct {
-	cfg      Config
-	shape    shape
-	rnd      *rand.Rand
-	side     *rand.Rand // of what must not change everything else that a seed draws
-	now      int64      // true time; nodes see their own clocks
-	seq      uint64
-	q        queue
-	nodes    [2]*host
-	ghosts   []*ghost
-	net      network
-	arb      arbiterSim
-	clients  []*client
-	history  history
-	truth    truth
-	res      Result
-	injected int
-	healed   bool
-	quiet    bool // healed and well: hosts read everything once more and end
-	luns     []pair.LUNID
-	deadline int64 // liveness is claimed until then
-	admin    administrator
-	parted   int64 // since then, true time, the arbiter was set back and two may be alone (parted.go)
-	flips    int   // blocks changed behind a node's back
-	ids      int   // stores made
-	pool     []*pair.Op
-	stopped  bool
+	cfg       Config
+	shape     shape
+	rnd       *rand.Rand
+	rot       *rand.Rand // of damage and of checksums, likewise
+	side      *rand.Rand // of what must not change everything else that a seed draws
+	now       int64      // true time; nodes see their own clocks
+	seq       uint64
+	q         queue
+	nodes     [2]*host
+	ghosts    []*ghost
+	net       network
+	arb       arbiterSim
+	clients   []*client
+	history   history
+	truth     truth
+	res       Result
+	injected  int
+	healed    bool
+	quiet     bool // healed and well: hosts read everything once more and end
+	luns      []pair.LUNID
+	deadline  int64 // liveness is claimed until then
+	admin     administrator
+	parted    int64 // since then, true time, the arbiter was set back and two may be alone (parted.go)
+	flips     int   // blocks changed behind a node's back
+	damagedAt int64 // the last one under load
+	ids       int   // stores made
+	pool      []*pair.Op
+	stopped   bool
 }
 
 func (w *world) after(d int64, f func()) {
@@ -126,6 +128,14 @@ func Run(cfg Config) Result {
 func (w *world) seed() {
 	w.rnd = rand.New(rand.NewPCG(w.cfg.Seed, 0x67656d656c))
 	w.side = rand.New(rand.NewPCG(w.cfg.Seed, 0x73696465))
+	w.rot = rand.New(rand.NewPCG(w.cfg.Seed, 0x726f74))
+}
+
+// rotting draws from what damage draws from for as long as f runs.
+func (w *world) rotting(f func()) {
+	w.rnd, w.rot = w.rot, w.rnd
+	defer func() { w.rnd, w.rot = w.rot, w.rnd }()
+	f()
 }
 
 // aside draws from the side for as long as f runs.
@@ -175,6 +185,7 @@ func (w *world) setUp() {
 	w.planFaults()
 	w.planSnapshots()
 	w.planScrubs()
+	w.planDamage()
 	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
 }
@@ -223,6 +234,8 @@ func (w *world) untilWell() {
 	case why == "" && !w.quiet && w.scrubbed(): // one that is under way may have skipped what it waited for
 		w.quiet = true // hosts read each block once more, over both paths
 		w.scrubAll()
+	case why == "" && w.idle() && w.scrubbed() && w.flipped() && w.now < w.deadline:
+		w.scrubAll() // a LUN may have moved from under the last one
 	case why == "" && w.idle() && w.scrubbed():
 		w.stopped = true
 		return
