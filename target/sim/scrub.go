@@ -148,7 +148,7 @@ func (h *host) lookAtScrub(v *pair.View) {
 	}
 	w.mark(markScrubbed)
 	for _, l := range luns {
-		if w.damagedAt >= h.scrubAt {
+		if w.damagedAt > h.scrubAt {
 			break
 		}
 		if what := peer.disk.flippedIn(l); what != "" {
