@@ -18,7 +18,8 @@ const tmpSuffix = ".tmp"
 // Create makes the file of an object of size bytes, durably, in place of one that is there, and has
 // space kept for it: a backing volume that is full later must not take checksums away. known
 // says that all of the object is zero now; else the checksums of an object that has content are
-// Unknown until they are put and Adopt says so.
+// Unknown until they are put and Adopt says so. Such an object is there already, and can be used
+// where there is no space to keep.
 func Create(path string, owner Owner, size int64, known bool) error {
 	h := header{owner: owner}
 	if known {
@@ -26,7 +27,11 @@ func Create(path string, owner Owner, size int64, known bool) error {
 	}
 	rand.Read(h.seed[:])
 	return publish(path, func(f *os.File) error {
-		if err := extend(f, fileSize(Blocks(size))); err != nil {
+		err := extend(f, fileSize(Blocks(size)))
+		if full(err) && !known {
+			err = f.Truncate(fileSize(Blocks(size)))
+		}
+		if err != nil {
 			return err
 		}
 		return h.write(f)
