@@ -52,7 +52,16 @@ func (f *File) nowait(p []byte, off int64) (n int, err error) {
 // ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be asked, which may wait for
 // the disk, and says why if the read cannot succeed; p is undefined then. The disk is not waited for, but a read that misses
 // begins: the kernel reads ahead, and a ReadAt that follows finds its request under way.
+//
+// With checksums it is also false if they are not in memory, or say that something is wrong: ReadAt has to find out.
 func (f *File) ReadCached(p []byte, off int64) bool {
+	if f.obj == nil {
+		return f.cachedRaw(p, off)
+	}
+	return f.cachedChecked(p, off)
+}
+
+func (f *File) cachedRaw(p []byte, off int64) bool {
 	if f.s.faults != nil { // a fault may be a wait
 		if f.s.cached == nil || !f.s.cached(f.path, off, int64(len(p))) {
 			return false
@@ -65,7 +74,7 @@ func (f *File) ReadCached(p []byte, off int64) bool {
 		n, err := f.nowait(p, off)
 		return err == nil && n == len(p)
 	case probeMemory:
-		return f.ReadAt(p, off) == nil
+		return f.readRaw(p, off) == nil
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,9 +90,17 @@ func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size i
 	if err := v.fill(ctx, src, dst, from, size, progress); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
+	copied, err := v.cloneSums(ctx, src, k, id, filepath.Base(dst.Name()), size)
+	if err != nil {
+		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
+	}
+	defer copied.drop()
 	v.objects.Lock()
 	defer v.objects.Unlock()
 	if done, err := existing(full, size); done || err != nil {
+		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
+	}
+	if err := copied.publish(); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
 	return v.publish(dst, dst.Name(), full, rel)
@@ -116,7 +125,8 @@ func (v *Volume) fill(ctx context.Context, src *File, dst *os.File, from, size i
 	return nil
 }
 
-// copySparse copies the data runs of src; what it does not write stays a hole.
+// copySparse copies the data runs of src; what it does not write stays a hole. Nothing is checked: what is rotten stays so, and the
+// checksums, which are copied as they are, say so of the copy too.
 func copySparse(ctx context.Context, src *File, dst *os.File, from, total int64, progress Progress) error {
 	buf := make([]byte, copyChunk)
 	for off := int64(0); off < from; {
@@ -129,7 +139,7 @@ func copySparse(ctx context.Context, src *File, dst *os.File, from, total int64,
 		}
 		if data {
 			run = min(run, copyChunk)
-			if err := src.ReadAt(buf[:run], off); err != nil {
+			if err := src.readRaw(buf[:run], off); err != nil {
 				return err
 			}
 			if _, err := dst.WriteAt(buf[:run], off); err != nil {

@@ -34,6 +34,8 @@ var (
 	ErrNoSpace = errors.New("no space left in the backing volume")
 	// ErrMedia: any other error of the backing volume.
 	ErrMedia = errors.New("backing volume error")
+	// ErrChecksum: blocks are not what was written, see ChecksumError. The store stays trusted.
+	ErrChecksum = errors.New("the content is not what was written")
 	// ErrFailed: a write or flush failed earlier, so what the store holds is no longer known. It is final for this
 	// process: every later write and flush fails with it.
 	ErrFailed = errors.New("the store has failed and is not trusted")

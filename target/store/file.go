@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,9 @@ type File struct {
 	wb      *writeback
 	pieces  pieceMap
 	witness witness
+
+	obj      *object // nil: no checksums
+	released atomic.Bool
 }
 
 func (v *Volume) openFile(path, rel string) (*File, error) {
@@ -47,8 +51,17 @@ func (v *Volume) openFile(path, rel string) (*File, error) {
 }
 
 // ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the
-// store untrusted.
+// store untrusted, nor does a ChecksumError, which leaves p undefined. With checksums whole blocks are read, over which the
+// caller's lock of the range has to reach.
 func (f *File) ReadAt(p []byte, off int64) error {
+	if f.obj == nil {
+		return f.readRaw(p, off)
+	}
+	return f.readChecked(p, off)
+}
+
+// readRaw is ReadAt of what is in the file, whatever its checksums say.
+func (f *File) readRaw(p []byte, off int64) error {
 	if f.s.faults != nil {
 		if err := f.s.faults(FaultRead, f.path, off, int64(len(p))); err != nil {
 			return classify("read", f.path, err)
@@ -66,8 +79,11 @@ func (f *File) ReadAt(p []byte, off int64) error {
 
 // WriteAt puts p at off into the page cache; Sync makes it durable. ErrNoSpace leaves the store trusted, any other
 // failure does not (R12). The caller keeps within the size: a write beyond it would grow the file. It waits while more of the
-// backing volume is not flushed than its disk writes in a quarter of a second.
-func (f *File) WriteAt(p []byte, off int64) error {
+// backing volume is not flushed than its disk writes in a quarter of a second. With checksums the blocks that are written in part
+// are read before, and the caller's lock of the range has to reach over whole blocks.
+func (f *File) WriteAt(p []byte, off int64) error { return f.change(opWrite, p, off, int64(len(p))) }
+
+func (f *File) writeRaw(p []byte, off int64) error {
 	f.wb.wait()
 	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
 		return err
@@ -83,9 +99,13 @@ func (f *File) WriteAt(p []byte, off int64) error {
 // WriteAtDurable is WriteAt that returns when p and what is needed to read it back are on stable storage
 // (RWF_DSYNC). It says nothing of earlier writes, unless they are lost: then the store has failed.
 func (f *File) WriteAtDurable(p []byte, off int64) error {
+	return f.change(opDurable, p, off, int64(len(p)))
+}
+
+func (f *File) writeDurableRaw(p []byte, off int64) error {
 	w := f.witness.of(f.f)
 	if w == nil {
-		if err := f.WriteAt(p, off); err != nil {
+		if err := f.writeRaw(p, off); err != nil {
 			return err
 		}
 		return f.Sync()
@@ -120,7 +140,9 @@ func (f *File) WriteAtDurable(p []byte, off int64) error {
 }
 
 // Discard frees the blocks that lie wholly in the range and zeroes the rest of it: all of it reads as zero after.
-func (f *File) Discard(off, length int64) error {
+func (f *File) Discard(off, length int64) error { return f.change(opDiscard, nil, off, length) }
+
+func (f *File) discardRaw(off, length int64) error {
 	if length == 0 {
 		return nil
 	}
@@ -234,10 +256,14 @@ func (f *File) Allocated() (int64, error) {
 	return st.Sys().(*syscall.Stat_t).Blocks * 512, nil
 }
 
-// Close lets go of the file. It does not flush.
+// Close lets go of the file. It does not flush the data; the last one of a LUN flushes its checksums.
 func (f *File) Close() error {
 	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
-	return errors.Join(f.f.Close(), f.witness.close())
+	err := errors.Join(f.f.Close(), f.witness.close())
+	if f.obj != nil && !f.released.Swap(true) {
+		err = errors.Join(err, f.obj.release())
+	}
+	return err
 }
 
 func (f *File) beforeWrite(op string, off, length int64) error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,14 +54,14 @@ func writeFileDurably(path string, content []byte) error {
 	return fd.SyncDir(filepath.Dir(path))
 }
 
-// removeLeftovers deletes files under a temporary name: objects whose creation a crash cut short.
-func removeLeftovers(dir string) error {
+// removeLeftovers deletes files under a temporary name, but for those to keep: objects whose creation a crash cut short.
+func removeLeftovers(dir string, keep ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), tmpSuffix) {
+		if strings.HasSuffix(e.Name(), tmpSuffix) && !slices.Contains(keep, e.Name()) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ type DB struct {
 	onEnd func(cause error, known bool)
 
 	mu     longlock.Mutex // held over a transaction, which may wait for the disk; the rest is its
-	sums   sums
+	sums   entrySums
 	mark   *metaMark
 	seq    uint64 // of the last transaction
 	size   int64  // bytes in use when the last transaction began

@@ -50,8 +50,8 @@ func (s *summer) of(bucket, key string, value []byte) sum {
 	return sum{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// sums are those of the entries that the database has to hold.
-type sums struct {
+// entrySums are those of the entries that the database has to hold.
+type entrySums struct {
 	summer
 	total   sum
 	entries map[string]map[string]sum // by bucket and key
@@ -60,10 +60,10 @@ type sums struct {
 	start sum      // total before it
 }
 
-func (s *sums) begin() { s.start = s.total }
+func (s *entrySums) begin() { s.start = s.total }
 
 // end keeps what the transaction has changed, or takes it back.
-func (s *sums) end(keep bool) {
+func (s *entrySums) end(keep bool) {
 	if !keep {
 		for i := len(s.undo) - 1; i >= 0; i-- {
 			s.undo[i]()
@@ -74,14 +74,14 @@ func (s *sums) end(keep bool) {
 	s.undo = s.undo[:0]
 }
 
-func (s *sums) put(bucket, key string, value []byte) {
+func (s *entrySums) put(bucket, key string, value []byte) {
 	s.remove(bucket, key)
 	s.add(bucket, key, value)
 	s.undo = append(s.undo, func() { delete(s.entries[bucket], key) })
 }
 
 // add is for an entry that is not there yet.
-func (s *sums) add(bucket, key string, value []byte) {
+func (s *entrySums) add(bucket, key string, value []byte) {
 	if s.entries == nil {
 		s.entries = map[string]map[string]sum{}
 	}
@@ -93,7 +93,7 @@ func (s *sums) add(bucket, key string, value []byte) {
 	s.total = s.total.plus(x)
 }
 
-func (s *sums) remove(bucket, key string) {
+func (s *entrySums) remove(bucket, key string) {
 	old, ok := s.entries[bucket][key]
 	if !ok {
 		return
@@ -103,7 +103,7 @@ func (s *sums) remove(bucket, key string) {
 	s.undo = append(s.undo, func() { s.entries[bucket][key] = old })
 }
 
-func (s *sums) drop(bucket string) {
+func (s *entrySums) drop(bucket string) {
 	old := s.entries[bucket]
 	for _, x := range old {
 		s.total = s.total.minus(x)
@@ -113,7 +113,7 @@ func (s *sums) drop(bucket string) {
 }
 
 // holds tells whether a value is the one that has to be there; nil: none.
-func (s *sums) holds(bucket, key string, value []byte) bool {
+func (s *entrySums) holds(bucket, key string, value []byte) bool {
 	want, ok := s.entries[bucket][key]
 	if !ok || value == nil {
 		return !ok && value == nil

@@ -28,6 +28,7 @@ const (
 	kindIntents  kind = "intents"
 	imgSuffix         = ".img"
 	intentSuffix      = ".bits"
+	sumsSuffix        = ".sums"
 )
 
 func (k kind) suffix() string {
@@ -79,6 +80,10 @@ func (v *Volume) create(k kind, id string, size int64) error {
 	if err := f.Truncate(size); err != nil {
 		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
 	}
+	// The checksums come first: an image that has its name would be taken for one from before there were any.
+	if err := v.createSums(k, id, size); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(tmp))
+	}
 	return v.publish(f, tmp, full, rel)
 }
 
@@ -90,7 +95,13 @@ func (v *Volume) StandIn(id string) error {
 	}
 	v.objects.Lock()
 	defer v.objects.Unlock()
+	v.opened.mu.Lock()
 	f, err := os.OpenFile(full, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil { // what is known of the file that is gone went with it
+		v.removeSums(kindLUN, id)
+		err = v.opened.forget(rel)
+	}
+	v.opened.mu.Unlock()
 	if err != nil {
 		return classify("create", rel, err)
 	}
@@ -151,12 +162,21 @@ func (v *Volume) open(k kind, id string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v.s.sums != nil {
+		v.opened.mu.Lock() // the image and the checksums are those of one object
+		defer v.opened.mu.Unlock()
+	}
 	f, err := v.openFile(full, rel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", rel, ErrNotFound)
 	}
 	if err != nil {
 		return nil, classify("open", rel, err)
+	}
+	if v.s.sums != nil {
+		if err := v.attach(f, k, id); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
 	}
 	return f, nil
 }
@@ -183,8 +203,7 @@ func (v *Volume) remove(k kind, id string) error {
 			return err
 		}
 	}
-	err = os.Remove(full)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := v.unlink(full, rel); err != nil {
 		return classify("delete", rel, err)
 	}
 	// Also when it was gone already: the call that removed it may have been cut short before this.
@@ -193,6 +212,7 @@ func (v *Volume) remove(k kind, id string) error {
 		v.s.fail(err)
 		return err
 	}
+	v.removeSums(k, id) // last: an image without any would be taken for one of before
 	return nil
 }
 
@@ -216,6 +236,11 @@ func (v *Volume) ResizeLUN(id string, size int64) error {
 	if size > now {
 		if err := f.beforeWrite(FaultTruncate, now, size); err != nil {
 			return err
+		}
+		if f.obj != nil { // first: what is longer than its checksums cannot be written
+			if err := f.obj.sums.Grow(size); err != nil {
+				return f.writeError("resize", err)
+			}
 		}
 		if err := f.f.Truncate(size); err != nil {
 			return f.writeError("resize", err)
@@ -244,12 +269,12 @@ func (v *Volume) list(k kind) ([]Info, error) {
 		if _, err := uuid.Parse(id); err != nil {
 			continue
 		}
-		f, err := v.open(k, id)
-		if errors.Is(err, ErrNotFound) {
+		f, err := v.openFile(filepath.Join(v.folder(k), e.Name()), filepath.Join(v.rel, string(k), e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			return nil, err
+			return nil, classify("open", e.Name(), err)
 		}
 		size, err1 := f.Size()
 		alloc, err2 := f.Allocated()

@@ -6,6 +6,8 @@
 //	store.json                         format, store id, cluster, pair, node
 //	untrusted                          present after a failed write or flush, until Trust
 //	meta.db                            bbolt, see DB
+//	sums/<volume>/luns/<uuid>.sums     checksums of the blocks of LUNs, see package sums, and
+//	sums/<volume>/snapshots/           of snapshots, with Options.Sums
 //	volumes/default/                   the first backing volume:
 //	  meta.mark                        how far the database had come, see metaMark
 //	  luns/<uuid>.img                  sparse, as long as the LUN
@@ -81,6 +83,8 @@ const (
 	FaultClone     = "clone"
 	FaultIntent    = "intent" // a write of one block of an intents file; it is durable when it returns
 	FaultMark      = "mark"   // the same of a volume's mark
+	FaultSums      = "sums"   // a write of checksums, by its place in their file
+	FaultSumsSync  = "sums-sync"
 )
 
 // Options are what is not part of the identity. The zero value is for production, with the default logger.
@@ -92,6 +96,9 @@ type Options struct {
 	NoReflink bool
 	// Volumes are backing volumes beside the default one.
 	Volumes []VolumeDir
+	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store that is opened without loses
+	// those that it had.
+	Sums *SumsOptions
 	// SharedFilesystem lets them lie on one filesystem (trials, tests).
 	SharedFilesystem bool
 }
@@ -106,7 +113,8 @@ type Store struct {
 	cached  CachedFunc
 	lock    *os.File
 	db      *DB
-	volumes []*Volume // the default one first, then by name
+	volumes []*Volume  // the default one first, then by name
+	sums    *sumsStore // nil: no checksums
 
 	failed atomic.Pointer[error]
 	failC  chan struct{}
@@ -153,7 +161,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	}
 	first := &Volume{s: s, writeback: newWriteback(s), name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
 	s.volumes = []*Volume{first}
-	if err := first.prepare(opts.NoReflink); err != nil {
+	if err := first.prepare(opts); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	for _, d := range []string{filepath.Join(dir, "volumes"), dir} {
@@ -169,6 +177,9 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 		s.volumes = append(s.volumes, v)
 	}
 	if err := s.hearStale(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := s.openSums(opts.Sums); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if s.db, err = openMeta(dir, first.dir, uuid.MustParse(s.id)); err != nil {
@@ -356,6 +367,9 @@ func (s *Store) names() (out []string) {
 func (s *Store) Close() error {
 	for _, v := range s.volumes {
 		v.writeback.wg.Wait()
+	}
+	for _, v := range s.volumes {
+		v.opened.close()
 	}
 	err := s.db.close()
 	return errors.Join(err, s.closeVolumes(), s.lock.Close())

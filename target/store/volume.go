@@ -48,6 +48,9 @@ type Volume struct {
 	writeback *writeback
 
 	objects longlock.Mutex // serialises create, delete, resize and the final rename of copies
+
+	opened    registry
+	sumsStale bool // what is there of checksums when the store is opened is not of the images
 }
 
 // Name of the volume.
@@ -71,12 +74,16 @@ func (v *Volume) Capacity() (total, free int64, err error) {
 func (v *Volume) folder(k kind) string { return filepath.Join(v.dir, string(k)) }
 
 // prepare makes the folders, removes what a crash left unfinished, and finds out what the filesystem can do.
-func (v *Volume) prepare(noReflink bool) (err error) {
+func (v *Volume) prepare(opts Options) (err error) {
+	var keep []string
+	if v.sumsStale = !v.sumsMarked(); opts.Sums != nil {
+		keep = []string{sumsMark}
+	}
 	for _, k := range []kind{kindLUN, kindSnapshot, kindIntents} {
 		if err := os.MkdirAll(v.folder(k), 0o700); err != nil {
 			return err
 		}
-		if err := removeLeftovers(v.folder(k)); err != nil {
+		if err := removeLeftovers(v.folder(k), keep...); err != nil {
 			return err
 		}
 	}
@@ -87,7 +94,7 @@ func (v *Volume) prepare(noReflink bool) (err error) {
 	if err := v.removeOrphans(); err != nil {
 		return err
 	}
-	if !noReflink {
+	if !opts.NoReflink {
 		if v.reflink, err = probeReflink(v.folder(kindLUN)); err != nil {
 			return fmt.Errorf("probing for reflink: %w", err)
 		}
@@ -210,7 +217,7 @@ func (s *Store) openVolume(d VolumeDir, opts Options) (_ *Volume, err error) {
 	if v.mark, err = openMark(v); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
 	}
-	if err = v.prepare(opts.NoReflink); err != nil {
+	if err = v.prepare(opts); err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
 	}
 	return v, nil

@@ -2,6 +2,7 @@ package sums
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -13,6 +14,9 @@ const shards = 64
 // its budget, and what has is written out before it takes more than half of it. All methods are
 // safe for concurrent use.
 type Cache struct {
+	// Hooks are set before the first file is opened.
+	Hooks Hooks
+
 	limit  int64 // pages
 	seed   maphash.Seed
 	shards [shards]shard
@@ -25,6 +29,18 @@ type Cache struct {
 
 	mu    sync.Mutex
 	files map[*File]struct{}
+}
+
+// Hooks let the owner of a cache look in. Each may be nil. They are called concurrently, and must
+// not call the file.
+type Hooks struct {
+	// Write and Sync are asked before an open file is changed or flushed; an error takes the place
+	// of that.
+	Write func(path string, off, length int64) error
+	Sync  func(path string) error
+	// Failed is told of each file that has become useless, once, before the call that found out
+	// returns: a write-out may be made for the sake of another file, whose caller is not concerned.
+	Failed func(err error)
 }
 
 // Stats are a Cache's figures.
@@ -113,20 +129,25 @@ func (c *Cache) drop(s *shard, p *page) {
 }
 
 // relieve writes pages out, of the file that has most to write, while more than half of the budget
-// has changed: a page that has changed cannot be evicted. What goes wrong is that file's affair.
+// has changed: a page that has changed cannot be evicted. What goes wrong is that file's affair; one
+// that finds no space keeps its pages in memory, beyond the budget if it has to be.
 func (c *Cache) relieve() {
+	var stuck []*File
 	for c.dirty.Load() > c.limit/2 {
 		var worst *File
 		var most int
 		c.mu.Lock()
 		for f := range c.files {
-			if n := f.dirtyPages(); n > most {
+			if n := f.dirtyPages(); n > most && !slices.Contains(stuck, f) {
 				worst, most = f, n
 			}
 		}
 		c.mu.Unlock()
-		if worst == nil || worst.writeOut() != nil {
+		if worst == nil {
 			return
+		}
+		if worst.writeOut() != nil {
+			stuck = append(stuck, worst)
 		}
 	}
 }

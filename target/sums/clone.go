@@ -15,8 +15,13 @@ import (
 // made from one. What the copy is longer by is zero. Nothing is changed meanwhile: the caller keeps
 // writes away (R14). Where the filesystem shares extents, it costs as much as there are extents,
 // else as much as there are checksums.
+//
+// What is put meanwhile all the same, by a read that settles what was not known, is in the copy or
+// not: no write-out is under way, which a copy of the data could see half of.
 func (f *File) Clone(path string, owner Owner, size int64) error {
-	if err := f.Flush(); err != nil {
+	f.flushing.Lock()
+	defer f.flushing.Unlock()
+	if err := f.flushLocked(); err != nil {
 		return err
 	}
 	d, ok := f.m.(disk)
@@ -32,10 +37,10 @@ func (f *File) Clone(path string, owner Owner, size int64) error {
 		if err := share(d.File, to); err != nil {
 			return err
 		}
-		if err := to.Truncate(fileSize(Blocks(size))); err != nil {
+		if err := extend(to, fileSize(Blocks(size))); err != nil { // also where the source had nothing to share
 			return err
 		}
-		return h.write(disk{to})
+		return h.write(to)
 	})
 }
 

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
+
+	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
 // Errors that callers decide by.
@@ -18,13 +21,14 @@ var (
 	ErrClosed = errors.New("the file of checksums is closed")
 )
 
-// medium is where a file is kept. Sync makes what was written and punched before durable.
+// medium is where a file is kept. Sync makes what was written and zeroed before durable. Extend and
+// Zero leave the range with space of its own, where the filesystem can.
 type medium interface {
 	io.ReaderAt
 	io.WriterAt
 	Sync() error
-	Truncate(size int64) error
-	Punch(off, length int64) error
+	Extend(size int64) error
+	Zero(off, length int64) error
 	Close() error
 }
 
@@ -43,7 +47,7 @@ type File struct {
 	dirty  map[int64]struct{} // pages
 	behind bool               // something written is not flushed
 
-	flushing sync.Mutex // one write-out at a time, so that an older content never follows a younger one
+	flushing longlock.Mutex // one write-out at a time, so that an older content never follows a younger one
 }
 
 // Fault is a block that is not what its checksum says.
@@ -145,9 +149,9 @@ func (f *File) Put(first int64, data []byte) error {
 	if err := f.inside(first, n); err != nil {
 		return err
 	}
-	list := make([]Sum, min(n, sumsChunk))
+	var list [sumsChunk]Sum
 	for n > 0 {
-		k := min(n, int64(len(list)))
+		k := min(n, sumsChunk)
 		for i := range k {
 			list[i] = Of(data[:min(BlockSize, len(data))])
 			data = data[min(BlockSize, len(data)):]
@@ -219,9 +223,23 @@ func (f *File) inside(first, n int64) error {
 	return nil
 }
 
+// Failed is what has made the file useless, nil while nothing has. ErrClosed is one of them.
+func (f *File) Failed() error {
+	if p := f.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // fail makes err the answer to everything from now on.
 func (f *File) fail(err error) error {
 	err = fmt.Errorf("%s: %w", f.path, err)
-	f.failed.CompareAndSwap(nil, &err)
+	if f.failed.CompareAndSwap(nil, &err) && f.c.Hooks.Failed != nil && !errors.Is(err, ErrClosed) {
+		f.c.Hooks.Failed(err)
+	}
 	return *f.failed.Load()
 }
+
+// full says that an error is a lack of space, which is not final where something is only written:
+// what has changed stays in memory.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

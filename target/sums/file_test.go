@@ -261,7 +261,7 @@ func TestPageBeingWrittenStays(t *testing.T) {
 
 func TestFailureIsFinal(t *testing.T) {
 	broken := errors.New("broken")
-	for _, op := range []string{"write", "sync", "punch"} {
+	for _, op := range []string{"write", "sync", "zero"} {
 		r := newRAM(t, testBlocks*BlockSize, true)
 		f := openRAM(t, NewCache(0), r, testBlocks*BlockSize)
 		must(t, f.Set(0, []Sum{1}))
@@ -272,7 +272,7 @@ func TestFailureIsFinal(t *testing.T) {
 			return nil
 		}
 		var err error
-		if op == "punch" {
+		if op == "zero" {
 			err = f.Zero(0, testBlocks)
 		} else {
 			err = f.Flush()

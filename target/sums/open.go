@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
@@ -17,32 +15,11 @@ import (
 // attempt.
 const tmpSuffix = ".tmp"
 
-// disk is a file of the operating system.
-type disk struct{ *os.File }
-
-func (d disk) Sync() error { return fd.Datasync(d.File) }
-
-func (d disk) Punch(off, length int64) error {
-	err := fd.With(d.File, func(fd int) error {
-		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
-	})
-	if !errors.Is(err, unix.EOPNOTSUPP) {
-		return err
-	}
-	var zero [64 << 10]byte
-	for length > 0 && err != nil {
-		n := min(length, int64(len(zero)))
-		if _, err := d.WriteAt(zero[:n], off); err != nil {
-			return err
-		}
-		off, length = off+n, length-n
-	}
-	return nil
-}
-
-// Create makes the file of an object of size bytes, durably, in place of one that is there. known
+// Create makes the file of an object of size bytes, durably, in place of one that is there, and has
+// space kept for it: a backing volume that is full later must not take checksums away. known
 // says that all of the object is zero now; else the checksums of an object that has content are
-// Unknown until they are put and Adopt says so.
+// Unknown until they are put and Adopt says so. Such an object is there already, and can be used
+// where there is no space to keep.
 func Create(path string, owner Owner, size int64, known bool) error {
 	h := header{owner: owner}
 	if known {
@@ -50,14 +27,18 @@ func Create(path string, owner Owner, size int64, known bool) error {
 	}
 	rand.Read(h.seed[:])
 	return publish(path, func(f *os.File) error {
-		if err := f.Truncate(fileSize(Blocks(size))); err != nil {
+		err := extend(f, fileSize(Blocks(size)))
+		if full(err) && !known {
+			err = f.Truncate(fileSize(Blocks(size)))
+		}
+		if err != nil {
 			return err
 		}
-		return h.write(disk{f})
+		return h.write(f)
 	})
 }
 
-func (h *header) write(m medium) error {
+func (h *header) write(m io.WriterAt) error {
 	var raw [headerSize]byte
 	h.encode(raw[:])
 	_, err := m.WriteAt(raw[:], 0)
@@ -98,7 +79,7 @@ func Open(c *Cache, path string, owner Owner, size int64) (*File, error) {
 	}
 	var x *File
 	if err == nil {
-		x, err = open(c, path, disk{f}, owner, size)
+		x, err = open(c, path, disk{f, path, &c.Hooks}, owner, size)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -132,7 +113,7 @@ func (f *File) Grow(size int64) error {
 	if err := f.inside(0, 0); err != nil || blocks <= f.blocks.Load() {
 		return err
 	}
-	err := f.m.Truncate(fileSize(blocks))
+	err := f.m.Extend(fileSize(blocks))
 	if err == nil {
 		err = f.m.Sync()
 	}
@@ -159,7 +140,11 @@ func (f *File) Adopt(n int64) error {
 	}
 	h := f.head
 	h.adopted = n
-	if err := errors.Join(h.write(f.m), f.m.Sync()); err != nil {
+	err := h.write(f.m)
+	if full(err) {
+		return fmt.Errorf("%s: write the header: %w", f.path, err) // either one that a crash leaves is true
+	}
+	if err = errors.Join(err, f.m.Sync()); err != nil {
 		return f.fail(fmt.Errorf("write the header: %w", err))
 	}
 	f.known.Store(n)

@@ -130,7 +130,9 @@ func (f *File) writeOutLocked() error {
 		if p := f.failed.Load(); p != nil {
 			return *p
 		}
-		if err := f.writePage(n); err != nil {
+		if err := f.writePage(n); full(err) {
+			return fmt.Errorf("%s: write: %w", f.path, err)
+		} else if err != nil {
 			return f.fail(fmt.Errorf("write: %w", err))
 		}
 	}
@@ -156,6 +158,9 @@ func (f *File) writePage(n int64) error {
 	_, err := f.m.WriteAt(raw[:], pageOffset(n))
 	s.mu.Lock()
 	p.writing = false
+	if full(err) {
+		f.touched(p) // the file has what it had, or a part of the page
+	}
 	s.mu.Unlock()
 	return err
 }
@@ -171,7 +176,17 @@ func (f *File) clean(p *page) {
 	f.mu.Unlock()
 }
 
-// Flush returns when all that was changed before the call is durable. A failure is final (R12).
+// Unflushed says that something was changed that a Flush would write or make durable.
+func (f *File) Unflushed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.dirty) > 0 || f.behind
+}
+
+// Flush returns when all that was changed before the call is durable. A failure is final (R12), but
+// for one: a write that finds no space (ENOSPC, EDQUOT) leaves what was changed in memory, and the
+// next Flush tries again. No space for what was written already, which only the flush of the file
+// tells, is final: nobody knows what of it is lost.
 func (f *File) Flush() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

@@ -64,10 +64,10 @@ func (r *ram) WriteAt(p []byte, off int64) (int, error) {
 	return copy(r.now[off:], p), nil
 }
 
-func (r *ram) Punch(off, length int64) error {
+func (r *ram) Zero(off, length int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.ask("punch"); err != nil {
+	if err := r.ask("zero"); err != nil {
 		return err
 	}
 	clear(r.now[off : off+length])
@@ -85,10 +85,10 @@ func (r *ram) Sync() error {
 	return nil
 }
 
-func (r *ram) Truncate(size int64) error {
+func (r *ram) Extend(size int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.ask("truncate"); err != nil {
+	if err := r.ask("extend"); err != nil {
 		return err
 	}
 	r.now = append(r.now, make([]byte, max(0, size-int64(len(r.now))))...)[:size]
@@ -123,7 +123,7 @@ func newRAM(t testing.TB, size int64, known bool) *ram {
 	if known {
 		h.adopted = AllAdopted
 	}
-	if err := errors.Join(r.Truncate(fileSize(Blocks(size))), h.write(r), r.Sync()); err != nil {
+	if err := errors.Join(r.Extend(fileSize(Blocks(size))), h.write(r), r.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -2,9 +2,9 @@ package sums
 
 import "fmt"
 
-// punchPages is from how many whole pages on it is cheaper to cut a hole into the file than to
-// change pages in memory.
-const punchPages = 16
+// zeroPages is from how many whole pages on it is cheaper to have the filesystem make them zero than
+// to change them in memory.
+const zeroPages = 16
 
 // Zero says of n blocks that they are zero, as after a discard. It may wait for the disk.
 func (f *File) Zero(first, n int64) error {
@@ -13,10 +13,12 @@ func (f *File) Zero(first, n int64) error {
 	}
 	zero := func(_ int64, sums []Sum) { clear(sums) }
 	from, to := (first+pageSums-1)/pageSums, (first+n)/pageSums // whole pages
-	if to-from < punchPages || f.known.Load() < to*pageSums {
+	if to-from < zeroPages || f.known.Load() < to*pageSums {
 		return f.change(first, n, zero)
 	}
-	if err := f.punch(from, to); err != nil {
+	if err := f.zeroFile(from, to); full(err) { // what became zero in the file is made so in memory, too
+		return f.change(first, n, zero)
+	} else if err != nil {
 		return err
 	}
 	if err := f.change(first, from*pageSums-first, zero); err != nil {
@@ -25,14 +27,16 @@ func (f *File) Zero(first, n int64) error {
 	return f.change(to*pageSums, first+n-to*pageSums, zero)
 }
 
-// punch makes pages zero, in the file and in the cache. No write-out is under way meanwhile: it
+// zeroFile makes pages zero, in the file and in the cache. No write-out is under way meanwhile: it
 // could put back what was there. A page that is being read may have been read before: stale says
 // so.
-func (f *File) punch(from, to int64) error {
+func (f *File) zeroFile(from, to int64) error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()
-	if err := f.m.Punch(pageOffset(from), (to-from)*pageSize); err != nil {
-		return f.fail(fmt.Errorf("cut a hole: %w", err))
+	if err := f.m.Zero(pageOffset(from), (to-from)*pageSize); full(err) {
+		return err
+	} else if err != nil {
+		return f.fail(fmt.Errorf("make zero: %w", err))
 	}
 	for n := from; n < to; n++ {
 		k := key{f, n}
