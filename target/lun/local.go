@@ -85,7 +85,8 @@ func (l *Local) Submit(op *scsi.Op) bool {
 	} else {
 		l.free = r.next
 	}
-	r.Off, r.End, r.Shared, r.op = off, end, !op.Kind.Writes(), op
+	const in = 4<<10 - 1 // whole blocks, of which checksums are
+	r.Off, r.End, r.Shared, r.op = off&^in, (end+in)&^in, !op.Kind.Writes(), op
 	op.Medium = r
 	held := l.locks.Acquire(&r.LockRequest)
 	l.mu.Unlock()

@@ -42,14 +42,17 @@ type Config struct {
 	TLSKey  string `json:"tls-key"`
 	TLSCA   string `json:"tls-ca"`
 
-	Lease         Duration           `json:"lease"`
-	Preferred     string             `json:"preferred-node"` // excludes first when neither node hears the other
-	ScrubInterval Duration           `json:"scrub-interval"` // between two scheduled scrubs; 0: none
-	ScrubRate     int64              `json:"scrub-rate"`     // bytes a second at most; 0: DefaultScrubRate
-	ISCSIMemory   int64              `json:"iscsi-memory"`   // bytes that commands of all sessions may hold; 0: a quarter of what Go may use
-	HeaderDigest  iscsi.DigestPolicy `json:"header-digest"`
-	DataDigest    iscsi.DigestPolicy `json:"data-digest"`
-	BenchLUN      string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
+	Lease          Duration `json:"lease"`
+	Preferred      string   `json:"preferred-node"`  // excludes first when neither node hears the other
+	ScrubInterval  Duration `json:"scrub-interval"`  // between two scheduled scrubs; 0: none
+	ScrubRate      int64    `json:"scrub-rate"`      // bytes a second at most; 0: DefaultScrubRate
+	NoChecksums    bool     `json:"no-checksums"`    // keep no checksums of blocks; those that are there are deleted
+	ChecksumMemory int64    `json:"checksum-memory"` // bytes of checksums in memory; 0: DefaultChecksumMemory
+
+	ISCSIMemory  int64              `json:"iscsi-memory"` // bytes that commands of all sessions may hold; 0: a quarter of what Go may use
+	HeaderDigest iscsi.DigestPolicy `json:"header-digest"`
+	DataDigest   iscsi.DigestPolicy `json:"data-digest"`
+	BenchLUN     string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
 
 	earlier        bool     // be a release that knows no link features; tests
 	later          bool     // be a release that knows every log entry; tests
@@ -163,6 +166,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ScrubRate < 0 {
 		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
+	}
+	if c.ChecksumMemory != 0 && c.ChecksumMemory < minChecksumMemory {
+		add(bad("checksum-memory", "%d must be 0 (%d) or at least %d bytes", c.ChecksumMemory, int64(DefaultChecksumMemory), int64(minChecksumMemory)))
 	}
 	if c.ISCSIMemory != 0 && c.ISCSIMemory < minISCSIMemory {
 		add(bad("iscsi-memory", "%d must be 0 (a quarter of GOMEMLIMIT) or at least %d bytes", c.ISCSIMemory, minISCSIMemory))

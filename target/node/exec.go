@@ -171,7 +171,7 @@ func (n *Node) slow(x pair.Action) {
 			}
 		})
 	case pair.ActFlush:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.syncLUN(x.Op.LUN)) })
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
 	case pair.ActCompare:
 		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
 	case pair.ActRepairRead:
@@ -185,7 +185,7 @@ func (n *Node) slow(x pair.Action) {
 		n.async(func() {
 			res := scsi.WriteError
 			if x.Msg.Flags&pair.FlagProbe == 0 {
-				res = n.syncLUN(x.Msg.LUN)
+				res = n.flush(x.Msg.LUN, x.Msg.Flags&pair.FlagSums != 0)
 			} else if n.probeDisk(x.Msg.LUN) {
 				res = scsi.OK
 			}
@@ -196,9 +196,15 @@ func (n *Node) slow(x pair.Action) {
 			need, res := n.compareSum(x.Msg)
 			n.do(func(m *pair.Machine, now int64) { m.SumDone(now, link, x.Msg, need, res) })
 		})
+	case pair.ActFetch:
+		n.async(func() { n.fetch(link, x.Msg) })
+	case pair.ActHeal:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
+	case pair.ActAccept:
+		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
 	case pair.ActFlushAll:
 		n.async(func() {
-			res := n.syncAll()
+			res := n.syncAll(x.Msg != nil)
 			if x.Msg != nil {
 				if err := errors.Join(n.clearCopying(), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
 					res = scsi.WriteError

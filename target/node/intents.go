@@ -30,7 +30,11 @@ func (n *Node) clearBits(x *pair.Action) {
 	if e == nil {
 		return
 	}
-	e.bits.Clear(x.Keep)
+	keep, ok := e.keeps(x.Keep)
+	if !ok {
+		return
+	}
+	e.bits.Clear(keep)
 	n.wg.Go(func() {
 		if err := e.bits.Flush(); err != nil && n.ctx.Err() == nil {
 			n.log.Warn("write-intent bits", "lun", e.lun.UUID, "err", err) // the store has failed, or the LUN is gone

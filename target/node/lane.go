@@ -32,7 +32,7 @@ type change struct {
 
 func (c *change) do() {
 	if c.op != nil {
-		c.n.storeDoneAsync(c.op, c.n.runOp(c.op.S, c.op.LUN, false))
+		c.n.storeDoneAsync(c.op, c.n.runOp(c.op, false))
 		return
 	}
 	c.n.appliedAsync(c.link, c.msg, c.n.applyMsg(c.file, c.msg, false))
@@ -81,9 +81,9 @@ const laneKeep = 64
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	switch e := n.tables.Load().units[o.LUN]; {
 	case !inlineOp(o.S, durable):
-		n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o.S, o.LUN, durable)) })
+		n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == anywhere || e == nil:
-		n.storeDone(a, o, n.runOp(o.S, o.LUN, durable))
+		n.storeDone(a, o, n.runOp(o, durable))
 	default:
 		e.lane.add(change{n: n, op: o})
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gemel-storage/gemel/target/pair"
 	"github.com/gemel-storage/gemel/target/store"
+	"github.com/gemel-storage/gemel/target/sums"
 )
 
 // counters that belong to the runtime; the rest is read from where it is kept.
@@ -44,6 +45,12 @@ var (
 	descScrubEnd   = desc("scrub_last_finished_timestamp_seconds", "When the last scrub of everything has compared this node's share to its end; absent before the first one.")
 	descScrubDiff  = desc("scrub_mismatched_ranges_total", "Ranges of 1 MiB of this node's LUNs in which the other node's copy differed, since the process started.")
 	descScrubHeal  = desc("scrub_repaired_ranges_total", "Of them, ranges that were written again at the other node.")
+	descSumBlocks  = desc("checksum_blocks_total", "Blocks of 4 KiB that did not match their checksum when they were read (mismatched, once for each read), were written again from the other node (healed), or were taken as they were found for want of a checksum (settled).", "event")
+	descSumLost    = desc("checksum_lost_total", "Runs of damaged blocks that a host, a scrub or a copy asked for and no node had a good copy of.")
+	descSumBytes   = desc("checksum_covered_bytes", "Bytes of LUNs and snapshots (total), of those that have checksums (covered), and of those that are not believed since the node started (doubted).", "kind")
+	descSumCache   = desc("checksum_cache_bytes", "Memory that holds checksums: used, of that not written to disk yet (dirty), and the limit.", "kind")
+	descSumLooks   = desc("checksum_cache_lookups_total", "Looks into the memory that holds checksums.", "result")
+	descSumSectors = desc("checksum_lost_sectors_total", "Sectors of files of checksums that were found damaged: 126 blocks each have lost their checksums.")
 	descLost       = desc("luns_lost_writes", "LUNs that answer MEDIUM ERROR to a host until they are published again.")
 	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last look.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
@@ -115,6 +122,23 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	count(descScrubDiff, st.ScrubMismatches)
 	count(descScrubHeal, st.ScrubRepaired)
+	if !n.cfg.NoChecksums {
+		done, total, doubted := n.adopted()
+		gauge(descSumBytes, float64(total), "total")
+		gauge(descSumBytes, float64(done), "covered")
+		gauge(descSumBytes, float64(doubted), "doubted")
+		sc, cs := n.store.SumsCounts(), n.store.SumsStats()
+		count(descSumBlocks, sc.Mismatched, "mismatched")
+		count(descSumBlocks, sc.Healed, "healed")
+		count(descSumBlocks, sc.Settled, "settled")
+		count(descSumLost, st.LostBlocks)
+		gauge(descSumCache, float64(cs.Pages*sums.PageMemory), "used")
+		gauge(descSumCache, float64(cs.Dirty*sums.PageMemory), "dirty")
+		gauge(descSumCache, float64(cs.Limit*sums.PageMemory), "limit")
+		count(descSumLooks, cs.Hits, "hit")
+		count(descSumLooks, cs.Misses, "miss")
+		count(descSumSectors, cs.LostSectors)
+	}
 	if p := n.probed.Load(); p != nil {
 		gauge(descReachable, flag(p.err == nil))
 	}

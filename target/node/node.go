@@ -115,7 +115,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
-		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem})
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
-		Region: store.RegionSize, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
+		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
@@ -256,6 +256,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
 	n.wg.Go(n.watchStore)
 	n.wg.Go(n.probeLoop)
+	n.wg.Go(n.adoptLoop)
 	if r, ok := n.arb.(runner); ok {
 		n.wg.Go(func() { r.Run(n.ctx) })
 	}

@@ -136,6 +136,6 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		n.mu.Lock()
 		n.m.StoreBegins(n.boottime(), o)
 		n.mu.Unlock()
-		n.storeDoneAsync(o, n.runOp(s, o.LUN, false))
+		n.storeDoneAsync(o, n.runOp(o, false))
 	})
 }

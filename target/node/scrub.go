@@ -267,13 +267,22 @@ func (n *Node) scrubLoop(every time.Duration) {
 func (n *Node) scrubSum(f *store.File, msg *pair.Msg) (differs bool, res scsi.Result) {
 	buf := n.buffers.get(int(msg.Len))
 	defer n.buffers.put(buf)
-	if err := f.ReadAt(buf, msg.Off); err != nil {
-		return false, classify(err, false)
+	equal := func() (bool, error) {
+		if err := f.ReadAt(buf, msg.Off); err != nil {
+			return false, err
+		}
+		if len(msg.Meta) == 0 { // a hole there
+			return allZero(buf), nil
+		}
+		return bytes.Equal(sumOf(buf), msg.Meta), nil
 	}
-	if len(msg.Meta) == 0 { // a hole there
-		return !allZero(buf), scsi.OK
+	same, err := equal()
+	if bad := damagedIn(err); len(bad) > 0 {
+		if same, err = acceptEqual(f, bad, equal); err == nil && !same {
+			return true, scsi.Damaged
+		}
 	}
-	return !bytes.Equal(sumOf(buf), msg.Meta), scsi.OK
+	return !same, classify(err, false)
 }
 
 // Scrub implements targetv1.TargetServiceServer.

@@ -39,6 +39,8 @@ func classify(err error, write bool) scsi.Result {
 		return scsi.NoSpace
 	case errors.Is(err, store.ErrRange):
 		return scsi.OutOfRange
+	case errors.Is(err, store.ErrChecksum):
+		return scsi.Damaged
 	case write:
 		return scsi.WriteError
 	}
@@ -46,15 +48,17 @@ func classify(err error, write bool) scsi.Result {
 }
 
 // runOp executes an op on the local store.
-func (n *Node) runOp(s *scsi.Op, id pair.LUNID, durable bool) scsi.Result {
-	f := n.file(id)
+func (n *Node) runOp(o *pair.Op, durable bool) scsi.Result {
+	f, s := n.file(o.LUN), o.S
 	if f == nil {
 		return scsi.Unavailable
 	}
 	var err error
 	switch s.Kind {
 	case scsi.OpRead:
-		return classify(f.ReadAt(s.Data, s.Off), false)
+		err = f.ReadAt(s.Data, s.Off)
+		o.Bad = damagedIn(err)
+		return classify(err, false)
 	case scsi.OpMapped:
 		var run int64
 		size, err := f.Size()
@@ -81,9 +85,16 @@ func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result 
 	}
 	switch {
 	case msg.Type == pair.MsgCopyData:
-		return classify(writeSparse(f, msg.Data, msg.Off), true)
+		err := applyCopy(f, msg)
+		if err == nil && durable {
+			err = f.Sync()
+		}
+		return classify(err, true)
 	case msg.Flags&pair.FlagRepair != 0:
-		err := n.repair(f, msg.Data, msg.Off)
+		bad, err := msg.DecodeRanges()
+		if err == nil {
+			err = parts(msg.Data, msg.Off, bad, func(data []byte, off int64) error { return n.repair(f, data, off) })
+		}
 		if err == nil && durable {
 			err = f.Sync()
 		}
@@ -104,12 +115,14 @@ func (n *Node) repair(f *store.File, data []byte, off int64) error {
 	const block = 4096
 	have := n.buffers.get(len(data))
 	defer n.buffers.put(have)
-	if err := f.ReadAt(have, off); err != nil {
+	err := f.ReadAt(have, off)
+	damaged := errors.Is(err, store.ErrChecksum) // then all of it is written
+	if err != nil && !damaged {
 		return err
 	}
 	for i := 0; i < len(data); i += block {
 		end := min(i+block, len(data))
-		if bytes.Equal(have[i:end], data[i:end]) && !allZero(data[i:end]) {
+		if !damaged && bytes.Equal(have[i:end], data[i:end]) && !allZero(data[i:end]) {
 			continue
 		}
 		if err := writeSparse(f, data[i:end], off+int64(i)); err != nil {
@@ -217,6 +230,14 @@ func allZero(b []byte) bool {
 	return true
 }
 
+// flush makes a LUN durable, with its checksums if bits are about to be taken back.
+func (n *Node) flush(id pair.LUNID, sums bool) scsi.Result {
+	if sums {
+		return n.checkpoint(id)
+	}
+	return n.syncLUN(id)
+}
+
 func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 	f := n.file(id)
 	if f == nil {
@@ -235,16 +256,21 @@ func (n *Node) probeDisk(id pair.LUNID) bool {
 	return err == nil && v.Probe() == nil
 }
 
-// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves.
-func (n *Node) syncAll() scsi.Result {
+// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves. A joiner's checksums are as well, for
+// no bit tells where it was copied to.
+func (n *Node) syncAll(sums bool) scsi.Result {
+	sync := (*store.File).Sync
+	if sums {
+		sync = (*store.File).Checkpoint
+	}
 	t := n.tables.Load()
 	for _, e := range t.units {
-		if res := classify(e.file.Sync(), true); res != scsi.OK {
+		if res := classify(sync(e.file), true); res != scsi.OK {
 			return res
 		}
 	}
 	for _, f := range t.snapshots {
-		if res := classify(f.Sync(), true); res != scsi.OK {
+		if res := classify(sync(f), true); res != scsi.OK {
 			return res
 		}
 	}
@@ -260,6 +286,7 @@ func (n *Node) compare(o *pair.Op) scsi.Result {
 	buf := n.buffers.get(len(o.S.Verify))
 	defer n.buffers.put(buf)
 	if err := f.ReadAt(buf, o.S.Off); err != nil {
+		o.Bad = damagedIn(err)
 		return classify(err, false)
 	}
 	for i := range buf {
@@ -278,7 +305,9 @@ func (n *Node) repairRead(o *pair.Op) scsi.Result {
 		return scsi.Unavailable
 	}
 	o.Buf = n.buffers.get(int(length))
-	return classify(f.ReadAt(o.Buf, off), false)
+	var err error
+	o.Bad, err = readMarked(f, o.Buf, off)
+	return classify(err, false)
 }
 
 // copyRead reads a range to be compared with the joiner's. A hole has no sum and no data.
@@ -288,16 +317,19 @@ func (n *Node) copyRead(o *pair.Op) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
-	hole, err := isHole(f, off, length)
+	hole, err := f.Hole(off, length)
 	if err != nil {
 		return classify(err, false)
 	}
-	if o.Hole = hole; hole {
-		o.Sum = nil
+	if o.Bad, o.Hole = nil, hole; hole {
+		n.buffers.put(o.Buf)
+		o.Sum, o.Buf = nil, nil
 		return scsi.OK
 	}
-	o.Buf = n.buffers.get(int(length))
-	if err := f.ReadAt(o.Buf, off); err != nil {
+	if o.Buf == nil { // it may be read again once it is healed
+		o.Buf = n.buffers.get(int(length))
+	}
+	if o.Bad, err = readMarked(f, o.Buf, off); err != nil {
 		return classify(err, false)
 	}
 	o.Sum = sumOf(o.Buf)
@@ -310,11 +342,6 @@ func sumOf(b []byte) []byte {
 	return sum[:]
 }
 
-func isHole(f *store.File, off, length int64) (bool, error) {
-	run, data, err := f.Extents(off, length)
-	return err == nil && !data && run == length, err
-}
-
 // compareSum is the joiner's side of copyRead: does the range here differ. Where the source has a hole this node
 // makes one.
 func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
@@ -325,7 +352,7 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	if msg.Flags&pair.FlagScrub != 0 {
 		return n.scrubSum(f, msg)
 	}
-	hole, err := isHole(f, msg.Off, msg.Len)
+	hole, err := f.Hole(msg.Off, msg.Len)
 	if err != nil {
 		return false, classify(err, false)
 	}
@@ -340,10 +367,11 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	}
 	buf := n.buffers.get(int(msg.Len))
 	defer n.buffers.put(buf)
-	if err := f.ReadAt(buf, msg.Off); err != nil {
+	bad, err := readMarked(f, buf, msg.Off)
+	if err != nil {
 		return false, classify(err, false)
 	}
-	return !bytes.Equal(sumOf(buf), msg.Meta), scsi.OK
+	return len(bad) > 0 || !bytes.Equal(sumOf(buf), msg.Meta), scsi.OK
 }
 
 // parseID reads a canonical uuid.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/gemel-storage/gemel/target/alua"
@@ -30,6 +31,8 @@ type unitEntry struct {
 	rw, ro *scsi.Unit
 
 	misfit bool // its file is not what the metadata says
+
+	behind *atomic.Bool // its checksums could not be made durable for lack of space: bits stay
 
 	readers *readers // of its backing volume
 	lane    *lane
@@ -199,7 +202,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	roCfg.ReadOnly = true
 	e := &unitEntry{id: id, lun: l, misfit: n.misfits[l.UUID]}
 	if prev != nil {
-		e.file, e.bits, e.rw, e.ro, e.readers, e.lane = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane
+		e.file, e.bits, e.rw, e.ro, e.readers, e.lane, e.behind = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane, prev.behind
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
 		if prev.lun.Size < l.Size {
 			err = errors.Join(err, e.bits.Grow(l.Size))
@@ -215,6 +218,8 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		if e.bits, err = v.OpenIntents(l.UUID, l.Size); err != nil {
 			return nil, errors.Join(err, e.file.Close())
 		}
+		doubts(e.file, e.bits)
+		e.behind = new(atomic.Bool)
 		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.wg, do: (*change).do}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
