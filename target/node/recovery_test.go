@@ -315,9 +315,10 @@ func TestForce(t *testing.T) {
 	}
 }
 
-// A byte that changed behind a node's back is found, named and, if asked for, repaired.
+// A byte that changed behind a node's back, where no checksum tells who is wrong, is found, named and, if asked for, repaired.
 func TestScrubFindsAFlippedByte(t *testing.T) {
 	p := newTestPair(t)
+	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true
 	log := p.keepLog(0)
 	p.startBoth()
 	id, m := p.lun(16*mib, "a")

@@ -72,6 +72,10 @@ func (f *File) readRaw(p []byte, off int64) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) {
+		if f.obj != nil && off >= 0 && (off+int64(len(p))+sumBlock-1)/sumBlock <= f.obj.sums.Blocks() {
+			clear(p[n:]) // the image was cut: the checksums tell what that has lost
+			return nil
+		}
 		return fmt.Errorf("read %s at %d+%d: %w", f.path, off, len(p), ErrRange)
 	}
 	return classify("read", f.path, err)
