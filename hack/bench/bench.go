@@ -37,6 +37,7 @@ const (
 	sysEvents     = "events"     // the default case once more, for what restarts its nodes: it has few LUNs to compare afterwards
 	sysPlain      = "plain"      // without TLS on the link
 	sysTmpFS      = "tmpfs"      // in memory
+	sysUnchecked  = "unchecked"  // without checksums of blocks
 	sysUnmirrored = "unmirrored" // one replica; part of the default pair
 	sysBase       = "base"       // the default case of the commit that is compared with
 	sysTgt        = "tgt"
@@ -129,6 +130,8 @@ func (b *bench) pair(ctx context.Context, name string) (*rig.Pair, error) {
 	case sysEvents:
 	case sysPlain:
 		o.Plain = true
+	case sysUnchecked:
+		o.Args = []string{"--no-checksums"}
 	case sysTmpFS:
 		o.FS, o.Size = rig.TmpFS, 2*b.o.size+256<<20
 	case sysBase:

@@ -23,10 +23,11 @@ import (
 // PairOptions describe a pair. The zero value, with a name, is the default case: mutual TLS, XFS.
 type PairOptions struct {
 	Name   string
-	Binary string // gemel-target; default the rig's
-	Plain  bool   // no TLS on the link
-	FS     Kind   // default XFS
-	Size   int64  // bytes of each node's filesystem
+	Binary string   // gemel-target; default the rig's
+	Plain  bool     // no TLS on the link
+	Args   []string // more flags of both nodes
+	FS     Kind     // default XFS
+	Size   int64    // bytes of each node's filesystem
 	// Dirs are filesystems that exist already, one for each node; otherwise they are made.
 	Dirs       [2]string
 	Unmirrored int64 // bytes of an unmirrored LUN with write-back cache that node a exports as well; 0: none
@@ -45,7 +46,7 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 	if o.FS == "" {
 		o.FS = XFS
 	}
-	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: []string{"--log-level", "warn"},
+	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: append([]string{"--log-level", "warn"}, o.Args...),
 		Supervised: true} // a node that has left is started again, as by what runs it elsewhere
 	for i, n := range harness.Names {
 		if o.Dirs[i] == "" {
@@ -111,7 +112,7 @@ func (p *Pair) Describe() string {
 	if p.opts.Plain {
 		link = "plain link"
 	}
-	return fmt.Sprintf("gemel-target pair, mirrored, %s, %s", link, p.opts.FS)
+	return strings.Join(append([]string{fmt.Sprintf("gemel-target pair, mirrored, %s, %s", link, p.opts.FS)}, p.opts.Args...), " ")
 }
 
 // Procs are the processes of both nodes.

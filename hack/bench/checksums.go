@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+
+	"github.com/gemel-storage/gemel/hack/bench/load"
+	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/hack/bench/rig"
+)
+
+// checksumCases are what the checksums of blocks cost: the default case without them to the default case with them, so that 1.05 means
+// 5 % more. The bad rows are among them: long reads, of which each byte is looked at once more, writes of less than a block, which
+// read the rest of it, and cold reads, which may find their checksums on the disk only.
+func checksumCases() (list []testCase) {
+	for _, x := range []struct {
+		name  string
+		quick bool
+		w     load.Workload
+	}{
+		{"checksum_cost_read_qd32", true, load.Workload{Reads: 100, Block: 4096, Depth: 32}},
+		{"checksum_cost_mirrored_write_qd32", true, load.Workload{Block: 4096, Depth: 32}},
+		{"checksum_cost_read_qd1", false, load.Workload{Reads: 100, Block: 4096, Depth: 1}},
+		{"checksum_cost_mirrored_write_qd1", false, load.Workload{Block: 4096, Depth: 1}},
+		{"checksum_cost_fua_qd1", false, load.Workload{Block: 4096, Depth: 1, FUA: true}},
+		{"checksum_cost_seqread_1m_qd4", true, load.Workload{Reads: 100, Block: 1 << 20, Depth: 4, Sequential: true}},
+		{"checksum_cost_mirrored_seqwrite_1m_qd4", false, load.Workload{Block: 1 << 20, Depth: 4, Sequential: true}},
+		{"checksum_cost_mirrored_write_512_qd32", true, load.Workload{Block: 512, Depth: 32}},
+	} {
+		list = append(list, testCase{name: x.name, quick: x.quick, uses: []string{sysDefault, sysUnchecked}, run: checksumCost(x.w)})
+	}
+	for _, x := range []struct {
+		name string
+		w    load.Workload
+	}{
+		{"checksum_cost_randread_4k_qd32_cold", load.Workload{Reads: 100, Block: 4096, Depth: 32}},
+		{"checksum_cost_randread_64k_qd16_cold", load.Workload{Reads: 100, Block: 64 << 10, Depth: 16}},
+	} {
+		list = append(list, testCase{name: x.name, uses: []string{sysDefault, sysUnchecked}, run: checksumCostCold(x.w)})
+	}
+	return list
+}
+
+const checksumNote = "without checksums to with them: above 1 is what they cost"
+
+func checksumCost(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
+	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+		arms, err := b.arms(ctx, sysUnchecked, sysDefault)
+		if err != nil {
+			return nil, err
+		}
+		return b.compare(ctx, comparison{name: c.name, w: w, arms: arms, note: checksumNote})
+	}
+}
+
+func checksumCostCold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
+	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+		var arms []arm
+		for _, system := range []string{sysUnchecked, sysDefault} {
+			if b.served[system+coldKey] == nil {
+				if err := b.openCold(ctx, system); err != nil {
+					return nil, err
+				}
+			}
+			arms = append(arms, arm{served: b.served[system+coldKey]})
+		}
+		return b.compare(ctx, comparison{name: c.name, w: w, arms: arms, before: func(context.Context) error { return rig.DropCaches() },
+			note: checksumNote + "; page caches dropped before each measurement, the nodes' own memory of checksums is not"})
+	}
+}
