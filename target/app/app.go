@@ -151,7 +151,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.Int64Var(&c.ISCSIMemory, "iscsi-memory", c.ISCSIMemory, "bytes of data that the commands of all sessions may hold; 0: a quarter of what Go may use "+
 		"(GOMEMLIMIT, or 90 % of the container's memory), at least 64 MiB, and 1 GiB where neither has a limit")
 	f.BoolVar(&c.NoChecksums, "no-checksums", false, "keep no checksums of blocks: damage is not noticed; those that are there are deleted")
-	f.Int64Var(&c.ChecksumMemory, "checksum-memory", node.DefaultChecksumMemory, "bytes of checksums that are kept in memory: 1 MiB is for 1 GiB that is read and written at a time")
+	f.Int64Var(&c.ChecksumMemory, "checksum-memory", c.ChecksumMemory, "bytes of checksums that are kept in memory, 1 MiB for each GiB that is read and written at a time; "+
+		"0: a sixteenth of what Go may use, at least 16 MiB, and 128 MiB where it has no limit")
 	f.Int64Var(&c.ScrubRate, "scrub-rate", c.ScrubRate, "bytes a second that each node compares at most during a scrub, unless it is told otherwise")
 	f.StringVar(&c.Preferred, "preferred-node", "", "the node that excludes the other first when neither hears the other (default a)")
 	f.Var(&c.HeaderDigest, "header-digest", "CRC32C header digests: allow, require or refuse")

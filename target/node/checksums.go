@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"runtime/debug"
 	"time"
 
 	"github.com/gemel-storage/gemel/target/pair"
@@ -14,20 +16,23 @@ import (
 // Checksums of blocks (R15): the store keeps and compares them, the machine decides what becomes of a block that does not match, and
 // this is what it has carried out.
 
-// DefaultChecksumMemory is how much of the checksums is kept in memory, in bytes: of what lies within 60 GiB that are read and
-// written at a time.
-const DefaultChecksumMemory = 64 << 20
-
-// minChecksumMemory is the least, in bytes.
-const minChecksumMemory = 1 << 20
+// How much of the checksums is kept in memory, in bytes: 1 MiB is for 1 GiB that is read and written at a time.
+const (
+	minChecksumMemory     = 1 << 20   // that can be asked for
+	leastChecksumMemory   = 16 << 20  // where nothing is asked for, however little the process may use
+	defaultChecksumMemory = 128 << 20 // without a limit of the process
+	checksumShare         = 16        // of what Go may use
+)
 
 func (c *Config) sumsOptions() *store.SumsOptions {
 	if c.NoChecksums {
 		return nil
 	}
 	budget := c.ChecksumMemory
-	if budget == 0 {
-		budget = DefaultChecksumMemory
+	if limit := debug.SetMemoryLimit(-1); budget == 0 {
+		if budget = defaultChecksumMemory; limit != math.MaxInt64 {
+			budget = max(limit/checksumShare, leastChecksumMemory)
+		}
 	}
 	return &store.SumsOptions{Budget: budget}
 }

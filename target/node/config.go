@@ -47,7 +47,7 @@ type Config struct {
 	ScrubInterval  Duration `json:"scrub-interval"`  // between two scheduled scrubs; 0: none
 	ScrubRate      int64    `json:"scrub-rate"`      // bytes a second at most; 0: DefaultScrubRate
 	NoChecksums    bool     `json:"no-checksums"`    // keep no checksums of blocks; those that are there are deleted
-	ChecksumMemory int64    `json:"checksum-memory"` // bytes of checksums in memory; 0: DefaultChecksumMemory
+	ChecksumMemory int64    `json:"checksum-memory"` // bytes of checksums in memory; 0: a sixteenth of what Go may use
 
 	ISCSIMemory  int64              `json:"iscsi-memory"` // bytes that commands of all sessions may hold; 0: a quarter of what Go may use
 	HeaderDigest iscsi.DigestPolicy `json:"header-digest"`
@@ -168,7 +168,7 @@ func (c *Config) Validate() error {
 		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
 	}
 	if c.ChecksumMemory != 0 && c.ChecksumMemory < minChecksumMemory {
-		add(bad("checksum-memory", "%d must be 0 (%d) or at least %d bytes", c.ChecksumMemory, int64(DefaultChecksumMemory), int64(minChecksumMemory)))
+		add(bad("checksum-memory", "%d must be 0 (a sixteenth of GOMEMLIMIT) or at least %d bytes", c.ChecksumMemory, int64(minChecksumMemory)))
 	}
 	if c.ISCSIMemory != 0 && c.ISCSIMemory < minISCSIMemory {
 		add(bad("iscsi-memory", "%d must be 0 (a quarter of GOMEMLIMIT) or at least %d bytes", c.ISCSIMemory, minISCSIMemory))
