@@ -77,11 +77,14 @@ func (l *lane) run() {
 // laneKeep is the longest list of changes that an idle LUN keeps memory for.
 const laneKeep = 64
 
-// change does a write of this node's own: here if the goroutine at hand may wait for a disk.
+// change does a write of this node's own: here if the goroutine at hand may wait for a disk. One that has to read before, the rest of a
+// block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	switch e := n.tables.Load().units[o.LUN]; {
 	case !inlineOp(o.S, durable):
 		n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
+	case e != nil && !e.file.Prompt(o.S.Off, o.S.Len):
+		e.readers.read(o.S.Len, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == anywhere || e == nil:
 		n.storeDone(a, o, n.runOp(o, durable))
 	default:
@@ -90,12 +93,18 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 }
 
 // applyHere does a mirrored write or a copied range. The file is looked up at once: an entry of the log that came after msg may
-// remove the object, and what came before it is no failure.
+// remove the object, and what came before it is no failure. What has to read before it writes is a reader's.
 func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 	link, t := n.linkN.Load(), n.tables.Load()
 	e, f := t.units[msg.LUN], t.file(msg.LUN)
 	small := !durable && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame
 	switch {
+	case small && e != nil && !f.Prompt(msg.Off, msg.Len):
+		n.applies.Add()
+		e.readers.read(msg.Len, func() {
+			n.appliedAsync(link, msg, n.applyMsg(f, msg, durable))
+			n.applies.Done()
+		})
 	case small && (a.at == anywhere || f == nil):
 		n.applies.Add() // it may be a goroutine that the next link does not wait for otherwise
 		n.applied(a, link, msg, n.applyMsg(f, msg, durable))

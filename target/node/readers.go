@@ -9,7 +9,7 @@ import (
 	"github.com/gemel-storage/gemel/target/store"
 )
 
-// Reads that the page cache cannot answer are done by readers, goroutines that live as long as there is something to read:
+// Reads that the page cache cannot answer, and writes that have to read before, are done by readers, goroutines that live as long as there is something to read:
 // neither the goroutine of a connection nor the one that reads the link waits for a disk. What may wait for a reader is
 // bounded where it comes from: by the command windows and the read memory of sessions, and by the window of what is forwarded.
 const (

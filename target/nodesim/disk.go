@@ -73,6 +73,10 @@ func (d *disk) do(op, path string, length int64) error {
 	var latency time.Duration
 	switch op {
 	case store.FaultRead:
+		if d.hit >= 1 && (d.cold == nil || !d.cold(path)) { // the page cache has it, whoever asks
+			d.mu.Unlock()
+			return nil
+		}
 		bytes, latency = length, d.speed.read
 	case store.FaultWrite, store.FaultDiscard:
 		d.dirty[path] += length // into the page cache

@@ -122,11 +122,12 @@ func (f *File) readEdge(c *changed, at, size int64) error {
 	e := &c.edges[c.n]
 	*e = edge{buf: buffers.Get().(*[sumBlock]byte), off: at, length: length}
 	c.n++
-	if err := f.readRaw(e.buf[:length], at); err != nil {
-		if errors.Is(err, ErrMedia) {
+	if !f.cachedRaw(e.buf[:length], at) {
+		if err := f.readRaw(e.buf[:length], at); errors.Is(err, ErrMedia) {
 			return nil // the block is lost; the write itself will say what it thinks of that
+		} else if err != nil {
+			return err
 		}
-		return err
 	}
 	faults, err := f.obj.sums.Check(at/sumBlock, e.buf[:length])
 	if err != nil {
