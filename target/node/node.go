@@ -193,6 +193,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	defer func() { _ = n.store.Close() }()
 	defer func() {
 		n.ends(stepFiles)
+		n.store.Ending()
 		n.closeFiles()
 	}()
 	defer n.wg.Wait()

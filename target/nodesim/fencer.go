@@ -281,6 +281,8 @@ func (f *fencer) mix(rng *rand.Rand, cold, hot *lun, worker int) {
 			f.on(cold, i, "READ", 0, rw16(0x88, block, blocks), nil, buf)
 		case 1:
 			f.on(hot, i, "READ", 0, rw16(0x88, block, blocks), nil, buf)
+		case 2: // a part of a block, of which the rest has to be read
+			f.on(cold, i, "WRITE", 0, rw16(0x8a, block+1, 1), buf[:f.blockSize()], nil)
 		default:
 			f.on(hot, i, "WRITE", 0, rw16(0x8a, block, blocks), buf, nil)
 		}

@@ -197,7 +197,7 @@ func playSlowReads(w *world, rng *rand.Rand) {
 		})
 	}
 	for _, f := range w.mixers {
-		for j := range 3 {
+		for j := range 4 {
 			own := w.rand(uint64(400 + 10*f.id + j))
 			w.busy.Go(func() { f.mix(own, w.luns[k], w.luns[1-k], j) })
 		}

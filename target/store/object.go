@@ -90,7 +90,7 @@ func (o *object) release() (err error) {
 	r := &o.v.opened
 	for {
 		r.mu.Lock()
-		if o.refs > 1 || o.nameless || err != nil || !o.sums.Unflushed() || o.v.s.Failed() != nil {
+		if o.refs > 1 || o.nameless || err != nil || !o.sums.Unflushed() || o.v.s.Failed() != nil || o.v.s.ending.Load() {
 			break
 		}
 		r.mu.Unlock()
@@ -100,7 +100,7 @@ func (o *object) release() (err error) {
 	if o.refs--; o.refs > 0 {
 		return nil
 	}
-	if !o.nameless && o.v.s.Failed() == nil && (o.sums.Unflushed() || o.doubt.blocks() > 0) {
+	if !o.nameless && o.v.s.Failed() == nil && !o.v.s.ending.Load() && (o.sums.Unflushed() || o.doubt.blocks() > 0) {
 		return nil // no space for them, which is told to who flushes next, or what is in doubt
 	}
 	if !o.nameless {

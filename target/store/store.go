@@ -117,6 +117,7 @@ type Store struct {
 	sums    *sumsStore // nil: no checksums
 
 	failed atomic.Pointer[error]
+	ending atomic.Bool // Ending was called
 	failC  chan struct{}
 	once   sync.Once
 }
@@ -362,6 +363,11 @@ func (s *Store) names() (out []string) {
 	}
 	return out
 }
+
+// Ending says that Files are closed for good, and that no checksums need to be flushed for who opens them next in this process. What is not
+// flushed is of regions whose write-intent bit is set, which the next process doubts. An orderly stop need not wait for a
+// flush of every LUN.
+func (s *Store) Ending() { s.ending.Store(true) }
 
 // Close releases the directories. Files must have been closed before.
 func (s *Store) Close() error {

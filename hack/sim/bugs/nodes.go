@@ -24,6 +24,8 @@ var nodeBugs = []bug{
 		old: "\te.readers.read(int64(len(s.Data)), func() {", new: "\tif a.at == anywhere {\n\t\tn.storeDone(a, o, n.runOp(s, o.LUN, false))\n\t\treturn\n\t}\n\te.readers.read(int64(len(s.Data)), func() {"},
 	{player: nodes, rule: "R12", name: "mirrored writes on the goroutine that reads the link", file: "node/lane.go", flags: shaped("slow reads"), seeds: 10,
 		old: "case small && (a.at == anywhere || f == nil):", new: "case small:"},
+	{player: nodes, rule: "R12", name: "a mirrored write that has to read before, on the goroutine that reads the link", file: "node/lane.go", flags: shaped("slow reads"), seeds: 10,
+		old: "\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):", new: "\tcase small && a.at == onLink && !f.Prompt(msg.Off, msg.Len):\n\t\tn.applies.Add()\n\t\tn.applied(a, link, msg, n.applyMsg(f, msg, durable))\n\t\tn.applies.Done()\n\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):"},
 	{player: nodes, rule: "R3", name: "the thread that keeps the lease touches the disk", file: "node/node.go", flags: shaped("busy disks"), seeds: 10,
 		old: "\t\tn.lastTick.Store(now)\n", new: "\t\tn.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
 	{player: nodes, rule: "R12", name: "a node that has left does not end its process", file: "node/leave.go", flags: shaped("disk fails"), seeds: 10,
