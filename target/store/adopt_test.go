@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // before makes a LUN without checksums, and returns the store's directory.
@@ -185,5 +186,60 @@ func TestAdoptionUnderChanges(t *testing.T) {
 	reads(t, g, 0, model)
 	if done, total := f.Adopted(); done != total {
 		t.Errorf("%d of %d", done, total)
+	}
+}
+
+// TestAdoptionAndChangesKeepApart: a discard between the read of a step and what it makes of that would leave the checksum of what was
+// there before, and a step within a write one of what is not written yet.
+func TestAdoptionAndChangesKeepApart(t *testing.T) {
+	for _, held := range []string{FaultRead, FaultWrite, FaultDiscard} {
+		t.Run("held in "+held, func(t *testing.T) {
+			dir := before(t, 256<<10, func(f *File) { must(t, f.WriteAt(content(1, 256<<10), 0)) })
+			entered, release, other := make(chan struct{}), make(chan struct{}), make(chan string, 10)
+			var over atomic.Bool
+			opts := withSums()
+			opts.Faults = func(op, _ string, _, _ int64) error {
+				if over.Load() {
+					return nil
+				}
+				switch op {
+				case held:
+					close(entered)
+					<-release
+				case FaultRead, FaultWrite, FaultDiscard:
+					other <- op
+				}
+				return nil
+			}
+			f := openLUN(t, open(t, dir, opts), lunA)
+			change := func() error { return f.WriteAt(content(2, 4096), 8192) }
+			if held != FaultWrite {
+				change = func() error { return f.Discard(8192, 4096) }
+			}
+			first, second := func() error { return f.Adopt(t.Context()) }, change
+			if held != FaultRead {
+				first, second = second, first
+			}
+			var wg sync.WaitGroup
+			run := func(fn func() error) {
+				wg.Go(func() {
+					if err := fn(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			run(first)
+			<-entered
+			run(second)
+			select {
+			case op := <-other:
+				t.Errorf("%s meanwhile", op)
+			case <-time.After(50 * time.Millisecond):
+			}
+			over.Store(true)
+			close(release)
+			wg.Wait()
+			wantWrong(t, f)
+		})
 	}
 }

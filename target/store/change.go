@@ -37,6 +37,12 @@ func (f *File) change(op changeOp, p []byte, off, length int64) error {
 	if off < 0 || length < 0 || sums.Blocks(off+length) > o.sums.Blocks() {
 		return fmt.Errorf("write %s at %d+%d: %w", f.path, off, length, ErrRange)
 	}
+	if op != opDiscard {
+		first := off / sumBlock
+		if err := o.sums.Reserve(first, sums.Blocks(off+length)-first); err != nil {
+			return f.sumsError("write", err)
+		}
+	}
 	if o.sums.Adopted() != sums.AllAdopted {
 		o.adopting.share()
 		defer o.adopting.unshare()

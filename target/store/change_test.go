@@ -233,9 +233,14 @@ func TestNoSpaceForChecksums(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, opts)
 	f := newLUN(t, s, lunA, 64<<20)
+	must(t, f.WriteAt(content(2, 4096), 30<<20)) // has space kept around it
 	full.Store(true)
 	model := content(1, 1<<20)
 	must(t, f.WriteAt(model, 30<<20))
+	if err := f.WriteAt(content(2, 4096), 64<<20-4096); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
+		t.Fatalf("a write whose checksums have no space: %v, failed: %v", err, s.Failed())
+	}
+	reads(t, f, 64<<20-4096, make([]byte, 4096))
 	must(t, f.Discard(0, 20<<20))
 	must(t, f.Sync())
 	if err := f.Checkpoint(); !errors.Is(err, ErrNoSpace) || s.Failed() != nil || seen.Load() == 0 {

@@ -19,8 +19,9 @@ type object struct {
 	v        *Volume
 	rel      string // of the image
 	sums     *sums.File
-	refs     int  // Files; under registry.mu
-	nameless bool // its image is deleted; under registry.mu
+	size     atomic.Int64 // bytes of the image, as it should be
+	refs     int          // Files; under registry.mu
+	nameless bool         // its image is deleted; under registry.mu
 
 	doubt    doubt
 	adopter  chan struct{} // who adopts is in here
@@ -51,6 +52,7 @@ func (v *Volume) attach(f *File, k kind, id string) error {
 		return classify("open the checksums of", f.path, err)
 	}
 	o := &object{v: v, rel: f.path, sums: x, refs: 1, adopter: make(chan struct{}, 1)}
+	o.size.Store(size)
 	if v.opened.all == nil {
 		v.opened.all = map[string]*object{}
 	}

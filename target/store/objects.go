@@ -245,6 +245,9 @@ func (v *Volume) ResizeLUN(id string, size int64) error {
 		if err := f.f.Truncate(size); err != nil {
 			return f.writeError("resize", err)
 		}
+		if f.obj != nil {
+			f.obj.size.Store(size)
+		}
 	}
 	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
 }

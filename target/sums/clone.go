@@ -37,7 +37,7 @@ func (f *File) Clone(path string, owner Owner, size int64) error {
 		if err := share(d.File, to); err != nil {
 			return err
 		}
-		if err := extend(to, fileSize(Blocks(size))); err != nil { // also where the source had nothing to share
+		if err := to.Truncate(fileSize(Blocks(size))); err != nil {
 			return err
 		}
 		return h.write(to)

@@ -43,35 +43,33 @@ func (d disk) Extend(size int64) error {
 	if err := d.ask(0, size); err != nil {
 		return err
 	}
-	return extend(d.File, size)
-}
-
-// extend makes a file at least size bytes long, with space for all of it where the filesystem can
-// keep some. What was not written before reads as zero.
-func extend(f *os.File, size int64) error {
-	err := allocate(f, 0, 0, size)
-	if !unsupported(err) {
-		return err
-	}
-	st, err := f.Stat()
+	st, err := d.Stat()
 	if err != nil || st.Size() >= size {
 		return err
 	}
-	return f.Truncate(size)
+	return d.Truncate(size)
 }
 
-// Zero keeps the space, but for that of extents that are shared with a clone, and of which there is
-// no other: these it gives up, since a hole needs none.
+// Keep has the filesystem keep space for a range, where it can.
+func (d disk) Keep(off, length int64) error {
+	if err := d.ask(off, length); err != nil {
+		return err
+	}
+	err := allocate(d.File, unix.FALLOC_FL_KEEP_SIZE, off, length)
+	if unsupported(err) {
+		return nil
+	}
+	return err
+}
+
+// Zero gives the space back.
 func (d disk) Zero(off, length int64) error {
 	if err := d.ask(off, length); err != nil {
 		return err
 	}
-	err := allocate(d.File, unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, off, length)
+	err := allocate(d.File, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 	if unsupported(err) {
 		return writeZeroes(d.File, off, length)
-	}
-	if full(err) && allocate(d.File, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length) == nil {
-		return nil
 	}
 	return err
 }

@@ -13,8 +13,9 @@
 //     write-intent bit is set may therefore have an older checksum on disk than its data after a
 //     crash, or a younger one; the caller flushes before it clears the bit, and believes no
 //     checksum of a region whose bit was set when the node started.
-//   - After an error other than ErrRange the file is not what it should be, and the store is not
-//     trusted any more. What cannot be read is no error: it is Unknown, and stays so until it is
+//   - After an error other than ErrRange and a lack of space the file is not what it should be, and
+//     the store is not trusted any more: File.Failed says so, and Hooks.Failed is told. A lack of
+//     space leaves what has changed in memory, for the next Flush. What cannot be read is no error: it is Unknown, and stays so until it is
 //     put again.
 //
 // # What the caller may rely on

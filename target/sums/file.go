@@ -21,13 +21,14 @@ var (
 	ErrClosed = errors.New("the file of checksums is closed")
 )
 
-// medium is where a file is kept. Sync makes what was written and zeroed before durable. Extend and
-// Zero leave the range with space of its own, where the filesystem can.
+// medium is where a file is kept. Sync makes what was written and zeroed before durable. Keep leaves
+// the range with space of its own, where the filesystem can; Zero gives it back.
 type medium interface {
 	io.ReaderAt
 	io.WriterAt
 	Sync() error
 	Extend(size int64) error
+	Keep(off, length int64) error
 	Zero(off, length int64) error
 	Close() error
 }
@@ -46,6 +47,7 @@ type File struct {
 	mu     sync.Mutex
 	dirty  map[int64]struct{} // pages
 	behind bool               // something written is not flushed
+	kept   map[int64]struct{} // chunks that have space (reserve.go)
 
 	flushing longlock.Mutex // one write-out at a time, so that an older content never follows a younger one
 }

@@ -15,11 +15,9 @@ import (
 // attempt.
 const tmpSuffix = ".tmp"
 
-// Create makes the file of an object of size bytes, durably, in place of one that is there, and has
-// space kept for it: a backing volume that is full later must not take checksums away. known
-// says that all of the object is zero now; else the checksums of an object that has content are
-// Unknown until they are put and Adopt says so. Such an object is there already, and can be used
-// where there is no space to keep.
+// Create makes the file of an object of size bytes, durably, in place of one that is there. It has no
+// space of its own yet, see Reserve. known says that all of the object is zero now; else the
+// checksums of an object that has content are Unknown until they are put and Adopt says so.
 func Create(path string, owner Owner, size int64, known bool) error {
 	h := header{owner: owner}
 	if known {
@@ -27,11 +25,7 @@ func Create(path string, owner Owner, size int64, known bool) error {
 	}
 	rand.Read(h.seed[:])
 	return publish(path, func(f *os.File) error {
-		err := extend(f, fileSize(Blocks(size)))
-		if full(err) && !known {
-			err = f.Truncate(fileSize(Blocks(size)))
-		}
-		if err != nil {
+		if err := f.Truncate(fileSize(Blocks(size))); err != nil {
 			return err
 		}
 		return h.write(f)

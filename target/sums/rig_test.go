@@ -95,6 +95,15 @@ func (r *ram) Extend(size int64) error {
 	return nil
 }
 
+func (r *ram) Keep(off, length int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if off < 0 || length <= 0 || off+length > int64(len(r.now)) {
+		return errors.New("space beyond the end")
+	}
+	return r.ask("keep")
+}
+
 func (r *ram) Close() error { return nil }
 
 // powerLoss is the medium after one: every sector is what was flushed last, or what was written

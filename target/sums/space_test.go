@@ -112,44 +112,73 @@ func TestWriteOutFailsForAnother(t *testing.T) {
 	}
 }
 
-// TestSpaceIsKept: a file has the space that it may need, also after a discard and as a clone that
-// is longer.
+// TestSpaceIsKept: what is about to be written has space, a large LUN costs none, and a discard gives
+// it back.
 func TestSpaceIsKept(t *testing.T) {
 	dir := t.TempDir()
 	probe, err := os.Create(filepath.Join(dir, "probe"))
 	must(t, err)
-	if unsupported(allocate(probe, unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, 0, 4096)) {
+	if unsupported(allocate(probe, unix.FALLOC_FL_KEEP_SIZE, 0, 4096)) {
 		t.Skip("skipped: the filesystem of this test's folder cannot keep space")
 	}
 	must(t, probe.Close())
-	const size = 64 << 30 // 65 MiB of checksums
+	const size = 16 << 40 // 16 GiB of checksums
 	path := filepath.Join(dir, "a")
 	must(t, Create(path, testOwner, size, true))
-	has := func(what, path string, want int64) {
-		t.Helper()
+	allocated := func() int64 {
 		var st unix.Stat_t
 		must(t, unix.Stat(path, &st))
-		if st.Blocks*512 < want || st.Size < want {
-			t.Errorf("%s: %d bytes, %d allocated, want %d", what, st.Size, st.Blocks*512, want)
+		if st.Size != fileSize(Blocks(size)) && st.Size != fileSize(Blocks(2*size)) {
+			t.Errorf("%d bytes", st.Size)
 		}
+		return st.Blocks * 512
 	}
-	has("new", path, fileSize(Blocks(size)))
+	if n := allocated(); n > 64<<10 {
+		t.Errorf("a new one has %d bytes", n)
+	}
 	f, err := Open(NewCache(0), path, testOwner, size)
 	must(t, err)
+	must(t, f.Reserve(1<<20, 3))
+	must(t, f.Reserve(Blocks(size)-1, 1))
+	if n := allocated(); n < (2*keepPages-4)*pageSize/2 || n > 512<<10 {
+		t.Errorf("%d bytes are kept for two chunks", n)
+	}
 	must(t, f.Set(1<<20, []Sum{1, 2, 3}))
 	must(t, f.Flush())
 	must(t, f.Zero(0, Blocks(size)))
 	var got [3]Sum
 	must(t, f.Get(1<<20, got[:]))
-	if got != [3]Sum{} {
-		t.Errorf("%v", got)
+	if n := allocated(); got != [3]Sum{} || n > 128<<10 {
+		t.Errorf("after a discard: %v, %d bytes", got, n)
 	}
-	has("after a discard", path, fileSize(Blocks(size)))
+	must(t, f.Reserve(1<<20, 3))
+	if n := allocated(); n < 32<<10 {
+		t.Errorf("%d bytes are kept again", n)
+	}
 	must(t, f.Grow(2*size))
-	has("grown", path, fileSize(Blocks(2*size)))
-	must(t, f.Clone(filepath.Join(dir, "b"), testOwner, 3*size))
-	has("cloned", filepath.Join(dir, "b"), fileSize(Blocks(3*size)))
 	must(t, f.Close())
+}
+
+// TestNoSpaceToReserve: it is told before anything is written, and is not final.
+func TestNoSpaceToReserve(t *testing.T) {
+	r := newRAM(t, testBlocks*BlockSize, true)
+	f := openRAM(t, NewCache(0), r, testBlocks*BlockSize)
+	r.fail = func(op string) error {
+		if op == "keep" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	if err := f.Reserve(5, 3); !errors.Is(err, syscall.ENOSPC) || f.Failed() != nil {
+		t.Errorf("%v, failed %v", err, f.Failed())
+	}
+	r.fail = nil
+	must(t, f.Reserve(5, 3))
+	r.fail = func(string) error { return syscall.ENOSPC }
+	must(t, f.Reserve(5, 3)) // it has it
+	if err := f.Reserve(testBlocks, 1); err != nil {
+		t.Errorf("beyond the end: %v", err)
+	}
 }
 
 func TestHooksTakeTheirPlace(t *testing.T) {

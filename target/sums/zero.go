@@ -2,8 +2,8 @@ package sums
 
 import "fmt"
 
-// zeroPages is from how many whole pages on it is cheaper to have the filesystem make them zero than
-// to change them in memory.
+// zeroPages is from how many whole pages on it is cheaper to cut a hole into the file than to
+// change them in memory.
 const zeroPages = 16
 
 // Zero says of n blocks that they are zero, as after a discard. It may wait for the disk.
@@ -53,6 +53,9 @@ func (f *File) zeroFile(from, to int64) error {
 	}
 	f.mu.Lock()
 	f.behind = true
+	for c := from / keepPages; c*keepPages < to; c++ { // who writes there next asks again
+		delete(f.kept, c)
+	}
 	f.mu.Unlock()
 	return nil
 }
