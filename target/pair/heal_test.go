@@ -325,4 +325,3 @@ func TestNobodyToAsk(t *testing.T) {
 		})
 	}
 }
-
