@@ -21,7 +21,8 @@ func (m *Machine) wide(off, end int64) (int64, int64) {
 		return off, end // a flush, which locks nothing
 	}
 	b := m.cfg.Block
-	return off / b * b, min(end, 1<<62)/b*b + (b-min(end, 1<<62)%b)%b
+	end = min(end, 1<<62)
+	return off / b * b, end + (b-end%b)%b
 }
 
 // looks reports work for the peer that changes nothing.
@@ -68,6 +69,7 @@ func (m *Machine) healNext(now int64, o *Op) {
 	default:
 		m.nextID++ // the answer to another question is none to this one
 		o.id, o.stage = m.nextID, stHealAsk
+		o.seq = o.unit.seq // as for a write after a comparison: the partner drops what an older owner asks
 		m.ops[o.id] = o
 		m.healSend(o)
 	}
@@ -143,6 +145,13 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
+	case msg.Result == scsi.Damaged && !o.full && n > m.cfg.Block: // not all of it need be lost there
+		half := (n/2 + m.cfg.Block - 1) / m.cfg.Block * m.cfg.Block
+		o.Bad = append([]scsi.Range{{Off: off, Len: half}, {Off: off + half, Len: o.Bad[0].Len - half}}, o.Bad[1:]...)
+		m.healNext(now, o)
+	case msg.Result == scsi.Damaged && !o.full:
+		o.Bad = []scsi.Range{{Off: off, Len: n}} // the second look finds the others, which the partner may have
+		m.accept(now, o)
 	case msg.Result != scsi.OK || int64(len(msg.Data)) != n:
 		m.accept(now, o)
 	case o.full:
@@ -150,6 +159,7 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 		m.answer(now, o)
 	default:
 		o.Heal, o.HealAt, o.stage, o.since = msg.Data, off, stHealWrite, now
+		o.waits = false // the read may have been answered by the page cache; this is for the disk, and counts for Dm
 		m.storeOps++
 		m.act(Action{Kind: ActHeal, Op: o})
 	}
@@ -158,7 +168,7 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 // accept is for blocks of which there is no good copy elsewhere: those that lost only their checksums are taken as they are.
 func (m *Machine) accept(now int64, o *Op) {
 	delete(m.ops, o.id)
-	o.Heal, o.stage, o.since = nil, stHealWrite, now
+	o.Heal, o.stage, o.since, o.waits = nil, stHealWrite, now, false
 	m.storeOps++
 	m.act(Action{Kind: ActAccept, Op: o})
 }
@@ -170,10 +180,19 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
-	case healed == nil && (res == scsi.OK || o.copy && !o.scrub && res == scsi.Damaged): // what is lost is copied as bad
-		o.Bad = nil
-		m.healNext(now, o)
-	case healed == nil && res == scsi.WriteError:
+	case res == scsi.Unavailable: // deleted meanwhile, which is no failure of the disk: the second look says so too
+		o.healed = true
+		m.healResume(o)
+	case healed == nil && (res == scsi.OK || res == scsi.Damaged):
+		// What does not match in the second look is lost: it names the place, for of several runs some may have been taken. Of
+		// members only one block was asked about if it was taken, and others may have to be healed.
+		o.healed = res == scsi.Damaged || m.phase != Paired
+		o.Bad, o.since = nil, now
+		m.healResume(o)
+	case healed == nil && (res == scsi.WriteError || res == scsi.ReadError): // of the disk, not of these blocks
+		if o.scrub {
+			o.skip = SkipUnreadable
+		}
 		m.diskFailed(now, o, res)
 	case healed == nil:
 		m.lost(now, o)

@@ -168,6 +168,10 @@ func (a *attempt) answered() {
 			return
 		}
 		w.res.Faults["answered "+resultName(res)]++
+		if w.shape.lone && res == scsi.ReadError && a.scsi.Located {
+			c.finds(a)
+			return
+		}
 		if res == scsi.LostData {
 			c.publish(w.nodes[a.node], l)
 		}

@@ -22,7 +22,8 @@ type client struct {
 	last      int // blocks still to be read at the end, over both paths
 	ended     bool
 	cur       *attempt
-	old       [2]int // attempts given up but still at a node: a new login waits for them
+	mend      *logical // what it found lost, to be written again
+	old       [2]int   // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
 	remote   [2]bool     // its sessions to that node may be far
@@ -40,6 +41,9 @@ func (c *client) next() {
 	w, p := c.w, &c.w.shape
 	op := &logical{lun: w.rnd.IntN(p.luns), block: w.rnd.IntN(p.blocks), n: 1, start: w.now}
 	switch {
+	case c.mend != nil:
+		op, c.mend = c.mend, nil
+		op.start = w.now
 	case w.quiet:
 		if c.last == 2*p.blocks*p.luns {
 			c.busy, c.ended = false, true
@@ -47,6 +51,7 @@ func (c *client) next() {
 		}
 		op.lun, op.block, c.path = c.last/2%p.luns, c.last/2/p.luns, c.last%2
 		c.last++
+		op.last = true
 	case w.chance(p.flush):
 		op.kind = opFlush
 	case w.chance(p.write):
@@ -95,6 +100,9 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 		w.mark(markSwap)
 	case l.kind == opSwap:
 		w.mark(markMiscompare)
+	}
+	if l.mends {
+		w.mark(markOverwritten)
 	}
 	w.history.add(c.id, l, res, got, w.now)
 	if l.kind.writes() {

@@ -246,6 +246,7 @@ func (w *world) onRequest() []fault {
 			return true
 		}},
 		{"damage", func() (done bool) { w.rotting(func() { done = w.damage() }); return done }},
+		{rotName, func() (done bool) { w.rotting(func() { done = w.decay(w.rnd.IntN(rotKinds)) }); return done }},
 		{"disk moved", func() bool { return w.move(w.any()) }},
 	}
 }

@@ -168,6 +168,9 @@ func (h *host) boot() {
 		h.m.LoadIntents(l, h.disk.bits[i])
 	}
 	h.disk.doubts(int(w.shape.region))
+	if w.shape.lone {
+		h.disk.comesBack()
+	}
 	h.m.Wall(h.clock(), h.wall)
 	h.m.Start(h.clock())
 	h.m.SetNexuses(1)

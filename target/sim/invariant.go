@@ -46,6 +46,7 @@ func (h *host) observe() {
 		}
 	}
 	w.check()
+	w.vouches()
 }
 
 // check: never two nodes that may serve one LUN (R1, R3, R10).
@@ -82,7 +83,7 @@ func (h *host) replied(a *attempt, served bool) {
 	if res == scsi.NoSpace {
 		w.alike(h, a)
 	}
-	if res == scsi.ReadError && w.res.Marks[markReadError] == 0 {
+	if res == scsi.ReadError && w.res.Marks[markReadError] == 0 && !w.mayBeLost(a.l) {
 		w.fail("R15: node %v answers %s with a read error, and one good copy is there", h.id, a.l)
 	}
 	if res != scsi.OK && res != scsi.Miscompare {
@@ -250,7 +251,7 @@ func (w *world) joined(h *host) {
 		return
 	}
 	w.truth.each(func(l, b int, f *fact) {
-		if v := h.disk.luns[l][b].stable; f.since < since && v != f.value {
+		if v := h.disk.luns[l][b].stable; f.since < since && v != f.value && !w.gone(h, l, b) {
 			w.fail("R7: node %v is readmitted with LUN %d block %d unflushed: durable is %d, not %d", h.id, l+1, b, v, f.value)
 		}
 	})

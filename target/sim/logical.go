@@ -26,6 +26,8 @@ type logical struct {
 	value    uint64
 	start    int64
 	tries    []try
+	last     bool // one of the last reads
+	mends    bool // what was lost is written again
 }
 
 func (l *logical) String() string {

@@ -69,6 +69,9 @@ const (
 	markStood
 	markDamage
 	markHealed
+	markLostAnswered
+	markCopiedBad
+	markOverwritten
 	marks
 )
 
@@ -92,8 +95,10 @@ var markNames = [marks]string{
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markGhostServes: "a process serves on after its disk has gone",
 	markDamage:      "a block changes under load", markHealed: "a damaged block is healed",
-	markStood: "a machine stood still with its clocks",
-	markTaken: "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
+	markLostAnswered: "a host is answered that a block is lost", markCopiedBad: "a lost block is copied as bad",
+	markOverwritten: "a host writes a lost block again",
+	markStood:       "a machine stood still with its clocks",
+	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
 	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }

@@ -84,7 +84,12 @@ func (w *world) flip(h *host) {
 			return
 		}
 	}
-	peer.disk.luns[l][b].flip = 1 << w.rnd.IntN(64)
+	flip := uint64(1) << w.rnd.IntN(64)
+	if w.shape.sums && !h.disk.good(l, b/w.shape.group) {
+		return // the good copy of it is the partner's
+	}
+	peer.disk.luns[l][b].flip = flip
+	w.rots(l, b/max(w.shape.group, 1))
 	w.flips++
 	w.mark(markFlip)
 	w.trace("node %v: LUN %d block %d changes by itself", peer.id, l+1, b)
@@ -92,7 +97,7 @@ func (w *world) flip(h *host) {
 
 // unflip takes back what the disks changed by themselves.
 func (w *world) unflip() {
-	if w.flips == 0 {
+	if w.flips == 0 || w.shape.lone {
 		return
 	}
 	for _, h := range w.nodes {
@@ -107,6 +112,9 @@ func (w *world) unflip() {
 
 // flipped reports whether any disk has a block that it has changed by itself.
 func (w *world) flipped() bool {
+	if w.shape.lone {
+		return w.lost() != ""
+	}
 	return w.nodes[0].disk.flipped() != "" || w.nodes[1].disk.flipped() != ""
 }
 

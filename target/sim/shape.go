@@ -20,6 +20,7 @@ type shape struct {
 	scrubs        int
 	group         int  // blocks that one checksum is of
 	sums          bool // disks keep checksums
+	lone          bool // blocks rot where there is no good copy, and stay so (rot.go)
 	flips         bool // blocks change behind a node's back, before a scrub
 }
 
@@ -42,6 +43,7 @@ func (w *world) draw() shape {
 	if w.busy() { // enough hosts to fill the window
 		p.clients, p.blocks, p.mirrorMax, p.write = p.clients+8, p.blocks+8, s, max(p.write, 0.6)
 	}
+	p.lone = p.sums && w.lonely()
 	if w.remote() { // time for some round trips
 		p.length *= 2
 	}

@@ -253,6 +253,9 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 	effect := func(torn func() bool) {
 		h.put(msg.LUN, cs, durable, torn)
 		if msg.Type == pair.MsgCopyData && !h.disk.orphan {
+			if len(bad) > 0 {
+				h.w.mark(markCopiedBad)
+			}
 			h.disk.setBad(msg.LUN, bad)
 		}
 	}

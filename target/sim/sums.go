@@ -268,6 +268,11 @@ func (w *world) damage() bool {
 	if !peer.disk.good(object, g) || !h.disk.good(object, g) {
 		return false
 	}
+	return w.spoil(h, object, g)
+}
+
+// spoil has a disk change a block of a group.
+func (w *world) spoil(h *host, object, g int) bool {
 	u := h.disk.group(object, g)
 	p := &u[w.rnd.IntN(len(u))]
 	switch w.rnd.IntN(3) {
@@ -283,6 +288,7 @@ func (w *world) damage() bool {
 		return false
 	}
 	w.flips, w.damagedAt = w.flips+1, w.now
+	w.rots(object, g)
 	w.mark(markDamage)
 	w.trace("node %v: object %d group %d changes by itself", h.id, object+1, g)
 	return true
@@ -320,7 +326,7 @@ func (h *host) fetch(msg *pair.Msg) {
 	var bad []scsi.Range
 	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if h.judge(bad, msg.LUN); res == scsi.OK && len(bad) > 0 {
-			data, res = nil, scsi.Damaged
+			res = scsi.Damaged // the bytes come all the same, and are not to be believed
 		}
 		m.Fetched(h.clock(), link, msg, data, res)
 	})

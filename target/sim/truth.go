@@ -134,10 +134,10 @@ func (w *world) acknowledged(h *host, a *attempt) {
 			if l != op.lun || f.since >= op.tries[a.n].start {
 				return
 			}
-			if v := h.disk.luns[l][b].stable; v != f.value {
+			if v := h.disk.luns[l][b].stable; v != f.value && !w.gone(h, l, b) {
 				w.fail("R8: node %v has flushed LUN %d block %d, durable is %d, not %d", h.id, l+1, b, v, f.value)
 			}
-			if v := peer.disk.luns[l][b].stable; both && v != f.value {
+			if v := peer.disk.luns[l][b].stable; both && v != f.value && !w.gone(peer, l, b) {
 				w.fail("R8: node %v has flushed LUN %d block %d, durable at the peer is %d, not %d", h.id, l+1, b, v, f.value)
 			}
 		})
@@ -164,7 +164,7 @@ func (w *world) alike(h *host, a *attempt) {
 // lacks tells what a node lacks of what was acknowledged.
 func (w *world) lacks(h *host, of func(*page) uint64) (what string) {
 	w.truth.each(func(l, b int, f *fact) {
-		if v := of(&h.disk.luns[l][b]); v != f.value && what == "" {
+		if v := of(&h.disk.luns[l][b]); v != f.value && what == "" && !w.gone(h, l, b) {
 			what = fmt.Sprintf("LUN %d block %d holds %d there, acknowledged was %d", l+1, b, v, f.value)
 		}
 	})
@@ -174,12 +174,17 @@ func (w *world) lacks(h *host, of func(*page) uint64) (what string) {
 // copies compares the disks at the end.
 func (w *world) copies() error {
 	a, b := w.nodes[0].disk, w.nodes[1].disk
+	if what := w.lost(); w.shape.lone && what != "" && !w.excusedMark() {
+		return fmt.Errorf("what was lost has been written again, and %s", what)
+	}
 	for _, h := range w.nodes {
-		if what := h.disk.flipped(); what != "" {
+		if what := h.disk.flipped(); what != "" && !w.shape.lone {
 			return fmt.Errorf("a scrub has not found what changed behind node %v's back: %s", h.id, what)
 		}
 	}
-	skip := func(object, _ int) bool { return a.prepared(object) && b.prepared(object) }
+	skip := func(object, _ int) bool {
+		return a.prepared(object) && b.prepared(object) || w.shape.lone && object >= w.shape.luns // of a LUN with lost blocks
+	}
 	if w.excusedMark() {
 		return nil
 	}

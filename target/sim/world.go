@@ -74,10 +74,11 @@ type world struct {
 	luns      []pair.LUNID
 	deadline  int64 // liveness is claimed until then
 	admin     administrator
-	parted    int64 // since then, true time, the arbiter was set back and two may be alone (parted.go)
-	flips     int   // blocks changed behind a node's back
-	damagedAt int64 // the last one under load
-	ids       int   // stores made
+	parted    int64           // since then, true time, the arbiter was set back and two may be alone (parted.go)
+	flips     int             // blocks changed behind a node's back
+	damagedAt int64           // the last one under load
+	rotten    map[[2]int]bool // groups of LUNs that have been damaged at either node
+	ids       int             // stores made
 	pool      []*pair.Op
 	stopped   bool
 }
@@ -186,6 +187,7 @@ func (w *world) setUp() {
 	w.planSnapshots()
 	w.planScrubs()
 	w.planDamage()
+	w.planRot()
 	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
 }
