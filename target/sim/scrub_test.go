@@ -51,7 +51,7 @@ func TestScrubIsJudged(t *testing.T) {
 		w := still()
 		h := w.nodes[0]
 		h.m = pair.New(pair.Config{})
-		h.scrubbing = []int{0}
+		h.scrubbing, h.scrubAt = []int{0}, 1
 		w.nodes[1].disk.luns[0][0].flip = x.flip
 		h.lookAtScrub(&pair.View{Scrub: x.view})
 		if (w.res.Err != nil) != x.fail || (h.scrubbing != nil) != x.view.Active {

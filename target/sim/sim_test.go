@@ -79,6 +79,7 @@ func TestRequestedFaults(t *testing.T) {
 		{"wall clock set", nil},
 		{"answers stuck during a transfer", nil},
 		{"log hangs", nil},
+		{"rot", []mark{markDamage, markHealed, markLostAnswered, markCopiedBad, markOverwritten}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			var total Total
