@@ -36,16 +36,21 @@ const (
 // failing are the kinds of disks that give errors; spoiling also those that end a node's copy without.
 var (
 	failing  = []Kind{ReadErrors, WriteErrors, FlushErrors, FullPool}
-	spoiling = append(slices.Clone(failing), ReplacedDisk, DamagedFiles)
+	spoiling = append(slices.Clone(failing), ReplacedDisk, DamagedFiles, DamageRunning, DamageStopped, DamageAlone)
 	// beside are the kinds that may come with these. While one copy is no good the other one has to stay what it is: nothing may stop the
 	// node that has it, or keep it from being a member.
-	beside = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}
+	// notAlone are those of them that might end the process of a node that is alone with its damage: what it does not trust after that it takes as it is.
+	notAlone = []Kind{Snapshot, HalfWrites, ArbiterDown, ArbiterSlow}
+	beside   = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}
 )
 
 // goTogether tells whether two kinds may be in one episode.
 func goTogether(a, b Kind) bool {
 	if slices.Contains(spoiling, b) {
 		a, b = b, a
+	}
+	if a == DamageAlone && slices.Contains(notAlone, b) {
+		return false
 	}
 	return a != b && (!slices.Contains(spoiling, a) || slices.Contains(beside, b))
 }
@@ -113,13 +118,14 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 // that disk then lacks is not covered up by the next write, and shows when the copies are compared.
 const (
 	seldomLUN   = 16 << 20
+	seldomValue = 1 << 60
 	seldomWrite = 16 << 10
 	// seldomStride leaves so much between two writes that a copy of what the second has changed brings nothing of the first. It is no divisor of the size.
 	seldomStride = 2<<20 + seldomWrite
 )
 
 func (r *rig) fillSeldom() error {
-	buf := register.Fill(make([]byte, 1<<20), 1<<60)
+	buf := register.Fill(make([]byte, 1<<20), seldomValue)
 	for off := int64(0); off < seldomLUN; off += int64(len(buf)) {
 		if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil {
 			return fmt.Errorf("the LUN that is seldom written: %w", err)
@@ -131,8 +137,9 @@ func (r *rig) fillSeldom() error {
 func (r *rig) writeSeldom() {
 	r.wrote++
 	off := r.wrote * seldomStride % seldomLUN
-	buf := register.Fill(make([]byte, seldomWrite), 1<<60+uint64(r.wrote))
-	if err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), buf, false); err != nil && !r.rec.excused(err) {
+	v := seldomValue + uint64(r.wrote)
+	err := r.seldom.do(initiator.OpWrite, off/int64(r.seldom.BlockSize()), register.Fill(make([]byte, seldomWrite), v), false)
+	if r.rot.wroteSeldom(off, v, err == nil); err != nil && !r.rec.excused(err) {
 		r.rec.failed("write of the LUN that is seldom written: %w", err)
 	}
 }
@@ -184,9 +191,14 @@ func (r *rig) replace(ctx context.Context, i int) error {
 // readCopy has hosts read what a node that was given everything again has: it becomes the owner of all LUNs.
 func (r *rig) readCopy(ctx context.Context, e Episode) {
 	for _, f := range e.Faults {
-		if slices.Contains(spoiling, f.Kind) {
-			r.operate(ctx, Fault{Kind: Transfer, Node: f.Node})
+		if !slices.Contains(spoiling, f.Kind) {
+			continue
 		}
+		to := f.Node
+		if slices.Contains(damage, f.Kind) && f.N%2 == 1 && !r.rot.unchecked { // what is damaged is the partner's: nobody reads it but a scrub
+			to = 1 - to
+		}
+		r.operate(ctx, Fault{Kind: Transfer, Node: to})
 	}
 }
 

@@ -29,7 +29,7 @@ func TestBrokenDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r := &rig{w: io.Discard, rec: newRecorder(), slow: [2]*slowdisk.Disk{d}, disks: [2]string{d.Mount}, pair: &harness.Pair{}}
+	r := &rig{w: io.Discard, rec: newRecorder(), rot: newRot(false), slow: [2]*slowdisk.Disk{d}, disks: [2]string{d.Mount}, pair: &harness.Pair{}}
 	r.pair.State[0] = filepath.Join(d.Mount, "state")
 	lun, meta := filepath.Join(r.pair.State[0], "luns", "x.img"), filepath.Join(r.pair.State[0], "meta.db")
 	if err := os.MkdirAll(filepath.Dir(lun), 0o700); err != nil {

@@ -148,7 +148,7 @@ func (c *client) one(rng *rand.Rand, p *progress) {
 		c.r.ended(p, start, end, "read")
 		c.r.record(k, c.id, v, err, start, end)
 	default:
-		v := c.r.value()
+		v := c.r.value(k)
 		err := d.do(initiator.OpWrite, block, register.Fill(make([]byte, d.BlockSize()), v), x > 0.92)
 		end := c.r.now()
 		c.r.ended(p, start, end, "write")
@@ -160,7 +160,7 @@ func (c *client) one(rng *rand.Rand, p *progress) {
 			c.r.add(k, w)
 		case err == nil: // a host's own retry is at-least-once (R11)
 			c.r.add(k, w, maybe, maybe)
-		case c.r.excused(err):
+		case c.r.excused(err), c.r.hurt(k, err, start):
 			c.r.add(k, maybe)
 		default:
 			c.r.failed("write of %v: %w", k, err)
@@ -173,8 +173,9 @@ func (c *client) one(rng *rand.Rand, p *progress) {
 // record puts a read into the history.
 func (r *recorder) record(k key, id int, v uint64, err error, start, end int64) {
 	switch {
-	case errors.Is(err, register.ErrTorn):
-		r.tornRead(k, err)
+	case errors.Is(err, register.ErrTorn), err == nil && !k.owns(v):
+		r.wrongRead(k, v, err)
+	case err != nil && r.hurt(k, err, start):
 	case err != nil:
 		r.failed("read of %v: %w", k, err)
 	default:

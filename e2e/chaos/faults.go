@@ -84,6 +84,12 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 		wg.Go(func() { r.breakDisk(ctx, f) })
 	case ReplacedDisk, DamagedFiles:
 		return r.pair.Kill(f.Node)
+	case DamageRunning:
+		wg.Go(func() { r.damageRunning(f) })
+	case DamageStopped:
+		return r.damageBeforeStop(ctx, f)
+	case DamageAlone:
+		return r.damageAlone(ctx, f)
 	case MemoryPressure, HalfWrites:
 		wg.Go(func() { r.crowd(ctx, f, alone) })
 	case Fences:
@@ -119,6 +125,10 @@ func (r *rig) end(f Fault) error {
 		return r.replace(context.Background(), f.Node)
 	case DamagedFiles:
 		return r.damageFiles(f)
+	case DamageStopped:
+		return r.damageStopped(f)
+	case DamageAlone:
+		return r.endAlone(f)
 	case ArbiterDown:
 		return r.eachArbiter(f.Node, true)
 	case ArbiterSlow:
@@ -355,6 +365,9 @@ func (r *rig) snapshot(ctx context.Context, lun int) error {
 	var seen []porcupine.Operation
 	for _, b := range d.blocks {
 		v, err := d.read(b)
+		if k := (key{lun, b}); errors.Is(err, register.ErrTorn) || err == nil && !k.owns(v) {
+			r.rec.wrongRead(k, v, err)
+		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("read the clone: %w", err), d.close())
 		}

@@ -50,12 +50,20 @@ const (
 	Transfer         Kind = "transfer"         // of LUNs, planned
 	Snapshot         Kind = "snapshot"         // and a clone of it, read back
 	Expand           Kind = "expand"
+	DamageRunning    Kind = "damage running" // blocks of a node's images, while it runs
+	DamageStopped    Kind = "damage stopped" // of a node that is killed: blocks, checksums, whole files
+	DamageAlone      Kind = "damage alone"   // of a node whose peer is killed or cut off at once
 )
 
 // Kinds are all kinds.
 var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
 	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, SqueezedDisk, ReadErrors, WriteErrors, FlushErrors, FullPool,
-	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand}
+	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand, DamageRunning, DamageStopped, DamageAlone}
+
+// damage are the kinds that damage blocks behind a node's back; damageName names them all.
+var damage = []Kind{DamageRunning, DamageStopped, DamageAlone}
+
+const damageName = "damage"
 
 // ParseKinds reads a comma-separated list; empty: all.
 func ParseKinds(s string) ([]Kind, error) {
@@ -65,6 +73,10 @@ func ParseKinds(s string) ([]Kind, error) {
 	var out []Kind
 	for _, f := range strings.Split(s, ",") {
 		k := Kind(strings.TrimSpace(f))
+		if k == damageName {
+			out = append(out, damage...)
+			continue
+		}
 		if !slices.Contains(Kinds, k) {
 			return nil, fmt.Errorf("there is no fault %q; there are %q", k, Kinds)
 		}
@@ -111,6 +123,16 @@ func (e Episode) String() string {
 // still tells that all of an episode is what no node may leave for.
 func (e Episode) still() bool {
 	return len(e.Faults) == 1 && slices.Contains([]Kind{Overload, StuckDisks, MemoryPressure, HalfWrites}, e.Faults[0].Kind)
+}
+
+// damages tells that an episode damages blocks.
+func (e Episode) damages() (Fault, bool) {
+	for _, f := range e.Faults {
+		if slices.Contains(damage, f.Kind) {
+			return f, true
+		}
+	}
+	return Fault{}, false
 }
 
 // label names an episode by its kinds.
@@ -182,6 +204,8 @@ func (p *plan) fault(k Kind) Fault {
 		f.N = 500 + 4*f.N // kilobits per second
 	case ResetLink:
 		f.For = p.span(20*time.Millisecond, 200*time.Millisecond)
+	case DamageRunning:
+		f.For = p.span(500*time.Millisecond, 3*time.Second)
 	case StuckDisk:
 		f.For = p.span(200*time.Millisecond, 3500*time.Millisecond)
 	case StuckDisks:

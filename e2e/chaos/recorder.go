@@ -45,7 +45,9 @@ type recorder struct {
 	pauses    []pause
 	errs      []error
 	anomalies []anomaly
-	torn      int
+	wounds    wounds
+	wrong     []string // reads that brought what was never written there; the first ones
+	wrongs    int      // how many there were
 	workers   []*progress
 }
 
@@ -66,8 +68,8 @@ func newRecorder() *recorder {
 
 func (r *recorder) now() int64 { return int64(time.Since(r.begun)) }
 
-// value is one that no write has used.
-func (r *recorder) value() uint64 { return r.last.Add(1) }
+// value is one that no write has used, and says which block it is for.
+func (r *recorder) value(k key) uint64 { return r.last.Add(1)<<tagBits | k.tag() }
 
 // most raises a greatest value.
 func (*recorder) most(of *atomic.Int64, v int64) {
@@ -116,11 +118,17 @@ func (r *recorder) failed(format string, args ...any) {
 	}
 }
 
-func (r *recorder) tornRead(k key, what error) {
-	r.failed("%v: %w", k, what)
+// wrongRead is of a block that held what was never written there: parts of several things, or another block's.
+func (r *recorder) wrongRead(what any, v uint64, err error) {
 	r.mu.Lock()
-	r.torn++
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if r.wrongs++; r.wrongs <= maxErrors {
+		text := fmt.Sprintf("at %.3f s: %v holds %#x, which was never written there", time.Since(r.begun).Seconds(), what, v)
+		if err != nil {
+			text += ": " + err.Error()
+		}
+		r.wrong = append(r.wrong, text)
+	}
 }
 
 // all waits until every worker has ended an operation that it began now or later: service is back, for everyone.
@@ -183,6 +191,18 @@ func (r *recorder) cut(keys []key, read func(k key) (uint64, error)) (ops int, e
 		}
 		call := r.now()
 		v, err := read(k)
+		if errors.Is(err, register.ErrTorn) || err == nil && !k.owns(v) {
+			r.wrongRead(k, v, err)
+		}
+		if err != nil && r.hurt(k, err, call) { // the run was interrupted before it was restored
+			ops += len(list)
+			if a := check(k, r.first[k], list); a != nil {
+				r.mu.Lock()
+				r.anomalies = append(r.anomalies, *a)
+				r.mu.Unlock()
+			}
+			continue
+		}
 		if err != nil {
 			return ops, fmt.Errorf("%w: %v: %w", errNoValue, k, err)
 		}
@@ -202,8 +222,8 @@ func (r *recorder) cut(keys []key, read func(k key) (uint64, error)) (ops int, e
 const readerID = 9999
 
 // found returns what is wrong so far.
-func (r *recorder) found() (list []anomaly, torn int, errs []error) {
+func (r *recorder) found() (list []anomaly, wrongs int, errs []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.anomalies), r.torn, slices.Clone(r.errs)
+	return slices.Clone(r.anomalies), r.wrongs, slices.Clone(r.errs)
 }

@@ -21,6 +21,7 @@ type Report struct {
 	Judged      int          `json:"judged"` // entries of the histories that were checked
 	Windows     int          `json:"windows"`
 	Anomalies   int          `json:"anomalies"`
+	WrongBytes  int          `json:"wrong_bytes"` // reads that brought what was never written there
 	LostWrites  int          `json:"lost_writes"`
 	AppErrors   int          `json:"application_errors"`
 	NoSpace     int64        `json:"refused_for_lack_of_space"`
@@ -43,13 +44,21 @@ type Report struct {
 	Replaced      int64    `json:"disks_replaced"`
 	Damaged       int64    `json:"files_damaged"`
 	ShutDowns     int64    `json:"filesystems_shut_down"`
-	Fenced        int64    `json:"fencing_commands"`
-	Recreated     int64    `json:"luns_created_again"`
-	Identical     bool     `json:"copies_identical"`
-	Compared      int64    `json:"compared_bytes"`
-	Images        int      `json:"compared_images"`
-	Differ        []string `json:"differences,omitempty"`
-	Epoch         uint64   `json:"epoch"`
+	// Damage is of blocks of 4 KiB. HealedBlocks are those that nodes counted as healed, and one for each range that a scrub repaired at the other node.
+	DamagedBlocks  int64          `json:"damaged_blocks"`
+	HealedBlocks   int64          `json:"healed_blocks"`
+	RepairedRanges int64          `json:"repaired_ranges"`
+	ReadErrors     int64          `json:"read_errors_judged"` // that hosts got for damaged blocks while there was no good copy
+	Restored       int64          `json:"lost_blocks_restored"`
+	DamageWays     map[string]int `json:"damage_by_way,omitempty"`
+	Unchecked      bool           `json:"without_checksums,omitempty"`
+	Fenced         int64          `json:"fencing_commands"`
+	Recreated      int64          `json:"luns_created_again"`
+	Identical      bool           `json:"copies_identical"`
+	Compared       int64          `json:"compared_bytes"`
+	Images         int            `json:"compared_images"`
+	Differ         []string       `json:"differences,omitempty"`
+	Epoch          uint64         `json:"epoch"`
 	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see e2e/lag) they are
 	// listed, and count for PauseMax alone.
 	PauseMax         float64            `json:"pause_ms_max"`
@@ -94,6 +103,12 @@ func (r *Report) verdict() error {
 	if r.Anomalies > 0 {
 		bad("%d anomalies", r.Anomalies)
 	}
+	if r.WrongBytes > 0 {
+		bad("%d reads brought what was never written there: wrong bytes", r.WrongBytes)
+	}
+	if r.DamagedBlocks > 0 && r.HealedBlocks == 0 && r.Interrupted == "" && !r.Unchecked {
+		bad("%d blocks were damaged, and none was healed", r.DamagedBlocks)
+	}
 	if r.LostWrites > 0 {
 		bad("%d acknowledged writes lost", r.LostWrites)
 	}
@@ -129,6 +144,8 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "%d sessions of crowds had %d commands done; a node of %d MiB (%s) had %d MiB resident, %d MiB for commands; the limit was met %v times\n",
 		r.Crowd, r.CrowdCommands, r.MemoryLimit>>20, r.Confined, r.Resident>>20, r.CommandMemory>>20, r.LimitMet)
 	fmt.Fprintf(w, "%d processes left, %d disks were replaced, %d files damaged, %d filesystems shut down\n", r.Left, r.Replaced, r.Damaged, r.ShutDowns)
+	fmt.Fprintf(w, "%d blocks damaged %v, %d healed (%d ranges by scrubs), %d read errors judged, %d lost blocks restored\n", r.DamagedBlocks, r.DamageWays, r.HealedBlocks,
+		r.RepairedRanges, r.ReadErrors, r.Restored)
 	fmt.Fprintln(w, "longest operation by episode, ms")
 	for _, k := range slices.Sorted(maps.Keys(r.PauseByEpisode)) {
 		fmt.Fprintf(w, "  %-44s %10.1f\n", k, r.PauseByEpisode[k])
@@ -144,6 +161,6 @@ func (r *Report) Print(w io.Writer) {
 	if r.Interrupted != "" {
 		fmt.Fprintf(w, "%s: what was recorded until then is judged, the copies are not compared\n", r.Interrupted)
 	}
-	fmt.Fprintf(w, "anomalies %d, lost writes %d, errors seen by applications %d, %d images compared, identical: %v, seed %d\n",
-		r.Anomalies, r.LostWrites, r.AppErrors, r.Images, r.Identical, r.Seed)
+	fmt.Fprintf(w, "anomalies %d, wrong bytes %d, lost writes %d, errors seen by applications %d, %d images compared, identical: %v, seed %d\n",
+		r.Anomalies, r.WrongBytes, r.LostWrites, r.AppErrors, r.Images, r.Identical, r.Seed)
 }

@@ -56,9 +56,11 @@ type rig struct {
 	tiny     *disk
 	bulk     *disk             // for floods
 	crowded  *targetv1.Mapping // of the same LUN, for crowds
-	seldom   *disk             // for what is written while a disk gives errors, and never again
+	seldomID string
+	seldom   *disk // for what is written while a disk gives errors, and never again
 	fenced   []*targetv1.Mapping
 
+	rot        *rot
 	memory     confinement
 	wrote      int64  // pieces of the LUN that is seldom written
 	replacedAt [2]int // how many lives of a node had ended when it was given its disk
@@ -68,8 +70,8 @@ type rig struct {
 }
 
 // build makes everything up to two nodes in sync.
-func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) {
-	r = &rig{w: w, rec: newRecorder()}
+func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *rig, err error) {
+	r = &rig{w: w, rec: newRecorder(), rot: newRot(unchecked)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -90,6 +92,9 @@ func build(ctx context.Context, w io.Writer, binary string) (r *rig, err error) 
 		fmt.Fprintf(w, "the nodes have no memory cgroups, and GOMEMLIMIT in place of them: %v\n", why)
 	}
 	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true}
+	if unchecked {
+		o.Args = []string{"--no-checksums"}
+	}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
 		return r, err
 	}
@@ -245,6 +250,7 @@ func (r *rig) prepare(ctx context.Context) error {
 		}
 	}
 	size := r.hosts[0].disks[0].BlockSize()
+	r.rec.wounds.size = max(sumBlock/int64(size), 1)
 	for c := range swapperCount {
 		maps, err := r.mapAll(ctx, fmt.Sprintf("swapper-%d", c))
 		if err != nil {
@@ -283,7 +289,8 @@ func (r *rig) prepare(ctx context.Context) error {
 		}
 		r.fenced = append(r.fenced, m)
 	}
-	if r.seldom, err = r.extra(ctx, uuid.NewString(), "seldom", seldomLUN, "archivist", lunCount+3); err != nil {
+	r.seldomID = uuid.NewString()
+	if r.seldom, err = r.extra(ctx, r.seldomID, "seldom", seldomLUN, "archivist", lunCount+3); err != nil {
 		return err
 	}
 	if err := r.fillSeldom(); err != nil {

@@ -34,6 +34,8 @@ type Config struct {
 	Logs     string        // folder for the nodes' logs of a run that failed; empty: nowhere
 	Out      io.Writer     // progress
 	Verbose  bool          // every episode is printed
+	// NoChecksums has the nodes keep none: a proof that damage is noticed by who judges.
+	NoChecksums bool
 	// Tamper, if set, is called with the state folders when both nodes have ended, before the copies are compared: a proof
 	// that the comparison bites.
 	Tamper func(state [2]string) error
@@ -65,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	}
 	cfg.Out = &lines{w: cfg.Out}
 	fmt.Fprintf(cfg.Out, "chaos: seed %d\n", cfg.Seed)
-	r, err := build(ctx, cfg.Out, cfg.Binary)
+	r, err := build(ctx, cfg.Out, cfg.Binary, cfg.NoChecksums)
 	if err != nil {
 		return nil, fmt.Errorf("setting up: %w", err)
 	}
@@ -138,7 +140,10 @@ func (x *runner) run(ctx context.Context) error {
 	if err != nil || cut != nil {
 		return errors.Join(cut, err)
 	}
-	if err = x.compare(ctx); ctx.Err() != nil {
+	if err = x.rig.allHealed(ctx); err == nil {
+		err = x.compare(ctx)
+	}
+	if ctx.Err() != nil {
 		cut, err = x.interrupted(ctx, err)
 	}
 	return errors.Join(cut, err)
@@ -170,6 +175,11 @@ func (x *runner) suffer(ctx context.Context) error {
 			}
 			settled = true
 		}
+		if _, ok := e.damages(); ok {
+			if err := x.rig.believed(ctx); err != nil {
+				return fmt.Errorf("before episode %d (%v): %w", n, e, err)
+			}
+		}
 		if x.cfg.Verbose {
 			fmt.Fprintf(x.cfg.Out, "%8.3f s episode %d: %v\n", time.Since(x.rig.rec.begun).Seconds(), n, e)
 		}
@@ -182,6 +192,11 @@ func (x *runner) suffer(ctx context.Context) error {
 				return fmt.Errorf("after episode %d (%v): %w", n, e, err)
 			}
 			x.rig.readCopy(ctx, e)
+			if f, ok := e.damages(); ok {
+				if err := x.rig.afterDamage(ctx, f); err != nil {
+					return fmt.Errorf("after episode %d (%v): %w", n, e, err)
+				}
+			}
 			if quiet {
 				if err := x.sample(ctx); err != nil {
 					return err
@@ -359,17 +374,17 @@ func (x *runner) progress(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		a, torn, errs := x.rig.rec.found()
+		a, wrong, errs := x.rig.rec.found()
 		late, disk := x.lag.Worst()
-		fmt.Fprintf(x.cfg.Out, "%6.0f s: %d operations, anomalies %d, errors %d, the machine's lag up to %.0f ms, its disk's %.0f ms\n",
-			time.Since(x.rig.rec.begun).Seconds(), x.rig.rec.done.Load(), len(a)+torn, len(errs), ms(late), ms(disk))
+		fmt.Fprintf(x.cfg.Out, "%6.0f s: %d operations, anomalies %d, wrong reads %d, errors %d, the machine's lag up to %.0f ms, its disk's %.0f ms\n",
+			time.Since(x.rig.rec.begun).Seconds(), x.rig.rec.done.Load(), len(a), wrong, len(errs), ms(late), ms(disk))
 	}
 }
 
 // summarize fills in what the recorder has found.
 func (x *runner) summarize() {
 	rec, r := x.rig.rec, x.report
-	anomalies, torn, errs := rec.found()
+	anomalies, wrong, errs := rec.found()
 	r.Flood, r.Fenced, r.Recreated = rec.flood.Load(), rec.fences.Load(), rec.recreated.Load()
 	r.Crowd, r.CrowdCommands, r.Replaced, r.Damaged, r.ShutDowns = rec.guests.Load(), rec.crowded.Load(), rec.replaced.Load(), rec.damaged.Load(), rec.shutDowns.Load()
 	r.Confined, r.MemoryLimit, r.Resident, r.CommandMemory = x.rig.memory.String(), memoryLimit, rec.resident.Load(), rec.commandMemory.Load()
@@ -379,7 +394,12 @@ func (x *runner) summarize() {
 		r.LimitMet[i] = x.rig.memory.met(i)
 	}
 	late, disk := x.lag.Worst()
-	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies)+torn, len(errs)-torn, ms(late), ms(disk)
+	r.Anomalies, r.AppErrors, r.SchedulingLag, r.DiskLag = len(anomalies), len(errs), ms(late), ms(disk)
+	r.WrongBytes, r.DamagedBlocks, r.HealedBlocks, r.RepairedRanges, r.ReadErrors, r.Restored, r.DamageWays, r.Unchecked = wrong, x.rig.rot.blocks, x.rig.rot.healed+x.rig.rot.repaired,
+		x.rig.rot.repaired, rec.wounds.judged.Load(), x.rig.rot.restored, x.rig.rot.ways, x.cfg.NoChecksums
+	for _, w := range rec.wrong {
+		r.Details = append(r.Details, "wrong: "+w)
+	}
 	for _, a := range anomalies {
 		if a.lost {
 			r.LostWrites++

@@ -52,7 +52,7 @@ func (x *runner) sample(ctx context.Context) error {
 	return nil
 }
 
-// scrape reads gauges by their name, and their label if they have one: name or name{label="value"}.
+// scrape reads gauges and counters by their name, and their label if they have one: name or name{label="value"}.
 func scrape(ctx context.Context, url string, want map[string]*float64) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -78,8 +78,12 @@ func scrape(ctx context.Context, url string, want map[string]*float64) (err erro
 			for _, l := range m.Label {
 				own += fmt.Sprintf("%s=%q", l.GetName(), l.GetValue())
 			}
-			if own == label && m.Gauge != nil {
+			switch {
+			case own != label:
+			case m.Gauge != nil:
 				*to, found = m.Gauge.GetValue(), true
+			case m.Counter != nil:
+				*to, found = m.Counter.GetValue(), true
 			}
 		}
 		if !found {

@@ -143,7 +143,7 @@ func (s *swapper) complete(rng *rand.Rand, lun uint16, op byte, block int64, out
 		if list = append(list, a); a.good || a.sense.Key == initiator.KeyMiscompare {
 			return list, nil
 		}
-		if errors.Is(a.err, initiator.ErrNoSpace) {
+		if errors.Is(a.err, initiator.ErrNoSpace) || errors.Is(a.err, initiator.ErrMedium) {
 			return list, a.err
 		}
 		if time.Now().After(deadline) || s.r.abandoned.Load() {
@@ -162,6 +162,8 @@ func (s *swapper) watch(rng *rand.Rand) {
 	if end := s.r.now(); a.good {
 		v, err := register.Parse(buf)
 		s.r.record(k, s.id, v, err, a.start, end)
+	} else if errors.Is(a.err, initiator.ErrMedium) {
+		s.r.record(k, s.id, 0, a.err, a.start, end)
 	}
 }
 
@@ -185,7 +187,7 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	if err != nil {
 		return
 	}
-	in := register.Input{Kind: register.Swap, Expected: v, Value: s.r.value()}
+	in := register.Input{Kind: register.Swap, Expected: v, Value: s.r.value(k)}
 	if rng.IntN(8) == 0 {
 		in.Expected = in.Value // nobody has written it
 	}
@@ -194,7 +196,7 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	tries, err := s.complete(rng, s.luns[i], opCompareWrite, k.block, out, nil)
 	end = s.r.now()
 	s.r.ended(p, start, end, "compare and write")
-	excused := err != nil && s.r.excused(err)
+	excused := err != nil && (s.r.excused(err) || s.r.hurt(k, err, start))
 	s.r.add(k, swapOps(s.id, in, tries, err, end, excused)...)
 	if err != nil && !excused {
 		s.r.failed("compare and write of %v: %w", k, err)

@@ -4,6 +4,7 @@
 //	chaos -duration 10m
 //	chaos -seed 42 -v        the faults of seed 42, each one printed
 //	chaos -faults kill,stop  only some kinds
+//	chaos -faults damage     only blocks, checksums and files that change behind a node's back
 //	chaos -soak -duration 8h what the processes use has to stay flat
 //
 // Interrupted (SIGINT, SIGTERM), it ends the faults, judges what was recorded until then, prints and writes the report, and fails.
@@ -37,6 +38,7 @@ func main() {
 	out := flag.String("out", "out/chaos.json", "results")
 	flag.StringVar(&c.Binary, "target", "", "gemel-target to try; empty: built from this tree")
 	flag.BoolVar(&c.Soak, "soak", false, "phases of 10 minutes take turns: all kinds, and those that leave the processes alive; then memory, goroutines and open files must be flat")
+	flag.BoolVar(&c.NoChecksums, "no-checksums", false, "the nodes keep no checksums: -faults damage has to be found out as wrong bytes")
 	flag.BoolVar(&c.Verbose, "v", false, "print every episode")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
