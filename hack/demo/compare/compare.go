@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,7 +36,9 @@ func Images(state string) ([]string, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			out = append(out, filepath.Join(f, e.Name()))
+			if strings.HasSuffix(e.Name(), ".img") { // a mark of the store's lies beside them
+				out = append(out, filepath.Join(f, e.Name()))
+			}
 		}
 	}
 	return out, nil
