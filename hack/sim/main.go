@@ -43,6 +43,7 @@ func main() {
 	flag.IntVar(&o.procs, "procs", runtime.GOMAXPROCS(0), "histories at a time")
 	flag.StringVar(&try, "try", "", "seeds to play before the drawn ones, separated by commas")
 	flag.StringVar(&skip, "skip", "", "seeds not to play, separated by commas")
+	flag.BoolVar(&o.cfg.Plain, "plain", false, "disks keep no checksums: each seed is the history that it was before there were any")
 	flag.StringVar(&with, "with", "", "kinds of faults that every history has, separated by commas")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
@@ -145,10 +146,14 @@ func many(ctx context.Context, w io.Writer, o *options) error {
 
 // flags are what a replay needs besides the seed.
 func flags(cfg *sim.Config) string {
-	if len(cfg.With) == 0 {
-		return ""
+	text := ""
+	if cfg.Plain {
+		text = "-plain "
 	}
-	return fmt.Sprintf("-with %q ", strings.Join(cfg.With, ","))
+	if len(cfg.With) == 0 {
+		return text
+	}
+	return text + fmt.Sprintf("-with %q ", strings.Join(cfg.With, ","))
 }
 
 // play runs the histories, some at a time. Which seeds they are depends on base and try alone.

@@ -43,6 +43,9 @@ func (w *world) draw() shape {
 	if w.busy() { // enough hosts to fill the window
 		p.clients, p.blocks, p.mirrorMax, p.write = p.clients+8, p.blocks+8, s, max(p.write, 0.6)
 	}
+	if w.cfg.Plain {
+		p.group, p.sums = 1, false
+	}
 	p.lone = p.sums && w.lonely()
 	if w.remote() { // time for some round trips
 		p.length *= 2

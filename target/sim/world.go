@@ -20,6 +20,7 @@ type Config struct {
 	Blocks  int // per LUN
 	LUNs    int
 	Trace   bool
+	Plain   bool     // disks keep no checksums, and damage nothing
 	With    []string // kinds of faults (FaultNames) that are injected besides those that the seed draws
 }
 
