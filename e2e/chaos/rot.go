@@ -109,7 +109,7 @@ func (r *rig) victims(i int, snapshots bool) (list []string) {
 	}
 	list = append(list, r.seldomImage(i))
 	if snapshots {
-		for _, id := range r.snaps {
+		for _, id := range r.kept() {
 			list = append(list, imagePath(r.pair.State[i], "snapshots", id))
 		}
 	}
