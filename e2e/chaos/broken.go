@@ -131,6 +131,7 @@ func (r *rig) fillSeldom() error {
 			return fmt.Errorf("the LUN that is seldom written: %w", err)
 		}
 	}
+	r.rot.seldomLast = time.Now()
 	return r.seldom.do(initiator.OpFlush, 0, nil, false)
 }
 

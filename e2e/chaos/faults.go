@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -325,6 +326,26 @@ func (r *rig) sizeOf(lun int, said int64) int64 {
 	return r.size[lun]
 }
 
+// kept are the snapshots that there are; keep adds one, drop takes one away.
+func (r *rig) kept() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.snaps)
+}
+
+func (r *rig) keep(id string) []string {
+	r.mu.Lock()
+	r.snaps = append(r.snaps, id)
+	r.mu.Unlock()
+	return r.kept()
+}
+
+func (r *rig) drop(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snaps = slices.DeleteFunc(r.snaps, func(s string) bool { return s == id })
+}
+
 // snapshot makes one, and a clone of it, and reads the clone: each block must be what it was at some moment while the snapshot
 // was made. The clone goes; the snapshot stays, to be compared at the end, until there are more of them than are kept.
 func (r *rig) snapshot(ctx context.Context, lun int) error {
@@ -338,15 +359,15 @@ func (r *rig) snapshot(ctx context.Context, lun int) error {
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	if r.snaps = append(r.snaps, snap); len(r.snaps) > keepSnapshots {
+	if kept := r.keep(snap); len(kept) > keepSnapshots {
 		err := r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-			_, err := c.DeleteSnapshot(ctx, &targetv1.DeleteSnapshotRequest{Uuid: r.snaps[0]})
+			_, err := c.DeleteSnapshot(ctx, &targetv1.DeleteSnapshotRequest{Uuid: kept[0]})
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("delete an old one: %w", err)
 		}
-		r.snaps = r.snaps[1:]
+		r.drop(kept[0])
 	}
 	q := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone-" + clone, SizeBytes: uint64(r.sizeOf(lun, 0)), SourceSnapshotUuid: snap}
 	if err := r.createLUN(ctx, q); err != nil {

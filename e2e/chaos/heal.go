@@ -161,7 +161,7 @@ func (r *rig) afterDamage(ctx context.Context, f Fault) error {
 	}
 	r.rec.wounds.close(r.rec.now())
 	uuids := append(slices.Clone(r.luns), r.seldomID)
-	return r.scrubbed(ctx, append(uuids, r.snaps...))
+	return r.scrubbed(ctx, append(uuids, r.kept()...))
 }
 
 // restore writes the blocks again that are good nowhere.

@@ -69,12 +69,13 @@ func TestPlanFollowsFromTheSeed(t *testing.T) {
 
 // Whatever may be beside a disk that fails leaves the other node what it is.
 func TestGoTogether(t *testing.T) {
-	for _, p := range [][2]Kind{{Kill, Stop}, {WriteErrors, Snapshot}, {Transfer, ReplacedDisk}} {
+	for _, p := range [][2]Kind{{Kill, Stop}, {WriteErrors, Snapshot}, {Transfer, ReplacedDisk}, {DamageRunning, Snapshot}, {DamageAlone, Transfer}} {
 		if !goTogether(p[0], p[1]) || !goTogether(p[1], p[0]) {
 			t.Errorf("%v are kept apart", p)
 		}
 	}
-	for _, p := range [][2]Kind{{Kill, Kill}, {Kill, ReplacedDisk}, {ReadErrors, StuckDisk}, {WriteErrors, ReplacedDisk}, {FullPool, PartitionLink}} {
+	for _, p := range [][2]Kind{{Kill, Kill}, {Kill, ReplacedDisk}, {ReadErrors, StuckDisk}, {WriteErrors, ReplacedDisk}, {FullPool, PartitionLink}, {DamageRunning, Kill},
+		{DamageAlone, Snapshot}, {DamageAlone, ArbiterDown}, {DamageStopped, DamageAlone}} {
 		if goTogether(p[0], p[1]) || goTogether(p[1], p[0]) {
 			t.Errorf("%v may cost both copies", p)
 		}
@@ -91,6 +92,9 @@ func TestParseKinds(t *testing.T) {
 		t.Error(k, err)
 	}
 	if k, err := ParseKinds("kill, slow link"); err != nil || !reflect.DeepEqual(k, []Kind{Kill, SlowLink}) {
+		t.Error(k, err)
+	}
+	if k, err := ParseKinds("damage"); err != nil || !reflect.DeepEqual(k, damage) {
 		t.Error(k, err)
 	}
 	if _, err := ParseKinds("kil"); err == nil {
