@@ -14,6 +14,10 @@ const DefaultBlock = 4 << 10
 // healMax is how much is asked for at once, in bytes.
 const healMax = 256 << 10
 
+// healRounds is how often a read is healed and done again: other blocks of it may have been damaged meanwhile. A disk on which nothing
+// that is written stays ends it.
+const healRounds = 3
+
 // wide makes a range one of whole blocks: two writes into one block must not be under way at once, for each would make a
 // checksum of what it sees itself, and no read may find a block and a checksum that are not of one moment.
 func (m *Machine) wide(off, end int64) (int64, int64) {
@@ -62,7 +66,8 @@ func (m *Machine) healNext(now int64, o *Op) {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
 	case len(o.Bad) == 0:
-		o.healed = true
+		o.rounds++
+		o.healed = o.rounds >= healRounds
 		m.healResume(o)
 	case m.phase != Paired || !m.peer.Sums:
 		m.accept(now, o)
@@ -109,8 +114,10 @@ func (m *Machine) healResume(o *Op) {
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	switch {
-	case m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (u.owner == m.cfg.Self || msg.Seq < u.seq):
-		m.Stats.StaleMessages++ // it is asked again by who is the owner, or alone
+	case m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self):
+		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose
+		// entry is still on its way to be applied here.
+		m.Stats.StaleMessages++
 		return
 	case msg.Off < 0 || msg.Len <= 0 || msg.Len > maxForward:
 		m.send(&Msg{Type: MsgFetched, ID: msg.ID, Result: scsi.Failed})

@@ -193,13 +193,27 @@ func TestPartnerRefusesToFetch(t *testing.T) {
 	r.none(ActFetch)
 }
 
-// Damaged again after it has been healed: it is lost, and both the host here and the one at the other node learn where.
+// The new owner may ask before the entry that made it the owner is applied here: it is answered. Dropped, it was not asked again, and the
+// owner excluded its partner after Dm.
+func TestFetchOvertakesTheTransfer(t *testing.T) {
+	r := keepsSums(t, A)
+	r.recv(&Msg{Type: MsgFetch, Seq: 2, ID: 5, LUN: lun1, Len: 512})
+	r.m.Fetched(r.now, r.m.linkN, r.next(ActFetch).Msg, make([]byte, 512), scsi.OK)
+	if a := r.sent(MsgFetched); a.ID != 5 || a.Result != scsi.OK {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Damaged again and again after it has been healed: it is lost, and both the host here and the one at the other node learn where. Other blocks
+// that are damaged meanwhile are healed as well.
 func TestDamagedAgainIsLost(t *testing.T) {
 	r := keepsSums(t, A)
 	o := r.submit(r.op(scsi.OpRead, 512, 4096))
-	r.finds(ActStore, blocks(2, 1))
-	r.fetched(r.asks(blocks(2, 1)), 1)
-	r.done(ActHeal, scsi.OK)
+	for i := range healRounds {
+		r.finds(ActStore, blocks(2+int64(i)%2, 1))
+		r.fetched(r.asks(blocks(2+int64(i)%2, 1)), 1)
+		r.done(ActHeal, scsi.OK)
+	}
 	r.finds(ActStore, blocks(3, 1))
 	r.notSent(MsgFetch)
 	r.lostAt(o, 1536)
@@ -208,10 +222,11 @@ func TestDamagedAgainIsLost(t *testing.T) {
 	}
 
 	r.recv(r.forward(10, r.op(scsi.OpRead, 512, 1024)))
-	r.finds(ActStore, scsi.Range{Off: 0, Len: 1024}) // begins before what is read
-	q := r.asks(blocks(0, 2))
-	r.fetched(q, 1)
-	r.done(ActHeal, scsi.OK)
+	for range healRounds {
+		r.finds(ActStore, scsi.Range{Off: 0, Len: 1024}) // begins before what is read
+		r.fetched(r.asks(blocks(0, 2)), 1)
+		r.done(ActHeal, scsi.OK)
+	}
 	r.finds(ActStore, blocks(0, 2))
 	if x := r.sent(MsgForwardResult); x.Result != scsi.ReadError || x.Aux != 1 || x.Off != 512 || len(x.Data) != 0 {
 		t.Fatalf("%+v", x)

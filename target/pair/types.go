@@ -186,7 +186,8 @@ type Op struct {
 	Heal   []byte
 	HealAt int64
 	back   stage // where it goes on once it has been healed
-	healed bool  // once: a second time it is lost
+	healed bool  // what does not match now is lost
+	rounds int   // healed so often
 	full   bool  // there was no space to write the peer's copy
 
 	place hook[Op] // in its unit's chain

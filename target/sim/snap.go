@@ -85,7 +85,9 @@ func (d *disk) take(lun, slot int) {
 	for b := range d.luns[lun] {
 		d.luns[slot][b] = page{}
 		d.luns[slot][b].put(d.luns[lun][b].cache, true)
-		d.luns[slot][b].flip = d.luns[lun][b].flip
+		if d.pages > 0 { // without checksums nobody could tell that it is not what the LUN held
+			d.luns[slot][b].flip = d.luns[lun][b].flip
+		}
 	}
 	d.clone(lun, slot)
 }
