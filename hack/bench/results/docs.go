@@ -89,6 +89,7 @@ var tables = []table{
 	{name: "shapes", prefix: []string{"mixed", "randread_16k", "mirrored_write_16k", "seqread", "mirrored_seqwrite", "mirrored_write_4k_qd32_4_luns",
 		"mirrored_write_4k_qd32_16_luns", "mirrored_write_4k_qd32_2_sessions", "mirrored_write_4k_qd32_4_sessions", "forwarded"}, without: []string{"cold"}},
 	{name: "cold", prefix: []string{"randread_4k_qd1_cold", "randread_4k_qd32_cold", "randread_64k_qd16_cold", "mixed_70_30_4k_qd32_cold", "randread_4k_qd32_5ms", "lab_parallelism"}},
+	{name: "checksums", prefix: []string{"checksum_cost"}},
 	{name: "alua", prefix: []string{"alua_"}},
 	{name: "pauses", prefix: []string{"transfer_pause", "crash_pause", "partner_lost_pause", "write_during_snapshot", "snapshot_pause"}, values: true},
 	{name: "overload", prefix: []string{"write_overload"}, values: true},
