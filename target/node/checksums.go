@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (c *Config) sumsOptions() *store.SumsOptions {
 			budget = max(limit/checksumShare, leastChecksumMemory)
 		}
 	}
-	return &store.SumsOptions{Budget: budget}
+	return &store.SumsOptions{Budget: budget, AdoptRate: cmp.Or(c.ScrubRate, DefaultScrubRate)}
 }
 
 func ranges(list []store.Range) (out []scsi.Range) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/gemel-storage/gemel/target/sums"
 )
@@ -65,7 +66,7 @@ func (l *adoptLock) free() {
 
 // Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes go on, no write
 // for longer than 256 KiB are read. It may be stopped at any time, and goes on where it was, or 64 MiB before. Blocks that
-// cannot be read are Bad. ErrNoSpace says that there is none for the checksums; what is done stays so.
+// cannot be read are Bad. It reads at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done stays so.
 func (f *File) Adopt(ctx context.Context) error {
 	o := f.obj
 	if o == nil {
@@ -98,9 +99,12 @@ func (f *File) Adopt(ctx context.Context) error {
 		if at >= size {
 			break
 		}
-		n, err := f.adoptStep(buf, at, size)
+		n, read, err := f.adoptStep(buf, at, size)
 		if err != nil {
 			return err
+		}
+		if err := f.s.sums.rest(ctx, read); err != nil {
+			return fmt.Errorf("adopt %s: %w", f.path, err)
 		}
 		at += n
 		o.adopted.Store(at)
@@ -115,24 +119,39 @@ func (f *File) Adopt(ctx context.Context) error {
 	return f.sumsError("adopt", o.sums.Adopt(allBlocks))
 }
 
-// adoptStep adopts what is at off, and returns how much.
-func (f *File) adoptStep(buf []byte, off, size int64) (int64, error) {
+// rest waits for as long as so many bytes may take.
+func (s *sumsStore) rest(ctx context.Context, n int64) error {
+	if s.rate <= 0 || n == 0 {
+		return nil
+	}
+	t := time.NewTimer(time.Duration(n * int64(time.Second) / s.rate))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// adoptStep adopts what is at off, and returns how much, and how much of it was read.
+func (f *File) adoptStep(buf []byte, off, size int64) (n, read int64, err error) {
 	// A hole needs nothing: its checksums are zero, and who writes into it from now on puts others.
 	run, data, err := f.Extents(off, size-off)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if off+run < size {
 		run &^= sumBlock - 1
 	}
 	if !data && run > 0 {
-		return run, nil
+		return run, 0, nil
 	}
 	// No write is under way: what was read before one must not become the checksum of the block after it.
 	f.obj.adopting.take()
 	defer f.obj.adopting.free()
 	p := buf[:min(int64(len(buf)), size-off)]
-	return int64(len(p)), f.eachReadable(p, off, f.adoptBlocks)
+	return int64(len(p)), int64(len(p)), f.eachReadable(p, off, f.adoptBlocks)
 }
 
 // adoptBlocks gives those blocks their checksums that have none.

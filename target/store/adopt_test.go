@@ -243,3 +243,22 @@ func TestAdoptionAndChangesKeepApart(t *testing.T) {
 		})
 	}
 }
+
+// TestAdoptionKeepsItsRate: what is read counts, holes do not.
+func TestAdoptionKeepsItsRate(t *testing.T) {
+	const size, data, rate = 256 << 20, 2 << 20, 8 << 20
+	dir := before(t, size, func(f *File) { must(t, f.WriteAt(content(1, data), 0)) })
+	opts := withSums()
+	opts.Sums.AdoptRate = rate
+	f := openLUN(t, open(t, dir, opts), lunA)
+	begun := time.Now()
+	must(t, f.Adopt(t.Context()))
+	if took := time.Since(begun); took < time.Second*data/rate*9/10 || took > time.Second*size/rate/2 {
+		t.Errorf("it took %v for %d bytes at %d a second", took, data, rate)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.s.sums.rest(ctx, size); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that is over: %v", err)
+	}
+}

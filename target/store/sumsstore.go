@@ -17,7 +17,9 @@ import (
 
 // SumsOptions are for checksums of blocks.
 type SumsOptions struct {
-	Budget int64 // bytes of memory for checksums of the whole store, 1 MiB at least; sums.PageMemory serve 3.94 MiB of LUNs
+	// AdoptRate bounds what is read of images of before to make theirs, in bytes a second; 0: as fast as it goes.
+	AdoptRate int64
+	Budget    int64 // bytes of memory for checksums of the whole store, 1 MiB at least; sums.PageMemory serve 3.94 MiB of LUNs
 }
 
 const (
@@ -31,6 +33,7 @@ const (
 // sumsStore is what a store has for the checksums of all its LUNs.
 type sumsStore struct {
 	cache *sums.Cache
+	rate  int64     // of adoption
 	owner uuid.UUID // the store
 
 	mismatched, healed, settled atomic.Uint64 // blocks
@@ -69,7 +72,7 @@ func (s *Store) openSums(o *SumsOptions) error {
 	if err != nil {
 		return fmt.Errorf("store id %q: %w", s.id, err)
 	}
-	s.sums = &sumsStore{cache: sums.NewCache(o.Budget), owner: owner}
+	s.sums = &sumsStore{cache: sums.NewCache(o.Budget), rate: o.AdoptRate, owner: owner}
 	s.sums.cache.Hooks.Failed = func(err error) { s.fail(fmt.Errorf("checksums: %w", err)) }
 	if s.faults != nil {
 		s.sums.cache.Hooks.Write = func(path string, off, n int64) error { return s.faults(FaultSums, s.relative(path), off, n) }
