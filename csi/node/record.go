@@ -22,11 +22,14 @@ type record struct {
 	Attachment attach.Attachment `json:"attachment"`
 	// Published is what the call was given, where another publish has come into its place since: the log was replayed. Attachment is that one.
 	Published *attach.Attachment `json:"published,omitempty"`
-	Staging   string             `json:"stagingPath"`
-	Block     bool               `json:"block,omitempty"`
-	FSType    string             `json:"fsType,omitempty"`
-	Flags     []string           `json:"mountFlags,omitempty"`
-	Targets   []target           `json:"targets,omitempty"`
+	// Replayed is the generation of the publish under which this node has replayed the log; 0: it has not. The publish may be withdrawn by then, and what
+	// comes into its place not be there yet.
+	Replayed uint64   `json:"replayed,omitempty"`
+	Staging  string   `json:"stagingPath"`
+	Block    bool     `json:"block,omitempty"`
+	FSType   string   `json:"fsType,omitempty"`
+	Flags    []string `json:"mountFlags,omitempty"`
+	Targets  []target `json:"targets,omitempty"`
 }
 
 // published is the publish that the call was given.

@@ -20,7 +20,8 @@ import (
 type Publications interface {
 	// Reach says how the node reaches the volume of a, an earlier answer or what the publish said. replayed is the generation of the publish
 	// under which the node has replayed the log of the volume's filesystem, 0 if it has not: told that, the storage withdraws the publish,
-	// as an unpublish does, and makes a read-only one in its place. Until that is done the error is attach.ErrFailed.
+	// as an unpublish does, and makes a read-only one in its place. Until that is done the error is attach.ErrFailed; also while another host, which
+	// came between the two, replays the log once more.
 	Reach(ctx context.Context, a attach.Attachment, replayed uint64) (attach.Attachment, error)
 }
 
@@ -33,7 +34,11 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 			"whom to tell when that is done: start it with --enroll-endpoint, or with --pair-endpoint")
 	}
 	// Another call may have come so far already, or another life of this process.
-	a, err := p.Reach(ctx, *r.Published, 0)
+	was := *r.Published
+	if r.Replayed != 0 {
+		was = r.Attachment
+	}
+	a, err := p.Reach(ctx, was, r.Replayed)
 	if err != nil || a.ReadOnly {
 		return a, err
 	}
@@ -42,6 +47,10 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 		return a, err
 	}
 	if err := n.replay(ctx, r); err != nil {
+		return a, err
+	}
+	r.Replayed = a.Generation
+	if err := n.save(r); err != nil {
 		return a, err
 	}
 	n.log.Info("the log is replayed", "volume", r.VolumeID, "fs", r.FSType, "generation", a.Generation)

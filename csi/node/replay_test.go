@@ -25,15 +25,18 @@ var errCut = fmt.Errorf("%w: cut short here", attach.ErrFailed)
 // it has had its effect.
 type storage struct {
 	attach.Attacher
-	t        *testing.T
-	image    string
-	device   string
-	have     attach.Attachment
-	now      attach.Attachment // that is published
-	steps    int
-	cut      int
-	late     bool
-	writable int // attachments for writing
+	t      *testing.T
+	image  string
+	device string
+	have   attach.Attachment
+	now    attach.Attachment // that is published
+	steps  int
+	cut    int
+	late   bool
+	// withdrawn: the publish is gone, and none is there in its place yet.
+	withdrawn  bool
+	onWithdraw func()
+	writable   int // attachments for writing
 }
 
 func (s *storage) step(f func() error) error {
@@ -100,18 +103,35 @@ func (s *storage) Status(context.Context, string) (attach.Status, error) {
 	return attach.Status{Attachment: s.have, Device: s.device, Rdev: st.Rdev}, nil
 }
 
-func (s *storage) Reach(_ context.Context, _ attach.Attachment, replayed uint64) (attach.Attachment, error) {
+// Reach withdraws a publish in one step and makes another one in the next, as the pair does that a node plugin asks by itself.
+func (s *storage) Reach(ctx context.Context, was attach.Attachment, replayed uint64) (attach.Attachment, error) {
 	err := s.step(func() error {
 		if replayed == s.now.Generation && !s.now.ReadOnly {
 			if s.device != "" {
 				s.t.Error("the right to write is given up while the volume is attached")
 			}
-			s.now.Generation++
-			s.now.LUN++
-			s.now.ReadOnly, s.now.Replay = true, false
+			s.withdrawn = true
+			if s.onWithdraw != nil {
+				s.onWithdraw()
+			}
 		}
 		return nil
 	})
+	if err == nil && s.withdrawn {
+		if ctx.Err() != nil {
+			return s.now, fmt.Errorf("%w: %w", attach.ErrFailed, ctx.Err())
+		}
+		if !was.Replay || replayed != was.Generation || replayed != s.now.Generation {
+			return s.now, fmt.Errorf("%w: not published any more", attach.ErrInvalid)
+		}
+		err = s.step(func() error {
+			s.withdrawn = false
+			s.now.Generation++
+			s.now.LUN++
+			s.now.ReadOnly, s.now.Replay = true, false
+			return nil
+		})
+	}
 	return s.now, err
 }
 
@@ -208,7 +228,8 @@ func TestReplayIsCutShort(t *testing.T) {
 				switch st.cut = 0; cut % 3 {
 				case 1: // another life of the plugin
 					s = &Server{unlocked: unlocked{cfg: s.unlocked.cfg, log: s.unlocked.log, dir: s.unlocked.dir, mounter: s.unlocked.mounter, stuck: map[string]struct{}{}}}
-				case 2: // the pod was deleted, and another one comes before the volume is unpublished
+				case 2: // the pod was deleted, and another one comes before the volume is unpublished, or after it, if there was nothing left to come to
+					st.withdrawn = false
 					if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: q.StagingTargetPath}); err != nil {
 						t.Fatal(err)
 					}
@@ -240,6 +261,24 @@ func TestReplayIsCutShort(t *testing.T) {
 		if _, err := s.NodeStageVolume(t.Context(), q); err != nil || st.steps != 1 || st.writable != 0 {
 			t.Errorf("%s: %v, %d steps, %d attachments for writing", fs, err, st.steps, st.writable)
 		}
+	}
+}
+
+// A call ends when the publish is withdrawn and no other one is there yet, and another life of the plugin goes on from there: nothing is replayed again.
+func TestReplayedByAnEarlierCall(t *testing.T) {
+	s, st, q := readers(t, "ext4")
+	ctx, cancel := context.WithCancel(t.Context())
+	st.onWithdraw = cancel
+	if _, err := s.NodeStageVolume(ctx, q); status.Code(err) != codes.Unavailable || !st.withdrawn {
+		t.Fatalf("%v, withdrawn %v", err, st.withdrawn)
+	}
+	s = &Server{unlocked: unlocked{cfg: s.unlocked.cfg, log: s.unlocked.log, dir: s.unlocked.dir, mounter: s.unlocked.mounter, stuck: map[string]struct{}{}}}
+	if _, err := s.NodeStageVolume(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	files(t, q)
+	if st.writable != 1 || !st.have.ReadOnly {
+		t.Errorf("attached for writing %d times, now %+v", st.writable, st.have)
 	}
 }
 

@@ -38,7 +38,7 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 		if same {
 			want.Targets = have.Targets
 			if want.Published != nil {
-				want.Attachment = have.Attachment
+				want.Attachment, want.Replayed = have.Attachment, have.Replayed
 			}
 		} else if err := n.clearOld(ctx, have); err != nil {
 			return nil, err

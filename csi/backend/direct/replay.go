@@ -79,8 +79,8 @@ func mappingOf(l *targetv1.LUN, host string) *targetv1.Mapping {
 	return nil
 }
 
-// Reach implements node.Publications (csi/node). Between the fence and the new mapping the host has none: if this process dies there, the volume has to be
-// published again, which it may be at any time.
+// Reach implements node.Publications (csi/node). Between the fence and the new mapping the host has none, and another host may come to replay the log
+// itself. So a host that has no mapping, and has replayed the log under an earlier one, is let in to read as soon as nobody may write.
 func (b *Backend) Reach(ctx context.Context, was attach.Attachment, replayed uint64) (attach.Attachment, error) {
 	a, err := b.reach(ctx, was, replayed)
 	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrTimeout) {
@@ -96,25 +96,42 @@ func (b *Backend) reach(ctx context.Context, was attach.Attachment, replayed uin
 		return attach.Attachment{}, err
 	}
 	m := mappingOf(l, host)
-	if m == nil {
+	switch {
+	case m == nil && (replayed == 0 || !was.Replay || replayed != was.Generation):
 		return attach.Attachment{}, fmt.Errorf("%w: volume %s is not published to %s any more: publish it again", attach.ErrInvalid, id, host)
-	}
-	if !m.GetReadOnly() && replayed == m.Generation {
+	case m == nil:
+		if m, err = b.admitReader(ctx, l, was); err != nil {
+			return attach.Attachment{}, err
+		}
+	case !m.GetReadOnly() && replayed == m.Generation:
 		if err := b.Unpublish(ctx, id, host); err != nil {
 			return attach.Attachment{}, err
 		}
-		q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: host, ReadOnly: true, Chap: credentials(was.Auth, was.MutualAuth)}
-		if m, err = call(ctx, b, "publish volume", client.MapHost, q); err != nil {
+		if m, err = b.admitReader(ctx, l, was); err != nil {
 			return attach.Attachment{}, err
 		}
-		if err := b.alone(ctx, id, host); err != nil {
-			return attach.Attachment{}, err
-		}
-		m.ReadOnly = &q.ReadOnly
 	}
 	a := attachment(id, m, m.GetReadOnly())
 	a.Replay, a.Pair, a.Enroll, a.Auth, a.MutualAuth = !a.ReadOnly, was.Pair, was.Enroll, was.Auth, was.MutualAuth
 	return a, nil
+}
+
+// admitReader maps a volume for reading to the host of was, unless another host may write.
+func (b *Backend) admitReader(ctx context.Context, l *targetv1.LUN, was attach.Attachment) (*targetv1.Mapping, error) {
+	id, host := was.VolumeID, was.HostIQN
+	if err := replaying(l, host); err != nil {
+		return nil, err
+	}
+	q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: host, ReadOnly: true, Chap: credentials(was.Auth, was.MutualAuth)}
+	m, err := call(ctx, b, "publish volume", client.MapHost, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.alone(ctx, id, host); err != nil {
+		return nil, err
+	}
+	m.ReadOnly = &q.ReadOnly
+	return m, nil
 }
 
 // credentials of a host in the pair's words.

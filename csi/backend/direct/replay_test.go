@@ -64,11 +64,10 @@ func TestOneReplays(t *testing.T) {
 					}
 				}
 				now, err := b.Reach(ctx, a, a.Generation)
-				// Another may come between the fence and the new mapping. Then this one is out, and comes again.
-				for errors.Is(err, attach.ErrFailed) {
-					if now, err = until(ctx, h); err == nil && now.Replay {
-						now, err = b.Reach(ctx, now, now.Generation)
-					}
+				// Another may come between the fence and the new mapping. This one asks again until that one reads too; nobody publishes the volume to it again.
+				for errors.Is(err, attach.ErrFailed) && ctx.Err() == nil {
+					time.Sleep(10 * time.Millisecond)
+					now, err = b.Reach(ctx, a, a.Generation)
 				}
 				if err != nil || !now.ReadOnly || now.Replay || now.Generation <= a.Generation {
 					t.Errorf("%+v, %v", now, err)
@@ -86,5 +85,48 @@ func TestOneReplays(t *testing.T) {
 		if err := b.Unpublish(ctx, v.ID, ""); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A host whose mapping was withdrawn after it had replayed the log waits while another host replays it, and is let in when that one reads.
+func TestAnotherReplaysBetween(t *testing.T) {
+	_, b, ctx := start(t)
+	v, err := b.CreateVolume(ctx, backend.CreateVolume{ID: b.VolumeID("v"), Name: "v", Size: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(host string) attach.Attachment {
+		t.Helper()
+		a, err := b.Publish(ctx, backend.Publish{VolumeID: v.ID, HostIQN: host, ReadOnly: true, Replay: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first := publish("iqn.2026-11.storage.gemel.test:a")
+	// What Reach does before another one comes.
+	if err := b.Unpublish(ctx, v.ID, first.HostIQN); err != nil {
+		t.Fatal(err)
+	}
+	second := publish("iqn.2026-11.storage.gemel.test:b")
+	if !first.Replay || !second.Replay {
+		t.Fatalf("%+v, %+v", first, second)
+	}
+	if now, err := b.Reach(ctx, first, first.Generation); !errors.Is(err, attach.ErrFailed) {
+		t.Errorf("while another one replays: %+v, %v", now, err)
+	}
+	for _, replayed := range []uint64{0, first.Generation + 1} {
+		if now, err := b.Reach(ctx, first, replayed); !errors.Is(err, attach.ErrInvalid) {
+			t.Errorf("replayed %d: %+v, %v", replayed, now, err)
+		}
+	}
+	for _, a := range []attach.Attachment{second, first, first} {
+		if now, err := b.Reach(ctx, a, a.Generation); err != nil || !now.ReadOnly || now.Replay || now.HostIQN != a.HostIQN {
+			t.Errorf("%s: %+v, %v", a.HostIQN, now, err)
+		}
+	}
+	got, err := b.GetVolume(ctx, v.ID)
+	if err != nil || len(got.Hosts) != 2 || len(got.Writers) != 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
