@@ -195,7 +195,7 @@ func (n *Node) withdraw(luns, snaps []string) {
 // is not there to be copied, and will be aborted. The caller holds metaMu.
 func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 	for _, l := range n.state.SortedLUNs() {
-		if id, err := parseID(l.UUID); err == nil {
+		if id, err := parseID(l.UUID); err == nil && (l.Stage == meta.Ready || n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size, Born: l.Born})
 		}
 	}

@@ -107,6 +107,9 @@ func (n *Node) publish() error {
 	var errs []error
 	for _, l := range n.state.LUNs {
 		e, err := n.entry(old, l)
+		if errors.Is(err, store.ErrNotFound) && l.Stage != meta.Ready {
+			continue // it could not be made, and whoever asked for it is told so: it is made again, or aborted
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -3,12 +3,18 @@ package node
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
 	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/target/pair"
 	"github.com/gemel-storage/gemel/target/store"
@@ -125,6 +131,52 @@ func TestFullVolume(t *testing.T) {
 	}
 	p.write(d2, 0, 2)
 	p.inSync()
+}
+
+// What finds no space for its file at either node, or at both, is refused, and excludes nobody. It is made once there is room.
+func TestFullVolumeMakesNothing(t *testing.T) {
+	p := newTestPair(t)
+	var full [2]atomic.Bool
+	for i := range p.cfg {
+		p.cfg[i].Faults = func(op, path string, _, _ int64) error {
+			if full[i].Load() && (op == store.FaultCreate || op == store.FaultClone) {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+	}
+	p.startBoth()
+	source, _ := p.lun(16*mib, "a")
+	snap := uuid.NewString()
+	if _, err := p.client(0).CreateSnapshot(p.ctx, &targetv1.CreateSnapshotRequest{Uuid: snap, Name: "s", SourceLunUuid: source}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range [][]int{{0}, {1}, {0, 1}} {
+		lun := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("lun", at), SizeBytes: 16 * mib}
+		clone := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("clone", at), SizeBytes: 16 * mib, SourceLunUuid: source}
+		restored := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("restored", at), SizeBytes: 16 * mib, SourceSnapshotUuid: snap}
+		for _, q := range []*targetv1.CreateLUNRequest{lun, clone, restored} {
+			for _, i := range at {
+				full[i].Store(true)
+			}
+			_, err := p.client(0).CreateLUN(p.ctx, q)
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s, full at %v: %v", q.Name, at, err)
+			}
+			for i := range full {
+				full[i].Store(false)
+			}
+			if _, err := p.client(0).CreateLUN(p.ctx, q); err != nil {
+				t.Errorf("%s, with room again: %v", q.Name, err)
+			}
+		}
+		p.inSync()
+	}
+	for i := range p.nodes {
+		if e := p.nodes[i].View().Record.Epoch; e != 1 {
+			t.Errorf("epoch %d: a node was excluded", e)
+		}
+	}
 }
 
 // A volume that fails takes its node out, with all of them; the other node serves all, and copies all when the node comes back (R12).
