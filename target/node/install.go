@@ -113,13 +113,13 @@ func (n *Node) makeFiles(s *meta.State) error {
 	var luns, snaps []string
 	for id, l := range s.LUNs {
 		size, ok := have[fileKey{l.Volume, id}]
-		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index || size > l.Size || n.misfits[id] {
+		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index || size > l.Size || n.isMisfit(id) {
 			luns = append(luns, id)
 		}
 	}
 	for id, sn := range s.Snapshots {
 		_, ok := have[fileKey{sn.Volume, id}]
-		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index || n.misfits[id] {
+		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index || n.isMisfit(id) {
 			snaps = append(snaps, id)
 		}
 	}
@@ -154,7 +154,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 			return err
 		}
 	}
-	n.mend(append(luns, snaps...))
+	n.mend(append(luns, snaps...)...)
 	for id, l := range s.LUNs {
 		if size := have[fileKey{l.Volume, id}]; size < l.Size {
 			if err := n.growFiles(l); err != nil {

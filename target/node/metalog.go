@@ -42,6 +42,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved() // what comes now takes no time as long as the disk answers
 	err = n.persist(&fx)
+	mended, misfits := err == nil && n.mend(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
@@ -58,6 +59,9 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved = n.moving()
 	n.removeFiles(&fx)
+	if mended {
+		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
+	}
 	n.tellHosts(&fx)
 	n.waitEnds(&fx, func() {
 		moved()
@@ -119,6 +123,9 @@ func (n *Node) group(volume string) uint8 {
 
 // applyFiles makes what must be there before the entry is durable.
 func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
+	if err := n.whole(fx); err != nil {
+		return err
+	}
 	if id := copyOf(fx); joining && id != "" {
 		if err := n.addCopying([]string{id}); err != nil {
 			return err

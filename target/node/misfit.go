@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gemel-storage/gemel/target/meta"
 )
@@ -9,30 +10,22 @@ import (
 // A misfit is a file that is not what the metadata here says of it: a LUN's file that is missing or shorter than the LUN, a snapshot's file that is
 // missing or has another length. What is gone from it would read as zeros. A crash leaves none but of an object that is being copied to this node, whose
 // content counts for nothing yet: a file is made, and made longer, before the metadata says so. Any other one was changed while the node was stopped, by a
-// person, a program or the filesystem: the node needs a full copy (R12). The install of its next resync makes the file again; until then every command for
-// it fails, also at a node that a person has forced.
+// person, a program or the filesystem: the object needs to be copied whole (R12). The install of the next resync makes the file again; until then every
+// command for the object fails, and nothing is copied from it, also at a lone member and at a node that a person has forced.
 
-// checkFiles finds the misfits among the files that the store has, and is the reason not to trust this store, "" if there are none. It runs before the
-// node does anything else.
-func (n *Node) checkFiles(have map[fileKey]int64) (doubt string, err error) {
+// checkFiles finds the misfits among the files that the store has. It runs before the node does anything else.
+func (n *Node) checkFiles(have map[fileKey]int64) error {
 	copying, err := n.loadCopying()
 	if err != nil {
-		return "", err
+		return err
 	}
-	n.misfits = map[string]bool{}
-	others := 0
+	n.misfits = map[string]string{}
 	note := func(id, text string, args ...any) {
-		n.misfits[id] = true
-		if copying[id] {
+		if n.misfits[id] = ""; copying[id] {
 			return
 		}
-		text = fmt.Sprintf(text, args...)
-		n.log.Error("a file is not what the metadata says: everything has to be copied from the peer", "file", text)
-		if doubt != "" {
-			others++
-		} else {
-			doubt = text
-		}
+		n.misfits[id] = fmt.Sprintf(text, args...)
+		n.log.Error("a file is not what the metadata says: it has to be copied from the peer", "file", n.misfits[id])
 	}
 	for _, l := range n.state.SortedLUNs() {
 		what := fmt.Sprintf("the file of LUN %s (%q) in backing volume %s", l.UUID, l.Name, meta.VolumeName(l.Volume))
@@ -54,16 +47,61 @@ func (n *Node) checkFiles(have map[fileKey]int64) (doubt string, err error) {
 			note(s.UUID, "%s has %d bytes, and the snapshot %d", what, size, s.Size)
 		}
 	}
-	if others > 0 {
-		doubt += fmt.Sprintf(", and %d more files are not what the metadata says", others)
+	return nil
+}
+
+// isMisfit reports whether the file of an object is not what the metadata says. The caller holds metaMu.
+func (n *Node) isMisfit(id string) bool {
+	_, ok := n.misfits[id]
+	return ok
+}
+
+// misfitText names the misfits, and says what a person can do; "" if there are none but what is being copied. The caller holds metaMu.
+func (n *Node) misfitText() string {
+	var texts []string
+	for _, text := range n.misfits {
+		if text != "" {
+			texts = append(texts, text)
+		}
 	}
-	return doubt, nil
+	if len(texts) == 0 {
+		return ""
+	}
+	slices.Sort(texts)
+	more := ""
+	if k := len(texts) - 1; k > 0 {
+		more = fmt.Sprintf(", and %d more files are not what the metadata says", k)
+	}
+	return texts[0] + more + ": what is missing is copied from the peer, if that was a member last; else put the file back while this node is stopped, or delete the object"
+}
+
+// whole refuses to make anything of an object whose file is not what the metadata says: a longer file, a snapshot or a clone would look as if nothing were
+// missing.
+func (n *Node) whole(fx *meta.Effect) error {
+	var ids []string
+	for _, l := range []*meta.LUN{fx.Grown, fx.Resized} {
+		if l != nil {
+			ids = append(ids, l.UUID)
+		}
+	}
+	if l := fx.CreatedLUN; l != nil {
+		ids = append(ids, l.SourceLUN, l.SourceSnapshot)
+	}
+	if s := fx.CreatedSnapshot; s != nil {
+		ids = append(ids, s.Source)
+	}
+	for _, id := range ids {
+		if n.isMisfit(id) {
+			return fmt.Errorf("node %s: %s", n.self, n.misfits[id])
+		}
+	}
+	return nil
 }
 
 // standIns gives each LUN whose file is missing an empty one, which is a misfit as well, so that the LUN has its place in the tables.
 func (n *Node) standIns(have map[fileKey]int64) error {
 	for _, l := range n.state.SortedLUNs() {
-		if _, ok := have[fileKey{l.Volume, l.UUID}]; ok || !n.misfits[l.UUID] {
+		if _, ok := have[fileKey{l.Volume, l.UUID}]; ok || !n.isMisfit(l.UUID) {
 			continue
 		}
 		v, err := n.store.Volume(l.Volume)
@@ -77,9 +115,11 @@ func (n *Node) standIns(have map[fileKey]int64) error {
 	return nil
 }
 
-// mend tells that files have been made again.
-func (n *Node) mend(ids []string) {
+// mend tells that files have been made again, or are not needed any more. The caller holds metaMu.
+func (n *Node) mend(ids ...string) (mended bool) {
 	for _, id := range ids {
+		mended = mended || n.isMisfit(id)
 		delete(n.misfits, id)
 	}
+	return mended
 }

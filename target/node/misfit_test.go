@@ -21,12 +21,13 @@ var damages = map[string]func(path string) error{
 	"missing":   os.Remove,
 }
 
-// What is gone from a file while its node is stopped is copied from the peer, though no bit says that it differs.
+// What is gone from a file while its node is stopped is copied from the peer, though no bit says that it differs; other LUNs are not.
 func TestMisfitIsCopied(t *testing.T) {
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPair(t).startBoth()
 			id, m := p.lun(16*mib, "b")
+			p.lun(32*mib, "b")
 			d := p.device(m)
 			for off := int64(0); off < 16*mib; off += mib {
 				p.write(d, off, byte(off/mib)+1)
@@ -38,7 +39,7 @@ func TestMisfitIsCopied(t *testing.T) {
 			}
 			p.start(1)
 			p.inSync()
-			if r := p.nodes[0].View().Resync; !r.Full {
+			if r := p.nodes[0].View().Resync; r.Full || r.Total != 16*mib {
 				t.Fatalf("%+v", r)
 			}
 			p.alike(id)
@@ -79,39 +80,82 @@ func TestMisfitSnapshotIsCopied(t *testing.T) {
 	}
 }
 
-// A node with a misfit never is the source, whichever node was there first.
-func TestMisfitIsNoSource(t *testing.T) {
-	p := newTestPair(t).startBoth()
-	id, m := p.lun(16*mib, "a")
-	d := p.device(m)
-	p.write(d, 15*mib, 3)
-	p.clean()
-	p.end(0)
-	p.end(1)
-	p.shorten(id)
-	p.start(1) // the last one that served
-	p.until("b says what the matter is", func() bool {
-		v := p.nodes[1].View()
-		return v.Phase == pair.Outside && strings.Contains(v.Reason, "has 5242880 bytes, and the LUN 16777216")
-	})
-	p.end(1)
-	// The file is put back.
-	if err := os.Rename(p.image(1, id)+".away", p.image(1, id)); err != nil {
-		t.Fatal(err)
-	}
-	p.start(1)
-	p.until("b serves", func() bool { return p.nodes[1].View().Phase == pair.Alone && p.nodes[1].View().Serving })
-	buf := make([]byte, 512)
-	if _, err := d.ReadAt(p.ctx, buf, 15*mib); err != nil || buf[0] != 3 {
-		t.Fatalf("%v: %d", err, buf[0])
+// A lone member with a misfit serves its other LUNs. It does not copy what is missing over what the peer may have; no snapshot, clone or greater size of that
+// LUN is made; and both go on once the file is put back, or the LUN is deleted.
+func TestLoneMemberWithAMisfit(t *testing.T) {
+	for _, remedy := range []string{"put back", "deleted"} {
+		t.Run(remedy, func(t *testing.T) {
+			p := newTestPair(t).startBoth()
+			id, m := p.lun(16*mib, "b")
+			other, m2 := p.lun(16*mib, "b")
+			p.write(p.device(m), 15*mib, 3)
+			p.write(p.device(m2), 0, 4)
+			p.clean()
+			p.end(0)
+			p.write(p.device(m), 0, 5) // a has another content
+			p.end(1)
+			p.shorten(1, id)
+			p.start(1)
+			p.until("b serves", func() bool { return p.nodes[1].View().Phase == pair.Alone && p.nodes[1].View().Serving })
+			p.start(0)
+			p.until("b says why it does not copy", func() bool {
+				return strings.Contains(p.nodes[1].View().Reason, "has 5242880 bytes, and the LUN 16777216") && p.nodes[1].View().Linked
+			})
+			buf := make([]byte, 512)
+			if _, err := p.device(m).ReadAt(p.ctx, buf, 0); !errors.Is(err, initiator.ErrMedium) {
+				t.Errorf("a read of the misfit: %v", err)
+			}
+			if _, err := p.device(m2).ReadAt(p.ctx, buf, 0); err != nil || buf[0] != 4 {
+				t.Errorf("the other LUN: %v, %d", err, buf[0])
+			}
+			c := p.client(1)
+			_, snap := c.CreateSnapshot(p.ctx, &targetv1.CreateSnapshotRequest{Uuid: uuid.NewString(), Name: "s", SourceLunUuid: id})
+			_, clone := c.CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "c", SizeBytes: 16 * mib, SourceLunUuid: id})
+			_, grown := c.ExpandLUN(p.ctx, &targetv1.ExpandLUNRequest{Uuid: id, SizeBytes: 32 * mib})
+			for what, err := range map[string]error{"snapshot": snap, "clone": clone, "expansion": grown} {
+				if err == nil || !strings.Contains(err.Error(), "has 5242880 bytes, and the LUN 16777216") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if b := p.bytes(0, id); b[15*mib] != 3 {
+				t.Fatal("what was missing has been copied")
+			}
+			if remedy == "deleted" {
+				if _, err := c.UnmapHost(p.ctx, &targetv1.UnmapHostRequest{LunUuid: id}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.DeleteLUN(p.ctx, &targetv1.DeleteLUNRequest{Uuid: id}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				p.end(1)
+				if err := os.Rename(p.image(1, id)+".away", p.image(1, id)); err != nil {
+					t.Fatal(err)
+				}
+				p.start(1)
+			}
+			p.inSync()
+			if r := p.nodes[1].View().Resync; r.Full {
+				t.Errorf("%+v", r)
+			}
+			p.alike(other)
+			if remedy == "put back" {
+				p.alike(id)
+				for off, want := range map[int64]byte{0: 5, 15 * mib: 3} {
+					if _, err := p.device(m).ReadAt(p.ctx, buf, off); err != nil || buf[0] != want {
+						t.Errorf("%v: %d at %d", err, buf[0], off)
+					}
+				}
+			}
+		})
 	}
 }
 
-// shorten puts the file of a LUN of the stopped node b away, and a truncated one in its place.
-func (p *testPair) shorten(id string) {
+// shorten puts the file of a LUN of a stopped node away, and a truncated one in its place.
+func (p *testPair) shorten(node int, id string) {
 	p.t.Helper()
-	image := p.image(1, id)
-	if err := os.WriteFile(image+".away", p.bytes(1, id), 0o600); err != nil {
+	image := p.image(node, id)
+	if err := os.WriteFile(image+".away", p.bytes(node, id), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	if err := os.Truncate(image, 5*mib); err != nil {

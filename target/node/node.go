@@ -41,8 +41,8 @@ type Node struct {
 	metaMu  longlock.Mutex // held while files are made and closed
 	readers map[*store.Volume]*readers
 	state   *meta.State
-	misfits map[string]bool // objects whose files are not what the state says (misfit.go)
-	sizes   sizes           // of what it holds
+	misfits map[string]string // objects whose files are not what the state says, and in what (misfit.go)
+	sizes   sizes             // of what it holds
 	// metaBytes is their sum, for whoever does not hold metaMu.
 	metaBytes atomic.Int64
 	tables    atomic.Pointer[tables] // what the command path reads
@@ -150,11 +150,10 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	misfit, err := n.checkFiles(files)
-	if err != nil {
+	if err := n.checkFiles(files); err != nil {
 		return nil, err
 	}
-	untrusted = cmp.Or(untrusted, doubt, misfit)
+	untrusted = cmp.Or(untrusted, doubt)
 	inc := pair.Incarnation{Boot: cfg.Outside.Boot, Nonce: rand.Uint64() | 1}
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
@@ -162,7 +161,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
-		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted,
+		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,

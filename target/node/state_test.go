@@ -146,6 +146,6 @@ func TestMissingFileIsNamed(t *testing.T) {
 	p.start(1) // the one that served last
 	p.until("b says which file is missing", func() bool {
 		v := p.nodes[1].View()
-		return v.Phase == pair.Outside && !v.Serving && strings.Contains(v.Reason, "the file of LUN "+id) && strings.Contains(v.Reason, "is missing")
+		return v.Phase == pair.Alone && v.Serving && strings.Contains(v.Reason, "the file of LUN "+id) && strings.Contains(v.Reason, "is missing")
 	})
 }

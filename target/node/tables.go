@@ -142,7 +142,7 @@ func (n *Node) publish() error {
 		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
 			var f *store.File
 			v, err := n.store.Volume(s.Volume)
-			if err == nil && !n.misfits[id] {
+			if err == nil && !n.isMisfit(id) {
 				f, err = v.OpenSnapshot(id)
 			}
 			if err != nil || f == nil {
@@ -203,7 +203,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	cfg := scsi.UnitConfig{UUID: l.UUID, SizeBytes: l.Size, Thin: true, WriteCache: true}
 	roCfg := cfg
 	roCfg.ReadOnly = true
-	e := &unitEntry{id: id, lun: l, misfit: n.misfits[l.UUID]}
+	e := &unitEntry{id: id, lun: l, misfit: n.isMisfit(l.UUID)}
 	if prev != nil {
 		e.file, e.bits, e.rw, e.ro, e.readers, e.lane, e.behind = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane, prev.behind
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))

@@ -120,6 +120,8 @@ type SyncInfo struct {
 	Moved       uint64      `json:"moved"`            // counts that
 	Signs       bool        `json:"signs,omitempty"`  // it understands FlagSign; 0.1.0 does not
 	Sums        bool        `json:"sums,omitempty"`   // it keeps checksums of blocks, and answers MsgFetch (R15)
+	// Partial: Untrusted is said because of single objects only, which its answer to the metadata names (R12). Release 0.1.0 copies everything.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // encodeIDs and decodeIDs carry a list of LUNs.

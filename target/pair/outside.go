@@ -39,6 +39,10 @@ func (m *Machine) outside(now int64) {
 		m.claim(now)
 		return
 	}
+	if m.cfg.Misfits != "" {
+		m.reason = m.cfg.Misfits
+		return
+	}
 	mineKept := m.kept(me)
 	pm := m.rec.Member(m.cfg.Self.Peer())
 	// A peer that comes with another store says nothing of the one that the record names: that one is away.

@@ -87,5 +87,5 @@ func (m *Machine) peerWaits(now int64) bool {
 // peerDistrusted tells that the joiner's store failed when it was heard of last, whatever it remembers of that: the disk may have
 // refused the mark that makes it remember (R12).
 func (m *Machine) peerDistrusted() bool {
-	return m.peer.Untrusted || m.distrust != "" && m.distrust == m.peer.Store
+	return m.peer.Untrusted && !m.peer.Partial || m.distrust != "" && m.distrust == m.peer.Store
 }

@@ -46,7 +46,7 @@ func (m *Machine) joinFlushed(now int64, msg *Msg) {
 	m.life.Check = c
 	m.life.Lost, m.life.LostAll = false, false // the source's metadata say what was lost
 	m.life.Old = false
-	m.cfg.Untrusted = "" // what was not to be trusted has been replaced (R12)
+	m.cfg.Untrusted, m.cfg.Misfits = "", "" // what was not to be trusted has been replaced (R12)
 	m.saveLifeFor(lifeJoined, msg)
 }
 

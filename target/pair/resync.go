@@ -43,11 +43,12 @@ type resyncState struct {
 	send    *metaSend   // source: what is still to send
 	retryAt int64
 	admitAt int64
-	movedAt int64 // the joiner last answered
-	saidAt  int64 // progress was last told
-	listAt  int64 // no look at the objects before
-	asked   bool  // the arbiter may have taken {a,b}: nothing is decided until the record has been read
-	stopped bool  // the resync is over unless it has
+	movedAt int64  // the joiner last answered
+	saidAt  int64  // progress was last told
+	listAt  int64  // no look at the objects before
+	asked   bool   // the arbiter may have taken {a,b}: nothing is decided until the record has been read
+	stopped bool   // the resync is over unless it has
+	why     string // none begins, as it was told last
 
 	plan     *copyPlan
 	exported []CopyObject // what there was when the metadata was sent
@@ -88,6 +89,14 @@ func (m *Machine) resyncBegin(now int64) {
 		m.event("no resync: %s", why)
 		return
 	}
+	if why := m.cfg.Misfits; why != "" { // what is missing here must not be copied over what the joiner may have
+		r.retryAt = now + int64(m.cfg.MirrorMax)
+		if m.resync.why != why {
+			m.resync.why = why
+			m.event("no resync: %s", why)
+		}
+		return
+	}
 	if !m.ownsAll() {
 		r.retryAt = now + int64(m.cfg.Lease)
 		m.act(Action{Kind: ActTakeAll})
@@ -123,6 +132,9 @@ func (m *Machine) SendMeta(now int64, index uint64, meta, sum []byte, objs []Cop
 
 func (m *Machine) tickResync(now int64) {
 	r := &m.resync
+	if m.phase == Alone && m.reason == "" {
+		m.reason = m.cfg.Misfits
+	}
 	if m.phase == Alone && m.joinerReady() {
 		m.resyncBegin(now)
 	}

@@ -34,6 +34,7 @@ type Config struct {
 	LogIndex      uint64      // of the durable metadata
 	Empty         bool        // no LUN was ever made in this store
 	Untrusted     string      // why the store must not be a source: a write or flush failed in an earlier life (R12)
+	Misfits       string      // what files are not what the metadata says, "" if all are: the runtime serves no such object (R12)
 	Life          Life        // as it was saved last
 	Known         *Record     // the record that DurableEpoch is of, nil if there is none
 	Acted         *Record     // the last one that named the process which made it durable, nil if there is none

@@ -173,8 +173,9 @@ func (h *host) flushAll(msg *pair.Msg) {
 	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if res == scsi.OK && !h.broken {
 			clear(h.disk.copying)
+			clear(h.disk.anew)
 		}
-		if res == scsi.OK && !h.broken && h.disk.suspect() {
+		if res == scsi.OK && !h.broken && (h.disk.untrusted || h.disk.old) {
 			h.disk.untrusted, h.disk.old = false, false // a full copy is on stable storage now (R12)
 			w.mark(markTrusted)
 		}

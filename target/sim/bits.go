@@ -30,6 +30,9 @@ func (h *host) check(o *scsi.Op, l pair.LUNID) scsi.Result {
 	if h.disk.meta.Lost[l[0]-1]&h.w.bitOf(o.Nexus.Initiator) != 0 {
 		return scsi.LostData
 	}
+	if h.disk.misfit[l[0]-1] {
+		return fenced(o)
+	}
 	return scsi.OK
 }
 

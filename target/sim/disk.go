@@ -30,6 +30,8 @@ type disk struct {
 	previous  pair.Incarnation
 	bits      []pair.Regions // write-intent bits, by LUN
 	copying   []bool         // snapshots whose content is not the source's yet, durable (R14)
+	misfit    []bool         // objects whose file is lost
+	anew      []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
 	life      pair.Life
 	lifeID    uint64 // of this process
 	record    *pair.Record
@@ -43,7 +45,7 @@ type disk struct {
 }
 
 // suspect tells that the disk is no source, whatever its node believes.
-func (d *disk) suspect() bool { return d.untrusted || d.old }
+func (d *disk) suspect() bool { return d.untrusted || d.old || d.misfits() != "" }
 
 type unitMeta struct {
 	Owner pair.Node `json:"owner"`
@@ -71,6 +73,7 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 		}
 	}
 	d.meta.Snaps, d.copying = make([]snap, slots), make([]bool, slots)
+	d.misfit, d.anew = make([]bool, luns+slots), make([]bool, luns)
 	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}
@@ -81,6 +84,7 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 func (d *disk) image() *disk {
 	c := *d
 	c.meta, c.copying = d.meta.clone(), slices.Clone(d.copying)
+	c.misfit, c.anew = slices.Clone(d.misfit), slices.Clone(d.anew)
 	c.bits = make([]pair.Regions, len(d.bits))
 	for i, b := range d.bits {
 		c.bits[i] = b.Clone()

@@ -247,6 +247,7 @@ func (w *world) onRequest() []fault {
 		}},
 		{"damage", func() (done bool) { w.rotting(func() { done = w.damage() }); return done }},
 		{rotName, func() (done bool) { w.rotting(func() { done = w.decay(w.rnd.IntN(rotKinds)) }); return done }},
+		{lostFileName, w.losesFile},
 		{"disk moved", func() bool { return w.move(w.any()) }},
 	}
 }

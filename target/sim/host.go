@@ -160,6 +160,9 @@ func (h *host) boot() {
 		cfg.Untrusted = "a write or flush failed"
 		w.mark(markUntrustedStart)
 	}
+	if cfg.Misfits = h.disk.misfits(); cfg.Misfits != "" {
+		w.mark(markMisfitStart)
+	}
 	h.m = pair.New(cfg)
 	h.disk.previous = inc
 	w.trace("node %v starts (life %d, boot %d, %s at epoch %d)", h.id, h.life, h.boots, h.disk.id, h.disk.epoch)

@@ -83,7 +83,7 @@ func (h *host) replied(a *attempt, served bool) {
 	if res == scsi.NoSpace {
 		w.alike(h, a)
 	}
-	if res == scsi.ReadError && w.res.Marks[markReadError] == 0 && !w.mayBeLost(a.l) {
+	if res == scsi.ReadError && w.res.Marks[markReadError] == 0 && !h.disk.misfit[a.l.lun] && !w.mayBeLost(a.l) {
 		w.fail("R15: node %v answers %s with a read error, and one good copy is there", h.id, a.l)
 	}
 	if res != scsi.OK && res != scsi.Miscompare {
@@ -170,6 +170,8 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		case h.disk.life.Lost:
 			a.gaveUp(next, h)
 			continue // hosts will be told before it serves (R8)
+		case h.disk.misfits() != "" && (old.Both() || next.Both()):
+			w.fail("R12: epoch %d names node %v: %s", next.Epoch, m.Node, h.disk.misfits())
 		case h.disk.untrusted:
 			w.fail("R12: epoch %d names node %v, whose store is not trusted", next.Epoch, m.Node)
 		}

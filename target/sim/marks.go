@@ -34,6 +34,9 @@ const (
 	markWriteError
 	markFlushError
 	markUntrustedStart
+	markLostFile
+	markMisfitStart
+	markPutBack
 	markTrusted
 	markReplaced
 	markRestored
@@ -84,7 +87,8 @@ var markNames = [marks]string{
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
 	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm",
 	markBothStop: "both disks stop", markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
-	markUntrustedStart: "store untrusted at start", markTrusted: "store trusted again", markReplaced: "disk replaced",
+	markUntrustedStart: "store untrusted at start", markLostFile: "a file is lost while its node is stopped", markMisfitStart: "file missing at start",
+	markPutBack: "a lost file is put back", markTrusted: "store trusted again", markReplaced: "disk replaced",
 	markRestored: "old copy of a disk restored", markStopMoving: "stop during transfer", markStopResync: "stop during resync",
 	markKillMoving: "kill during transfer", markKillResync: "kill during resync", markKillExcluding: "kill while excluding",
 	markKillAsking: "kill while a write is on its way to the arbiter", markKillUnsent: "kill with frames unsent",

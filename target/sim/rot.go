@@ -116,7 +116,7 @@ func (d *disk) matches(object, g int) bool {
 
 // gone reports whether what a node holds of a page is no value, and known to be none.
 func (w *world) gone(h *host, l, b int) bool {
-	return w.shape.lone && !h.disk.matches(l, b/w.shape.group)
+	return h.disk.misfit[l] || w.shape.lone && !h.disk.matches(l, b/w.shape.group)
 }
 
 // vouches judges each serving node: what matches its checksum is what was written last. So garbage has none. One that is about to tell hosts

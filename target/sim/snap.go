@@ -103,10 +103,16 @@ func (h *host) replaceMeta(m metaState) {
 		h.disk.copying[slot] = s.Born > 0
 	}
 	h.disk.meta = m
+	h.disk.makeFiles()
 }
 
-// incomplete are the snapshots that this node needs whole.
+// incomplete are the objects that this node needs whole.
 func (h *host) incomplete() (ids []pair.LUNID) {
+	for lun, anew := range h.disk.anew {
+		if anew {
+			ids = append(ids, h.w.luns[lun])
+		}
+	}
 	for slot, copying := range h.disk.copying {
 		if copying {
 			ids = append(ids, h.w.snapID(slot))
@@ -119,6 +125,9 @@ func (h *host) incomplete() (ids []pair.LUNID) {
 // first, what cannot be prepared is undone, and one whose proposer dies stays as it is.
 func (h *host) snapshotOf(lun, slot int) {
 	w := h.w
+	if h.disk.misfit[lun] {
+		return // refused
+	}
 	h.holding(lun, func(release func()) {
 		step := func(s snapStep, next func(scsi.Result)) {
 			h.moving++

@@ -230,6 +230,7 @@ func (d *disk) clone(lun, slot int) {
 // reset makes an object empty.
 func (d *disk) reset(object int) {
 	clear(d.luns[object])
+	d.misfit[object] = false
 	if d.pages > 0 {
 		clear(d.sums[object])
 	}

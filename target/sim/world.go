@@ -78,6 +78,7 @@ type world struct {
 	parted    int64           // since then, true time, the arbiter was set back and two may be alone (parted.go)
 	flips     int             // blocks changed behind a node's back
 	damagedAt int64           // the last one under load
+	away      []func()        // put lost files back
 	rotten    map[[2]int]bool // groups of LUNs that have been damaged at either node
 	ids       int             // stores made
 	pool      []*pair.Op
@@ -189,6 +190,7 @@ func (w *world) setUp() {
 	w.planScrubs()
 	w.planDamage()
 	w.planRot()
+	w.planLostFiles()
 	w.after(lookEvery, w.administer)
 	w.after(w.shape.length, w.heal)
 }
@@ -219,6 +221,9 @@ func (w *world) heal() {
 		}
 	}
 	w.arb.heal()
+	for _, back := range w.away {
+		back()
+	}
 	for _, h := range w.nodes {
 		h.heal()
 	}

@@ -232,6 +232,13 @@ var bugs = plain([]bug{
 		old: "m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)", new: "m.peer.Moves && false"},
 	{rule: "R12", name: "a node that does not finish an entry of the log goes on as a member", file: "owed.go", flags: []string{"-with", "log hangs"},
 		old: "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
+	// Files that are not what the metadata says.
+	{rule: "R12", name: "a node that lacks a file is the source of both that restarted", file: "outside.go", flags: []string{"-with", "lost file,both killed"},
+		old: "\tif m.cfg.Misfits != \"\" {\n", new: "\tif false {\n"},
+	{rule: "R12", name: "what a lone member lacks is copied over what the joiner has", file: "resync.go", flags: []string{"-with", "lost file,kill"},
+		old: "if why := m.cfg.Misfits; why != \"\" {", new: "if why := m.cfg.Misfits; false {"},
+	{rule: "R12", name: "of a LUN whose file was made anew only what was written since is copied", file: "resync.go", flags: []string{"-with", "lost file"},
+		old: "Meta: encodeIDs(full)})", new: "Meta: encodeIDs(nil)})"},
 	// Snapshots.
 	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
 		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if u.started > 0 {"},
