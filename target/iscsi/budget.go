@@ -1,10 +1,10 @@
 package iscsi
 
 import (
-	"math"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
 // The memory of commands: one budget for all sessions of a server. Nobody waits for it but commands, in lines, while the readers of
@@ -25,11 +25,7 @@ const (
 
 // defaultBudget is a quarter of Go's memory limit as it is now (GOMEMLIMIT, or 90 % of the container's: see internal/memlimit).
 func defaultBudget() int64 {
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		return defaultMemory
-	}
-	return max(limit/memoryShare, leastMemory)
+	return memlimit.Share(memoryShare, leastMemory, defaultMemory)
 }
 
 type budget struct {

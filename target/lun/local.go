@@ -11,6 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/target/scsi"
 	"github.com/gemel-storage/gemel/target/store"
+	"github.com/gemel-storage/gemel/target/sums"
 )
 
 // maxWait is how old a write may be when it starts after having waited for a lock (R11b).
@@ -85,7 +86,7 @@ func (l *Local) Submit(op *scsi.Op) bool {
 	} else {
 		l.free = r.next
 	}
-	const in = 4<<10 - 1 // whole blocks, of which checksums are
+	const in = sums.BlockSize - 1 // whole blocks, of which checksums are
 	r.Off, r.End, r.Shared, r.op = off&^in, (end+in)&^in, !op.Kind.Writes(), op
 	op.Medium = r
 	held := l.locks.Acquire(&r.LockRequest)

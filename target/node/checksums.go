@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"runtime/debug"
 	"time"
 
+	"github.com/gemel-storage/gemel/internal/memlimit"
 	"github.com/gemel-storage/gemel/target/pair"
 	"github.com/gemel-storage/gemel/target/scsi"
 	"github.com/gemel-storage/gemel/target/store"
@@ -30,10 +29,8 @@ func (c *Config) sumsOptions() *store.SumsOptions {
 		return nil
 	}
 	budget := c.ChecksumMemory
-	if limit := debug.SetMemoryLimit(-1); budget == 0 {
-		if budget = defaultChecksumMemory; limit != math.MaxInt64 {
-			budget = max(limit/checksumShare, leastChecksumMemory)
-		}
+	if budget == 0 {
+		budget = memlimit.Share(checksumShare, leastChecksumMemory, defaultChecksumMemory)
 	}
 	return &store.SumsOptions{Budget: budget, AdoptRate: cmp.Or(c.ScrubRate, DefaultScrubRate)}
 }

@@ -256,7 +256,9 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
 	n.wg.Go(n.watchStore)
 	n.wg.Go(n.probeLoop)
-	n.wg.Go(n.adoptLoop)
+	if !n.cfg.NoChecksums {
+		n.wg.Go(n.adoptLoop)
+	}
 	if r, ok := n.arb.(runner); ok {
 		n.wg.Go(func() { r.Run(n.ctx) })
 	}

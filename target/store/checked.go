@@ -234,9 +234,6 @@ func (f *File) wholeOnly(op string, off, length int64) error {
 	return err
 }
 
-// Checked says that there are checksums.
-func (f *File) Checked() bool { return f.obj != nil }
-
 // getSums is how many checksums are looked at at once.
 const getSums = 1024
 

@@ -167,7 +167,7 @@ func TestReadMarked(t *testing.T) {
 		bad, err := f.ReadMarked(p, 0)
 		must(t, err)
 		var want []Range
-		if f.Checked() {
+		if f.obj != nil {
 			want = []Range{{8192, 8192}, {1 << 20, 512}}
 		} else {
 			model[12288] ^= 4
@@ -217,8 +217,8 @@ func TestHoles(t *testing.T) {
 		must(t, f.Discard(1<<20, 128<<10))
 		is(true, 1<<20, 128<<10)
 		must(t, unix.Fallocate(int(image(t, s, lunA).Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 1<<20+128<<10, 64<<10))
-		is(!f.Checked(), 1<<20+128<<10, 64<<10)
-		if f.Checked() {
+		is(f.obj == nil, 1<<20+128<<10, 64<<10)
+		if f.obj != nil {
 			f.Doubt(1<<20+128<<10, 64<<10)
 			is(true, 1<<20+128<<10, 64<<10)
 			if f.DoubtedBlocks() != 0 {

@@ -12,9 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/internal/longlock"
-
 	"github.com/gemel-storage/gemel/internal/fd"
+	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
 // DB is the metadata database, meta.db: buckets with keys and values. Nothing but this package has bbolt's own hands on it, because a page

@@ -240,7 +240,7 @@ func TestWithoutAndThenWithChecksums(t *testing.T) {
 			}
 			f, err := s.Default().OpenLUN(lunA)
 			must(t, err)
-			if f.Checked() || s.SumsStats() != (sums.Stats{}) || s.SumsCounts() != (SumsCounts{}) {
+			if f.obj != nil || s.SumsStats() != (sums.Stats{}) || s.SumsCounts() != (SumsCounts{}) {
 				t.Error("checksums")
 			}
 			must(t, errors.Join(f.WriteAt(content(2, 8192), 4096), f.Checkpoint(), f.Close(), s.Close()))

@@ -13,9 +13,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/internal/longlock"
-
 	"github.com/gemel-storage/gemel/internal/fd"
+	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
 // DefaultVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
