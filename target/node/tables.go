@@ -107,6 +107,9 @@ func (n *Node) publish() error {
 	var errs []error
 	for _, l := range n.state.LUNs {
 		e, err := n.entry(old, l)
+		if l.Stage != meta.Ready && errors.Is(err, store.ErrNotFound) {
+			continue // it could not be made, which its proposer is told, who takes it back
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
