@@ -162,7 +162,11 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 			return
 		}
 		if err := f(id); err != nil {
-			n.log.Error("a file of what was deleted stays as an orphan: the next start of this node removes it", what, id, "err", err)
+			next := "the next start of this node removes it"
+			if !v.Births() {
+				next = "it has to be deleted by hand, for its filesystem has no extended attributes of users"
+			}
+			n.log.Error("a file of what was deleted stays as an orphan: "+next, what, id, "err", err)
 		}
 	}
 	remove("lun", fx.RemovedLUN, v.DeleteLUN)
