@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/gemel-storage/gemel/target/lun"
 	"github.com/gemel-storage/gemel/target/meta"
 	"github.com/gemel-storage/gemel/target/scsi"
-	"github.com/gemel-storage/gemel/target/store"
 )
 
 // benchUnit is a LUN with one replica and write-back caching, as a plain target has it: the baseline that benchmarks
@@ -33,14 +31,7 @@ func (n *Node) openBench() error {
 	if !ok || err != nil || bytes <= 0 || bytes%meta.SizeStep != 0 {
 		return bad("bench-lun", `%q must be "HOSTIQN=BYTES", a multiple of 1 MiB`, n.cfg.BenchLUN)
 	}
-	there, err := n.store.Default().LUN(benchUUID)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		err = n.store.Default().CreateLUN(benchUUID, bytes, store.NoBirth)
-	case err == nil && there.Size != bytes:
-		return bad("bench-lun", "the one that is there has %d bytes, not %d: give its size, or delete luns/%s.img", there.Size, bytes, benchUUID)
-	}
-	if err != nil {
+	if err := n.store.Default().KeepLUN(benchUUID, bytes); err != nil {
 		return fmt.Errorf("bench-lun: %w", err)
 	}
 	f, err := n.store.Default().OpenLUN(benchUUID)

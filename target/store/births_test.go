@@ -363,6 +363,23 @@ func TestBirthsOfImagesOfBefore(t *testing.T) {
 	}
 }
 
+// A LUN without metadata is there again, with what it holds.
+func TestKeepLUN(t *testing.T) {
+	dir := t.TempDir()
+	for i := range uint64(3) {
+		s, err := Open(dir, testIdent, withSums())
+		must(t, err)
+		must(t, s.Default().KeepLUN(lunA, 1<<20))
+		f := openLUN(t, s, lunA)
+		reads(t, f, 0, content(i, 4096))
+		must(t, errors.Join(f.WriteAt(content(i+1, 4096), 0), f.Checkpoint(), f.Close()))
+		if err := s.Default().KeepLUN(lunA, 2<<20); !errors.Is(err, ErrExists) {
+			t.Errorf("%v", err)
+		}
+		must(t, s.Close())
+	}
+}
+
 const nobody = "7b0e5a3c-6a64-4a38-9d0b-0c7a3c1f9e0c"
 
 // A birth: what is taken is what was written.

@@ -22,6 +22,8 @@ var (
 	ErrNotFound = errors.New("no such object")
 	// ErrNoVolume: no backing volume with that name.
 	ErrNoVolume = errors.New("this node has no backing volume")
+	// ErrExists: there is one, but of another size.
+	ErrExists = errors.New("the object exists with another size")
 	// ErrOccupied: what has the name of an object that is to be made can be neither removed nor set aside.
 	ErrOccupied = errors.New("the name of the new object is taken")
 	// ErrShrink: LUNs only grow.

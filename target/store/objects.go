@@ -59,6 +59,19 @@ func (v *Volume) CreateLUN(id string, size int64, born uint64) error {
 	return v.create(kindLUN, id, size, born)
 }
 
+// KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it makes one of size bytes if there is
+// none, and is ErrExists if there is one of another size.
+func (v *Volume) KeepLUN(id string, size int64) error {
+	there, err := v.LUN(id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return v.CreateLUN(id, size, NoBirth)
+	case err == nil && there.Size != size:
+		return fmt.Errorf("LUN %s has %d bytes, not %d: %w", id, there.Size, size, ErrExists)
+	}
+	return err
+}
+
 // CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to be given its content by a resync.
 func (v *Volume) CreateSnapshot(id string, size int64, born uint64) error {
 	return v.create(kindSnapshot, id, size, born)

@@ -32,7 +32,7 @@ func TestGrowALongerFile(t *testing.T) {
 					s, err := Open(dir, testIdent, opts)
 					must(t, err)
 					f := newLUN(t, s, lunA, size)
-					must(t, f.WriteAt(content(1, size), 0))
+					must(t, errors.Join(f.WriteAt(content(1, size), 0), f.Checkpoint()))
 					lengthen(t, s, f)
 					must(t, s.Default().ResizeLUN(lunA, size, size)) // nothing to do
 					look := func(f *File) {
