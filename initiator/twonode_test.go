@@ -57,7 +57,7 @@ func startTwoNodes(t *testing.T) *twoNodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Default().CreateLUN(twoUUID, twoSize); err != nil {
+	if err := st.Default().CreateLUN(twoUUID, twoSize, store.NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	file, err := st.Default().OpenLUN(twoUUID)

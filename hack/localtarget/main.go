@@ -85,7 +85,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := st.Default().CreateLUN(lunUUID, o.size); err != nil {
+	if err := st.Default().KeepLUN(lunUUID, o.size); err != nil {
 		return err
 	}
 	file, err := st.Default().OpenLUN(lunUUID)

@@ -26,7 +26,7 @@ func newLocal(t *testing.T, faults store.FaultFunc) *Local {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Default().CreateLUN(localUUID, localSize); err != nil {
+	if err := st.Default().CreateLUN(localUUID, localSize, store.NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	f, err := st.Default().OpenLUN(localUUID)

@@ -31,7 +31,7 @@ func (n *Node) openBench() error {
 	if !ok || err != nil || bytes <= 0 || bytes%meta.SizeStep != 0 {
 		return bad("bench-lun", `%q must be "HOSTIQN=BYTES", a multiple of 1 MiB`, n.cfg.BenchLUN)
 	}
-	if err := n.store.Default().CreateLUN(benchUUID, bytes); err != nil {
+	if err := n.store.Default().KeepLUN(benchUUID, bytes); err != nil {
 		return fmt.Errorf("bench-lun: %w", err)
 	}
 	f, err := n.store.Default().OpenLUN(benchUUID)

@@ -112,14 +112,17 @@ func (n *Node) makeFiles(s *meta.State) error {
 	}
 	var luns, snaps []string
 	for id, l := range s.LUNs {
-		size, ok := have[fileKey{l.Volume, id}]
-		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index || size > l.Size || n.isMisfit(id) {
+		f, ok := have[lunKey(l)]
+		// What a file has beyond the LUN that was here is not what the source has there.
+		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index ||
+			f.Size > min(old.Size, l.Size) || f.Known && f.Born != l.Born || n.isMisfit(id) {
 			luns = append(luns, id)
 		}
 	}
 	for id, sn := range s.Snapshots {
-		_, ok := have[fileKey{sn.Volume, id}]
-		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index || n.isMisfit(id) {
+		f, ok := have[snapshotKey(sn)]
+		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index ||
+			f.Known && f.Born != sn.Born || n.isMisfit(id) {
 			snaps = append(snaps, id)
 		}
 	}
@@ -128,36 +131,38 @@ func (n *Node) makeFiles(s *meta.State) error {
 	}
 	n.withdraw(luns, snaps)
 	for _, id := range luns {
-		v, err := n.store.Volume(s.LUNs[id].Volume)
-		if err == nil {
+		l := s.LUNs[id]
+		v, err := n.store.Volume(l.Volume)
+		if err == nil && n.born(lunKey(l)) != nil { // else what is there is no LUN of this node: the store knows what to do with it
 			err = v.DeleteLUN(id)
 		}
 		if err == nil {
-			err = v.CreateLUN(id, s.LUNs[id].Size)
+			err = v.CreateLUN(id, l.Size, l.Born)
 		}
 		if err == nil {
-			err = cleanBits(v, id, s.LUNs[id].Size)
+			err = cleanBits(v, id, l.Size)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, id := range snaps {
-		v, err := n.store.Volume(s.Snapshots[id].Volume)
-		if err == nil {
+		sn := s.Snapshots[id]
+		v, err := n.store.Volume(sn.Volume)
+		if err == nil && n.born(snapshotKey(sn)) != nil {
 			err = v.DeleteSnapshot(id)
 		}
 		if err == nil {
-			err = v.CreateSnapshot(id, s.Snapshots[id].Size)
+			err = v.CreateSnapshot(id, sn.Size, sn.Born)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	n.mend(append(luns, snaps...)...)
-	for id, l := range s.LUNs {
-		if size := have[fileKey{l.Volume, id}]; size < l.Size {
-			if err := n.growFiles(l); err != nil {
+	for _, l := range s.LUNs {
+		if have[lunKey(l)].Size < l.Size {
+			if err := n.growFiles(l, l.Size); err != nil {
 				return err
 			}
 		}

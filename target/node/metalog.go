@@ -43,7 +43,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	moved() // what comes now takes no time as long as the disk answers
 	err = n.persist(&fx)
 	mended, misfits := err == nil && n.mend(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
-	if err == nil && (fx.UnitsChanged || fx.MapsChanged || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
+	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
 	var units []pair.UnitInfo
@@ -121,101 +121,11 @@ func (n *Node) group(volume string) uint8 {
 	return 0 // the default one, whose name is left out
 }
 
-// applyFiles makes what must be there before the entry is durable.
-func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
-	if err := n.whole(fx); err != nil {
-		return err
-	}
-	if id := copyOf(fx); joining && id != "" {
-		if err := n.addCopying([]string{id}); err != nil {
-			return err
-		}
-	}
-	switch {
-	case fx.CreatedLUN != nil:
-		l := fx.CreatedLUN
-		v, err := n.store.Volume(l.Volume)
-		if err != nil {
-			return fmt.Errorf("node %s: %w", n.self, err)
-		}
-		switch {
-		case l.SourceSnapshot != "":
-			err = v.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, nil)
-		case l.SourceLUN != "":
-			err = v.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, nil)
-		default:
-			err = v.CreateLUN(l.UUID, l.Size)
-		}
-		if err != nil {
-			return err
-		}
-		return cleanBits(v, l.UUID, l.Size)
-	case fx.CreatedSnapshot != nil:
-		v, err := n.store.Volume(fx.CreatedSnapshot.Volume)
-		if err != nil {
-			return fmt.Errorf("node %s: %w", n.self, err)
-		}
-		return v.Snapshot(n.ctx, fx.CreatedSnapshot.Source, fx.CreatedSnapshot.UUID, nil)
-	case fx.Grown != nil:
-		return n.growFiles(fx.Grown)
-	case fx.Resized != nil:
-		return n.growFiles(fx.Resized)
-	}
-	return nil
-}
-
-// copyOf names the object that an entry makes from another one's content.
-func copyOf(fx *meta.Effect) string {
-	switch l := fx.CreatedLUN; {
-	case fx.CreatedSnapshot != nil:
-		return fx.CreatedSnapshot.UUID
-	case l != nil && (l.SourceSnapshot != "" || l.SourceLUN != ""):
-		return l.UUID
-	}
-	return ""
-}
-
-// growFiles makes room in a LUN's file and in its bits, or changes nothing that anybody sees.
-func (n *Node) growFiles(l *meta.LUN) error {
-	if e := n.entryOf(l.UUID); e != nil {
-		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {
-			return err
-		}
-	}
-	v, err := n.store.Volume(l.Volume)
-	if err != nil {
-		return err
-	}
-	return v.ResizeLUN(l.UUID, l.Size)
-}
-
 func fileOutcome(err error) (meta.Outcome, scsi.Result) {
 	if errors.Is(err, store.ErrNoSpace) {
 		return meta.Outcome{Code: "exhausted", Error: err.Error()}, scsi.NoSpace
 	}
 	return meta.Outcome{Code: "internal", Error: err.Error()}, scsi.Failed
-}
-
-// removeFiles removes what the durable state no longer names.
-func (n *Node) removeFiles(fx *meta.Effect) {
-	if fx.RemovedLUN == "" && fx.RemovedSnapshot == "" {
-		return
-	}
-	v, err := n.store.Volume(fx.RemovedVolume)
-	if err != nil {
-		n.log.Error("what was deleted stays as an orphan", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
-		return
-	}
-	if fx.RemovedLUN != "" {
-		if err := v.DeleteLUN(fx.RemovedLUN); err != nil {
-			n.log.Error("a deleted LUN's file stays as an orphan", "lun", fx.RemovedLUN, "err", err)
-		}
-	}
-	if fx.RemovedSnapshot != "" {
-		if err := v.DeleteSnapshot(fx.RemovedSnapshot); err != nil {
-			n.log.Error("a deleted snapshot's file stays as an orphan", "snapshot", fx.RemovedSnapshot, "err", err)
-		}
-	}
 }
 
 // tellHosts raises the unit attentions of an entry on this node's nexuses.
@@ -370,68 +280,4 @@ func (n *Node) export() {
 		sum = s[:]
 	}
 	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, sum, objs) })
-}
-
-// fileKey is where an object lies.
-type fileKey struct{ volume, id string }
-
-// files lists the objects in the store with their sizes.
-func (n *Node) files() (map[fileKey]int64, error) {
-	have := map[fileKey]int64{}
-	for _, v := range n.store.Volumes() {
-		luns, err := v.ListLUNs()
-		if err != nil {
-			return nil, err
-		}
-		snaps, err := v.ListSnapshots()
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range append(luns, snaps...) {
-			have[fileKey{meta.VolumeOf(v.Name()), i.UUID}] = i.Size
-		}
-	}
-	return have, nil
-}
-
-// reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made,
-// files without metadata are reported as orphans and never touched.
-func (n *Node) reconcileFiles(have map[fileKey]int64) error {
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	for k := range have {
-		l, s := n.state.LUNs[k.id], n.state.Snapshots[k.id]
-		if (l == nil || l.Volume != k.volume) && (s == nil || s.Volume != k.volume) {
-			n.log.Warn("orphan: a file without metadata; it is left alone", "uuid", k.id, "volume", meta.VolumeName(k.volume))
-		}
-	}
-	for id, l := range n.state.LUNs {
-		if _, ok := have[fileKey{l.Volume, id}]; ok {
-			continue
-		}
-		if l.Stage == meta.Ready {
-			continue // a misfit
-		}
-		v, err := n.store.Volume(l.Volume)
-		if err == nil {
-			err = v.CreateLUN(id, l.Size)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := n.standIns(have); err != nil {
-		return err
-	}
-	if err := n.publish(); err != nil {
-		return err
-	}
-	n.m.SetUnits(n.boottime(), n.unitInfos())
-	for id, e := range n.tables.Load().units {
-		if k := e.bits.Unreadable(); k > 0 {
-			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
-		}
-		n.m.LoadIntents(id, e.bits.Dirty())
-	}
-	return nil
 }

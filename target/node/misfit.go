@@ -5,16 +5,18 @@ import (
 	"slices"
 
 	"github.com/gemel-storage/gemel/target/meta"
+	"github.com/gemel-storage/gemel/target/store"
 )
 
 // A misfit is a file that is not what the metadata here says of it: a LUN's file that is missing or shorter than the LUN, a snapshot's file that is
-// missing or has another length. What is gone from it would read as zeros. A crash leaves none but of an object that is being copied to this node, whose
-// content counts for nothing yet: a file is made, and made longer, before the metadata says so. Any other one was changed while the node was stopped, by a
-// person, a program or the filesystem: the object needs to be copied whole (R12). The install of the next resync makes the file again; until then every
-// command for the object fails, and nothing is copied from it, also at a lone member and at a node that a person has forced.
+// missing or has another length, and a file that was born at another index of the log than the object (store.NoBirth). What is gone from it would read as
+// zeros, and what another object has left in it as what it is. A crash leaves none but of an object that is being copied to this node, whose content counts
+// for nothing yet: a file is made, and made longer, before the metadata says so. Any other one was changed while the node was stopped, by a person, a program
+// or the filesystem: the object needs to be copied whole (R12). The install of the next resync makes the file again; until then every command for the object
+// fails, and nothing is copied from it, also at a lone member and at a node that a person has forced.
 
 // checkFiles finds the misfits among the files that the store has. It runs before the node does anything else.
-func (n *Node) checkFiles(have map[fileKey]int64) error {
+func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 	copying, err := n.loadCopying()
 	if err != nil {
 		return err
@@ -29,22 +31,26 @@ func (n *Node) checkFiles(have map[fileKey]int64) error {
 	}
 	for _, l := range n.state.SortedLUNs() {
 		what := fmt.Sprintf("the file of LUN %s (%q) in backing volume %s", l.UUID, l.Name, meta.VolumeName(l.Volume))
-		switch size, ok := have[fileKey{l.Volume, l.UUID}]; {
+		switch f, ok := have[lunKey(l)]; {
 		case l.Stage != meta.Ready: // it has no content yet
 		case !ok:
 			note(l.UUID, "%s is missing", what)
-		case size < l.Size:
-			note(l.UUID, "%s has %d bytes, and the LUN %d", what, size, l.Size)
+		case f.Size < l.Size:
+			note(l.UUID, "%s has %d bytes, and the LUN %d", what, f.Size, l.Size)
+		case f.Known && f.Born != l.Born:
+			note(l.UUID, "%s was made by entry %d of the log, and the LUN by entry %d: it is another LUN's of that uuid", what, f.Born, l.Born)
 		}
 	}
 	for _, s := range n.state.SortedSnapshots() {
 		what := fmt.Sprintf("the file of snapshot %s (%q) in backing volume %s", s.UUID, s.Name, meta.VolumeName(s.Volume))
-		switch size, ok := have[fileKey{s.Volume, s.UUID}]; {
+		switch f, ok := have[snapshotKey(s)]; {
 		case s.Stage != meta.Ready:
 		case !ok:
 			note(s.UUID, "%s is missing", what)
-		case size != s.Size:
-			note(s.UUID, "%s has %d bytes, and the snapshot %d", what, size, s.Size)
+		case f.Size != s.Size:
+			note(s.UUID, "%s has %d bytes, and the snapshot %d", what, f.Size, s.Size)
+		case f.Known && f.Born != s.Born:
+			note(s.UUID, "%s was made by entry %d of the log, and the snapshot by entry %d: it is another snapshot's of that uuid", what, f.Born, s.Born)
 		}
 	}
 	return nil
@@ -99,9 +105,9 @@ func (n *Node) whole(fx *meta.Effect) error {
 }
 
 // standIns gives each LUN whose file is missing an empty one, which is a misfit as well, so that the LUN has its place in the tables.
-func (n *Node) standIns(have map[fileKey]int64) error {
+func (n *Node) standIns(have map[fileKey]store.Info) error {
 	for _, l := range n.state.SortedLUNs() {
-		if _, ok := have[fileKey{l.Volume, l.UUID}]; ok || !n.isMisfit(l.UUID) {
+		if _, ok := have[lunKey(l)]; ok || !n.isMisfit(l.UUID) {
 			continue
 		}
 		v, err := n.store.Volume(l.Volume)

@@ -210,3 +210,46 @@ func TestMisfitIsFenced(t *testing.T) {
 		})
 	}
 }
+
+// A file of the right length that is another LUN's of the same uuid is noticed, although no checksums are kept that could tell.
+func TestMisfitByBirthIsCopied(t *testing.T) {
+	p := newTestPair(t)
+	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true
+	log := p.keepLog(1)
+	p.startBoth()
+	id, m := p.lun(4*mib, "a")
+	p.write(p.device(m), 0, 1)
+	older := p.image(1, id) + ".older"
+	p.clean()
+	p.end(1)
+	if err := os.Link(p.image(1, id), older); err != nil { // a copy that keeps what the file has
+		t.Fatal(err)
+	}
+	p.start(1)
+	p.inSync()
+	p.deleteLUN(id)
+	if err := p.makeLUN(id, 4*mib); err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := p.client(0).MapHost(p.ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: testHost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write(p.device(mapped), mib, 2)
+	p.clean()
+	p.end(1)
+	born := p.bornAt(p.image(1, id))
+	if err := os.Rename(older, p.image(1, id)); err != nil {
+		t.Fatal(err)
+	}
+	p.start(1)
+	p.inSync()
+	if r := p.nodes[0].View().Resync; r.Full || r.Sent == 0 || !strings.Contains(log.String(), "another LUN's of that uuid") {
+		t.Errorf("%+v %s", r, log)
+	}
+	p.alike(id)
+	if got := p.bornAt(p.image(1, id)); got != born || p.bytes(1, id)[0] != 0 {
+		t.Errorf("born at %s, not %s", got, born)
+	}
+	p.counterpart()
+}

@@ -38,11 +38,12 @@ type Node struct {
 
 	ops opPool
 
-	metaMu  longlock.Mutex // held while files are made and closed
-	readers map[*store.Volume]*readers
-	state   *meta.State
-	misfits map[string]string // objects whose files are not what the state says, and in what (misfit.go)
-	sizes   sizes             // of what it holds
+	metaMu   longlock.Mutex // held while files are made and closed
+	readers  map[*store.Volume]*readers
+	state    *meta.State
+	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
+	occupied map[string]bool   // objects that were not made since something else has their name
+	sizes    sizes             // of what it holds
 	// metaBytes is their sum, for whoever does not hold metaMu.
 	metaBytes atomic.Int64
 	tables    atomic.Pointer[tables] // what the command path reads
@@ -125,7 +126,7 @@ func New(cfg Config) (_ *Node, err error) {
 		}
 	}()
 	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
-		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}}
+		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}, occupied: map[string]bool{}}
 	n.tables.Store(&tables{})
 	lock, err := st.LockID()
 	if err != nil {
@@ -170,8 +171,15 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			ended, end := context.WithCancel(context.Background())
+			end() // there is no session to wait for
+			_ = n.iscsi.Shutdown(ended)
+		}
+	}()
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	if err = n.reconcileFiles(files); err != nil {
+	if err = n.reconcileFiles(files, untrusted == "" && n.misfitText() == ""); err != nil {
 		return nil, err
 	}
 	n.loadScrubs(time.Now())

@@ -26,7 +26,25 @@ func (n *Node) createLUN(ctx context.Context, l meta.LUN) error {
 			return err
 		}
 	}
+	if l.SourceSnapshot != "" {
+		if err := n.takeBack(ctx, l.UUID); err != nil {
+			return err
+		}
+	}
 	return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
+}
+
+// takeBack ends a copy of a snapshot that was begun and not finished. A node that could not make it may have an empty file in its place, and a node that was
+// copied to from there a copy of that one: neither can tell when the entry that made it comes again.
+func (n *Node) takeBack(ctx context.Context, id string) error {
+	n.metaMu.Lock()
+	l := n.state.LUNs[id]
+	n.metaMu.Unlock()
+	if l == nil || l.Stage == meta.Ready {
+		return nil
+	}
+	_, err := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}})
+	return err
 }
 
 // twoStep proposes a preparation, then its commit or, if any member could not prepare, its abort (R14).

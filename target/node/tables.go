@@ -107,8 +107,8 @@ func (n *Node) publish() error {
 	var errs []error
 	for _, l := range n.state.LUNs {
 		e, err := n.entry(old, l)
-		if errors.Is(err, store.ErrNotFound) && l.Stage != meta.Ready {
-			continue // it could not be made, and whoever asked for it is told so: it is made again, or aborted
+		if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {
+			continue // it could not be made, or its bits not, which its proposer is told, who takes it back
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -174,6 +174,9 @@ func (c *caller) work(rng *rand.Rand, luns []*lun) {
 				extra = nil
 			}
 		}
+		if status.Code(err) == codes.ResourceExhausted && c.w.roomless.Load() {
+			continue // told so; whoever wants it asks again
+		}
 		if err != nil && !c.w.gaveUp() {
 			c.w.fail("a control call is refused: %v", err)
 		}

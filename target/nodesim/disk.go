@@ -23,6 +23,7 @@ type disk struct {
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
 	seen  map[string]int // operations by kind
+	full  float64        // how likely it is that there is no room for a new file, or for a longer one
 }
 
 // speed is what the disk can do.
@@ -68,6 +69,13 @@ func (d *disk) do(op, path string, length int64) error {
 		d.fail[op]--
 		d.mu.Unlock()
 		return syscall.EIO
+	}
+	switch op {
+	case store.FaultCreate, store.FaultClone, store.FaultTruncate:
+		if d.full > 0 && d.rng.Float64() < d.full {
+			d.mu.Unlock()
+			return syscall.ENOSPC
+		}
 	}
 	var bytes int64
 	var latency time.Duration

@@ -327,6 +327,9 @@ func copyFile(to, from string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dst.Close()) }()
+	if err := copyBirth(dst, src); err != nil {
+		return err
+	}
 	if err := dst.Truncate(info.Size()); err != nil {
 		return err
 	}
@@ -354,4 +357,18 @@ func copyFile(to, from string) (err error) {
 			off += int64(n)
 		}
 	}
+}
+
+// copyBirth copies what an image says of when it was made, if it does.
+func copyBirth(to, from *os.File) error {
+	const attr = "user.gemel.born"
+	var born [32]byte
+	n, err := unix.Fgetxattr(int(from.Fd()), attr, born[:])
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	if err == nil {
+		err = unix.Fsetxattr(int(to.Fd()), attr, born[:n], 0)
+	}
+	return err
 }

@@ -24,6 +24,7 @@ var shapes = []shape{
 	{"stops", 1, playStops},
 	{"held stops", 1, playHeldStops},
 	{"strays", 1, playStrays},
+	{"full disks", 1, playFullDisks},
 }
 
 func (w *world) draw(rng *rand.Rand, want string) *shape {
@@ -91,6 +92,34 @@ func playFailures(w *world, rng *rand.Rand) {
 	}
 	w.setQuiet()
 	time.Sleep(time.Second)
+}
+
+// playFullDisks has LUNs and snapshots made while there is no room for some of their files, at either node or at both. Whoever asks is told so, and
+// no node leaves for it.
+func playFullDisks(w *world, rng *rand.Rand) {
+	if !w.populate(setup{users: 1, workers: 1, think: 40 * time.Millisecond, control: true}) {
+		return
+	}
+	for range 4 {
+		w.pause(rng, 100*time.Millisecond, 500*time.Millisecond)
+		w.count("no room for files")
+		w.roomless.Store(true)
+		first, both := rng.IntN(2), rng.IntN(2) == 0
+		for i := range w.nodes {
+			if i == first || both {
+				w.nodes[i].disk.set(func(d *disk) { d.full = 0.3 + 0.7*rng.Float64() })
+			}
+		}
+		w.hold(rng, 500*time.Millisecond, 4*time.Second)
+		for i := range w.nodes {
+			w.nodes[i].disk.set(func(d *disk) { d.full = 0 })
+		}
+	}
+	w.setQuiet()
+	time.Sleep(time.Second)
+	if w.met("a node left") {
+		w.fail("a node left, and nothing but room for files was lacking")
+	}
 }
 
 // playStops stops nodes in an orderly way, also while they are cut off from everything: a stop ends within its bound.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -44,6 +45,7 @@ type world struct {
 	lunBlock  int64 // logical block size of LUNs
 
 	wg       sync.WaitGroup
+	roomless atomic.Bool   // files may find no room, and what is asked for be refused
 	idle     chan struct{} // closed when hosts have to stop
 	over     chan struct{} // closed when nobody waits for answers any more
 	stopping chan struct{} // closed when the nodes stop
@@ -126,6 +128,13 @@ func (w *world) rare(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.branches[what]++
+}
+
+// met tells whether a branch was taken.
+func (w *world) met(what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.branches[what] > 0
 }
 
 func (w *world) stopped() bool { return closed(w.stopping) }

@@ -98,7 +98,7 @@ func newRig(t testing.TB, change func(*scsi.UnitConfig)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Default().CreateLUN(testUUID, testSize); err != nil {
+	if err := st.Default().CreateLUN(testUUID, testSize, store.NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, cluster: &solo.Cluster{}}

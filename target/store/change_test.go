@@ -247,10 +247,10 @@ func TestNoSpaceForChecksums(t *testing.T) {
 		t.Fatalf("%v, failed: %v", err, s.Failed())
 	}
 	reads(t, f, 30<<20, model)
-	if err := s.Default().Snapshot(t.Context(), lunA, snapA, nil); !errors.Is(err, ErrNoSpace) {
+	if err := s.Default().Snapshot(t.Context(), lunA, snapA, 1, nil); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("a snapshot: %v", err)
 	}
-	if err := s.Default().ResizeLUN(lunA, 128<<20); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
+	if err := s.Default().ResizeLUN(lunA, 64<<20, 128<<20); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
 		t.Errorf("a larger LUN: %v", err)
 	}
 	must(t, f.Close())
@@ -259,7 +259,7 @@ func TestNoSpaceForChecksums(t *testing.T) {
 	wantWrong(t, f)
 	full.Store(false)
 	must(t, f.Checkpoint())
-	must(t, s.Default().ResizeLUN(lunA, 128<<20))
+	must(t, s.Default().ResizeLUN(lunA, 64<<20, 128<<20))
 	reads(t, openLUN(t, crashed(t, dir, withSums()), lunA), 30<<20, model)
 }
 
@@ -274,7 +274,7 @@ func TestNoSpaceForNewObjects(t *testing.T) {
 	}
 	dir := t.TempDir()
 	s := open(t, dir, opts)
-	if err := s.Default().CreateLUN(lunA, 1<<20); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20, NoBirth); !errors.Is(err, ErrNoSpace) || s.Failed() != nil {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Default().OpenLUN(lunA); !errors.Is(err, ErrNotFound) {

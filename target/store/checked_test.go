@@ -320,7 +320,7 @@ func BenchmarkBlock(b *testing.B) {
 	for name, opts := range map[string]Options{"plain": {}, "sums": {Sums: &SumsOptions{Budget: 64 << 20}}} {
 		s, err := Open(b.TempDir(), testIdent, opts)
 		must(b, err)
-		must(b, s.Default().CreateLUN(lunA, 64<<20))
+		must(b, s.Default().CreateLUN(lunA, 64<<20, NoBirth))
 		f, err := s.Default().OpenLUN(lunA)
 		must(b, err)
 		p := content(1, 64<<20)

@@ -16,12 +16,9 @@ type Progress func(done, total int64)
 // copyChunk is how much is copied between two looks at the context, in bytes.
 const copyChunk = 1 << 20
 
-// Snapshot makes a point-in-time copy of a LUN, durably. The caller keeps writes to the LUN away meanwhile (R14).
-// A snapshot with that uuid that exists is a success, whatever became of the LUN. progress may be nil.
-func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, progress Progress) error {
-	if done, err := v.exists(kindSnapshot, snapshot, anySize); done || err != nil {
-		return err
-	}
+// Snapshot makes a point-in-time copy of a LUN, durably, that is born at an index of the log. The caller keeps writes to the LUN away
+// meanwhile (R14). What has the name of the snapshot already counts for nothing (makeWay). progress may be nil.
+func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, born uint64, progress Progress) error {
 	src, err := v.OpenLUN(lun)
 	if err != nil {
 		return err
@@ -31,37 +28,34 @@ func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, progress Pr
 	if err != nil {
 		return err
 	}
-	return v.clone(ctx, src, kindSnapshot, snapshot, size, progress)
+	return v.clone(ctx, src, kindSnapshot, snapshot, size, born, progress)
 }
 
 // CloneFromSnapshot makes a LUN of size bytes from a snapshot, size being at least the snapshot's; what is beyond
-// reads as zero. A LUN with that uuid and size that exists is a success, whatever became of the snapshot.
-func (v *Volume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, progress Progress) error {
-	if done, err := v.exists(kindLUN, lun, size); done || err != nil {
-		return err
-	}
+// reads as zero. It is otherwise as Snapshot.
+func (v *Volume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, born uint64, progress Progress) error {
 	src, err := v.OpenSnapshot(snapshot)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	return v.clone(ctx, src, kindLUN, lun, size, progress)
+	return v.clone(ctx, src, kindLUN, lun, size, born, progress)
 }
 
 // CloneLUN is CloneFromSnapshot from a LUN, to which the caller keeps writes away meanwhile.
-func (v *Volume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, progress Progress) error {
-	if done, err := v.exists(kindLUN, lun, size); done || err != nil {
-		return err
+func (v *Volume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, born uint64, progress Progress) error {
+	if srcLUN == lun {
+		return fmt.Errorf("clone of LUN %s into itself: %w", lun, ErrOccupied)
 	}
 	src, err := v.OpenLUN(srcLUN)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	return v.clone(ctx, src, kindLUN, lun, size, progress)
+	return v.clone(ctx, src, kindLUN, lun, size, born, progress)
 }
 
-func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size int64, progress Progress) error {
+func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size int64, born uint64, progress Progress) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -82,12 +76,22 @@ func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size i
 	if err := v.s.fault(FaultClone, rel, 0, size); err != nil {
 		return classify("clone", rel, err)
 	}
+	// At once, and not only before the copy gets its name: it may need the space.
+	v.objects.Lock()
+	err = v.makeWay(k, id, full, rel)
+	v.objects.Unlock()
+	if err != nil {
+		return err
+	}
 	// A name of its own for each attempt: a copy runs without the lock, and two may run for one uuid.
 	dst, err := os.CreateTemp(v.folder(k), id+"-*"+tmpSuffix)
 	if err != nil {
 		return classify("clone", rel, err)
 	}
 	if err := v.fill(ctx, src, dst, from, size, progress); err != nil {
+		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
+	}
+	if err := v.bear(dst, rel, born); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
 	copied, err := v.cloneSums(ctx, src, k, id, filepath.Base(dst.Name()), size)
@@ -97,7 +101,7 @@ func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size i
 	defer copied.drop()
 	v.objects.Lock()
 	defer v.objects.Unlock()
-	if done, err := existing(full, size); done || err != nil {
+	if err := v.makeWay(k, id, full, rel); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
 	if err := copied.publish(); err != nil {

@@ -129,7 +129,7 @@ func TestFailedFlushIsNeverRetriedIntoSuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Default().CreateLUN(lunA, 1<<20); err != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.Default().OpenLUN(lunA)

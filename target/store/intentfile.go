@@ -33,7 +33,7 @@ func (v *Volume) OpenIntents(id string, size int64) (*Intents, error) {
 	}
 	v.objects.Lock()
 	defer v.objects.Unlock()
-	if ok, err := v.exists(kindLUN, id, anySize); !ok {
+	if ok, err := v.exists(kindLUN, id); !ok {
 		return nil, errors.Join(err, fmt.Errorf("intents of LUN %s: %w", id, ErrNotFound))
 	}
 	x := &Intents{s: v.s, path: rel, owner: intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(v.s.id)},
@@ -249,7 +249,7 @@ func (v *Volume) removeOrphans() error {
 		if !ok {
 			continue
 		}
-		if there, err := v.exists(kindLUN, id, anySize); there || err != nil {
+		if there, err := v.exists(kindLUN, id); there || err != nil {
 			continue // an error is not a file of this store: leave it
 		}
 		v.s.log.Info("removed intents without a LUN", "lun", id)

@@ -13,7 +13,7 @@ func TestIntentsOfANewLUNAreDirtyUntilCleared(t *testing.T) {
 	if _, err := s.Default().OpenIntents(lunA, testLUN); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("without a LUN: %v", err)
 	}
-	if err := s.Default().CreateLUN(lunA, testLUN); err != nil {
+	if err := s.Default().CreateLUN(lunA, testLUN, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, testLUN)
@@ -159,7 +159,7 @@ func TestIntentsGrow(t *testing.T) {
 
 func TestIntentsOfTheLargestLUN(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
-	if err := s.Default().CreateLUN(lunA, 1<<30); err != nil { // the file need not be that long for its intents to be
+	if err := s.Default().CreateLUN(lunA, 1<<30, NoBirth); err != nil { // the file need not be that long for its intents to be
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, MaxIntentSize)

@@ -20,7 +20,7 @@ const testLUN = int64(300) << 30 // three blocks, the last in part; a hole, so i
 // intents makes a LUN of size bytes with clean intents.
 func intents(t testing.TB, s *Store, size int64) *Intents {
 	t.Helper()
-	if err := s.Default().CreateLUN(lunA, size); err != nil {
+	if err := s.Default().CreateLUN(lunA, size, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	x := openIntents(t, s, size)
@@ -156,7 +156,7 @@ func TestIntentFaults(t *testing.T) {
 		}
 		return nil
 	}})
-	if err := s.Default().CreateLUN(lunA, testLUN); err != nil {
+	if err := s.Default().CreateLUN(lunA, testLUN, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	errno = syscall.ENOSPC

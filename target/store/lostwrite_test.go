@@ -134,7 +134,7 @@ func testDisk(t *testing.T, size int64) *slowdisk.Disk {
 // newLUN is a new LUN of so many bytes, opened.
 func newLUN(t *testing.T, s *Store, name string, size int64) *File {
 	t.Helper()
-	if err := s.Default().CreateLUN(name, size); err != nil {
+	if err := s.Default().CreateLUN(name, size, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.Default().OpenLUN(name)

@@ -32,7 +32,7 @@ func TestMissingDatabaseIsRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := filled(t, dir)
-			if err := errors.Join(s.Default().CreateLUN(lunA, 1<<20), s.Close()); err != nil {
+			if err := errors.Join(s.Default().CreateLUN(lunA, 1<<20, NoBirth), s.Close()); err != nil {
 				t.Fatal(err)
 			}
 			for _, name := range c.lost {

@@ -114,8 +114,13 @@ func (o *object) release() (err error) {
 // unlink takes an image's name away, if it has one. Files that are open go on with their object, and who opens the next image of that
 // name gets another one.
 func (v *Volume) unlink(full, rel string) error {
+	return v.unname(full, rel, func() error { return os.Remove(full) })
+}
+
+// unname is unlink by whatever takes the name away.
+func (v *Volume) unname(full, rel string, take func() error) error {
 	if v.s.sums == nil {
-		if err := os.Remove(full); !errors.Is(err, fs.ErrNotExist) {
+		if err := take(); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -125,7 +130,7 @@ func (v *Volume) unlink(full, rel string) error {
 	}
 	v.opened.mu.Lock()
 	defer v.opened.mu.Unlock()
-	if err := os.Remove(full); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := take(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return v.opened.forget(rel)

@@ -30,7 +30,7 @@ func TestFilesOfOneLUNShareItsChecksums(t *testing.T) {
 	if _, err := os.Stat(sumsFile(dir, lunA)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("checksums of a deleted LUN: %v", err)
 	}
-	must(t, v.CreateLUN(lunA, 2<<20))
+	must(t, v.CreateLUN(lunA, 2<<20, NoBirth))
 	h := openLUN(t, s, lunA)
 	must(t, h.WriteAt(content(3, 8192), 4096))
 	must(t, f.WriteAt(content(4, 8192), 0)) // the nameless one goes on
@@ -65,7 +65,7 @@ func TestCloseKeepsChecksums(t *testing.T) {
 func TestManyOpenAndClose(t *testing.T) {
 	s := open(t, t.TempDir(), withSums())
 	v := s.Default()
-	must(t, v.CreateLUN(lunA, 1<<20))
+	must(t, v.CreateLUN(lunA, 1<<20, NoBirth))
 	var wg, changer sync.WaitGroup
 	stop := make(chan struct{})
 	changer.Go(func() {
@@ -74,7 +74,7 @@ func TestManyOpenAndClose(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				if err := errors.Join(v.DeleteLUN(lunA), v.CreateLUN(lunA, 1<<20)); err != nil {
+				if err := errors.Join(v.DeleteLUN(lunA), v.CreateLUN(lunA, 1<<20, NoBirth)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -121,15 +121,15 @@ func TestCopiesInheritChecksums(t *testing.T) {
 	flip(t, s, lunA, 3<<20)
 	model[3<<20] ^= 4
 	want := []Range{{8192, 8192}}
-	must(t, v.Snapshot(t.Context(), lunA, snapA, nil))
+	must(t, v.Snapshot(t.Context(), lunA, snapA, 1, nil))
 	if f.DoubtedBlocks() != 0 {
 		t.Errorf("%d blocks in doubt: the copy has no write-intent bits that would say so after a crash", f.DoubtedBlocks())
 	}
-	must(t, v.CloneFromSnapshot(t.Context(), snapA, lunB, 6<<20, nil))
+	must(t, v.CloneFromSnapshot(t.Context(), snapA, lunB, 6<<20, 1, nil))
 	const lunC, lunD = "7b0e5a3c-6a64-4a38-9d0b-0c7a3c1f9e04", "7b0e5a3c-6a64-4a38-9d0b-0c7a3c1f9e05"
 	must(t, f.WriteAt(content(5, 4096), 0)) // after the snapshot
-	must(t, v.CloneLUN(t.Context(), lunA, lunC, 4<<20+512, nil))
-	must(t, v.CloneLUN(t.Context(), lunA, lunC, 4<<20+512, nil)) // again
+	must(t, v.CloneLUN(t.Context(), lunA, lunC, 4<<20+512, 1, nil))
+	must(t, v.CloneLUN(t.Context(), lunA, lunC, 4<<20+512, 1, nil)) // again
 	look := func(s *Store) {
 		t.Helper()
 		snap, err := s.Default().OpenSnapshot(snapA)
@@ -149,7 +149,7 @@ func TestCopiesInheritChecksums(t *testing.T) {
 	}
 	look(s)
 	look(crashed(t, dir, withSums())) // nobody's word is needed for what was made durable
-	if err := v.CloneLUN(t.Context(), lunA, lunD, 1<<20, nil); !errors.Is(err, ErrShrink) {
+	if err := v.CloneLUN(t.Context(), lunA, lunD, 1<<20, 1, nil); !errors.Is(err, ErrShrink) {
 		t.Errorf("%v", err)
 	}
 	must(t, v.DeleteSnapshot(snapA))
@@ -168,8 +168,8 @@ func TestResizeGrowsChecksums(t *testing.T) {
 	v := s.Default()
 	f := newLUN(t, s, lunA, 1<<20+512)
 	must(t, f.WriteAt(content(1, 512), 1<<20))
-	must(t, v.ResizeLUN(lunA, 32<<20))
-	must(t, v.ResizeLUN(lunA, 32<<20))
+	must(t, v.ResizeLUN(lunA, 1<<20+512, 32<<20))
+	must(t, v.ResizeLUN(lunA, 32<<20, 32<<20))
 	reads(t, f, 1<<20, append(content(1, 512), make([]byte, 7680)...))
 	must(t, f.WriteAt(content(2, 8192), 31<<20))
 	wantWrong(t, f)
@@ -177,7 +177,7 @@ func TestResizeGrowsChecksums(t *testing.T) {
 	flip(t, s, lunA, 32<<20-1)
 	wantWrong(t, openLUN(t, crashed(t, dir, withSums()), lunA), Range{32<<20 - 4096, 4096})
 	must(t, f.Close())
-	must(t, v.ResizeLUN(lunA, 40<<20)) // of one that nobody has open
+	must(t, v.ResizeLUN(lunA, 32<<20, 40<<20)) // of one that nobody has open
 	wantWrong(t, openLUN(t, s, lunA), Range{32<<20 - 4096, 4096})
 }
 
@@ -189,7 +189,7 @@ func TestChecksumsOfEachVolume(t *testing.T) {
 	s := open(t, dir, opts)
 	fast, err := s.Volume("fast")
 	must(t, err)
-	must(t, errors.Join(s.Default().CreateLUN(lunA, 1<<20), fast.CreateLUN(lunA, 1<<20)))
+	must(t, errors.Join(s.Default().CreateLUN(lunA, 1<<20, NoBirth), fast.CreateLUN(lunA, 1<<20, NoBirth)))
 	f := openLUN(t, s, lunA)
 	g, err := fast.OpenLUN(lunA)
 	must(t, err)
@@ -225,7 +225,7 @@ func TestStandInsHaveNothingOfWhatIsGone(t *testing.T) {
 	must(t, f.Checkpoint())
 	must(t, errors.Join(f.Close(), g.Checkpoint(), g.Close()))
 	must(t, s.Default().DeleteLUN(lunA))
-	must(t, s.Default().CreateLUN(lunA, 1<<20))
+	must(t, s.Default().CreateLUN(lunA, 1<<20, NoBirth))
 	wantWrong(t, openLUN(t, s, lunA))
 }
 
@@ -310,7 +310,7 @@ func TestChecksumsThatAreLost(t *testing.T) {
 			must(t, f.WriteAt(content(3, 512), 512))
 			flip(t, s, lunA, 0)
 			wantWrong(t, f, Range{0, 4096}) // what was written or read since is known
-			must(t, s.Default().Snapshot(t.Context(), lunA, snapA, nil))
+			must(t, s.Default().Snapshot(t.Context(), lunA, snapA, 1, nil))
 			snap, err := s.Default().OpenSnapshot(snapA)
 			must(t, err)
 			if done, _ := snap.Adopted(); done != 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/internal/fd"
 )
@@ -18,6 +19,9 @@ type Info struct {
 	UUID      string
 	Size      int64 // bytes
 	Allocated int64 // bytes occupied; shared extents are counted in every sharer
+
+	Born  uint64 // index of the log entry that made it, or NoBirth
+	Known bool   // Born is: an earlier release has not said it, and not every filesystem keeps it
 }
 
 type kind string
@@ -49,14 +53,31 @@ func (v *Volume) path(k kind, id string) (full, rel string, err error) {
 	return filepath.Join(v.folder(k), name), filepath.Join(v.rel, string(k), name), nil
 }
 
-// CreateLUN makes a LUN of size bytes, all of it a hole. One that exists with that size is left alone, with another
-// size it is ErrExists.
-func (v *Volume) CreateLUN(id string, size int64) error { return v.create(kindLUN, id, size) }
+// CreateLUN makes a LUN of size bytes, all of it a hole, that was born at an index of the log, or NoBirth. What has its name already
+// counts for nothing (makeWay): it must not be called for a LUN that is there.
+func (v *Volume) CreateLUN(id string, size int64, born uint64) error {
+	return v.create(kindLUN, id, size, born)
+}
 
-// CreateSnapshot makes an empty snapshot file: a node that lacks one is about to be given its content by a resync.
-func (v *Volume) CreateSnapshot(id string, size int64) error { return v.create(kindSnapshot, id, size) }
+// KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it makes one of size bytes if there is
+// none, and is ErrExists if there is one of another size.
+func (v *Volume) KeepLUN(id string, size int64) error {
+	there, err := v.LUN(id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return v.CreateLUN(id, size, NoBirth)
+	case err == nil && there.Size != size:
+		return fmt.Errorf("LUN %s has %d bytes, not %d: %w", id, there.Size, size, ErrExists)
+	}
+	return err
+}
 
-func (v *Volume) create(k kind, id string, size int64) error {
+// CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to be given its content by a resync.
+func (v *Volume) CreateSnapshot(id string, size int64, born uint64) error {
+	return v.create(kindSnapshot, id, size, born)
+}
+
+func (v *Volume) create(k kind, id string, size int64, born uint64) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -66,7 +87,7 @@ func (v *Volume) create(k kind, id string, size int64) error {
 	}
 	v.objects.Lock()
 	defer v.objects.Unlock()
-	if done, err := existing(full, size); done || err != nil {
+	if err := v.makeWay(k, id, full, rel); err != nil {
 		return err
 	}
 	if err := v.s.fault(FaultCreate, rel, 0, size); err != nil {
@@ -79,6 +100,9 @@ func (v *Volume) create(k kind, id string, size int64) error {
 	}
 	if err := f.Truncate(size); err != nil {
 		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
+	}
+	if err := v.bear(f, rel, born); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(tmp))
 	}
 	// The checksums come first: an image that has its name would be taken for one from before there were any.
 	if err := v.createSums(k, id, size); err != nil {
@@ -105,30 +129,22 @@ func (v *Volume) StandIn(id string) error {
 	if err != nil {
 		return classify("create", rel, err)
 	}
-	return errors.Join(f.Close(), fd.SyncDir(filepath.Dir(full)))
+	err = v.bear(f, rel, NoBirth)
+	return errors.Join(err, f.Sync(), f.Close(), fd.SyncDir(filepath.Dir(full)))
 }
 
-// anySize makes existing take an object of whatever size.
-const anySize = -1
-
-func (v *Volume) exists(k kind, id string, size int64) (bool, error) {
-	full, _, err := v.path(k, id)
+// exists reports whether the object is there.
+func (v *Volume) exists(k kind, id string) (bool, error) {
+	full, rel, err := v.path(k, id)
 	if err != nil {
 		return false, err
 	}
-	return existing(full, size)
-}
-
-// existing reports whether the object is there already.
-func existing(full string, size int64) (bool, error) {
-	st, err := os.Stat(full)
+	_, err = os.Stat(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, classify("stat", filepath.Base(full), err)
-	case size != anySize && st.Size() != size:
-		return false, fmt.Errorf("%s has %d bytes, not %d: %w", filepath.Base(full), st.Size(), size, ErrExists)
+		return false, classify("stat", rel, err)
 	}
 	return true, nil
 }
@@ -195,6 +211,10 @@ func (v *Volume) remove(k kind, id string) error {
 	}
 	v.objects.Lock()
 	defer v.objects.Unlock()
+	return v.removeLocked(k, id, full, rel)
+}
+
+func (v *Volume) removeLocked(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultDelete, rel, 0, 0); err != nil {
 		return classify("delete", rel, err)
 	}
@@ -216,42 +236,6 @@ func (v *Volume) remove(k kind, id string) error {
 	return nil
 }
 
-// ResizeLUN grows a LUN durably; the new part reads as zero. The same size is a success, a smaller one ErrShrink.
-// Open Files see the new size.
-func (v *Volume) ResizeLUN(id string, size int64) error {
-	v.objects.Lock()
-	defer v.objects.Unlock()
-	f, err := v.OpenLUN(id)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	now, err := f.Size()
-	if err != nil {
-		return err
-	}
-	if size < now {
-		return fmt.Errorf("resize LUN %s from %d to %d bytes: %w", id, now, size, ErrShrink)
-	}
-	if size > now {
-		if err := f.beforeWrite(FaultTruncate, now, size); err != nil {
-			return err
-		}
-		if f.obj != nil { // first: what is longer than its checksums cannot be written
-			if err := f.obj.sums.Grow(size); err != nil {
-				return f.writeError("resize", err)
-			}
-		}
-		if err := f.f.Truncate(size); err != nil {
-			return f.writeError("resize", err)
-		}
-		if f.obj != nil {
-			f.obj.size.Store(size)
-		}
-	}
-	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
-}
-
 // ListLUNs lists LUNs in uuid order.
 func (v *Volume) ListLUNs() ([]Info, error) { return v.list(kindLUN) }
 
@@ -269,24 +253,48 @@ func (v *Volume) list(k kind) ([]Info, error) {
 		if !ok {
 			continue
 		}
-		if _, err := uuid.Parse(id); err != nil {
+		if u, err := uuid.Parse(id); err != nil || u.String() != id {
 			continue
 		}
-		f, err := v.openFile(filepath.Join(v.folder(k), e.Name()), filepath.Join(v.rel, string(k), e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
+		info, err := v.info(k, id)
+		if errors.Is(err, ErrNotFound) {
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			return nil, classify("open", e.Name(), err)
-		}
-		size, err1 := f.Size()
-		alloc, err2 := f.Allocated()
-		if err := errors.Join(err1, err2, f.Close()); err != nil {
 			return nil, err
 		}
-		out = append(out, Info{UUID: id, Size: size, Allocated: alloc})
+		out = append(out, info)
 	}
 	return out, nil
+}
+
+// LUN describes one LUN; ErrNotFound.
+func (v *Volume) LUN(id string) (Info, error) { return v.info(kindLUN, id) }
+
+func (v *Volume) info(k kind, id string) (Info, error) {
+	full, rel, err := v.path(k, id)
+	if err != nil {
+		return Info{}, err
+	}
+	f, err := v.openFile(full, rel)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Info{}, fmt.Errorf("%s: %w", rel, ErrNotFound)
+	}
+	if err != nil {
+		return Info{}, classify("open", rel, err)
+	}
+	x := Info{UUID: id}
+	var err1, err2, err3 error
+	x.Size, err1 = f.Size()
+	x.Allocated, err2 = f.Allocated()
+	x.Born, x.Known, err3 = v.bornOf(func(to []byte) (n int, err error) {
+		err = f.control(func(fd int) (err error) { n, err = unix.Fgetxattr(fd, bornAttr, to); return err })
+		return n, err
+	})
+	if err3 != nil {
+		err3 = classify("read "+bornAttr+" of", rel, err3)
+	}
+	return x, errors.Join(err1, err2, err3, f.Close())
 }
 
 // EmptyOfLUNs reports that there is neither a LUN nor a snapshot.

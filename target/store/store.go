@@ -13,13 +13,14 @@
 //	  luns/<uuid>.img                  sparse, as long as the LUN
 //	  snapshots/<uuid>.img
 //	  intents/<uuid>.bits              which regions of a LUN may differ between the nodes, see Intents
+//	  aside/<uuid>.img-<number>        files that were not made here and were in the place of a new object
 //
 // and in the directory of each other backing volume:
 //
 //	lock
 //	volume.json                        format, id, cluster, pair, node, name, the store's id
 //	mark                               see SetMarks
-//	luns/, snapshots/, intents/        as above
+//	luns/, snapshots/, intents/, aside/  as above
 //
 // Trust is the store's, not a volume's: a node is a member with all that it holds or not at all (R12).
 package store
@@ -94,6 +95,8 @@ type Options struct {
 	Cached CachedFunc // with Faults: which reads ReadCached answers; nil: none, for a fault may be a wait
 	// NoReflink makes the store copy although the filesystem could share extents (tests).
 	NoReflink bool
+	// NoBirths makes the store do as if the filesystem had no extended attributes (tests).
+	NoBirths bool
 	// Volumes are backing volumes beside the default one.
 	Volumes []VolumeDir
 	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store that is opened without loses

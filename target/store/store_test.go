@@ -118,7 +118,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Default().CreateLUN(lunA, 1<<20); err != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20, NoBirth); err != nil {
 		t.Fatal(err)
 	}
 	left := filepath.Join(s.Default().folder(kindLUN), lunB+imgSuffix+tmpSuffix)

@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func withSums() Options { return Options{Sums: &SumsOptions{}} }
@@ -128,7 +130,14 @@ func copied(t *testing.T, dir string) string {
 		if d.IsDir() {
 			return os.MkdirAll(filepath.Join(to, rel), 0o700)
 		}
-		return copySparseFile(path, filepath.Join(to, rel))
+		if err := copySparseFile(path, filepath.Join(to, rel)); err != nil {
+			return err
+		}
+		var born [20]byte
+		if n, err := unix.Getxattr(path, bornAttr, born[:]); err == nil {
+			return unix.Setxattr(filepath.Join(to, rel), bornAttr, born[:n], 0)
+		}
+		return nil
 	}))
 	return to
 }

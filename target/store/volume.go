@@ -41,6 +41,7 @@ type Volume struct {
 	dir     string // of the folders
 	rel     string // the same, as errors and faults name it
 	reflink bool
+	births  bool
 	lock    *os.File // nil of the default one: it is under the store's lock
 	mark    *markFile
 
@@ -100,6 +101,14 @@ func (v *Volume) prepare(opts Options) (err error) {
 	}
 	if !v.reflink {
 		v.s.log.Warn("the filesystem cannot share extents: snapshots and clones are full copies", "volume", v.name, "dir", v.dir)
+	}
+	err = errNoBirths
+	if !opts.NoBirths {
+		err = probeBirths(v.folder(kindLUN))
+	}
+	if v.births = err == nil; !v.births {
+		v.s.log.Warn("the filesystem has no extended attributes of users: images of deleted objects cannot be told from other files, and are set aside",
+			"volume", v.name, "dir", v.dir, "err", err)
 	}
 	return nil
 }

@@ -43,14 +43,14 @@ func TestLUNsLieInTheirVolume(t *testing.T) {
 	if first, err := s.Volume(""); err != nil || first != s.Default() || first.Name() != DefaultVolume {
 		t.Errorf("%v %v", first, err)
 	}
-	if err := errors.Join(v.CreateLUN(lunA, 8<<20), s.Default().CreateLUN(lunB, 8<<20)); err != nil {
+	if err := errors.Join(v.CreateLUN(lunA, 8<<20, NoBirth), s.Default().CreateLUN(lunB, 8<<20, NoBirth)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := v.OpenLUN(lunA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.WriteAt([]byte("hello"), 0), f.Close(), v.Snapshot(t.Context(), lunA, snapA, nil)); err != nil {
+	if err := errors.Join(f.WriteAt([]byte("hello"), 0), f.Close(), v.Snapshot(t.Context(), lunA, snapA, 1, nil)); err != nil {
 		t.Fatal(err)
 	}
 	x, err := v.OpenIntents(lunA, 8<<20)
@@ -247,10 +247,10 @@ func TestSpaceIsTheVolumesOwn(t *testing.T) {
 			return nil
 		}})
 	v, _ := s.Volume("fast")
-	if err := v.CreateLUN(lunA, 1<<20); !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "volumes/fast/luns") {
+	if err := v.CreateLUN(lunA, 1<<20, NoBirth); !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "volumes/fast/luns") {
 		t.Errorf("%v", err)
 	}
-	if err := s.Default().CreateLUN(lunA, 1<<20); err != nil || s.Failed() != nil {
+	if err := s.Default().CreateLUN(lunA, 1<<20, NoBirth); err != nil || s.Failed() != nil {
 		t.Errorf("%v, failed %v", err, s.Failed())
 	}
 }

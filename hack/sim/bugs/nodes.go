@@ -28,6 +28,8 @@ var nodeBugs = []bug{
 		old: "\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):", new: "\tcase small && a.at == onLink && !f.Prompt(msg.Off, msg.Len):\n\t\tn.applies.Add()\n\t\tn.applied(a, link, msg, n.applyMsg(f, msg, durable))\n\t\tn.applies.Done()\n\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):"},
 	{player: nodes, rule: "R3", name: "the thread that keeps the lease touches the disk", file: "node/node.go", flags: shaped("busy disks"), seeds: 10,
 		old: "\t\tn.lastTick.Store(now)\n", new: "\t\tn.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
+	{player: nodes, rule: "R13", name: "a LUN whose file found no room takes its node with it", file: "node/tables.go", flags: shaped("full disks"), seeds: 10,
+		old: "(errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace))", new: "false"},
 	{player: nodes, rule: "R12", name: "a node that has left does not end its process", file: "node/leave.go", flags: shaped("disk fails"), seeds: 10,
 		old: "why != \"\" && ctx.Err() == nil {", new: "why != \"\" && ctx.Err() == nil && n.stopping.Load() {"},
 	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/stop.go", flags: shaped("stops"), seeds: 20,

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
+)
+
+// The birth of an image is the index of the log entry that made its object. The name of an image says little: a LUN that is deleted
+// and made again has the uuid that it had. An image has its birth before it has its name, so one with another birth than the
+// metadata's is of another object, and one without any was not made here: by an earlier release, or by a person.
+
+// NoBirth is the birth of an image that no log entry has made: it is the store's, and no object's.
+const NoBirth uint64 = 0
+
+const (
+	// bornAttr is the extended attribute with the birth, a decimal number.
+	bornAttr = "user.gemel.born"
+	// asideDir is the folder of a backing volume with files that were not made here and were in the way.
+	asideDir = "aside"
+)
+
+var errNoBirths = errors.New("no attribute is asked for")
+
+// FaultAside is what Options.Faults sees before a file is set aside.
+const FaultAside = "aside"
+
+// Births reports whether images keep their birth. Not every filesystem has extended attributes of users.
+func (v *Volume) Births() bool { return v.births }
+
+// probeBirths tries an extended attribute in dir. A full disk does not say whether there are any: there are.
+func probeBirths(dir string) error {
+	f, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
+	if err != nil {
+		return err
+	}
+	defer func() { f.Close(); os.Remove(f.Name()) }()
+	if err := setBorn(f, NoBirth); !noSpace(err) {
+		return err
+	}
+	return nil
+}
+
+func setBorn(f *os.File, born uint64) error {
+	return fd.With(f, func(d int) error { return unix.Fsetxattr(d, bornAttr, strconv.AppendUint(nil, born, 10), 0) })
+}
+
+// parseBorn takes what setBorn writes and nothing else: what is not understood is no birth.
+func parseBorn(raw []byte) (born uint64, known bool) {
+	born, err := strconv.ParseUint(string(raw), 10, 64)
+	if err != nil || strconv.FormatUint(born, 10) != string(raw) {
+		return 0, false
+	}
+	return born, true
+}
+
+// bornOf asks for a birth by what get reads the attribute with.
+func (v *Volume) bornOf(get func(to []byte) (int, error)) (born uint64, known bool, err error) {
+	if !v.births {
+		return 0, false, nil
+	}
+	var raw [20]byte // the largest number there is
+	n, err := get(raw[:])
+	switch {
+	case err == nil:
+		born, known = parseBorn(raw[:n])
+		return born, known, nil
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ERANGE), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM): // the last one of what is no file
+		return 0, false, nil
+	}
+	return 0, false, err
+}
+
+// bear gives an image that has no name yet its birth. It is durable when the image is.
+func (v *Volume) bear(f *os.File, rel string, born uint64) error {
+	if !v.births {
+		return nil
+	}
+	if err := setBorn(f, born); err != nil {
+		return classify("say when it was made: "+bornAttr, rel, err)
+	}
+	return nil
+}
+
+// MarkLUN says when a LUN was made whose image does not, since an earlier release has made it: the caller knows what it is. It is not
+// flushed, for who misses it says so again. Where images keep no birth it does nothing.
+func (v *Volume) MarkLUN(id string, born uint64) error { return v.markImage(kindLUN, id, born) }
+
+// MarkSnapshot is MarkLUN of a snapshot.
+func (v *Volume) MarkSnapshot(id string, born uint64) error {
+	return v.markImage(kindSnapshot, id, born)
+}
+
+func (v *Volume) markImage(k kind, id string, born uint64) error {
+	full, rel, err := v.path(k, id)
+	if err != nil {
+		return err
+	}
+	v.objects.Lock()
+	defer v.objects.Unlock()
+	f, err := os.OpenFile(full, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", rel, ErrNotFound)
+	}
+	if err != nil {
+		return classify("open", rel, err)
+	}
+	return errors.Join(v.bear(f, rel, born), f.Close())
+}
+
+// makeWay takes away what has the name of an object that is about to be made: the metadata has no such object, so it counts for
+// nothing. What the store has made is removed: a deletion could not, or a crash came between the making of the object and the metadata. What
+// it has not made is somebody's, and is set aside. ErrOccupied if neither can be done. The objects are locked.
+func (v *Volume) makeWay(k kind, id, full, rel string) error {
+	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return classify("stat", rel, err)
+	}
+	born, known, err := v.bornOf(func(to []byte) (int, error) { return unix.Lgetxattr(full, bornAttr, to) })
+	switch {
+	case err != nil:
+		err = classify("read "+bornAttr+" of", rel, err)
+	case known:
+		v.s.log.Info("the file of an object that is deleted, or was never ready, is removed: another one is made", "file", full, "born", born)
+		err = v.removeLocked(k, id, full, rel)
+	default:
+		err = v.setAside(k, id, full, rel)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", rel, ErrOccupied, err)
+	}
+	return nil
+}
+
+// setAside moves a file to where nobody looks for objects, durably. What the store has noted of it goes, in the order of a removal. A
+// crash leaves it in either place.
+func (v *Volume) setAside(k kind, id, full, rel string) error {
+	if err := v.s.fault(FaultAside, rel, 0, 0); err != nil {
+		return classify("set aside", rel, err)
+	}
+	dir := filepath.Join(v.dir, asideDir)
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = fd.SyncDir(v.dir)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return classify("set aside", rel, err)
+	}
+	to, err := freeName(filepath.Join(dir, filepath.Base(full)))
+	if err != nil {
+		return classify("set aside", rel, err)
+	}
+	if k == kindLUN {
+		if err := v.removeIntents(id); err != nil {
+			return err
+		}
+	}
+	if err := v.unname(full, rel, func() error { return os.Rename(full, to) }); err != nil {
+		return classify("set aside", rel, err)
+	}
+	if err := errors.Join(fd.SyncDir(dir), fd.SyncDir(filepath.Dir(full))); err != nil {
+		err = classify("set aside", rel, err)
+		v.s.fail(err)
+		return err
+	}
+	v.removeSums(k, id)
+	v.s.log.Warn("a file that this node has not made was in the place of a new object, and is set aside: look at it, and move it away or delete it",
+		"was", full, "is", to, "volume", v.name)
+	return nil
+}
+
+// freeName appends a number to a name, the first one that makes it free.
+func freeName(base string) (string, error) {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s-%d", base, n)
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+}
