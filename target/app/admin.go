@@ -135,6 +135,18 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	if len(s.LostLuns) > 0 {
 		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))
 	}
+	if c := s.Checksums; c.GetHealedBlocks() > 0 {
+		line("healed", "%d blocks that did not match their checksums, from the other node, since the process started: look at the disk", c.HealedBlocks)
+	}
+	if c := s.Checksums; c.GetLostBlocks() > 0 {
+		text := ""
+		for _, f := range c.Findings {
+			if f.Lost {
+				text = fmt.Sprintf(", the last one at byte %d of %s", f.LastOffset, f.Uuid)
+			}
+		}
+		line("lost blocks", "%d that no node has a good copy of, since the process started%s: restore the file or the volume from a backup", c.LostBlocks, text)
+	}
 	line("dirty", "%s", human.Size(s.DirtyBytes))
 	line("capacity", "%s free of %s", human.Size(s.FreeBytes), human.Size(s.CapacityBytes))
 	if len(s.Volumes) > 1 {
