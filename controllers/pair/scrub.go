@@ -109,7 +109,7 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		return err
 	}
 	x := &c.Spec.Scrub
-	q := &targetv1.ScrubRequest{Repair: x.Repair, Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
+	q := &targetv1.ScrubRequest{Repair: v.repair(x), Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
 	if x.BytesPerSecond != nil {
 		q.BytesPerSecond = uint64(x.BytesPerSecond.Value())
 	}
@@ -124,6 +124,21 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		v.scrubs = scrubStatus(p.Status.Scrub, &report, r.now())
 	}
 	return nil
+}
+
+// repair tells whether a scrub by schedule writes again what differs. Where the spec leaves that open, all blocks of both nodes have to have
+// checksums: a copy that has rotted does not match them, so that what the other one gets is no rot. They do not while a node is of a
+// release without checksums, and until the blocks of such a release have got theirs.
+func (v *view) repair(x *v1alpha1.Scrub) bool {
+	if x.Repair != nil {
+		return *x.Repair
+	}
+	for i := range v.nodes {
+		if c := v.nodes[i].status.GetChecksums(); c == nil || c.CoveredBytes < c.TotalBytes {
+			return false
+		}
+	}
+	return true
 }
 
 // scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer what it told before stands, as a
