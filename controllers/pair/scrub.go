@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -316,15 +315,9 @@ func (v *view) findings(id, node string, after int64) (out []*targetv1.ScrubFind
 
 // names of LogicalUnits by uuid, for people.
 func (r *Reconciler) names(ctx context.Context, p *v1alpha1.TargetPair) map[string]string {
-	l := &v1alpha1.LogicalUnitList{}
 	out := map[string]string{}
-	if r.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}) != nil {
-		return out // the uuid is enough
-	}
-	for i := range l.Items {
-		if at := l.Items[i].Spec.Placement; at != nil {
-			out[at.UUID] = " (" + l.Items[i].Name + ")"
-		}
+	for id, lu := range r.units(ctx, p) {
+		out[id] = " (" + lu.Name + ")"
 	}
 	return out
 }
