@@ -177,8 +177,8 @@ func (a *admin) scrub() *cobra.Command {
 	q := &targetv1.ScrubRequest{}
 	cmd := &cobra.Command{Use: "scrub [UUID...]", Short: "Compare both copies of LUNs and snapshots while they are in use",
 		Long: `Scrub begins to compare both copies, of everything or of the LUNs and snapshots named. What differs is an event with its
-place, in the log and in the status; with --repair it is written again at the partner, from the owner. While a scrub is under way
-none is begun: the command shows that one.`,
+place, in the log and in the status. What does not match its checksums is written again from the other node; with --repair so is
+what differs otherwise, at the partner, from the owner. While a scrub is under way none is begun: the command shows that one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Uuids = args
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
