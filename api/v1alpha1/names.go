@@ -56,6 +56,12 @@ const (
 	ReasonScrubRepaired   = "ScrubRepaired"   // it was written again
 )
 
+// Reasons of events about blocks that did not match their checksums.
+const (
+	ReasonBlocksHealed = "BlocksHealed" // they were written again from the other node
+	ReasonBlocksLost   = "BlocksLost"   // no node has a good copy
+)
+
 // Values of TargetPair.status.scrub.origin.
 const (
 	ScrubBySchedule = "Schedule"

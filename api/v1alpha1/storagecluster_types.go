@@ -97,10 +97,11 @@ type Scrub struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// Repair writes a range that differs again from the copy that hosts read. Without it the range is reported, and a person decides:
-	// nothing tells which of two copies is the right one.
+	// Repair has a scrub by schedule write a range that differs again. What does not match its checksums is always written from the copy
+	// that does; this is about the rest, which is written from the copy that hosts read. Left out: where all blocks of both nodes have
+	// checksums. false: it is reported, and a person decides. true: also where nothing tells which of the two copies is the right one.
 	// +optional
-	Repair bool `json:"repair,omitempty"`
+	Repair *bool `json:"repair,omitempty"`
 
 	// BytesPerSecond that each node of a pair compares at most; less while hosts are at work. Empty: 64Mi.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="bytesPerSecond: from 1Mi to 1Ti, or leave it out for 64Mi"

@@ -116,6 +116,11 @@ type TargetPairStatus struct {
 	// Scrub is the comparison of the copies that is under way, or the last one, and when the next one is due.
 	// +optional
 	Scrub *ScrubStatus `json:"scrub,omitempty"`
+	// Damage that the checksums of a node's blocks have shown. A node that is not in it has shown none.
+	// +listType=map
+	// +listMapKey=node
+	// +optional
+	Damage []NodeDamage `json:"damage,omitempty"`
 }
 
 // ScrubStatus is a scrub of the pair: totalBytes is the sum of doneBytes, skippedBytes and what is still to do.

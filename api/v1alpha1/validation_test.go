@@ -152,12 +152,15 @@ func TestScrubsHaveASchedule(t *testing.T) {
 	if err := c.Create(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
-	if s := x.Spec.Scrub; s.Schedule != "0 2 * * 6" || s.Parallel != 1 || s.Repair || s.Suspend || s.BytesPerSecond != nil {
+	if s := x.Spec.Scrub; s.Schedule != "0 2 * * 6" || s.Parallel != 1 || s.Repair != nil || s.Suspend || s.BytesPerSecond != nil {
 		t.Errorf("%+v", s)
 	}
-	x.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * mon-fri", Repair: true, BytesPerSecond: new(resource.MustParse("200Mi")), Parallel: 4}
+	x.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * mon-fri", Repair: new(false), BytesPerSecond: new(resource.MustParse("200Mi")), Parallel: 4}
 	if err := c.Update(t.Context(), x); err != nil {
 		t.Error(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(x), x); err != nil || x.Spec.Scrub.Repair == nil || *x.Spec.Scrub.Repair {
+		t.Errorf("repair: false is not kept: %v %+v", err, x.Spec.Scrub)
 	}
 }
 

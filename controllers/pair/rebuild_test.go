@@ -21,7 +21,7 @@ func TestRebuild(t *testing.T) {
 	c.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
 	c.Spec.FailureDomainKey, c.Spec.Image, c.Spec.Security.CHAP = "rack", "gemel:2", v1alpha1.CHAPNone
-	c.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * *", Suspend: true, Repair: true, BytesPerSecond: new(resource.MustParse("128Mi")), Parallel: 3}
+	c.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * *", Suspend: true, Repair: new(false), BytesPerSecond: new(resource.MustParse("128Mi")), Parallel: 3}
 	w.ok(w.c.Update(w.ctx, c))
 	w.step()
 	w.pod("a", "w1")

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
@@ -109,7 +108,7 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		return err
 	}
 	x := &c.Spec.Scrub
-	q := &targetv1.ScrubRequest{Repair: x.Repair, Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
+	q := &targetv1.ScrubRequest{Repair: v.repair(x), Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
 	if x.BytesPerSecond != nil {
 		q.BytesPerSecond = uint64(x.BytesPerSecond.Value())
 	}
@@ -124,6 +123,21 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		v.scrubs = scrubStatus(p.Status.Scrub, &report, r.now())
 	}
 	return nil
+}
+
+// repair tells whether a scrub by schedule writes again what differs. Where the spec leaves that open, all blocks of both nodes have to have
+// checksums: a copy that has rotted does not match them, so that what the other one gets is no rot. They do not while a node is of a
+// release without checksums, and until the blocks of such a release have got theirs.
+func (v *view) repair(x *v1alpha1.Scrub) bool {
+	if x.Repair != nil {
+		return *x.Repair
+	}
+	for i := range v.nodes {
+		if c := v.nodes[i].status.GetChecksums(); c == nil || c.CoveredBytes < c.TotalBytes {
+			return false
+		}
+	}
+	return true
 }
 
 // scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer what it told before stands, as a
@@ -301,15 +315,9 @@ func (v *view) findings(id, node string, after int64) (out []*targetv1.ScrubFind
 
 // names of LogicalUnits by uuid, for people.
 func (r *Reconciler) names(ctx context.Context, p *v1alpha1.TargetPair) map[string]string {
-	l := &v1alpha1.LogicalUnitList{}
 	out := map[string]string{}
-	if r.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}) != nil {
-		return out // the uuid is enough
-	}
-	for i := range l.Items {
-		if at := l.Items[i].Spec.Placement; at != nil {
-			out[at.UUID] = " (" + l.Items[i].Name + ")"
-		}
+	for id, lu := range r.units(ctx, p) {
+		out[id] = " (" + lu.Name + ")"
 	}
 	return out
 }

@@ -82,8 +82,8 @@ func TestScrubBySchedule(t *testing.T) {
 	}
 	w.told()
 
-	// One that finds something, with repair.
-	w.change(func(x *v1alpha1.Scrub) { x.Repair, x.BytesPerSecond = true, new(resource.MustParse("1Gi")) })
+	// One that finds something, with repair, which the cluster says nothing of.
+	w.change(func(x *v1alpha1.Scrub) { x.BytesPerSecond = new(resource.MustParse("1Gi")) })
 	f, err := os.OpenFile(filepath.Join(w.pair.State[1], "volumes", "default", "luns", id+".img"), os.O_RDWR, 0)
 	w.ok(err)
 	_, err = f.WriteAt([]byte("rot"), 2<<20+7)
@@ -114,6 +114,33 @@ func TestScrubBySchedule(t *testing.T) {
 	w.step()
 	if c := w.condition(v1alpha1.ConditionUpToDate); c.Reason != v1alpha1.ReasonInvalid || !strings.Contains(c.Message, "spec.scrub.schedule") {
 		t.Fatalf("%+v", c)
+	}
+}
+
+// Without a word in the spec a scrub repairs where checksums tell which copy is damaged, and nowhere else.
+func TestScrubRepairsWhereThereAreChecksums(t *testing.T) {
+	all, some, none := &targetv1.Checksums{TotalBytes: 8, CoveredBytes: 8}, &targetv1.Checksums{TotalBytes: 8, CoveredBytes: 7}, (*targetv1.Checksums)(nil)
+	for _, x := range []struct {
+		a, b *targetv1.Checksums
+		said *bool
+		want bool
+	}{
+		{all, all, nil, true},
+		{&targetv1.Checksums{}, &targetv1.Checksums{}, nil, true}, // nothing there
+		{all, some, nil, false},
+		{all, none, nil, false},
+		{none, all, nil, false},
+		{none, none, nil, false},
+		{all, all, new(false), false},
+		{none, none, new(true), true},
+	} {
+		v := &view{nodes: [2]nodeView{{status: &targetv1.Status{Checksums: x.a}}, {status: &targetv1.Status{Checksums: x.b}}}}
+		if got := v.repair(&v1alpha1.Scrub{Repair: x.said}); got != x.want {
+			t.Errorf("%v, %v, spec %v: %v", x.a, x.b, x.said, got)
+		}
+	}
+	if v := (&view{}); v.repair(&v1alpha1.Scrub{}) {
+		t.Error("nodes that do not answer")
 	}
 }
 

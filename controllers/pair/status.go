@@ -194,6 +194,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if v.scrubs != nil && !equality.Semantic.DeepEqual(v.scrubs, &v1alpha1.ScrubStatus{}) {
 		s.Scrub = v.scrubs
 	}
+	var news []damageNews
+	s.Damage, news = r.damage(ctx, p, v)
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
 		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
@@ -215,6 +217,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		}
 	}
 	r.tellScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
+	r.tellDamage(p, news)
 	return nil
 }
 

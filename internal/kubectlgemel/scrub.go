@@ -51,7 +51,8 @@ func (f *flags) scrubCommand() *cobra.Command {
 	var rate string
 	cmd := &cobra.Command{Use: "scrub [PAIR...]", Short: "Compare both copies of pairs while they are in use; without PAIR of every pair",
 		Long: `Scrub begins to compare both copies of everything that the pairs hold. Ranges of 1 MiB that differ are events of the TargetPair with
-their place; with --repair they are written again from the copy that hosts read. While a scrub of a pair is under way, by schedule or
+their place. What does not match its checksums is written again from the other copy; with --repair so is what differs otherwise, from the
+copy that hosts read. While a scrub of a pair is under way, by schedule or
 by another person, none is begun: the command shows that one, and --wait waits for it.
 
 It reaches the targets through the API server and needs to read the Secret gemel-CLUSTER-control and to forward ports of pods.`,

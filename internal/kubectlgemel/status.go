@@ -1,6 +1,7 @@
 package kubectlgemel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -50,6 +51,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 				}
 				fmt.Fprintln(w)
 			}
+			printDamage(w, "    ", p.Status.Damage)
 			if n := len(p.Status.Orphans); n > 0 {
 				fmt.Fprintf(w, "    %d LUNs that no LogicalUnit stands for; nothing removes them, kubectl gemel import makes the objects\n", n)
 			}
@@ -89,6 +91,26 @@ func printScrub(w io.Writer, indent string, s *v1alpha1.ScrubStatus, now time.Ti
 	}
 	if s.NextAt != nil && !s.Active {
 		fmt.Fprintf(w, "%snext scrub: %s\n", indent, s.NextAt.UTC().Format(time.RFC3339))
+	}
+}
+
+// printDamage prints what checksums have shown, with the last place.
+func printDamage(w io.Writer, indent string, list []v1alpha1.NodeDamage) {
+	for _, d := range list {
+		for _, x := range []struct {
+			blocks int64
+			what   string
+			last   *v1alpha1.DamagedBlock
+		}{{d.HealedBlocks, "damaged blocks healed from the other node", d.LastHealed}, {d.LostBlocks, "blocks lost (no node has a good copy: restore from a backup)", d.LastLost}} {
+			if x.blocks == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "%snode %s: %d %s", indent, d.Node, x.blocks, x.what)
+			if l := x.last; l != nil {
+				fmt.Fprintf(w, ", last %s at byte %d of %s", l.Time.UTC().Format(time.RFC3339), l.Offset, cmp.Or(l.LogicalUnit, l.UUID))
+			}
+			fmt.Fprintln(w)
+		}
 	}
 }
 

@@ -135,6 +135,18 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	if len(s.LostLuns) > 0 {
 		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))
 	}
+	if c := s.Checksums; c.GetHealedBlocks() > 0 {
+		line("healed", "%d blocks that did not match their checksums, from the other node, since the process started: look at the disk", c.HealedBlocks)
+	}
+	if c := s.Checksums; c.GetLostBlocks() > 0 {
+		text := ""
+		for _, f := range c.Findings {
+			if f.Lost {
+				text = fmt.Sprintf(", the last one at byte %d of %s", f.LastOffset, f.Uuid)
+			}
+		}
+		line("lost blocks", "%d that no node has a good copy of, since the process started%s: restore the file or the volume from a backup", c.LostBlocks, text)
+	}
 	line("dirty", "%s", human.Size(s.DirtyBytes))
 	line("capacity", "%s free of %s", human.Size(s.FreeBytes), human.Size(s.CapacityBytes))
 	if len(s.Volumes) > 1 {
@@ -165,8 +177,8 @@ func (a *admin) scrub() *cobra.Command {
 	q := &targetv1.ScrubRequest{}
 	cmd := &cobra.Command{Use: "scrub [UUID...]", Short: "Compare both copies of LUNs and snapshots while they are in use",
 		Long: `Scrub begins to compare both copies, of everything or of the LUNs and snapshots named. What differs is an event with its
-place, in the log and in the status; with --repair it is written again at the partner, from the owner. While a scrub is under way
-none is begun: the command shows that one.`,
+place, in the log and in the status. What does not match its checksums is written again from the other node; with --repair so is
+what differs otherwise, at the partner, from the owner. While a scrub is under way none is begun: the command shows that one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Uuids = args
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {

@@ -79,7 +79,8 @@ func TestAdminCommands(t *testing.T) {
 func TestStatusForPeople(t *testing.T) {
 	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	s := &targetv1.Status{Node: "a", Phase: targetv1.Phase_PHASE_RESYNCING, Reason: "say what to do", Exposed: true, ForceEpoch: 7,
-		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
+		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Checksums: &targetv1.Checksums{HealedBlocks: 3, LostBlocks: 2,
+			Findings: []*targetv1.DamageFinding{{Uuid: "u", Lost: true, LastOffset: 8192}, {Uuid: "v"}}}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
 			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
 		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is out"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
 	var b bytes.Buffer
@@ -87,7 +88,8 @@ func TestStatusForPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
-		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is out", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything"} {
+		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is out", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything",
+		"3 blocks that did not match", "2 that no node has a good copy of, since the process started, the last one at byte 8192 of u: restore"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -125,6 +125,7 @@ func (n *Node) status(ctx context.Context) *targetv1.Status {
 	}
 	now, last := n.shares()
 	s.Scrub, s.LastScrub = cmp.Or(now, last).proto(), last.proto()
+	s.Checksums = n.checksums()
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.metaMu.Lock()
 	luns, held := n.state.SortedLUNs(), n.state.Volumes()

@@ -261,6 +261,9 @@ func (n *Node) slow(x pair.Action) {
 		n.aluaChanged(x.LUN)
 	case pair.ActEvent:
 		n.log.Info("pair: " + x.Text)
+		if x.Damage != nil { // before anybody is told: who hears of it may ask at once
+			n.damage.add(x.Damage, time.Now())
+		}
 		n.event("pair", x.Text)
 		n.standingChanged()
 	case pair.ActDropHosts:

@@ -83,6 +83,7 @@ type Node struct {
 	step     atomic.Pointer[string] // of the end, once it has begun (stop.go)
 	buffers  buffers
 	metrics  counters
+	damage   damageTally
 	scrubs   scrubs
 }
 

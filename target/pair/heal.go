@@ -1,6 +1,10 @@
 package pair
 
-import "github.com/gemel-storage/gemel/target/scsi"
+import (
+	"slices"
+
+	"github.com/gemel-storage/gemel/target/scsi"
+)
 
 // Damaged blocks (R15). The store compares every block that it reads with its checksum. What does not match is never answered:
 // the owner takes the range for itself, asks the partner for its copy, which is checked there, writes it here and looks
@@ -205,7 +209,8 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		m.lost(now, o)
 	case res == scsi.OK:
 		m.Stats.Healed++
-		m.event("LUN %s at %d+%d did not match its checksums and is healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
+		m.damageEvent(&Damage{LUN: o.LUN, Runs: []scsi.Range{{Off: o.HealAt, Len: int64(len(healed))}}},
+			"LUN %s at %d+%d did not match its checksums and is healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
 		r := &o.Bad[0]
 		if r.Off, r.Len = r.Off+int64(len(healed)), r.Len-int64(len(healed)); r.Len <= 0 {
 			o.Bad = o.Bad[1:]
@@ -236,7 +241,7 @@ func (m *Machine) lost(now int64, o *Op) {
 	if m.phase == Paired {
 		where = "nor does the copy of node " + m.cfg.Self.Peer().String()
 	}
-	m.event("LUN %s at byte %d, block %d: the content does not match its checksum, %s: restore it from a backup, or write it again", o.LUN, at, at/512, where)
+	m.damageEvent(m.lostRuns(o, at), "LUN %s at byte %d, block %d: the content does not match its checksum, %s: restore it from a backup, or write it again", o.LUN, at, at/512, where)
 	if o.scrub {
 		o.skip = SkipUnreadable
 		m.finish(now, o, scsi.Unavailable)
@@ -247,6 +252,16 @@ func (m *Machine) lost(now int64, o *Op) {
 	m.answer(now, o)
 }
 
+// lostRuns are the blocks that an op found good nowhere: those of its last look, or the one at a place. While there is a partner it is that
+// one, for behind it there may be others, which the partner was not asked for.
+func (m *Machine) lostRuns(o *Op, at int64) *Damage {
+	if len(o.Bad) > 0 && m.phase != Paired {
+		return &Damage{LUN: o.LUN, Lost: true, Runs: slices.Clone(o.Bad)}
+	}
+	off, end := m.wide(at, at+1)
+	return &Damage{LUN: o.LUN, Lost: true, Runs: []scsi.Range{{Off: off, Len: end - off}}}
+}
+
 // copyBad sends a range of which the source has lost blocks: the joiner gets the rest, and these as bad, so that a resync
 // from a lone source ends and no garbage gets a checksum.
 func (m *Machine) copyBad(now int64, o *Op) {
@@ -255,7 +270,7 @@ func (m *Machine) copyBad(now int64, o *Op) {
 		m.finish(now, o, scsi.ReadError)
 		return
 	}
-	m.event("LUN %s: %d runs of blocks between %d and %d do not match their checksums and are copied as bad", o.LUN, len(o.Bad), o.S.Off, o.S.Off+o.S.Len)
+	m.damageEvent(m.lostRuns(o, o.S.Off), "LUN %s: %d runs of blocks between %d and %d do not match their checksums and are copied as bad", o.LUN, len(o.Bad), o.S.Off, o.S.Off+o.S.Len)
 	m.ops[o.id] = o
 	m.copySend(o)
 }

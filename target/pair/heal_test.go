@@ -66,6 +66,19 @@ func (r *rig) accepts(res scsi.Result, want ...scsi.Range) {
 	r.m.StoreDone(r.now, x.Op, res)
 }
 
+// tells takes the next event of damaged blocks.
+func (r *rig) tells(lost bool, runs ...scsi.Range) {
+	r.t.Helper()
+	r.pull()
+	if len(r.harm) == 0 {
+		r.t.Fatal("no event tells of damaged blocks")
+	}
+	if d := r.harm[0]; d.LUN != lun1 || d.Lost != lost || !slices.Equal(d.Runs, runs) {
+		r.t.Fatalf("%+v, want lost %v, %+v", d, lost, runs)
+	}
+	r.harm = r.harm[1:]
+}
+
 // lostAt checks that a command ends in a read error at a place.
 func (r *rig) lostAt(o *Op, at int64) {
 	r.t.Helper()
@@ -102,6 +115,7 @@ func TestDamagedReadIsHealed(t *testing.T) {
 	if h := r.done(ActHeal, scsi.OK); h != o || h.HealAt != 1024 {
 		t.Fatalf("%+v", h)
 	}
+	r.tells(false, blocks(2, 1))
 	r.none(ActReply) // it looks again
 	r.notSent(MsgMirror)
 	r.stored(scsi.OK)
@@ -300,6 +314,11 @@ func TestOneBlockOfARunIsLost(t *testing.T) {
 	r.accepts(scsi.Damaged, lost)
 	r.finds(ActStore, lost, blocks(4, 1), blocks(8, 1))
 	r.lostAt(o, lost.Off)
+	r.tells(false, blocks(0, 3))
+	r.tells(true, lost) // the others were not asked for
+	if len(r.harm) != 0 {
+		t.Fatalf("%+v", r.harm[0])
+	}
 }
 
 // What the partner has is healed also where it lacks another block, which has lost its checksum here only.
@@ -336,6 +355,7 @@ func TestNobodyToAsk(t *testing.T) {
 			if r.m.phase == Alone {
 				r.finds(ActStore, blocks(5, 1)) // the others had lost their checksums only
 				r.lostAt(o, 2560)
+				r.tells(true, blocks(5, 1))
 			}
 		})
 	}

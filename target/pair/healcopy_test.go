@@ -133,6 +133,7 @@ func TestResyncFromADamagedSource(t *testing.T) {
 	r.accepts(scsi.Damaged, blocks(4, 1), blocks(9, 2))
 	r.submit(w)
 	r.copyFinds(blocks(9, 1))
+	r.tells(true, blocks(9, 1))
 	r.notSent(MsgCopySum) // it is sent without a comparison: the joiner has to learn what is bad
 	d := r.sent(MsgCopyData)
 	if bad, err := d.DecodeRanges(); err != nil || !slices.Equal(bad, []scsi.Range{blocks(9, 1)}) || d.Off != 0 || d.Len != copyChunk {

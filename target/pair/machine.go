@@ -187,6 +187,11 @@ func (m *Machine) event(format string, args ...any) {
 	m.act(Action{Kind: ActEvent, Text: fmt.Sprintf(format, args...)})
 }
 
+// damageEvent is an event that tells what became of damaged blocks, for those who count them too.
+func (m *Machine) damageEvent(d *Damage, format string, args ...any) {
+	m.act(Action{Kind: ActEvent, Text: fmt.Sprintf(format, args...), Damage: d})
+}
+
 func (m *Machine) send(msg *Msg) {
 	if !m.linked {
 		return

@@ -17,6 +17,7 @@ type rig struct {
 	queue []Action
 	syncs uint64 // number of the peer's last sync
 	texts []string
+	harm  []*Damage // that events told of
 }
 
 const (
@@ -57,6 +58,9 @@ func (r *rig) pull() {
 			switch x.Kind {
 			case ActEvent:
 				r.texts = append(r.texts, x.Text)
+				if x.Damage != nil {
+					r.harm = append(r.harm, x.Damage)
+				}
 			case ActALUA:
 			default:
 				r.queue = append(r.queue, x)

@@ -7,10 +7,9 @@ import (
 )
 
 // Scrub compares both copies while the pair serves. The owner of a LUN reads range by range, each under its lock, so that
-// no write is half way on either node, and the partner compares. A difference is reported with its place; if asked for, the
-// range is written again at the partner from the owner's copy, which is the one that hosts have been reading. The disks
-// keep no checksums of their own here: what says that the owner's copy is the right one is that nothing else was ever
-// served.
+// no write is half way on either node, and the partner compares. A difference is reported with its place. What does
+// not match its checksums is written again from the other copy (R15). If asked for, so is what differs otherwise, at the
+// partner from the owner's copy: what says that this one is right is that nothing else was ever served.
 
 // ScrubRange is the length of a range, but for the last one of an object.
 const ScrubRange = scrubChunk

@@ -267,6 +267,14 @@ type Action struct {
 	Life    Life
 	Units   []LUNID
 	Alive   *scsi.Life
+	Damage  *Damage // ActEvent: what Text says of damaged blocks
+}
+
+// Damage is what became of blocks that did not match their checksums (R15).
+type Damage struct {
+	LUN  LUNID // or a snapshot
+	Runs []scsi.Range
+	Lost bool // no node has a good copy; else they are healed here
 }
 
 // Outcome of an arbiter call.

@@ -1723,6 +1723,7 @@ type Status struct {
 	ProtocolVersion uint32                 `protobuf:"varint,25,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // spoken on the link, 0 without one
 	Volumes         []*BackingVolume       `protobuf:"bytes,26,rep,name=volumes,proto3" json:"volumes,omitempty"`                                         // of this node and of the other one, by name, "default" first
 	LastScrub       *Scrub                 `protobuf:"bytes,27,opt,name=last_scrub,json=lastScrub,proto3" json:"last_scrub,omitempty"`                    // the last one that has ended, also while the next one runs; kept over restarts
+	Checksums       *Checksums             `protobuf:"bytes,28,opt,name=checksums,proto3" json:"checksums,omitempty"`                                     // of this node's blocks; unset: it keeps none, or is of a release that keeps none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1946,6 +1947,192 @@ func (x *Status) GetLastScrub() *Scrub {
 	return nil
 }
 
+func (x *Status) GetChecksums() *Checksums {
+	if x != nil {
+		return x.Checksums
+	}
+	return nil
+}
+
+// Checksums is what a node knows of its blocks of 4 KiB. Its counters and findings are of the present process: another one begins at 0.
+type Checksums struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Process       string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`                                // tells processes apart
+	TotalBytes    uint64                 `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`       // of LUNs and snapshots
+	CoveredBytes  uint64                 `protobuf:"varint,3,opt,name=covered_bytes,json=coveredBytes,proto3" json:"covered_bytes,omitempty"` // of them, with checksums: less while those of a release before get theirs
+	HealedBlocks  uint64                 `protobuf:"varint,4,opt,name=healed_blocks,json=healedBlocks,proto3" json:"healed_blocks,omitempty"` // did not match, and were written again here from the other node
+	LostBlocks    uint64                 `protobuf:"varint,5,opt,name=lost_blocks,json=lostBlocks,proto3" json:"lost_blocks,omitempty"`       // were asked for, did not match, and no node has a good copy; one that is asked for again counts again after an hour
+	Findings      []*DamageFinding       `protobuf:"bytes,6,rep,name=findings,proto3" json:"findings,omitempty"`                              // the last 128, the oldest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checksums) Reset() {
+	*x = Checksums{}
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checksums) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checksums) ProtoMessage() {}
+
+func (x *Checksums) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
+func (*Checksums) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Checksums) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *Checksums) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *Checksums) GetCoveredBytes() uint64 {
+	if x != nil {
+		return x.CoveredBytes
+	}
+	return 0
+}
+
+func (x *Checksums) GetHealedBlocks() uint64 {
+	if x != nil {
+		return x.HealedBlocks
+	}
+	return 0
+}
+
+func (x *Checksums) GetLostBlocks() uint64 {
+	if x != nil {
+		return x.LostBlocks
+	}
+	return 0
+}
+
+func (x *Checksums) GetFindings() []*DamageFinding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// DamageFinding is blocks of one LUN or snapshot that were healed, or found lost, within five seconds; it is told when these are over, and
+// never changes.
+type DamageFinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                           // counts the findings of a process from 1 on
+	Uuid          string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`                                // LUN or snapshot
+	Lost          bool                   `protobuf:"varint,3,opt,name=lost,proto3" json:"lost,omitempty"`                               // else healed
+	Blocks        uint64                 `protobuf:"varint,4,opt,name=blocks,proto3" json:"blocks,omitempty"`                           // of 4 KiB
+	Offset        uint64                 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`                           // of the first one that was seen, in bytes
+	LastOffset    uint64                 `protobuf:"varint,6,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"` // of the last one that was seen
+	Time          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`                                // of the last one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DamageFinding) Reset() {
+	*x = DamageFinding{}
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DamageFinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DamageFinding) ProtoMessage() {}
+
+func (x *DamageFinding) ProtoReflect() protoreflect.Message {
+	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
+func (*DamageFinding) Descriptor() ([]byte, []int) {
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DamageFinding) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *DamageFinding) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *DamageFinding) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
+func (x *DamageFinding) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *DamageFinding) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *DamageFinding) GetLastOffset() uint64 {
+	if x != nil {
+		return x.LastOffset
+	}
+	return 0
+}
+
+func (x *DamageFinding) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // BackingVolume is a filesystem on each node. LUNs are made in one that every member has.
 type BackingVolume struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1961,7 +2148,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2160,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[25]
+	mi := &file_api_target_v1_target_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2173,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -2045,7 +2232,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2244,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[26]
+	mi := &file_api_target_v1_target_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2257,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -2130,7 +2317,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2329,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[27]
+	mi := &file_api_target_v1_target_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2342,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -2304,7 +2491,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2503,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[28]
+	mi := &file_api_target_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2516,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -2368,7 +2555,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2567,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[29]
+	mi := &file_api_target_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2580,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -2450,7 +2637,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2649,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[30]
+	mi := &file_api_target_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2662,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -2517,7 +2704,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2716,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[31]
+	mi := &file_api_target_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2729,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -2576,7 +2763,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2775,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[32]
+	mi := &file_api_target_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2788,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -2626,7 +2813,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2825,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[33]
+	mi := &file_api_target_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2838,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 type Resync struct {
@@ -2671,7 +2858,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2870,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[34]
+	mi := &file_api_target_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2883,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -2770,7 +2957,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2969,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[35]
+	mi := &file_api_target_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2982,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 type ListSessionsRequest struct {
@@ -2807,7 +2994,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	mi := &file_api_target_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +3006,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[36]
+	mi := &file_api_target_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +3019,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -2854,7 +3041,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_target_v1_target_proto_msgTypes[37]
+	mi := &file_api_target_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3053,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[37]
+	mi := &file_api_target_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3066,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -2923,7 +3110,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_target_v1_target_proto_msgTypes[38]
+	mi := &file_api_target_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3122,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[38]
+	mi := &file_api_target_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3135,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -2991,7 +3178,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_target_v1_target_proto_msgTypes[39]
+	mi := &file_api_target_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3190,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_target_v1_target_proto_msgTypes[39]
+	mi := &file_api_target_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3203,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_target_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_target_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3183,7 +3370,7 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
 	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x12\n" +
-	"\x10GetStatusRequest\"\xc5\a\n" +
+	"\x10GetStatusRequest\"\xff\a\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -3219,7 +3406,26 @@ const file_api_target_v1_target_proto_rawDesc = "" +
 	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\x128\n" +
 	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\x125\n" +
 	"\n" +
-	"last_scrub\x18\x1b \x01(\v2\x16.gemel.target.v1.ScrubR\tlastScrub\"\xaf\x01\n" +
+	"last_scrub\x18\x1b \x01(\v2\x16.gemel.target.v1.ScrubR\tlastScrub\x128\n" +
+	"\tchecksums\x18\x1c \x01(\v2\x1a.gemel.target.v1.ChecksumsR\tchecksums\"\xed\x01\n" +
+	"\tChecksums\x12\x18\n" +
+	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x1f\n" +
+	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
+	"totalBytes\x12#\n" +
+	"\rcovered_bytes\x18\x03 \x01(\x04R\fcoveredBytes\x12#\n" +
+	"\rhealed_blocks\x18\x04 \x01(\x04R\fhealedBlocks\x12\x1f\n" +
+	"\vlost_blocks\x18\x05 \x01(\x04R\n" +
+	"lostBlocks\x12:\n" +
+	"\bfindings\x18\x06 \x03(\v2\x1e.gemel.target.v1.DamageFindingR\bfindings\"\xd0\x01\n" +
+	"\rDamageFinding\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\x12\x16\n" +
+	"\x06blocks\x18\x04 \x01(\x04R\x06blocks\x12\x16\n" +
+	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x1f\n" +
+	"\vlast_offset\x18\x06 \x01(\x04R\n" +
+	"lastOffset\x12.\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xaf\x01\n" +
 	"\rBackingVolume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0ecapacity_bytes\x18\x02 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
@@ -3364,7 +3570,7 @@ func file_api_target_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_target_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_api_target_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_api_target_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                  // 1: gemel.target.v1.ScrubOrigin
@@ -3394,109 +3600,114 @@ var file_api_target_v1_target_proto_goTypes = []any{
 	(*TransferOwnershipResponse)(nil), // 25: gemel.target.v1.TransferOwnershipResponse
 	(*GetStatusRequest)(nil),          // 26: gemel.target.v1.GetStatusRequest
 	(*Status)(nil),                    // 27: gemel.target.v1.Status
-	(*BackingVolume)(nil),             // 28: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                   // 29: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 30: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                 // 31: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),              // 32: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),              // 33: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 34: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 35: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 36: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 37: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 38: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),       // 39: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 40: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                   // 41: gemel.target.v1.Session
-	(*Event)(nil),                     // 42: gemel.target.v1.Event
-	nil,                               // 43: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 44: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 45: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 46: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 47: google.protobuf.Timestamp
+	(*Checksums)(nil),                 // 28: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),             // 29: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),             // 30: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                   // 31: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 32: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                 // 33: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),              // 34: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),              // 35: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 36: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 37: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 38: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 39: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 40: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),       // 41: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 42: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                   // 43: gemel.target.v1.Session
+	(*Event)(nil),                     // 44: gemel.target.v1.Event
+	nil,                               // 45: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 46: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 47: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 48: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 49: google.protobuf.Timestamp
 }
 var file_api_target_v1_target_proto_depIdxs = []int32{
-	43, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	45, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	44, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	46, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	5,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	3,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	47, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	45, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	46, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	49, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	47, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	48, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	18, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	7,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	2,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	37, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	47, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	30, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	29, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	28, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	30, // 20: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	47, // 21: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	47, // 22: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	47, // 23: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	47, // 24: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 25: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	31, // 26: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	47, // 27: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	32, // 28: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	47, // 29: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 30: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	30, // 31: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	47, // 32: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	47, // 33: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	47, // 34: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 35: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	41, // 36: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	47, // 37: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	47, // 38: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	47, // 39: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	47, // 40: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	27, // 41: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 42: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 43: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 44: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 45: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 46: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	13, // 47: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	15, // 48: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	16, // 49: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	19, // 50: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	20, // 51: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	22, // 52: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	24, // 53: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	26, // 54: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	39, // 55: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	33, // 56: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	35, // 57: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	38, // 58: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 59: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 60: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 61: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 62: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 63: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	14, // 64: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 65: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	17, // 66: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	18, // 67: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	21, // 68: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	23, // 69: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	25, // 70: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	27, // 71: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	40, // 72: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	34, // 73: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	36, // 74: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	42, // 75: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	59, // [59:76] is the sub-list for method output_type
-	42, // [42:59] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	39, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	49, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	32, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	31, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	30, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	32, // 20: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	28, // 21: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	29, // 22: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	49, // 23: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	49, // 24: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	49, // 25: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	49, // 26: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	49, // 27: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 28: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	33, // 29: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	49, // 30: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	34, // 31: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	49, // 32: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 33: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	32, // 34: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	49, // 35: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	49, // 36: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	49, // 37: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 38: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	43, // 39: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	49, // 40: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	49, // 41: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	49, // 42: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	49, // 43: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	27, // 44: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 45: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 46: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 47: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 48: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 49: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	13, // 50: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	15, // 51: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	16, // 52: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	19, // 53: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	20, // 54: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	22, // 55: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	24, // 56: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	26, // 57: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	41, // 58: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	35, // 59: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	37, // 60: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	40, // 61: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 62: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 63: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 64: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 65: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 66: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	14, // 67: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 68: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	17, // 69: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	18, // 70: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	21, // 71: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	23, // 72: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	25, // 73: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	27, // 74: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	42, // 75: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	36, // 76: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	38, // 77: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	44, // 78: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	62, // [62:79] is the sub-list for method output_type
+	45, // [45:62] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_api_target_v1_target_proto_init() }
@@ -3511,7 +3722,7 @@ func file_api_target_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_target_v1_target_proto_rawDesc), len(file_api_target_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
