@@ -38,6 +38,7 @@ const (
 	sysPlain      = "plain"      // without TLS on the link
 	sysTmpFS      = "tmpfs"      // in memory
 	sysUnchecked  = "unchecked"  // without checksums of blocks
+	sysTwin       = "twin"       // like unchecked, in processes and on filesystems of its own
 	sysUnmirrored = "unmirrored" // one replica; part of the default pair
 	sysBase       = "base"       // the default case of the commit that is compared with
 	sysTgt        = "tgt"
@@ -130,7 +131,7 @@ func (b *bench) pair(ctx context.Context, name string) (*rig.Pair, error) {
 	case sysEvents:
 	case sysPlain:
 		o.Plain = true
-	case sysUnchecked:
+	case sysUnchecked, sysTwin:
 		o.Args = []string{"--no-checksums"}
 	case sysTmpFS:
 		o.FS, o.Size = rig.TmpFS, 2*b.o.size+256<<20

@@ -23,11 +23,14 @@ type arm struct {
 }
 
 // comparison is a workload on several systems: the first is the case, and is measured twice in each round, so that the two say what
-// the run can tell apart; the second is the peer in the case's own row, every other one has a row of its own.
+// the run can tell apart, or beside a system like it; the second is the peer in the case's own row, every other one has a row of its own.
 type comparison struct {
 	name   string
 	w      load.Workload
 	arms   []arm
+	twin   *arm                        // a system like the first, in processes and on a filesystem of its own; default the first itself
+	rounds int                         // default those of the run
+	time   time.Duration               // of each measurement; default that of the run
 	before func(context.Context) error // before each measurement
 	mean   bool                        // compare the mean latency and not the rate, for loads at a fixed rate
 	note   string
@@ -51,12 +54,15 @@ func order(round, n int) (list []int) {
 
 // compare measures in interleaved rounds.
 func (b *bench) compare(ctx context.Context, c comparison) ([]results.Row, error) {
-	list := append([]arm{c.arms[0]}, c.arms...) // the control first
+	list := slices.Concat([]arm{c.arms[0]}, c.arms) // the control first
+	if c.twin != nil {
+		list[0] = *c.twin
+	}
 	figures := make([]results.Figures, len(list))
 	for i, a := range list {
 		figures[i].Name, figures[i].Flags = a.served.Name, a.served.Flags
 	}
-	for round := range b.o.rounds {
+	for round := range cmp.Or(c.rounds, b.o.rounds) {
 		for _, i := range order(round, len(list)) {
 			s, err := b.measure(ctx, c, list[i])
 			if err != nil {
@@ -114,7 +120,7 @@ func (b *bench) measure(ctx context.Context, c comparison, a arm) (s load.Sample
 				return s, err
 			}
 		}
-		s, err = load.Measure(ctx, c.workload(a), b.o.time, append([]load.Process{{Name: "client", PID: os.Getpid()}}, a.served.Procs...), devices...)
+		s, err = load.Measure(ctx, c.workload(a), cmp.Or(c.time, b.o.time), append([]load.Process{{Name: "client", PID: os.Getpid()}}, a.served.Procs...), devices...)
 		if err != nil {
 			return s, err
 		}

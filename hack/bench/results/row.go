@@ -15,8 +15,10 @@ type Row struct {
 	Gemel float64  `json:"gemel"`
 	Peer  *float64 `json:"peer"`
 	// Ratio is the median of the rounds' ratios, above 1 when Gemel is better; null without a peer.
-	Ratio       *float64           `json:"ratio"`
-	RatioSpread *Spread            `json:"ratio_spread,omitempty"`
+	Ratio       *float64 `json:"ratio"`
+	RatioSpread *Spread  `json:"ratio_spread,omitempty"`
+	// RatioRange is where the median of the rounds' ratios lies with a confidence of 95 %.
+	RatioRange  *Spread            `json:"ratio_range,omitempty"`
 	Unit        string             `json:"unit"`
 	GemelSpread *Spread            `json:"gemel_spread,omitempty"`
 	PeerSpread  *Spread            `json:"peer_spread,omitempty"`
@@ -30,7 +32,8 @@ type Row struct {
 	PeerFlags   string             `json:"peer_flags,omitempty"`
 	// Control is the case against itself in the same rounds (A/A).
 	Control *Control `json:"control,omitempty"`
-	// Resolved says whether the ratio lies outside of what the control shows of two equal things: only then is it claimed.
+	// Resolved says whether the ratio is further from 1 than what the control shows of two equal things, and its own range leaves out 1: only
+	// then is it claimed.
 	Resolved *bool              `json:"resolved,omitempty"`
 	Rounds   int                `json:"rounds"`
 	Values   map[string]float64 `json:"values,omitempty"` // more figures, their units in their names
@@ -54,7 +57,7 @@ type Latency struct {
 	Longest float64 `json:"longest"`
 }
 
-// Control is what the ratio of two equal things was.
+// Control is what the ratio of two equal things was: the median of the rounds' ratios, and the range within which that median is known.
 type Control struct {
 	Ratio float64 `json:"ratio"`
 	Min   float64 `json:"min"`
@@ -76,6 +79,24 @@ func Median(v []float64) float64 {
 
 // SpreadOf some values, at least one.
 func SpreadOf(v []float64) *Spread { return &Spread{slices.Min(v), slices.Max(v)} }
+
+// MedianRange is where the median of what the values are drawn from lies, with a confidence of at least 95 %: the range between two of the
+// values that are as many places from either end, which asks nothing of how the values are spread. Up to eight values that is the least and
+// the greatest of them (five values: 94 %, fewer: less), and it narrows with the root of their number, where the least and the greatest only
+// ever move apart. At least one value.
+func MedianRange(v []float64) *Spread {
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	// below is the chance that at most k of n values lie on one side of the median: the sum of n choose i, over 2^n.
+	k, chance := 0, math.Pow(2, -float64(n))
+	for below := chance; ; k++ {
+		chance *= float64(n-k) / float64(k+1)
+		if below += chance; below > 0.025 {
+			break
+		}
+	}
+	return &Spread{s[k], s[n-1-k]}
+}
 
 // Figures are what a comparison has measured of one system: a value for each round, and the rest.
 type Figures struct {
@@ -131,7 +152,8 @@ func Alone(name, unit string, f, control *Figures) Row {
 		GemelName: f.Name, GemelFlags: f.Flags, Rounds: len(f.Values)}
 	if control != nil {
 		v := ratios(f.Values, control.Values, false)
-		r.Control = &Control{round(Median(v), 4), round(slices.Min(v), 4), round(slices.Max(v), 4)}
+		within := MedianRange(v)
+		r.Control = &Control{round(Median(v), 4), round(within.Min, 4), round(within.Max, 4)}
 	}
 	return r
 }
@@ -141,16 +163,18 @@ func Against(name, unit string, f, control, peer *Figures, less bool) Row {
 	r := Alone(name, unit, f, control)
 	v := ratios(f.Values, peer.Values, less)
 	ratio, value := round(Median(v), 4), round(Median(peer.Values), 3)
-	r.Peer, r.Ratio, r.RatioSpread = &value, &ratio, SpreadOf(v)
+	r.Peer, r.Ratio, r.RatioSpread, r.RatioRange = &value, &ratio, SpreadOf(v), MedianRange(v)
 	r.PeerSpread, r.Peers, r.PeerCPU, r.PeerName, r.PeerFlags = SpreadOf(peer.Values), LatencyOf(peer.Hist), peer.cpu(), peer.Name, peer.Flags
 	if r.Control != nil {
-		yes := r.Control.Resolves(ratio)
+		yes := r.Control.Resolves(ratio) && !r.RatioRange.holds(1)
 		r.Resolved = &yes
 	}
 	return r
 }
 
-// Resolves says whether a ratio is further from 1 than the control's rounds were, in whichever direction.
+func (s *Spread) holds(v float64) bool { return s.Min <= v && v <= s.Max }
+
+// Resolves says whether a ratio is further from 1 than the control's range, in whichever direction.
 func (c *Control) Resolves(ratio float64) bool {
 	off := math.Max(math.Abs(math.Log(c.Min)), math.Abs(math.Log(c.Max)))
 	return math.Abs(math.Log(ratio)) > off

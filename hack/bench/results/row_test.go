@@ -2,6 +2,8 @@ package results
 
 import (
 	"encoding/json"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,50 @@ func TestAgainst(t *testing.T) {
 	less := Against("x", "us", figures("gemel", 10, 10), figures("gemel", 10, 20), figures("peer", 15, 15), true)
 	if *less.Ratio != 1.5 || *less.Resolved {
 		t.Errorf("half as long again is a ratio of %v, claimed %v although two equal things differed by a factor of two", *less.Ratio, *less.Resolved)
+	}
+}
+
+// The range of a median holds what the values were drawn from as often as it says, whatever their tails, and narrows with their number.
+func TestMedianRange(t *testing.T) {
+	if r := MedianRange([]float64{3}); *r != (Spread{3, 3}) {
+		t.Errorf("of one value: %v", r)
+	}
+	if r := MedianRange([]float64{5, 1, 4, 2, 3, 8, 7, 6}); *r != (Spread{1, 8}) {
+		t.Errorf("of eight values: %v", r)
+	}
+	if r := MedianRange([]float64{5, 1, 4, 2, 3, 9, 8, 7, 6}); *r != (Spread{2, 8}) {
+		t.Errorf("of nine values: %v", r)
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	const tries = 4000
+	var width [2]float64
+	for i, n := range []int{11, 99} {
+		held := 0
+		for range tries {
+			v := make([]float64, n)
+			for j := range v {
+				v[j] = math.Exp(rnd.NormFloat64() * rnd.ExpFloat64()) // a median of 1, and a long tail
+			}
+			r := MedianRange(v)
+			width[i] += math.Log(r.Max/r.Min) / tries
+			if r.holds(1) {
+				held++
+			}
+		}
+		if share := float64(held) / tries; share < 0.94 || share > 0.99 {
+			t.Errorf("of %d values: the range held the median in %.3f of %d tries", n, share, tries)
+		}
+	}
+	if width[1] > width[0]/2 {
+		t.Errorf("99 values give a range of %.3f, 11 values one of %.3f", width[1], width[0])
+	}
+}
+
+// Nothing is claimed of a ratio whose own rounds were on both sides of 1, however quiet the control was.
+func TestRatioOfItsOwn(t *testing.T) {
+	r := Against("x", "IOPS", figures("gemel", 10, 20, 30), figures("gemel", 10, 20, 30), figures("peer", 20, 10, 15), false)
+	if *r.Ratio != 2 || *r.Resolved || *r.RatioRange != (Spread{0.5, 2}) {
+		t.Errorf("ratio %v within %v, claimed: %v", *r.Ratio, *r.RatioRange, *r.Resolved)
 	}
 }
 
