@@ -56,7 +56,7 @@ chaos: deps ## DURATION=60s SEED=â€¦: kill -9, stops, partitions, full disks, â€
 soak: deps ## DURATION=8h: the same for long, and memory, goroutines and open files of processes that get old; out/soak.json
 	@$(GO) run ./hack/chaos -soak -duration $(if $(filter command line environment,$(origin DURATION)),$(DURATION),8h) -out out/soak.json $(if $(SEED),-seed $(SEED))
 
-bench: deps ## what users get, beside peers in the same run: ONLY=case BASE=commit AGE=1h; 20 minutes; out/bench.json
+bench: deps ## what users get, beside peers in the same run: ONLY=case BASE=commit AGE=1h; half an hour; out/bench.json
 	@$(GO) run ./hack/bench $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)") $(if $(AGE),-age "$(AGE)")
 
 bench-quick: deps ## the short part of it: BASE=commit; 5 minutes; out/bench.json

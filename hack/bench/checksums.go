@@ -74,16 +74,7 @@ func checksumCost(w load.Workload) func(context.Context, *bench, testCase) ([]re
 
 func checksumCostCold(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		open := func(ctx context.Context, system string) (*rig.Served, error) {
-			key := system + coldKey
-			if b.served[key] == nil {
-				if err := b.openCold(ctx, system); err != nil {
-					return nil, err
-				}
-			}
-			return b.served[key], nil
-		}
 		return b.costOf(ctx, comparison{name: c.name, w: w, before: func(context.Context) error { return rig.DropCaches() },
-			note: checksumNote + "; page caches dropped before each measurement, the nodes' own memory of checksums is not"}, open)
+			note: checksumNote + "; page caches dropped before each measurement, the nodes' own memory of checksums is not"}, b.coldSystem)
 	}
 }

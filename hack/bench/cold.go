@@ -51,13 +51,11 @@ func (b *bench) coldArms(ctx context.Context, reads bool) (arms []arm, err error
 		systems = append(systems, sysBase)
 	}
 	for _, system := range systems {
-		key := system + coldKey
-		if b.served[key] == nil {
-			if err := b.openCold(ctx, system); err != nil {
-				return nil, err
-			}
+		s, err := b.coldSystem(ctx, system)
+		if err != nil {
+			return nil, err
 		}
-		arms = append(arms, arm{served: b.served[key]})
+		arms = append(arms, arm{served: s})
 	}
 	if reads {
 		arms = append(arms, arm{served: b.served[sysDefault+coldDiskKey]})
@@ -71,30 +69,31 @@ const (
 	coldDiskKey = "/cold-disk"
 )
 
-// openCold opens and fills a system's large LUN, and the file of ours.
-func (b *bench) openCold(ctx context.Context, system string) error {
-	var s *rig.Served
-	var err error
+// coldSystem opens a system's large LUN, filled, and the file of ours, once.
+func (b *bench) coldSystem(ctx context.Context, system string) (s *rig.Served, err error) {
+	if s := b.served[system+coldKey]; s != nil {
+		return s, nil
+	}
 	if system == sysTgt {
 		s, err = b.tgtLUN(ctx, b.coldSize())
 	} else {
 		s, err = b.pairLUN(ctx, system, "cold", b.coldSize())
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.keepOpen(system, s.Device)
 	if err := b.fill(ctx, s); err != nil {
-		return err
+		return nil, err
 	}
 	if system == sysDefault {
 		d, err := s.File()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b.keepOpen(system, d.Device)
 		b.served[system+coldDiskKey] = d
 	}
 	b.served[system+coldKey] = s
-	return nil
+	return s, nil
 }

@@ -54,10 +54,7 @@ func order(round, n int) (list []int) {
 
 // compare measures in interleaved rounds.
 func (b *bench) compare(ctx context.Context, c comparison) ([]results.Row, error) {
-	list := slices.Concat([]arm{c.arms[0]}, c.arms) // the control first
-	if c.twin != nil {
-		list[0] = *c.twin
-	}
+	list := append([]arm{*cmp.Or(c.twin, &c.arms[0])}, c.arms...) // the control first
 	figures := make([]results.Figures, len(list))
 	for i, a := range list {
 		figures[i].Name, figures[i].Flags = a.served.Name, a.served.Flags

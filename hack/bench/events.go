@@ -123,11 +123,10 @@ func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 		}
 		pauses = append(pauses, pause)
 	}
-	lost := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false)
-	lost.Control = results.Alone("", "", &figures[0], &figures[1]).Control
+	control := results.ControlOf(&figures[0], &figures[1])
+	lost := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false).Controlled(control)
 	lost.Note = "the survivor alone: every write goes to disk before it is acknowledged; the peer is the same load on the whole pair, just before"
-	resync := results.Against("write_during_resync_qd64", w.Unit(), &figures[3], nil, &figures[0], false)
-	resync.Control = lost.Control
+	resync := results.Against("write_during_resync_qd64", w.Unit(), &figures[3], nil, &figures[0], false).Controlled(control)
 	resync.Note = "from the start of the lost node's process until both are in sync; the peer is the whole pair, before"
 	gone := results.Worst("partner_lost_pause_ms", "ms", results.Milliseconds(pauses...))
 	gone.Note = "the partner is killed; longest write that overlaps it, worst of all rounds"
@@ -183,8 +182,7 @@ func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 			figures[i].Add(x.Rate, x)
 		}
 	}
-	row := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false)
-	row.Control = results.Alone("", "", &figures[0], &figures[1]).Control
+	row := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false).Controlled(results.ControlOf(&figures[0], &figures[1]))
 	row.Note = "both copies are compared, so fast that it takes twice as long as a measurement; the peer is the same load without"
 	return []results.Row{row}, nil
 }

@@ -2,7 +2,7 @@
 // interleaved in the same rounds; cold, slow, overloaded and degraded as well as hot. It needs root: it runs itself in a network and a
 // mount namespace of its own, in which everything happens.
 //
-//	bench                      everything but the hour of ageing: 20 minutes
+//	bench                      everything but the hour of ageing: half an hour
 //	bench -quick               the short part: 5 minutes
 //	bench -only cold,fua       the cases whose name contains one of these
 //	bench -only aged -age 1h   the pause of a snapshot after an hour of random writes and snapshots
@@ -50,8 +50,8 @@ func main() {
 	flag.StringVar(&o.docs, "docs", "", "measure nothing: write tables and plots of -out into this folder")
 	flag.BoolVar(&o.quick, "quick", false, "the short part, with shorter and fewer rounds")
 	flag.BoolVar(&o.list, "list", false, "list the cases")
-	flag.IntVar(&o.rounds, "rounds", 0, "interleaved rounds of each case (default 5, quick 3)")
-	flag.DurationVar(&o.time, "time", 0, "length of a measurement in a round (default 600ms, quick 300ms)")
+	flag.IntVar(&o.rounds, "rounds", 0, "interleaved rounds of each case (default 5, quick 3; checksum_cost_* without -quick: at least 41)")
+	flag.DurationVar(&o.time, "time", 0, "length of a measurement in a round (default 600ms, quick 300ms; checksum_cost_* without -quick: 200ms)")
 	flag.DurationVar(&o.age, "age", 5*time.Minute, "how long the case snapshot_pause_aged_ms writes before it measures")
 	flag.Int64Var(&o.size, "size", 0, "bytes of the LUNs that are measured hot (default 512 MiB, quick 128 MiB)")
 	flag.StringVar(&o.profile, "profile", "", "write the client's CPU profile to this file")

@@ -87,15 +87,23 @@ func SpreadOf(v []float64) *Spread { return &Spread{slices.Min(v), slices.Max(v)
 func MedianRange(v []float64) *Spread {
 	s := slices.Sorted(slices.Values(v))
 	n := len(s)
-	// below is the chance that at most k of n values lie on one side of the median: the sum of n choose i, over 2^n.
-	k, chance := 0, math.Pow(2, -float64(n))
-	for below := chance; ; k++ {
-		chance *= float64(n-k) / float64(k+1)
-		if below += chance; below > 0.025 {
+	// below is the chance that at most k+1 of n values lie on one side of the median.
+	k := 0
+	for below := half(n, 0); ; k++ {
+		if below += half(n, k+1); below > 0.025 {
 			break
 		}
 	}
 	return &Spread{s[k], s[n-1-k]}
+}
+
+// half is the chance of k heads in n throws of a coin: n choose k, over 2^n. By logarithms: 2^n has no float64 for n above 1,000.
+func half(n, k int) float64 {
+	log := func(i int) float64 { // of i!
+		v, _ := math.Lgamma(float64(i + 1))
+		return v
+	}
+	return math.Exp(log(n) - log(k) - log(n-k) - float64(n)*math.Ln2)
 }
 
 // Figures are what a comparison has measured of one system: a value for each round, and the rest.
@@ -151,11 +159,16 @@ func Alone(name, unit string, f, control *Figures) Row {
 	r := Row{Name: name, Unit: unit, Gemel: round(Median(f.Values), 3), GemelSpread: SpreadOf(f.Values), Gemels: LatencyOf(f.Hist), GemelCPU: f.cpu(),
 		GemelName: f.Name, GemelFlags: f.Flags, Rounds: len(f.Values)}
 	if control != nil {
-		v := ratios(f.Values, control.Values, false)
-		within := MedianRange(v)
-		r.Control = &Control{round(Median(v), 4), round(within.Min, 4), round(within.Max, 4)}
+		r.Control = ControlOf(f, control)
 	}
 	return r
+}
+
+// ControlOf two equal things that were measured in the same rounds.
+func ControlOf(a, b *Figures) *Control {
+	v := ratios(a.Values, b.Values, false)
+	within := MedianRange(v)
+	return &Control{round(Median(v), 4), round(within.Min, 4), round(within.Max, 4)}
 }
 
 // Against is the row of a system and a peer that were measured in the same rounds. less says that a smaller value is the better one.
@@ -166,9 +179,15 @@ func Against(name, unit string, f, control, peer *Figures, less bool) Row {
 	r.Peer, r.Ratio, r.RatioSpread, r.RatioRange = &value, &ratio, SpreadOf(v), MedianRange(v)
 	r.PeerSpread, r.Peers, r.PeerCPU, r.PeerName, r.PeerFlags = SpreadOf(peer.Values), LatencyOf(peer.Hist), peer.cpu(), peer.Name, peer.Flags
 	if r.Control != nil {
-		yes := r.Control.Resolves(ratio) && !r.RatioRange.holds(1)
-		r.Resolved = &yes
+		return r.Controlled(r.Control)
 	}
+	return r
+}
+
+// Controlled is the row of Against with another control than the case itself, and whether that control resolves the ratio.
+func (r Row) Controlled(c *Control) Row {
+	yes := c.Resolves(*r.Ratio) && !r.RatioRange.holds(1)
+	r.Control, r.Resolved = c, &yes
 	return r
 }
 

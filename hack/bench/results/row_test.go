@@ -42,6 +42,17 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
+// A row of events is compared with the whole pair, and its control is between two measurements of the whole pair.
+func TestControlled(t *testing.T) {
+	whole, again := figures("whole", 10, 10, 10), figures("whole", 10, 9, 11)
+	for degraded, claimed := range map[float64]bool{5: true, 9.5: false} {
+		r := Against("x", "IOPS", figures("lost", degraded, degraded, degraded), nil, whole, false).Controlled(ControlOf(whole, again))
+		if r.Control == nil || r.Resolved == nil || *r.Resolved != claimed {
+			t.Errorf("%v of 10: control %+v, claimed %v", degraded, r.Control, r.Resolved)
+		}
+	}
+}
+
 // The range of a median holds what the values were drawn from as often as it says, whatever their tails, and narrows with their number.
 func TestMedianRange(t *testing.T) {
 	if r := MedianRange([]float64{3}); *r != (Spread{3, 3}) {
@@ -52,6 +63,13 @@ func TestMedianRange(t *testing.T) {
 	}
 	if r := MedianRange([]float64{5, 1, 4, 2, 3, 9, 8, 7, 6}); *r != (Spread{2, 8}) {
 		t.Errorf("of nine values: %v", r)
+	}
+	many := make([]float64, 4001)
+	for i := range many {
+		many[i] = float64(i) - 2000
+	}
+	if r := MedianRange(many); r.Min != -r.Max || r.Max < 61 || r.Max > 63 { // 1.96 times the root of their number, halved
+		t.Errorf("of 4,001 values: %v", r)
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const tries = 4000
