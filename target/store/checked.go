@@ -110,6 +110,7 @@ func (f *File) readPart(p []byte, off int64) (n int64, bad []Range, err error) {
 		return 0, nil, err
 	}
 	if n > 0 {
+		f.obj.sums.Expect(off / sumBlock)
 		if err := f.readRaw(p[:n], off); err != nil {
 			return 0, nil, err
 		}
@@ -131,6 +132,9 @@ func (f *File) readPart(p []byte, off int64) (n int64, bad []Range, err error) {
 
 // cachedChecked is ReadCached with checksums.
 func (f *File) cachedChecked(p []byte, off int64) bool {
+	if off%sumBlock == 0 && len(p)%sumBlock == 0 { // as nearly all reads are
+		return f.cachedBlocks(p, off)
+	}
 	for len(p) > 0 {
 		n := f.cachedPart(p, off)
 		if n == 0 {
@@ -142,19 +146,12 @@ func (f *File) cachedChecked(p []byte, off int64) bool {
 }
 
 func (f *File) cachedPart(p []byte, off int64) int64 {
-	cached := func(p []byte, off int64) bool {
-		if !f.cachedRaw(p, off) {
-			return false
-		}
-		ok, _ := f.obj.sums.CheckCached(off/sumBlock, p)
-		return ok
-	}
 	n, err := f.wholePart(off, int64(len(p)))
 	if err != nil {
 		return 0
 	}
 	if n > 0 {
-		if cached(p[:n], off) {
+		if f.cachedBlocks(p[:n], off) {
 			return n
 		}
 		return 0
@@ -165,10 +162,24 @@ func (f *File) cachedPart(p []byte, off int64) int64 {
 	}
 	buf := buffers.Get().(*[sumBlock]byte)
 	defer buffers.Put(buf)
-	if !cached(buf[:length], at) {
+	if !f.cachedBlocks(buf[:length], at) {
 		return 0
 	}
 	return int64(copy(p, buf[off-at:length]))
+}
+
+// cachedBlocks is cachedChecked for whole blocks.
+func (f *File) cachedBlocks(p []byte, off int64) bool {
+	s, first := f.obj.sums, off/sumBlock
+	at := s.Expect(first)
+	if !f.cachedRaw(p, off) {
+		return false
+	}
+	if s.Matches(at, first, p) {
+		return true
+	}
+	ok, _ := s.CheckCached(first, p)
+	return ok
 }
 
 // check compares whole blocks that were read with their checksums. Where these are not believed or not known yet, the content is

@@ -45,8 +45,8 @@ type Hooks struct {
 
 // Stats are a Cache's figures.
 type Stats struct {
-	Pages, Dirty, Limit int64 // pages of PageMemory bytes
-	Hits, Misses        uint64
+	Pages, Dirty, Limit int64  // pages of PageMemory bytes
+	Hits, Misses        uint64 // Hits is an estimate where no lock was taken (atlas.go)
 	LostSectors         uint64 // that did not check when they were read; their sums are Unknown
 }
 
@@ -72,13 +72,14 @@ type key struct {
 	n int64 // of the page in the file
 }
 
-// page is one page of a file in memory. All of it belongs to the lock of its shard.
+// page is one page of a file in memory. All of it belongs to the lock of its shard, but for sums and
+// used, which are also read without it (atlas.go).
 type page struct {
 	key
-	sums    [pageSums]Sum
+	sums    [pageSums]Sum // changed by store only
 	loading chan struct{} // closed when sums are there, or are not to be had
 	stale   bool          // sums were made zero while it was loading
-	used    bool          // since the clock's hand passed
+	used    atomic.Bool   // since the clock's hand passed
 	dirty   bool          // it differs from the file
 	writing bool          // it is being written: what the file has may be older
 	slot    int           // in ring
@@ -93,6 +94,12 @@ type shard struct {
 
 func (c *Cache) shard(k key) *shard { return &c.shards[maphash.Comparable(c.seed, k)%shards] }
 
+// store changes a checksum. The lock of the page's shard is held.
+func (p *page) store(i int64, x Sum) { atomic.StoreUint32((*uint32)(&p.sums[i]), uint32(x)) }
+
+// load is a checksum, also without the lock.
+func (p *page) load(i int64) Sum { return Sum(atomic.LoadUint32((*uint32)(&p.sums[i]))) }
+
 // add puts a page into the cache, and evicts others from the shard when there are too many. mu is
 // held.
 func (c *Cache) add(s *shard, p *page) {
@@ -106,8 +113,8 @@ func (c *Cache) add(s *shard, p *page) {
 		}
 		switch q := s.ring[s.hand]; {
 		case q.loading != nil || q.dirty || q.writing:
-		case q.used:
-			q.used = false
+		case q.used.Load():
+			q.used.Store(false)
 		default:
 			c.drop(s, q)
 		}
@@ -125,6 +132,7 @@ func (c *Cache) drop(s *shard, p *page) {
 	s.ring[len(s.ring)-1] = nil
 	s.ring = s.ring[:len(s.ring)-1]
 	delete(s.pages, p.key)
+	p.f.atlas.forget(p)
 	c.pages.Add(-1)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,6 +42,7 @@ type File struct {
 	blocks atomic.Int64
 	known  atomic.Int64 // header.adopted
 	failed atomic.Pointer[error]
+	atlas  atlas
 
 	mu     sync.Mutex
 	dirty  map[int64]struct{} // pages
@@ -93,34 +93,41 @@ func (f *File) check(first int64, data []byte, wait bool) (known bool, faults []
 	if err := f.inside(first, n); err != nil {
 		return false, nil, err
 	}
-	var is [sumsChunk]Sum
 	for n > 0 {
 		k := min(n, sumsChunk, pageSums-first%pageSums)
-		for i := range k {
-			is[i] = Of(data[:min(BlockSize, len(data))])
-			data = data[min(BlockSize, len(data)):]
+		part := data[:min(k*BlockSize, int64(len(data)))]
+		if !f.Matches(f.Expect(first), first, part) {
+			known, found, err := f.compare(first, part, wait)
+			if !known {
+				return false, nil, err
+			}
+			faults = append(faults, found...)
 		}
-		s, p, err := f.page(first/pageSums, wait)
-		if p == nil {
-			return false, nil, err
-		}
-		want := p.sums[first%pageSums:][:k]
-		if !slices.Equal(want, is[:k]) || first+k > f.known.Load() {
-			faults = f.differences(faults, first, want, is[:k])
-		}
-		s.mu.Unlock()
+		data = data[len(part):]
 		first, n = first+k, n-k
 	}
 	return true, faults, nil
 }
 
-func (f *File) differences(faults []Fault, first int64, want, is []Sum) []Fault {
-	for i, w := range want {
+// compare is check for at most sumsChunk blocks whose checksums are in one page.
+func (f *File) compare(first int64, data []byte, wait bool) (known bool, faults []Fault, err error) {
+	var list [sumsChunk]Sum
+	is := list[:0]
+	for len(data) > 0 {
+		block := data[:min(BlockSize, len(data))]
+		is, data = append(is, Of(block)), data[len(block):]
+	}
+	s, p, err := f.page(first/pageSums, wait)
+	if p == nil {
+		return false, nil, err
+	}
+	defer s.mu.Unlock()
+	for i, w := range p.sums[first%pageSums:][:len(is)] {
 		if w = f.told(first+int64(i), w); w != is[i] {
 			faults = append(faults, Fault{first + int64(i), w})
 		}
 	}
-	return faults
+	return true, faults, nil
 }
 
 // told is what sum x of a block means: beyond what is adopted, zero is what is found where nothing
@@ -137,8 +144,8 @@ func (f *File) Get(first int64, to []Sum) error {
 	if err := f.inside(first, int64(len(to))); err != nil {
 		return err
 	}
-	return f.each(first, int64(len(to)), false, func(at int64, sums []Sum) {
-		for i, x := range sums {
+	return f.each(first, int64(len(to)), false, func(p *page, at, n int64) {
+		for i, x := range p.sums[at%pageSums:][:n] {
 			to[at-first+int64(i)] = f.told(at+int64(i), x)
 		}
 	})
@@ -168,34 +175,35 @@ func (f *File) Put(first int64, data []byte) error {
 
 // Set makes list the checksums of the blocks from first on. It may wait for the disk.
 func (f *File) Set(first int64, list []Sum) error {
-	return f.change(first, int64(len(list)), func(at int64, sums []Sum) { copy(sums, list[at-first:]) })
+	return f.change(first, int64(len(list)), func(block int64, _ Sum) Sum { return list[block-first] })
 }
 
 // SetBad says of n blocks that their content is lost. It may wait for the disk.
 func (f *File) SetBad(first, n int64) error {
-	return f.change(first, n, func(_ int64, sums []Sum) {
-		for i := range sums {
-			sums[i] = Bad
-		}
-	})
+	return f.change(first, n, func(int64, Sum) Sum { return Bad })
 }
 
-func (f *File) change(first, n int64, fn func(at int64, sums []Sum)) error {
+// change gives n blocks from first on the checksums that fn makes of those that they have.
+func (f *File) change(first, n int64, fn func(block int64, is Sum) Sum) error {
 	if err := f.inside(first, n); err != nil {
 		return err
 	}
-	err := f.each(first, n, true, fn)
+	err := f.each(first, n, true, func(p *page, at, n int64) {
+		for i := range n {
+			slot := (at + i) % pageSums
+			p.store(slot, fn(at+i, p.sums[slot]))
+		}
+		f.touched(p)
+	})
 	f.c.relieve()
 	return err
 }
 
-// each calls fn for the checksums of n blocks from first on, a page's at a time, under the lock of
-// its shard. fn says whether it has changes them; if it does, a page that is changed as a whole is
-// not read.
-func (f *File) each(first, n int64, changes bool, fn func(at int64, sums []Sum)) error {
+// each calls fn for n blocks from first on, a page's at a time, under the lock of its shard. changes
+// says that fn changes all of them; a page that is changed as a whole is not read.
+func (f *File) each(first, n int64, changes bool, fn func(p *page, at, n int64)) error {
 	for n > 0 {
-		at := first % pageSums
-		k := min(n, pageSums-at)
+		k := min(n, pageSums-first%pageSums)
 		get := f.page
 		if changes && k == pageSums {
 			get = f.blank
@@ -204,10 +212,7 @@ func (f *File) each(first, n int64, changes bool, fn func(at int64, sums []Sum))
 		if err != nil {
 			return err
 		}
-		fn(first, p.sums[at:][:k])
-		if changes {
-			f.touched(p)
-		}
+		fn(p, first, k)
 		s.mu.Unlock()
 		first, n = first+k, n-k
 	}

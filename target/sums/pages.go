@@ -19,10 +19,11 @@ func (f *File) page(n int64, wait bool) (*shard, *page, error) {
 		p := s.pages[k]
 		switch {
 		case p != nil && p.loading == nil:
-			p.used = true
+			p.used.Store(true)
 			if !missed {
 				f.c.hits.Add(1)
 			}
+			f.atlas.keep(p)
 			return s, p, nil
 		case !wait:
 			s.mu.Unlock()

@@ -11,7 +11,7 @@ func (f *File) Zero(first, n int64) error {
 	if err := f.inside(first, n); err != nil {
 		return err
 	}
-	zero := func(_ int64, sums []Sum) { clear(sums) }
+	zero := func(int64, Sum) Sum { return 0 }
 	from, to := (first+pageSums-1)/pageSums, (first+n)/pageSums // whole pages
 	if to-from < zeroPages || f.known.Load() < to*pageSums {
 		return f.change(first, n, zero)
@@ -43,7 +43,9 @@ func (f *File) zeroFile(from, to int64) error {
 		s := f.c.shard(k)
 		s.mu.Lock()
 		if p := s.pages[k]; p != nil {
-			clear(p.sums[:])
+			for i := range int64(pageSums) {
+				p.store(i, 0)
+			}
 			p.stale = p.loading != nil
 			if p.dirty {
 				f.clean(p)
