@@ -71,8 +71,8 @@ bench-kernel: deps ## beside LIO and DRBD in guests of an emulator, ratios: ROUN
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 	@$(GO) test -v -count=1 ./e2e/conformance
 
-sim: ## SEEDS=200: histories of the simulated pair that nobody has seen; out/sim.json
-	@$(GO) run ./hack/sim -seeds $(SEEDS)
+sim: ## SEEDS=200: histories of the simulated pair that nobody has seen, or with BASE=n the same each time; out/sim.json
+	@$(GO) run ./hack/sim -seeds $(SEEDS) $(if $(BASE),-base $(BASE))
 
 sim-node: ## SEEDS=200: histories of two whole nodes and their hosts under fake time that nobody has seen; out/sim-node.json
 	@$(GO) test -count=1 -timeout 0 ./target/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json

@@ -20,6 +20,7 @@ type report struct {
 	First       string            `json:"first_violation,omitempty"`
 	Events      int               `json:"events"`
 	Operations  int               `json:"operations"`
+	Digest      string            `json:"digest"` // the same for the same seeds as long as no behaviour changes
 	PerSecond   float64           `json:"histories_per_second"`
 	Faults      map[string]int    `json:"faults"`
 	Answers     map[string]int    `json:"answers"` // other than good, that hosts were given
@@ -29,7 +30,7 @@ type report struct {
 
 func newReport(t *sim.Total, o *options, took time.Duration) *report {
 	r := &report{Seeds: t.Histories, Base: o.base, Violations: len(t.Failed), Unserved: t.Unserved, FailedSeeds: []uint64{}, Events: t.Events,
-		Operations: t.Operations, Faults: map[string]int{}, Answers: map[string]int{}, Branches: t.Branches(),
+		Operations: t.Operations, Digest: fmt.Sprintf("%016x", t.Digest), Faults: map[string]int{}, Answers: map[string]int{}, Branches: t.Branches(),
 		Uncovered: t.Uncovered(), PerSecond: float64(t.Histories) / took.Seconds()}
 	for name, n := range t.Faults {
 		if answer, ok := strings.CutPrefix(name, "answered "); ok {
@@ -48,7 +49,7 @@ func newReport(t *sim.Total, o *options, took time.Duration) *report {
 }
 
 func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%d histories from base %d, %.1f a second, %d events, %d operations of hosts\n", r.Seeds, r.Base, r.PerSecond, r.Events, r.Operations)
+	fmt.Fprintf(w, "\n%d histories from base %d, %.1f a second, %d events, %d operations of hosts, digest %s\n", r.Seeds, r.Base, r.PerSecond, r.Events, r.Operations, r.Digest)
 	table(w, "faults", r.Faults)
 	table(w, "answers", r.Answers)
 	table(w, "branches", r.Branches)

@@ -11,6 +11,7 @@ import (
 type Total struct {
 	Histories, Events, Operations int
 	Unserved                      int // histories at whose end a node did not serve although nobody was due to do something
+	Digest                        uint64 // sum of those of the histories, whatever their order
 	Faults                        map[string]int
 	Marks                         [marks]uint64
 	Stats                         pair.Stats
@@ -24,6 +25,7 @@ func (t *Total) Add(r Result) {
 	}
 	t.Histories++
 	t.Events += r.Events
+	t.Digest += r.Digest
 	if r.Unserved > 0 {
 		t.Unserved++
 	}

@@ -32,6 +32,7 @@ type Result struct {
 	Faults     map[string]int // injected, by kind, and what hosts were answered
 	Marks      Marks          // rare situations that were met
 	Stats      pair.Stats     // of all lives of both nodes
+	Digest     uint64         // of the times of all events: differs if anything happened otherwise, or in another order
 	Unserved   int            // nodes that did not serve at the end although nobody was due to do something
 	Err        error          // the first violation
 	Trace      []string
@@ -200,6 +201,7 @@ func (w *world) loop() {
 		e := w.q.pop()
 		w.now = e.at
 		w.res.Events++
+		w.res.Digest = (w.res.Digest ^ uint64(w.now)) * 0x100000001b3
 		e.do()
 		if w.res.Events > maxEvents {
 			w.fail("%d events and no end", w.res.Events)
