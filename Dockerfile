@@ -16,8 +16,8 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -o /out/ -ldflags "-s -w \
-    -X github.com/gemel-storage/gemel/target/node.Version=$VERSION -X github.com/gemel-storage/gemel/csi/app.Version=$VERSION \
-    -X github.com/gemel-storage/gemel/controllers/app.Version=$VERSION -X github.com/gemel-storage/gemel/internal/kubectlgemel.Version=$VERSION" ./cmd/...
+    -X github.com/gemel-storage/gemel/dataplane/node.Version=$VERSION -X github.com/gemel-storage/gemel/csi/app.Version=$VERSION \
+    -X github.com/gemel-storage/gemel/controllers/app.Version=$VERSION -X github.com/gemel-storage/gemel/controllers/kubectlgemel.Version=$VERSION" ./cmd/...
 
 FROM debian:bookworm-slim AS gemel
 # What the node plugin and its holders run: mkfs, blkid, growing, mount. The operator and the driver's controller run as any user.

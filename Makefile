@@ -10,8 +10,8 @@ DURATION ?= 60s
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
 SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./target/pair/... ./target/sim/... ./target/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
-RACE := $$($(GO) list ./... | grep -v -E '/target/(pair|sim|nodesim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
+PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
+RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
 
 .PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
@@ -32,7 +32,7 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	@set -o pipefail; KUBEBUILDER_ASSETS=$$(hack/envtest.sh) || exit 1; export KUBEBUILDER_ASSETS; \
 	  GEMEL_SIDECARS=$$(hack/sidecars.sh) || exit 1; export GEMEL_SIDECARS; \
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
-	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/target/sim,/sim/bugs,/e2e/chaos,/e2e/scale
+	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/e2e/chaos,/e2e/scale
 
 lint: ## gofmt, go vet, staticcheck
 	@hack/lint.sh
@@ -75,7 +75,7 @@ sim: ## SEEDS=200: histories of the simulated pair that nobody has seen, or with
 	@$(GO) run ./hack/sim -seeds $(SEEDS) $(if $(BASE),-base $(BASE))
 
 sim-node: ## SEEDS=200: histories of two whole nodes and their hosts under fake time that nobody has seen; out/sim-node.json
-	@$(GO) test -count=1 -timeout 0 ./target/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
+	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
 
 sim-node-bugs: ## the layers around the pair with one mistake at a time, and histories of whole nodes that find each
 	@$(GO) run ./hack/sim/bugs -player node

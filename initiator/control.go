@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // Execute runs one command and waits for its end. A non-GOOD status is not an error here: see Result.Err. When ctx

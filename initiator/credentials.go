@@ -3,7 +3,7 @@ package initiator
 import (
 	"errors"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up go on. A path that is refused tries

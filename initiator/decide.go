@@ -3,7 +3,7 @@ package initiator
 import (
 	"errors"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // This file holds the multipath policy as pure functions: which path serves, and what an outcome leads to.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 func TestRoute(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // LoginError is a login the target refused, with its status (RFC 7143 §11.13.5).

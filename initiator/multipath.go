@@ -3,7 +3,7 @@ package initiator
 import (
 	"errors"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // change alters path states with the device locked, then routes again, wakes who waits, and tells the events.

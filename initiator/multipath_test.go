@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/alua"
-	"github.com/gemel-storage/gemel/target/iscsi"
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
-	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/internal/alua"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 func openDevice(t *testing.T, cfg Config) *Device {

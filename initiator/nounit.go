@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // This file is about a unit that is not there: what a path says of it, and when the device believes that.
@@ -19,7 +19,7 @@ import (
 // Who counts:
 //   - A path that says so. A target node says LOGICAL UNIT NOT SUPPORTED only while it serves, that is while it is a member with a
 //     lease and knows the mappings, and refuses the login of a host without LUNs (0202h) only then. One that has just started, has no tables
-//     yet or is no member says NOT READY instead (target/scsi, submitNoUnit), or that logins are not served (0301h): such paths say nothing.
+//     yet or is no member says NOT READY instead (dataplane/scsi, submitNoUnit), or that logins are not served (0301h): such paths say nothing.
 //     A target of release 0.1.0 refuses a host that it does not know with 0202h also while it does not serve.
 //   - A path that cannot be reached says nothing either: to be fenced while a node is down is the normal case.
 //   - A path that shows the unit, in whatever access state, outweighs all others.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/alua"
-	"github.com/gemel-storage/gemel/target/scsi"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // believed is the bound of these tests, patience the deadline that must not be waited for, or must be.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // Sizes of the output path: headers and small payloads are gathered in an arena, larger payloads are sent from

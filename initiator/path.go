@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // Reconnecting waits from reconnectFirst, doubling to reconnectMost; a session that lasted longer than steady starts

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // Sizes of the input path. A data segment of which at least directAbove bytes are outstanding is read with little

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // parseRTPG reads REPORT TARGET PORT GROUPS parameter data, length-only or extended header (SPC-4 §6.37). A

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // scripted is a peer that logs a session in correctly and then does what a test says, mostly wrong things.

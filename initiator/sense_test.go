@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 func unhex(t *testing.T, s string) []byte {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // reservedSlots is how many task tags are kept for pings, task management and logout.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // TestBadTarget: whatever a target does wrong ends that session with a telling error, every command is answered, and

@@ -1,6 +1,6 @@
 package initiator
 
-import "github.com/gemel-storage/gemel/target/iscsi/pdu"
+import "github.com/gemel-storage/gemel/internal/pdu"
 
 // This file is the session's way out: commands become PDUs in a batch, and one writev sends it. Whoever finds nobody writing
 // does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/alua"
-	"github.com/gemel-storage/gemel/target/iscsi"
-	"github.com/gemel-storage/gemel/target/lun"
-	"github.com/gemel-storage/gemel/target/scsi"
-	"github.com/gemel-storage/gemel/target/store"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/single"
+	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 type twoNodes struct {
 	t      *testing.T
 	file   *store.File
-	medium *lun.Local
+	medium *single.Medium
 	mu     sync.Mutex
 	groups [2]alua.State
 	creds  iscsi.Credentials // what every host must prove
@@ -64,7 +64,7 @@ func startTwoNodes(t *testing.T) *twoNodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	medium, err := lun.NewLocal(file, slog.New(slog.DiscardHandler))
+	medium, err := single.NewMedium(file, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

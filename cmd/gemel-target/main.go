@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/gemel-storage/gemel/target/app"
+	"github.com/gemel-storage/gemel/dataplane/app"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/gemel-storage/gemel/internal/kubectlgemel"
+	"github.com/gemel-storage/gemel/controllers/kubectlgemel"
 )
 
 func main() {

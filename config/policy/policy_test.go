@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/target/arbiter/lease"
-	"github.com/gemel-storage/gemel/target/pair"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../crd/bases") }

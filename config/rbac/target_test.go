@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/target/arbiter"
-	"github.com/gemel-storage/gemel/target/arbiter/lease"
-	"github.com/gemel-storage/gemel/target/pair"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m) }

@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/csi/backend"
 )
 
 // Labels that only the operator keeps on the disks, beside those of the CSI driver.
@@ -25,9 +24,9 @@ const (
 // diskLabels is what the disks keep of an object, so that it can be made again from them: with the LUN's uuid, name, size and hosts
 // they are all of its spec.
 func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
-	m := map[string]string{LabelObject: lu.Name, LabelCluster: lu.Spec.Cluster, backend.LabelAccess: backend.AccessSingle}
+	m := map[string]string{LabelObject: lu.Name, LabelCluster: lu.Spec.Cluster, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}
 	if lu.Spec.Shared {
-		m[backend.LabelAccess] = backend.AccessMulti
+		m[v1alpha1.DiskLabelAccess] = v1alpha1.AccessMulti
 	}
 	put(m, LabelPrefer, lu.Spec.PreferredNode)
 	if lu.Spec.Placement != nil {
@@ -38,13 +37,13 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 		put(m, LabelSnap, s.Snapshot)
 	}
 	if v := lu.Spec.Volume; v != nil {
-		put(m, backend.LabelName, v.Name)
-		put(m, backend.LabelPV, v.Name)
-		put(m, backend.LabelPVC, v.PVC)
-		put(m, backend.LabelNamespace, v.Namespace)
-		m[backend.LabelFSType] = v.FSType
+		put(m, v1alpha1.DiskLabelName, v.Name)
+		put(m, v1alpha1.DiskLabelPV, v.Name)
+		put(m, v1alpha1.DiskLabelPVC, v.PVC)
+		put(m, v1alpha1.DiskLabelNamespace, v.Namespace)
+		m[v1alpha1.DiskLabelFSType] = v.FSType
 		if v.FSType == "" {
-			m[backend.LabelFSType] = backend.FSTypeBlock
+			m[v1alpha1.DiskLabelFSType] = v1alpha1.FSTypeBlock
 		}
 	}
 	return m
@@ -71,17 +70,17 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
-			Shared:    l.Labels[backend.LabelAccess] == backend.AccessMulti,
+			Shared:    l.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
 			Placement: &v1alpha1.Placement{Pair: pair, Pool: l.Labels[v1alpha1.LabelPool], UUID: l.Uuid},
-			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[backend.LabelName], l.Labels[backend.LabelPV]), PVC: l.Labels[backend.LabelPVC],
-				Namespace: l.Labels[backend.LabelNamespace], FSType: l.Labels[backend.LabelFSType]}}}
+			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[v1alpha1.DiskLabelName], l.Labels[v1alpha1.DiskLabelPV]), PVC: l.Labels[v1alpha1.DiskLabelPVC],
+				Namespace: l.Labels[v1alpha1.DiskLabelNamespace], FSType: l.Labels[v1alpha1.DiskLabelFSType]}}}
 	if lu.Spec.Placement.Pool == "" && l.Volume != v1alpha1.DefaultVolume { // the first pool, which old LUNs do not name, or one whose label is lost
 		lu.Spec.Placement.Pool = l.Volume
 	}
 	if l.Volume != v1alpha1.DefaultVolume {
 		lu.Spec.Pool = lu.Spec.Placement.Pool // as it was asked for, but for copies, which may have asked for none
 	}
-	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
+	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
 	}
 	if l.Labels[LabelPrefer] != "" {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 )

@@ -3,7 +3,7 @@ package logicalunit
 import (
 	"context"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
 // modify gives the LUN the write cache mode and the preferred node of the spec. What the pair says it has is compared each time, so

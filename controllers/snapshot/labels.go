@@ -6,9 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/csi/backend"
 )
 
 // Labels that only the operator keeps on the disks with a snapshot, so that its object can be made again from them.
@@ -21,7 +20,7 @@ const (
 func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 	m := map[string]string{LabelObject: o.Name, v1alpha1.LabelCluster: o.Spec.Cluster, LabelSource: o.Spec.Source}
 	if o.Spec.Name != "" {
-		m[backend.LabelName] = o.Spec.Name
+		m[v1alpha1.DiskLabelName] = o.Spec.Name
 	}
 	if o.Spec.Placement != nil && o.Spec.Placement.Pool != "" {
 		m[v1alpha1.LabelPool] = o.Spec.Placement.Pool
@@ -49,6 +48,6 @@ func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot,
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnitSnapshot"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
-		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: cluster, Source: source, Name: s.Labels[backend.LabelName], Group: s.Labels[LabelGroup],
+		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: cluster, Source: source, Name: s.Labels[v1alpha1.DiskLabelName], Group: s.Labels[LabelGroup],
 			Placement: &v1alpha1.SnapshotPlacement{Pair: pair, Pool: pool, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}, nil
 }

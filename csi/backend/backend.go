@@ -30,22 +30,6 @@ const SizeStep = 1 << 20
 // MaxSize is the largest volume that a pair holds, in bytes.
 const MaxSize = 256 << 40
 
-// Labels that go with a volume to the disks. A volume without them was not made by CSI.
-const (
-	LabelName   = "csi.gemel.storage/name"   // the CSI name
-	LabelFSType = "csi.gemel.storage/fstype" // FSTypeBlock for raw block volumes
-	LabelAccess = "csi.gemel.storage/access" // AccessSingle or AccessMulti
-
-	FSTypeBlock  = "block"
-	AccessSingle = "single" // one node at a time
-	AccessMulti  = "multi"
-
-	// What the external-provisioner says with --extra-create-metadata.
-	LabelPV        = "csi.storage.k8s.io/pv/name"
-	LabelPVC       = "csi.storage.k8s.io/pvc/name"
-	LabelNamespace = "csi.storage.k8s.io/pvc/namespace"
-)
-
 // Volume is a LUN.
 type Volume struct {
 	ID             string // stable for the life of the volume

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
@@ -49,7 +50,7 @@ func (b *modified) ModifyVolume(_ context.Context, _ string, m backend.Mutable) 
 
 // A repeated create with another VolumeAttributesClass gives the volume that one; the StorageClass's own parameters are for new volumes.
 func TestCreateAgainWithAnotherClass(t *testing.T) {
-	b := &modified{v: backend.Volume{ID: "v", Name: "v", Size: 1 << 30, Labels: map[string]string{backend.LabelFSType: backend.FSTypeBlock, backend.LabelAccess: backend.AccessSingle},
+	b := &modified{v: backend.Volume{ID: "v", Name: "v", Size: 1 << 30, Labels: map[string]string{v1alpha1.DiskLabelFSType: v1alpha1.FSTypeBlock, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle},
 		Mutable: backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}}}
 	s := New(b, slog.New(slog.DiscardHandler))
 	create := func(params, mutable map[string]string) {

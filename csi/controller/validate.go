@@ -103,7 +103,7 @@ const (
 )
 
 // keptParameters are the reserved ones that say whose volume it is; they become labels.
-var keptParameters = []string{backend.LabelPV, backend.LabelPVC, backend.LabelNamespace}
+var keptParameters = []string{v1alpha1.DiskLabelPV, v1alpha1.DiskLabelPVC, v1alpha1.DiskLabelNamespace}
 
 var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
@@ -152,13 +152,13 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 
 // accessLabels is what later calls need to know about the capabilities that a volume was made for.
 func accessLabels(access []capability.Access) (fstype, mode string) {
-	fstype, mode = access[0].FSType, backend.AccessSingle
+	fstype, mode = access[0].FSType, v1alpha1.AccessSingle
 	if access[0].Block {
-		fstype = backend.FSTypeBlock
+		fstype = v1alpha1.FSTypeBlock
 	}
 	for _, a := range access {
 		if a.MultiNode() {
-			mode = backend.AccessMulti
+			mode = v1alpha1.AccessMulti
 		}
 	}
 	return fstype, mode
@@ -167,13 +167,13 @@ func accessLabels(access []capability.Access) (fstype, mode string) {
 // compatible tells whether a volume that was made with these labels serves this access. A volume without labels was not made
 // by CSI and serves any.
 func compatible(v backend.Volume, a capability.Access) error {
-	fs, multi := v.Labels[backend.LabelFSType], v.Labels[backend.LabelAccess]
+	fs, multi := v.Labels[v1alpha1.DiskLabelFSType], v.Labels[v1alpha1.DiskLabelAccess]
 	switch {
-	case fs != "" && (fs == backend.FSTypeBlock) != a.Block:
+	case fs != "" && (fs == v1alpha1.FSTypeBlock) != a.Block:
 		return invalid("volume %s was created as %s, which does not serve this access type", v.ID, fs)
 	case fs != "" && !a.Block && fs != a.FSType:
 		return invalid("volume %s was created for %s, not for %s", v.ID, fs, a.FSType)
-	case multi == backend.AccessSingle && a.MultiNode():
+	case multi == v1alpha1.AccessSingle && a.MultiNode():
 		return invalid("volume %s was created for one node at a time, not for %s", v.ID, a.Mode)
 	}
 	return nil

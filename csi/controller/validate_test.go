@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
 )
@@ -90,7 +91,7 @@ func TestCompatible(t *testing.T) {
 	shared := capability.Access{Block: true, Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}
 	made := func(a ...capability.Access) backend.Volume {
 		fs, mode := accessLabels(a)
-		return backend.Volume{ID: "v", Labels: map[string]string{backend.LabelFSType: fs, backend.LabelAccess: mode}}
+		return backend.Volume{ID: "v", Labels: map[string]string{v1alpha1.DiskLabelFSType: fs, v1alpha1.DiskLabelAccess: mode}}
 	}
 	for _, c := range []struct {
 		v  backend.Volume
@@ -109,7 +110,7 @@ func TestCompatible(t *testing.T) {
 }
 
 func TestSameAsAsked(t *testing.T) {
-	v := backend.Volume{Name: "n", Size: 10 << 20, SourceVolume: "s", Labels: map[string]string{backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle}}
+	v := backend.Volume{Name: "n", Size: 10 << 20, SourceVolume: "s", Labels: map[string]string{v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}}
 	want := backend.CreateVolume{SourceVolume: "s", Labels: v.Labels}
 	if err := sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 10 << 20}); err != nil {
 		t.Error(err)
@@ -121,7 +122,7 @@ func TestSameAsAsked(t *testing.T) {
 	other := want
 	other.SourceVolume = ""
 	fs := want
-	fs.Labels = map[string]string{backend.LabelFSType: "ext4", backend.LabelAccess: backend.AccessSingle}
+	fs.Labels = map[string]string{v1alpha1.DiskLabelFSType: "ext4", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}
 	pool, elsewhere := want, v
 	pool.Pool, elsewhere.Pool = "fast", "fast"
 	if err := errors.Join(sameAsAsked(elsewhere, pool, nil), sameAsAsked(elsewhere, want, nil), sameAsAsked(v, pool, nil)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
 )
@@ -39,7 +40,7 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
 		Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
-	want.Labels[backend.LabelName], want.Labels[backend.LabelFSType], want.Labels[backend.LabelAccess] = q.Name, fstype, mode
+	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = q.Name, fstype, mode
 	if err := setSource(&want, q.VolumeContentSource); err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRan
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}
-	for _, k := range []string{backend.LabelFSType, backend.LabelAccess} {
+	for _, k := range []string{v1alpha1.DiskLabelFSType, v1alpha1.DiskLabelAccess} {
 		if v.Labels[k] != want.Labels[k] {
 			return exists("for other capabilities (%s %q, not %q)", k, v.Labels[k], want.Labels[k])
 		}

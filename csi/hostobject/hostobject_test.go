@@ -17,7 +17,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // Limits of the object.

@@ -3,7 +3,7 @@
    epochs, R8) that decides who may serve one LUN of one block. Two nodes, an arbiter with one versioned record, a link
    with messages that are delayed for as long as it pleases and lost only with the link, clocks that advance together (the
    margin stands for their drift), crashes of a process or of a machine, answers of the arbiter that never come and writes
-   that land after everybody has given them up. Names follow target/pair; the operator beside each action says which
+   that land after everybody has given them up. Names follow dataplane/pair; the operator beside each action says which
    function it abstracts. Left out: fencing by command, a replaced store, an orderly stop, the metadata log, more than
    one LUN, and frames of a resync, which is one step here: the simulator runs the code itself for those.
 

@@ -9,8 +9,8 @@ import (
 	"net"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
-	"github.com/gemel-storage/gemel/target/iscsi/pdu"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 // guest is a session that is made of PDUs: it can do what this project's initiator does not, such as announce a write and send a part of

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/hack/demo/lab"
-	"github.com/gemel-storage/gemel/target/arbiter"
-	"github.com/gemel-storage/gemel/target/pair"
 )
 
 // end is a UDP socket at one end of the link.

@@ -19,14 +19,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/kubectlgemel"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/e2e/operator"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/internal/kubectlgemel"
 )
 
 // claims are what a pair's disks leave in a namespace, with one StatefulSet that tells the addresses.
@@ -70,7 +70,7 @@ func TestImport(t *testing.T) {
 	r.operate()
 	namespace := r.claims()
 	one, two := r.create("pvc-one"), r.wish("pvc-two")
-	two.Labels[backend.LabelAccess], two.Labels[backend.LabelFSType] = backend.AccessMulti, backend.FSTypeBlock
+	two.Labels[v1alpha1.DiskLabelAccess], two.Labels[v1alpha1.DiskLabelFSType] = v1alpha1.AccessMulti, v1alpha1.FSTypeBlock
 	two.PreferredNode, two.WriteCache = "b", "write-through"
 	shared, err := r.b.CreateVolume(r.ctx, two)
 	r.ok(err)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
@@ -41,8 +41,8 @@ func TestLife(t *testing.T) {
 
 	// The disks know all that is needed to make the object again.
 	l := r.lun(v.ID)
-	for k, want := range map[string]string{backend.LabelName: "pvc-1", backend.LabelPV: "pvc-1", backend.LabelPVC: "data", backend.LabelNamespace: "team",
-		backend.LabelFSType: "xfs", backend.LabelAccess: "single", v1alpha1.LabelCluster: "demo", "gemel.storage/logical-unit": v.ID} {
+	for k, want := range map[string]string{v1alpha1.DiskLabelName: "pvc-1", v1alpha1.DiskLabelPV: "pvc-1", v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "team",
+		v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: "single", v1alpha1.LabelCluster: "demo", "gemel.storage/logical-unit": v.ID} {
 		if l.Labels[k] != want {
 			t.Errorf("label %s is %q", k, l.Labels[k])
 		}

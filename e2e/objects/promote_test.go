@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/kubectlgemel"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/internal/kubectlgemel"
 )
 
 // The only member is lost, and the other node is promoted: not by mistake, not while the member may be alive, and not without the

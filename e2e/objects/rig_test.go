@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/backend/objects"
@@ -132,8 +132,8 @@ func (r *rig) ok(err error) {
 // wish is a plain volume of one host at a time.
 func (r *rig) wish(name string) backend.CreateVolume {
 	return backend.CreateVolume{ID: r.b.VolumeID(name), Name: name, Size: 64 * mib, Cluster: operator.Cluster, Labels: map[string]string{
-		backend.LabelName: name, backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle, backend.LabelPV: name,
-		backend.LabelPVC: "data", backend.LabelNamespace: "team"}}
+		v1alpha1.DiskLabelName: name, v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle, v1alpha1.DiskLabelPV: name,
+		v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "team"}}
 }
 
 func (r *rig) create(name string) backend.Volume {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/exits"
 )

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // Linux ranks a preferred path that is not optimized above an optimized one (docs/decisions/0028).

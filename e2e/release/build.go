@@ -132,7 +132,7 @@ func (s Store) build(ctx context.Context, r Release, source, into string) error 
 	}
 	const module = "github.com/gemel-storage/gemel/"
 	flags := "-s -w"
-	for _, p := range []string{"target/node", "csi/app", "controllers/app", "internal/kubectlgemel"} {
+	for _, p := range []string{"dataplane/node", "csi/app", "controllers/app", "controllers/kubectlgemel"} {
 		flags += " -X " + module + p + ".Version=" + r.Name
 	}
 	env := append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")

@@ -57,8 +57,8 @@ func project(t *testing.T) (repository string, first Release) {
 	}
 	git(t, dir, "init", "-q")
 	write("go.mod", "module github.com/gemel-storage/gemel\n\ngo 1.24\n")
-	write("target/node/node.go", "package node\n\nvar Version = \"dev\"\n")
-	write("cmd/hello/main.go", "package main\n\nimport \"github.com/gemel-storage/gemel/target/node\"\n\nfunc main() { println(node.Version) }\n")
+	write("dataplane/node/node.go", "package node\n\nvar Version = \"dev\"\n")
+	write("cmd/hello/main.go", "package main\n\nimport \"github.com/gemel-storage/gemel/dataplane/node\"\n\nfunc main() { println(node.Version) }\n")
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "one")
 	first = Release{"1.2.3", git(t, dir, "rev-parse", "HEAD")}

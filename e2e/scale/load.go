@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
 )

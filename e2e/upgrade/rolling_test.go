@@ -3,7 +3,7 @@ package upgrade
 import (
 	"testing"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/hack/bench/load"
 	"github.com/gemel-storage/gemel/hack/bench/results"
 	"github.com/gemel-storage/gemel/hack/bench/rig"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/bench/load"
 	"github.com/gemel-storage/gemel/hack/bench/results"

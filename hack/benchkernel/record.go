@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
-	"github.com/gemel-storage/gemel/target/arbiter/lease"
+	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
 )
 
 // record is where the pairs' records are: an API server that knows Leases and nothing else, updated as the real one does it, conditional

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/hack/demo/ledger"
 	"github.com/gemel-storage/gemel/hack/demo/load"

@@ -16,11 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/iscsi"
-	"github.com/gemel-storage/gemel/target/lun"
-	"github.com/gemel-storage/gemel/target/scsi"
-	"github.com/gemel-storage/gemel/target/scsi/solo"
-	"github.com/gemel-storage/gemel/target/store"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/single"
+	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
 const lunUUID = "3b2c6d2e-54f4-4c8e-9a51-6f0f5f2f1a10"
@@ -93,7 +92,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	medium, err := lun.NewLocal(file, log)
+	medium, err := single.NewMedium(file, log)
 	if err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	medium.Bind(unit)
-	cl := &solo.Cluster{}
+	cl := &single.Cluster{}
 	cl.AddUnit(unit)
 
 	var listeners []net.Listener

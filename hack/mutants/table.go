@@ -40,7 +40,7 @@ var mutants = []mutant{
 		"if t.Map.UUID != id.wwid() {", "if false {"), kernel, "TestPictureTwoVolumes"},
 	{2, "any mount at the staging path is the volume's", inNode("mounts.go",
 		"return m != nil && m.Major == int(unix.Major(rdev)) && m.Minor == int(unix.Minor(rdev))", "return m != nil"), node, "TestHazard16NoStackedMounts"},
-	{3, "a LUN is named by less than its uuid", []mutate.Edit{{File: "target/scsi/unit.go",
+	{3, "a LUN is named by less than its uuid", []mutate.Edit{{File: "dataplane/scsi/unit.go",
 		Old: `[]byte("gemel lun " + uuid)`, New: `[]byte("gemel lun " + uuid[:0])`}}, "e2e/pair", "TestHazard3Designator"},
 	{4, "every target of the host is scanned", in("perform.go",
 		`fmt.Sprintf("%d %d %d", s.at.channel, s.at.target, s.at.lun)`, `fmt.Sprintf("%d - %d", s.at.channel, s.at.lun)`), kernel, "TestHazard4Scan"},
@@ -202,6 +202,6 @@ var mutants = []mutant{
 		"		err = errors.Join(err, os.Remove(f))\n", "		_ = f\n"), kernel, "TestHazard29Database"},
 	{30, "memory is locked under a limit", []mutate.Edit{{File: resident + "/resident.go",
 		Old: "if !may && limit.Cur != unix.RLIM_INFINITY {", New: "if !may && limit.Cur == 0 {"}}, resident, "TestLockWithALimit"},
-	{30, "a target's memory is not locked", []mutate.Edit{{File: "target/app/app.go",
+	{30, "a target's memory is not locked", []mutate.Edit{{File: "dataplane/app/app.go",
 		Old: "if err := resident.Lock(); err != nil {", New: "if err := error(nil); err != nil {"}}, sanity, "TestHazard30Resident"},
 }

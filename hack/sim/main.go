@@ -24,8 +24,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/sim"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
-	"github.com/gemel-storage/gemel/target/sim"
 )
 
 // gcPercent trades memory for time: a history leaves much garbage and lives for milliseconds.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gemel-storage/gemel/target/sim"
+	"github.com/gemel-storage/gemel/dataplane/sim"
 )
 
 func TestManyWritesItsReport(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gemel-storage/gemel/target/sim"
+	"github.com/gemel-storage/gemel/dataplane/sim"
 )
 
 // report is what is written to the file.

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
 // Config of a Client.

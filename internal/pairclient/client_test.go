@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
 // node answers GetStatus with a code, or with its name.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
 // pageSize is how many objects one call asks for; it is the target's own maximum.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
 // Serves tells whether a node in this phase serves hosts and takes changes.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/target/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
 )
 
 // entered gives a host the script as the way into the worker: it gets the tool's command line, and writes it to the log that is returned.

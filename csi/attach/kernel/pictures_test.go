@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // openPicture makes a tree of what e2e/kernel recorded of a real worker (fixtures_test.go there says how), and a host that reads it.

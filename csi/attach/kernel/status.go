@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // Status implements attach.Attacher.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/target/alua"
+	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // What can be wrong with a path, and how it is told. The second portal's path is sound throughout.

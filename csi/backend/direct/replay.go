@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	targetv1 "github.com/gemel-storage/gemel/api/target/v1"
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 

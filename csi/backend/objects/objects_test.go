@@ -30,9 +30,9 @@ func TestIDs(t *testing.T) {
 func TestVolumeOfUnit(t *testing.T) {
 	for _, q := range []backend.CreateVolume{
 		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", Mutable: backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}, SourceVolume: "lun-0", Labels: map[string]string{
-			backend.LabelName: "pvc-1", backend.LabelFSType: "xfs", backend.LabelAccess: backend.AccessSingle, backend.LabelPV: "pvc-1", backend.LabelPVC: "data", backend.LabelNamespace: "ns"}},
+			v1alpha1.DiskLabelName: "pvc-1", v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle, v1alpha1.DiskLabelPV: "pvc-1", v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "ns"}},
 		{ID: "lun-2", Name: "pvc-2", Size: 1 << 20, Cluster: "main", SourceSnapshot: "snap-1", Labels: map[string]string{
-			backend.LabelName: "pvc-2", backend.LabelFSType: backend.FSTypeBlock, backend.LabelAccess: backend.AccessMulti, backend.LabelPV: "pvc-2"}},
+			v1alpha1.DiskLabelName: "pvc-2", v1alpha1.DiskLabelFSType: v1alpha1.FSTypeBlock, v1alpha1.DiskLabelAccess: v1alpha1.AccessMulti, v1alpha1.DiskLabelPV: "pvc-2"}},
 	} {
 		lu := unitOf(q)
 		lu.Status.Size, lu.Status.PreferredNode, lu.Status.WriteCache = &lu.Spec.Size, lu.Spec.PreferredNode, lu.Spec.WriteCache
@@ -47,7 +47,7 @@ func TestVolumeOfUnit(t *testing.T) {
 		for _, change := range []func(*backend.CreateVolume){
 			func(q *backend.CreateVolume) { q.Size *= 2 }, func(q *backend.CreateVolume) { q.Name += "x" }, func(q *backend.CreateVolume) { q.Cluster = "other" },
 			func(q *backend.CreateVolume) { q.SourceVolume, q.SourceSnapshot = "", "" },
-			func(q *backend.CreateVolume) { q.Labels = map[string]string{backend.LabelFSType: "ext4"} },
+			func(q *backend.CreateVolume) { q.Labels = map[string]string{v1alpha1.DiskLabelFSType: "ext4"} },
 		} {
 			other := q
 			change(&other)

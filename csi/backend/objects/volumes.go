@@ -34,17 +34,17 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	}
 	if i := lu.Spec.Volume; i != nil {
 		v.Name = i.Name
-		for k, s := range map[string]string{backend.LabelName: i.Name, backend.LabelPV: i.Name, backend.LabelPVC: i.PVC, backend.LabelNamespace: i.Namespace} {
+		for k, s := range map[string]string{v1alpha1.DiskLabelName: i.Name, v1alpha1.DiskLabelPV: i.Name, v1alpha1.DiskLabelPVC: i.PVC, v1alpha1.DiskLabelNamespace: i.Namespace} {
 			if s != "" {
 				v.Labels[k] = s
 			}
 		}
-		v.Labels[backend.LabelFSType], v.Labels[backend.LabelAccess] = i.FSType, backend.AccessSingle
+		v.Labels[v1alpha1.DiskLabelFSType], v.Labels[v1alpha1.DiskLabelAccess] = i.FSType, v1alpha1.AccessSingle
 		if i.FSType == "" {
-			v.Labels[backend.LabelFSType] = backend.FSTypeBlock
+			v.Labels[v1alpha1.DiskLabelFSType] = v1alpha1.FSTypeBlock
 		}
 		if lu.Spec.Shared {
-			v.Labels[backend.LabelAccess] = backend.AccessMulti
+			v.Labels[v1alpha1.DiskLabelAccess] = v1alpha1.AccessMulti
 		}
 	}
 	v.Hosts = slices.Sorted(maps.Keys(hosts(lu)))
@@ -86,9 +86,9 @@ func hosts(lu *v1alpha1.LogicalUnit) map[string]bool {
 func unitOf(q backend.CreateVolume) *v1alpha1.LogicalUnit {
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: q.ID, Labels: map[string]string{v1alpha1.LabelCluster: q.Cluster}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Pool: q.Pool, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode, WriteCache: q.WriteCache,
-			Shared: q.Labels[backend.LabelAccess] == backend.AccessMulti,
-			Volume: &v1alpha1.VolumeInfo{Name: q.Name, PVC: q.Labels[backend.LabelPVC], Namespace: q.Labels[backend.LabelNamespace], FSType: q.Labels[backend.LabelFSType]}}}
-	if lu.Spec.Volume.FSType == backend.FSTypeBlock {
+			Shared: q.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
+			Volume: &v1alpha1.VolumeInfo{Name: q.Name, PVC: q.Labels[v1alpha1.DiskLabelPVC], Namespace: q.Labels[v1alpha1.DiskLabelNamespace], FSType: q.Labels[v1alpha1.DiskLabelFSType]}}}
+	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
 	}
 	if q.SourceVolume != "" || q.SourceSnapshot != "" {

@@ -100,7 +100,7 @@ func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
 	for _, e := range b.more {
 		edits = append(edits, mutate.Edit{File: e.file, Old: e.old, New: e.new})
 	}
-	return mutate.Overlay(filepath.Join(r.root, "target", b.player.folder), r.dir, name, edits)
+	return mutate.Overlay(filepath.Join(r.root, "dataplane", b.player.folder), r.dir, name, edits)
 }
 
 // player is a program that plays histories.
@@ -115,7 +115,7 @@ type player struct {
 // pairs plays pair.Machine, nodes whole nodes.
 var (
 	pairs = &player{folder: "pair", build: []string{"build", "-p", "1"}, target: "./hack/sim", first: []string{"-procs", "1"}, dash: "-"}
-	nodes = &player{build: []string{"test", "-c", "-p", "1"}, target: "./target/nodesim",
+	nodes = &player{build: []string{"test", "-c", "-p", "1"}, target: "./dataplane/nodesim",
 		first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
 )
 

@@ -1,0 +1,283 @@
+package kubectlgemel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pair"
+	"github.com/gemel-storage/gemel/internal/human"
+	"github.com/gemel-storage/gemel/internal/scrubs"
+)
+
+// Scrub has pairs compare their copies, and shows how far they are.
+type Scrub struct {
+	Client  client.Client
+	Control Control
+	Out     io.Writer
+
+	Repair   bool
+	Rate     uint64        // bytes a second of each node at most; 0: the nodes' default
+	Wait     bool          // until each has ended, one pair after the other
+	Every    time.Duration // between two looks; 0: lookEvery
+	Terminal bool          // Out is one: progress is one line that changes
+}
+
+// ErrScrub: a scrub was not begun, or has not ended well; the text says why.
+var ErrScrub = errors.New("scrub")
+
+// How often one looks while waiting, how often a line is printed where lines stay, and how long neither node may answer.
+const (
+	lookEvery   = 2 * time.Second
+	lineEvery   = 30 * time.Second
+	muteAtMost  = time.Minute
+	clearLine   = "\r\x1b[K"
+	followScrub = "follow it with: kubectl gemel status, or begin with --wait"
+)
+
+func (f *flags) scrubCommand() *cobra.Command {
+	s := &Scrub{}
+	var rate string
+	cmd := &cobra.Command{Use: "scrub [PAIR...]", Short: "Compare both copies of pairs while they are in use; without PAIR of every pair",
+		Long: `Scrub begins to compare both copies of everything that the pairs hold. Ranges of 1 MiB that differ are events of the TargetPair with
+their place. What does not match its checksums is written again from the other copy; with --repair so is what differs otherwise, from the
+copy that hosts read. While a scrub of a pair is under way, by schedule or
+by another person, none is begun: the command shows that one, and --wait waits for it.
+
+It reaches the targets through the API server and needs to read the Secret gemel-CLUSTER-control and to forward ports of pods.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if s.Rate, err = rateOf(rate); err != nil {
+				return err
+			}
+			if s.Control, s.Client, err = f.control(); err != nil {
+				return err
+			}
+			s.Out = cmd.OutOrStdout()
+			if o, ok := s.Out.(*os.File); ok {
+				i, err := o.Stat()
+				s.Terminal = err == nil && i.Mode()&os.ModeCharDevice != 0
+			}
+			return s.Run(cmd.Context(), args...)
+		}}
+	cmd.Flags().BoolVar(&s.Repair, "repair", false, "write what differs again, from the copy that hosts read")
+	cmd.Flags().StringVar(&rate, "rate", "", "bytes a second that each node compares at most, as 128Mi (default 64Mi)")
+	cmd.Flags().BoolVar(&s.Wait, "wait", false, "show the progress until it has ended, of several pairs one after the other; fails unless both copies are alike then")
+	return cmd
+}
+
+// rateOf reads --rate.
+func rateOf(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Value() < 1<<20 || q.Value() > 1<<40 {
+		return 0, fmt.Errorf("--rate: %q is not from 1Mi to 1Ti bytes a second: write 128Mi, or leave it out", text)
+	}
+	return uint64(q.Value()), nil
+}
+
+// Run scrubs the pairs named, or all.
+func (s *Scrub) Run(ctx context.Context, names ...string) error {
+	l := &v1alpha1.TargetPairList{}
+	if err := s.Client.List(ctx, l); err != nil {
+		return fmt.Errorf("%w: %w", ErrScrub, err)
+	}
+	known := map[string]*v1alpha1.TargetPair{}
+	var all []string
+	for i := range l.Items {
+		known[l.Items[i].Name] = &l.Items[i]
+		all = append(all, l.Items[i].Name)
+	}
+	if len(names) == 0 {
+		names = all
+	}
+	for _, n := range names {
+		if known[n] == nil {
+			return fmt.Errorf("%w: there is no TargetPair %q: see kubectl get targetpair", ErrScrub, n)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w: there is no TargetPair", ErrScrub)
+	}
+	var errs []error
+	for _, n := range names {
+		errs = append(errs, s.one(ctx, known[n]))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Scrub) one(ctx context.Context, p *v1alpha1.TargetPair) error {
+	nodes := &nodes{control: s.Control, pair: p}
+	defer nodes.close()
+	a, err := nodes.begin(ctx, &targetv1.ScrubRequest{Repair: s.Repair, BytesPerSecond: s.Rate})
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrScrub, p.Name, err)
+	}
+	x, told := scrubs.Of(a.Shares...)
+	switch {
+	case !a.UnderWay:
+		fmt.Fprintf(s.Out, "%s: comparing %s\n", p.Name, human.Size(a.TotalBytes))
+	case told:
+		fmt.Fprintf(s.Out, "%s: a scrub is under way already, since %s, begun by %s: %s\n", p.Name, x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
+		if s.Repair && !x.Repair {
+			fmt.Fprintf(s.Out, "%s: it only reports what differs; repeat the command with --repair when it has ended\n", p.Name)
+		}
+	default:
+		fmt.Fprintf(s.Out, "%s: a scrub is under way already\n", p.Name)
+	}
+	if !s.Wait {
+		_, err := fmt.Fprintf(s.Out, "%s: %s\n", p.Name, followScrub)
+		return err
+	}
+	return s.wait(ctx, p, nodes, x.ID)
+}
+
+// wait shows the progress of the scrub with an id until it has ended.
+func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, id string) error {
+	every := s.Every
+	if every == 0 {
+		every = lookEvery
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	heard, said, percent := time.Now(), time.Time{}, -1
+	for {
+		r, err := nodes.look(ctx, id)
+		switch {
+		case err == nil:
+			heard = time.Now()
+		case time.Since(heard) > muteAtMost:
+			return fmt.Errorf("%w: %s: %w; the scrub goes on if the targets run", ErrScrub, p.Name, err)
+		}
+		if err == nil && !r.Active {
+			if s.Terminal {
+				fmt.Fprint(s.Out, clearLine)
+			}
+			fmt.Fprintf(s.Out, "%s: %s: %s\n", p.Name, r.Result(), r.Progress(time.Now()))
+			if x := r.Result(); x != scrubs.Clean && x != scrubs.Repaired {
+				return fmt.Errorf("%w: %s: %s", ErrScrub, p.Name, x)
+			}
+			return nil
+		}
+		if err == nil {
+			line := p.Name + ": " + r.Progress(time.Now())
+			switch {
+			case s.Terminal:
+				fmt.Fprint(s.Out, clearLine+line)
+			case r.Percent() != percent || time.Since(said) > lineEvery:
+				fmt.Fprintln(s.Out, line)
+				said, percent = time.Now(), r.Percent()
+			}
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s: %w; it goes on by itself", ErrScrub, p.Name, ctx.Err())
+		}
+	}
+}
+
+// nodes are the control APIs of a pair's nodes, connected to when needed, and anew after an error.
+type nodes struct {
+	control Control
+	pair    *v1alpha1.TargetPair
+	open    map[string]targetv1.TargetServiceClient
+	stops   map[string]func()
+}
+
+func (n *nodes) get(ctx context.Context, node string) (targetv1.TargetServiceClient, error) {
+	if c := n.open[node]; c != nil {
+		return c, nil
+	}
+	c, stop, err := n.control(ctx, n.pair, node)
+	if err != nil {
+		return nil, err
+	}
+	if n.open == nil {
+		n.open, n.stops = map[string]targetv1.TargetServiceClient{}, map[string]func(){}
+	}
+	n.open[node], n.stops[node] = c, stop
+	return c, nil
+}
+
+func (n *nodes) drop(node string) {
+	if stop := n.stops[node]; stop != nil {
+		stop()
+	}
+	delete(n.open, node)
+	delete(n.stops, node)
+}
+
+func (n *nodes) close() {
+	for _, node := range pair.Nodes {
+		n.drop(node)
+	}
+}
+
+// begin asks the nodes, the second one if the first does not answer.
+func (n *nodes) begin(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
+	var errs []error
+	for _, node := range pair.Nodes {
+		c, err := n.get(ctx, node)
+		if err == nil {
+			var a *targetv1.ScrubResponse
+			if a, err = c.Scrub(ctx, q); err == nil {
+				return a, nil
+			}
+			if status.Code(err) == codes.AlreadyExists { // a release that does not tell which
+				return &targetv1.ScrubResponse{UnderWay: true}, nil
+			}
+			if status.Code(err) == codes.FailedPrecondition {
+				return nil, fmt.Errorf("node %s: %s", node, status.Convert(err).Message())
+			}
+		}
+		errs = append(errs, fmt.Errorf("node %s: %w", node, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// look puts together what the nodes say of the scrub with an id; without an id of the newest one. The error says that no node tells of it.
+func (n *nodes) look(ctx context.Context, id string) (scrubs.Report, error) {
+	var shares []*targetv1.Scrub
+	var errs []error
+	for _, node := range pair.Nodes {
+		c, err := n.get(ctx, node)
+		var s *targetv1.Status
+		if err == nil {
+			s, err = c.GetStatus(ctx, &targetv1.GetStatusRequest{})
+		}
+		if err != nil {
+			n.drop(node)
+			errs = append(errs, fmt.Errorf("node %s: %w", node, err))
+			continue
+		}
+		for _, x := range []*targetv1.Scrub{s.Scrub, s.LastScrub} {
+			if x != nil && (id == "" || x.Id == id) {
+				shares = append(shares, x)
+			}
+		}
+	}
+	r, ok := scrubs.Of(shares...)
+	if !ok {
+		return r, errors.Join(append(errs, errors.New("no node tells of the scrub"))...)
+	}
+	for _, err := range errs { // the share of a node that does not answer has ended with the pair
+		if !r.Active {
+			r.Reason = err.Error()
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,246 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/internal/human"
+	"github.com/gemel-storage/gemel/internal/scrubs"
+)
+
+// admin is how the commands for an administrator reach a node's control API.
+type admin struct {
+	addr, cert, key, ca string
+	timeout             time.Duration
+}
+
+// adminCommands are the commands beside the server.
+func adminCommands() []*cobra.Command {
+	a := &admin{}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer()}
+	for _, c := range cmds {
+		c.SilenceUsage, c.SilenceErrors = true, true
+		f := c.Flags()
+		f.StringVar(&a.addr, "control", "", "host:port of the node's control API (its --control-listen)")
+		f.StringVar(&a.cert, "tls-cert", "", "PEM certificate with the URI gemel://CLUSTER/control")
+		f.StringVar(&a.key, "tls-key", "", "PEM key of that certificate")
+		f.StringVar(&a.ca, "tls-ca", "", "PEM certificates of the authority")
+		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "limit of the call")
+	}
+	return cmds
+}
+
+// call runs f with a connection to the node.
+func (a *admin) call(cmd *cobra.Command, f func(context.Context, targetv1.TargetServiceClient) error) error {
+	if a.addr == "" {
+		return errors.New("--control: is needed: host:port of the node's control API")
+	}
+	creds := insecure.NewCredentials()
+	if a.cert != "" || a.key != "" || a.ca != "" {
+		cert, err := tls.LoadX509KeyPair(a.cert, a.key)
+		if err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		raw, err := os.ReadFile(a.ca)
+		if err != nil {
+			return fmt.Errorf("--tls-ca: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(raw) {
+			return fmt.Errorf("--tls-ca: %s holds no PEM certificate", a.ca)
+		}
+		creds = credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, MinVersion: tls.VersionTLS13})
+	}
+	conn, err := grpc.NewClient(a.addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return fmt.Errorf("--control: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+	defer cancel()
+	return f(ctx, targetv1.NewTargetServiceClient(conn))
+}
+
+func (a *admin) status() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{Use: "status", Short: "Show where a node stands", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return fmt.Errorf("--output: %q is not text or json", format)
+			}
+			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				s, err := c.GetStatus(ctx, &targetv1.GetStatusRequest{})
+				if err != nil {
+					return err
+				}
+				if format == "json" {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), protojson.Format(s))
+					return err
+				}
+				return printStatus(cmd.OutOrStdout(), s)
+			})
+		}}
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// printStatus says first what is wrong and what to do.
+func printStatus(w io.Writer, s *targetv1.Status) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("node", "%s of pair %s, cluster %s, %s", s.Node, s.Pair, s.Cluster, s.Version)
+	line("state", "%s", strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s.Phase.String(), "PHASE_"), "_", " ")))
+	if s.Reason != "" {
+		line("reason", "%s", s.Reason)
+	}
+	line("record", "epoch %d, members %s", s.Epoch, strings.Join(s.Members, " "))
+	if s.AloneSince != nil {
+		line("alone since", "%s", s.AloneSince.AsTime().Format(time.RFC3339))
+	}
+	if s.Exposed {
+		line("exposed", "not everything written before the peer went is flushed yet")
+	}
+	if r := s.Resync; r != nil && r.Finished == nil {
+		line("resync", "%s of %s, %s/s%s", human.Size(r.DoneBytes), human.Size(r.TotalBytes), human.Size(r.BytesPerSecond), until(r))
+		if r.Full {
+			line("", "everything, because %s", r.FullReason)
+		}
+	}
+	if r, ok := scrubs.Of(s.Scrub); ok {
+		line("scrub", "%s", r.Progress(time.Now()))
+		if last := s.LastScrub; r.Active && last != nil {
+			l, _ := scrubs.Of(last)
+			line("last scrub", "%s: %s", last.Finished.AsTime().Format(time.RFC3339), l.Progress(time.Now()))
+		}
+	}
+	if a := s.Arbiter; a != nil && !a.Reachable {
+		line("arbiter", "does not answer since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
+	}
+	if len(s.LostLuns) > 0 {
+		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))
+	}
+	if c := s.Checksums; c.GetHealedBlocks() > 0 {
+		line("healed", "%d blocks that did not match their checksums, from the other node, since the process started: look at the disk", c.HealedBlocks)
+	}
+	if c := s.Checksums; c.GetLostBlocks() > 0 {
+		text := ""
+		for _, f := range c.Findings {
+			if f.Lost {
+				text = fmt.Sprintf(", the last one at byte %d of %s", f.LastOffset, f.Uuid)
+			}
+		}
+		line("lost blocks", "%d that no node has a good copy of, since the process started%s: restore the file or the volume from a backup", c.LostBlocks, text)
+	}
+	line("dirty", "%s", human.Size(s.DirtyBytes))
+	line("capacity", "%s free of %s", human.Size(s.FreeBytes), human.Size(s.CapacityBytes))
+	if len(s.Volumes) > 1 {
+		for _, v := range s.Volumes {
+			lacks := ""
+			if len(v.Lacks) > 0 {
+				lacks = ", not on node " + strings.Join(v.Lacks, " and ") + ": no LUN can be made there"
+			}
+			line("", "%s: %s free of %s%s", v.Name, human.Size(v.FreeBytes), human.Size(v.CapacityBytes), lacks)
+		}
+	}
+	line("owned LUNs", "%d", len(s.OwnedLuns))
+	if s.ForceEpoch != 0 {
+		line("force", "if the other node is lost for good: gemel-target force --epoch %d --accept-data-loss", s.ForceEpoch)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func until(r *targetv1.Resync) string {
+	if r.ExpectedEnd == nil {
+		return ""
+	}
+	return ", ends about " + r.ExpectedEnd.AsTime().Format(time.RFC3339)
+}
+
+func (a *admin) scrub() *cobra.Command {
+	q := &targetv1.ScrubRequest{}
+	cmd := &cobra.Command{Use: "scrub [UUID...]", Short: "Compare both copies of LUNs and snapshots while they are in use",
+		Long: `Scrub begins to compare both copies, of everything or of the LUNs and snapshots named. What differs is an event with its
+place, in the log and in the status. What does not match its checksums is written again from the other node; with --repair so is
+what differs otherwise, at the partner, from the owner. While a scrub is under way none is begun: the command shows that one.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.Uuids = args
+			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				r, err := c.Scrub(ctx, q)
+				if err != nil {
+					return err
+				}
+				if x, ok := scrubs.Of(r.Shares...); r.UnderWay && ok {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "a scrub is under way already, since %s, begun by %s: %s; follow it with: gemel-target status\n",
+						x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
+				} else if r.UnderWay {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "a scrub is under way already at the other node; follow it with: gemel-target status")
+				} else {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "comparing %s; follow it with: gemel-target status\n", human.Size(r.TotalBytes))
+				}
+				return err
+			})
+		}}
+	cmd.Flags().BoolVar(&q.Repair, "repair", false, "write what differs again at the partner, from the owner")
+	cmd.Flags().Uint64Var(&q.BytesPerSecond, "rate", 0, "bytes a second at most; 0: the node's --scrub-rate")
+	return cmd
+}
+
+func (a *admin) force() *cobra.Command {
+	q := &targetv1.ForceRequest{}
+	cmd := &cobra.Command{Use: "force", Short: "Make a node the only member although another one, or none, is on record", Args: cobra.NoArgs,
+		Long: `Force is for a lost member (the node that the record names will never come back) or a lost record (the arbiter was emptied
+or put back to an older state). Make sure that the other node is stopped: force cannot stop it.
+
+Writes that only the lost node has are given up. Every LUN answers MEDIUM ERROR to its hosts until it is published again
+(unmapped and mapped), so that nobody goes on with data that is older than what it was told.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				if _, err := c.Force(ctx, q); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "taking over; follow it with: gemel-target status")
+				return err
+			})
+		}}
+	cmd.Flags().Uint64Var(&q.Epoch, "epoch", 0, "what the node's status shows")
+	cmd.Flags().BoolVar(&q.AcceptDataLoss, "accept-data-loss", false, "writes that only the lost node has are given up")
+	return cmd
+}
+
+func (a *admin) transfer() *cobra.Command {
+	q := &targetv1.TransferOwnershipRequest{}
+	cmd := &cobra.Command{Use: "transfer [UUID...]", Short: "Move the ownership of LUNs to a node",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q.LunUuids = args; q.All == (len(args) > 0) {
+				return errors.New("name LUNs, or --all")
+			}
+			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				r, err := c.TransferOwnership(ctx, q)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d LUNs moved, commands held for %v\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond)
+				return err
+			})
+		}}
+	cmd.Flags().StringVar(&q.ToNode, "to", "", `"a" or "b"`)
+	cmd.Flags().BoolVar(&q.All, "all", false, "every LUN of the pair")
+	return cmd
+}

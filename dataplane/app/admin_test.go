@@ -1,0 +1,97 @@
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/e2e/harness"
+)
+
+// The commands of an administrator, against a pair of real processes.
+func TestAdminCommands(t *testing.T) {
+	bin, err := harness.Build(t.Context(), t.TempDir(), "./cmd/gemel-target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: bin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitInSync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.NewString()
+	if _, err := p.Client(0).CreateLUN(t.Context(), &targetv1.CreateLUNRequest{Uuid: id, Name: "lun", SizeBytes: 8 << 20, PreferredNode: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	admin := func(args ...string) (string, error) {
+		cmd := Command()
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(args, "--control", p.Control[0]))
+		cmd.SetContext(t.Context())
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for _, c := range []struct{ args, want string }{
+		{"status", "in sync"},
+		{"status -o json", `"PHASE_IN_SYNC"`},
+		{"scrub --repair --rate 1000000", "comparing 8.0 MiB"},
+		{"scrub", "begun by a person"},
+		{"transfer --to b " + id, "1 LUNs moved"},
+		{"transfer --to a --all", "1 LUNs moved"},
+	} {
+		if out, err := admin(strings.Fields(c.args)...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v: %s", c.args, err, out)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"status -o xml", "--output"},
+		{"transfer --to b", "--all"},
+		{"force --epoch 1", "accept_data_loss"},
+		{"force --epoch 1 --accept-data-loss", "force is for a node"},
+		{"scrub nonsense", "uuids"},
+		{"status --tls-cert nowhere", "--tls-cert"},
+	} {
+		if out, err := admin(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v: %s", c.args, err, out)
+		}
+	}
+	if err := run(t, "status"); err == nil || !strings.Contains(err.Error(), "--control") {
+		t.Error(err)
+	}
+}
+
+func TestStatusForPeople(t *testing.T) {
+	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	s := &targetv1.Status{Node: "a", Phase: targetv1.Phase_PHASE_RESYNCING, Reason: "say what to do", Exposed: true, ForceEpoch: 7,
+		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Checksums: &targetv1.Checksums{HealedBlocks: 3, LostBlocks: 2,
+			Findings: []*targetv1.DamageFinding{{Uuid: "u", Lost: true, LastOffset: 8192}, {Uuid: "v"}}}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
+			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
+		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is out"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
+	var b bytes.Buffer
+	if err := printStatus(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
+		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is out", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything",
+		"3 blocks that did not match", "2 that no node has a good copy of, since the process started, the last one at byte 8192 of u: restore"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package meta
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// Entry is one change in the log. Exactly one field is set.
+type Entry struct {
+	CreateLUN      *CreateLUN      `json:"create_lun,omitempty"`
+	CreateSnapshot *CreateSnapshot `json:"create_snapshot,omitempty"`
+	Commit         *Object         `json:"commit,omitempty"` // a prepared LUN or snapshot becomes visible
+	Abort          *Object         `json:"abort,omitempty"`  // or goes again
+	DeleteLUN      *Object         `json:"delete_lun,omitempty"`
+	DeleteSnapshot *Object         `json:"delete_snapshot,omitempty"`
+	Grow           *Expand         `json:"grow,omitempty"`   // both nodes make room for an expansion
+	Expand         *Expand         `json:"expand,omitempty"` // which is then visible
+	Modify         *Modify         `json:"modify,omitempty"`
+	MapHost        *MapHost        `json:"map_host,omitempty"`
+	UnmapHost      *UnmapHost      `json:"unmap_host,omitempty"`
+	SetOwner       *SetOwner       `json:"set_owner,omitempty"`
+	PR             *PR             `json:"pr,omitempty"`
+	Mode           *Mode           `json:"mode,omitempty"`
+	Reset          *Reset          `json:"reset,omitempty"`
+	MarkLost       *MarkLost       `json:"mark_lost,omitempty"`
+}
+
+// CreateLUN prepares a LUN.
+type CreateLUN struct {
+	LUN LUN `json:"lun"`
+}
+
+// CreateSnapshot prepares a snapshot.
+type CreateSnapshot struct {
+	Snapshot Snapshot `json:"snapshot"`
+}
+
+// Object names a LUN or snapshot.
+type Object struct {
+	UUID string `json:"uuid"`
+}
+
+// Expand grows a LUN.
+type Expand struct {
+	UUID string `json:"uuid"`
+	Size int64  `json:"size"`
+}
+
+// Modify changes what an administrator may change under a host that is at work. Fields that are not set stay.
+type Modify struct {
+	UUID         string `json:"uuid"`
+	Preferred    string `json:"preferred,omitempty"`
+	WriteThrough *bool  `json:"write_through,omitempty"`
+}
+
+// MapHost admits a host to a LUN.
+type MapHost struct {
+	UUID     string `json:"uuid"`
+	Host     string `json:"host"`
+	CHAP     CHAP   `json:"chap,omitzero"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+	// Exclusive refuses while another host is mapped.
+	Exclusive bool `json:"exclusive,omitempty"`
+}
+
+// UnmapHost withdraws a host, or all when Host is empty.
+type UnmapHost struct {
+	UUID string `json:"uuid"`
+	Host string `json:"host"`
+}
+
+// SetOwner moves LUNs; all of them when UUIDs is nil.
+type SetOwner struct {
+	UUIDs []string `json:"uuids,omitempty"`
+	All   bool     `json:"all,omitempty"`
+	To    string   `json:"to"`
+}
+
+// PR is a change of reservations.
+type PR struct {
+	UUID  string       `json:"uuid"`
+	Nexus scsi.NexusID `json:"nexus"`
+	Req   scsi.PROut   `json:"req"`
+}
+
+// Mode is a MODE SELECT.
+type Mode struct {
+	UUID  string          `json:"uuid"`
+	Nexus scsi.NexusID    `json:"nexus"`
+	Req   scsi.ModeSelect `json:"req"`
+}
+
+// Reset aborts commands on both nodes (LOGICAL UNIT RESET and wider). UUID empty: every LUN.
+type Reset struct {
+	UUID  string          `json:"uuid,omitempty"`
+	Scope scsi.ResetScope `json:"scope"`
+	By    scsi.NexusID    `json:"by"`
+}
+
+// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is mapped anew (R8).
+type MarkLost struct {
+	UUIDs []string `json:"uuids"`
+}
+
+// Encode makes the bytes that travel in the log.
+func (e *Entry) Encode() []byte {
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
+// DecodeEntry reads an entry. ErrNewer, if it is of a kind that this release does not know, or says more than it knows.
+func DecodeEntry(b []byte) (*Entry, error) {
+	var e Entry
+	if err := Decode(b, &e); err != nil {
+		return nil, fmt.Errorf("log entry: %w", err)
+	}
+	return &e, nil
+}
+
+// Outcome of an entry, the same on both nodes.
+type Outcome struct {
+	Code  string        `json:"code,omitempty"` // "", or the name of one of the errors
+	Error string        `json:"error,omitempty"`
+	Noop  bool          `json:"noop,omitempty"` // what was asked for already is
+	Map   *Map          `json:"map,omitempty"`
+	SCSI  *scsi.Outcome `json:"scsi,omitempty"`
+}
+
+var codes = map[string]error{"not_found": ErrNotFound, "exists": ErrExists, "in_use": ErrInUse,
+	"invalid": ErrInvalid, "exhausted": ErrExhausted, "not_ready": ErrNotReady, "unfinished": ErrUnfinished}
+
+// Err turns the outcome back into an error.
+func (o *Outcome) Err() error {
+	if o.Code == "" {
+		return nil
+	}
+	base := codes[o.Code]
+	if base == nil {
+		return fmt.Errorf("%s", o.Error)
+	}
+	return fmt.Errorf("%s: %w", o.Error, base)
+}
+
+func failed(code, format string, args ...any) Outcome {
+	return Outcome{Code: code, Error: fmt.Sprintf(format, args...)}
+}
+
+// Effect is what an applied entry means outside the state; the runtime acts on it.
+type Effect struct {
+	UnitsChanged bool     // set, size or ownership of units
+	MapsChanged  bool     // what hosts see
+	LUNs         []string // keys to persist: LUNs
+	Snapshots    []string
+	Hosts        []string
+
+	CreatedLUN      *LUN      // prepare its file
+	CreatedSnapshot *Snapshot // prepare its file
+	RemovedLUN      string    // remove its file
+	RemovedSnapshot string
+	RemovedVolume   string // in which either of them was
+	Grown           *LUN   // its file is to have this size, which the state does not show yet
+	Resized         *LUN
+	Fence           []string          // hosts whose commands on FenceLUN must end
+	FenceNumbers    map[string]uint16 // the LUN numbers under which they saw it
+	FenceLUN        string            //
+	Moved           []string          // LUNs with a new owner
+	UAs             []scsi.PRUA       // for PRLUN
+	Aborts          []scsi.NexusID    // for PRLUN
+	PRLUN           string
+	ModeLUN         string // mode pages changed: 2A/01 for everyone but By
+	PreferredLUN    string // its preferred node changed: 2A/06 for everyone
+	Reset           *Reset
+	By              scsi.NexusID
+}
+
+// Apply changes the state by one entry at the next index. now is the proposer's time, carried in the entry's
+// objects; nothing else is read, so both nodes arrive at the same.
+func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
+	s.Index = index
+	switch {
+	case e.CreateLUN != nil:
+		return s.createLUN(&e.CreateLUN.LUN)
+	case e.CreateSnapshot != nil:
+		return s.createSnapshot(&e.CreateSnapshot.Snapshot)
+	case e.Commit != nil:
+		return s.commit(e.Commit.UUID)
+	case e.Abort != nil:
+		return s.abort(e.Abort.UUID)
+	case e.DeleteLUN != nil:
+		return s.deleteLUN(e.DeleteLUN.UUID)
+	case e.DeleteSnapshot != nil:
+		return s.deleteSnapshot(e.DeleteSnapshot.UUID)
+	case e.Grow != nil:
+		return s.grow(e.Grow)
+	case e.Expand != nil:
+		return s.expand(e.Expand)
+	case e.Modify != nil:
+		return s.modify(e.Modify)
+	case e.MapHost != nil:
+		return s.mapHost(e.MapHost)
+	case e.UnmapHost != nil:
+		return s.unmapHost(e.UnmapHost)
+	case e.SetOwner != nil:
+		return s.setOwner(e.SetOwner)
+	case e.PR != nil:
+		return s.applyPR(e.PR)
+	case e.Mode != nil:
+		return s.applyMode(e.Mode)
+	case e.Reset != nil:
+		return s.applyReset(e.Reset)
+	case e.MarkLost != nil:
+		return s.markLost(e.MarkLost)
+	}
+	return failed("invalid", "an entry of a kind that this version does not know"), fx
+}
+
+// clone copies a LUN so that readers of the old value are not disturbed.
+func (l *LUN) clone() *LUN {
+	c := *l
+	c.Maps = maps.Clone(l.Maps)
+	return &c
+}
+
+// touch replaces a LUN by its clone and marks it for persisting.
+func (s *State) touch(id string, fx *Effect) *LUN {
+	l := s.LUNs[id].clone()
+	s.LUNs[id] = l
+	fx.LUNs = append(fx.LUNs, id)
+	return l
+}
+
+// Now is what proposers put into objects: UTC, whole milliseconds.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -1,0 +1,69 @@
+package meta
+
+import "github.com/gemel-storage/gemel/dataplane/scsi"
+
+// mode is a LUN's mode page state; a LUN without one is as units are made.
+func (l *LUN) mode() scsi.ModeState {
+	if l.Mode != nil {
+		return *l.Mode
+	}
+	return scsi.DefaultMode(true)
+}
+
+// WriteThrough tells a LUN of which every write is durable on every member before its status, whatever hosts set.
+func (l *LUN) WriteThrough() bool { return l.Mode != nil && l.Mode.WriteThrough }
+
+// SetWriteThrough chooses the write cache mode of a LUN that nobody sees yet.
+func (l *LUN) SetWriteThrough(on bool) {
+	if m := l.mode(); m.WriteThrough != on {
+		m = m.SetWriteThrough(on)
+		l.Mode = &m
+	}
+}
+
+// modify changes write cache mode and preferred node. Asking for what already is changes nothing, and in particular does not take
+// back what a host has set by MODE SELECT since.
+func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	switch {
+	case l == nil:
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	case l.Stage != Ready:
+		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+	case e.Preferred != "" && badNode(e.Preferred):
+		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
+	}
+	mode := e.WriteThrough != nil && *e.WriteThrough != l.WriteThrough()
+	node := e.Preferred != "" && e.Preferred != l.Preferred
+	if !mode && !node {
+		return Outcome{Noop: true}, fx
+	}
+	n := s.touch(e.UUID, &fx)
+	if mode {
+		before := n.mode().Current
+		n.SetWriteThrough(*e.WriteThrough)
+		if n.Mode.Current != before {
+			fx.ModeLUN = e.UUID
+		}
+	}
+	if node {
+		n.Preferred, fx.PreferredLUN = e.Preferred, e.UUID
+	}
+	return out, fx
+}
+
+func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
+	l := s.LUNs[e.UUID]
+	if l == nil {
+		return failed("not_found", "LUN %s is not there", e.UUID), fx
+	}
+	cur := l.mode()
+	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)
+	if next != cur { // also when only what is saved differs: hosts see that after a reset
+		s.touch(e.UUID, &fx).Mode = &next
+	}
+	if changed {
+		fx.ModeLUN, fx.By = e.UUID, e.Nexus
+	}
+	return Outcome{SCSI: &res}, fx
+}

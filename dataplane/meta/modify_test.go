@@ -1,0 +1,79 @@
+package meta
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+func TestModify(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 8)
+	yes, no := true, false
+	modify := func(preferred string, through *bool) Entry {
+		return Entry{Modify: &Modify{UUID: id(1), Preferred: preferred, WriteThrough: through}}
+	}
+	before := s.LUNs[id(1)]
+	for _, e := range []Entry{modify("", nil), modify("a", &no)} {
+		if out, fx := s.must(e); !out.Noop || !reflect.DeepEqual(fx, Effect{}) {
+			t.Fatalf("what already is changes something: %+v, %+v", out, fx)
+		}
+	}
+	_, fx := s.must(modify("b", &yes))
+	l := s.LUNs[id(1)]
+	if fx.ModeLUN != id(1) || fx.PreferredLUN != id(1) || len(fx.LUNs) != 1 || l.Preferred != "b" || l.Owner != "a" || !l.WriteThrough() || l.Mode.Current.WriteCache {
+		t.Fatalf("%+v, %+v", fx, l)
+	}
+	if before.WriteThrough() || before.Preferred != "a" {
+		t.Error("readers of the old value saw it change")
+	}
+	// A host that asked for WCE before it knew does not get it.
+	q := scsi.ModeSelect{Fields: scsi.FieldWriteCache | scsi.FieldDescSense, Values: scsi.ModeValues{WriteCache: true, DescSense: true}, Save: true}
+	s.must(Entry{Mode: &Mode{UUID: id(1), Req: q}})
+	if m := s.LUNs[id(1)].Mode; m.Current.WriteCache || m.Saved.WriteCache || !m.Current.DescSense {
+		t.Fatalf("%+v", m)
+	}
+	// Taken back; what hosts set besides stays. From then on it is theirs again, and asking again does not undo that.
+	s.must(modify("", &no))
+	if m := s.LUNs[id(1)].Mode; m.WriteThrough || !m.Current.WriteCache || !m.Default.WriteCache || !m.Current.DescSense {
+		t.Fatalf("%+v", m)
+	}
+	off := scsi.ModeSelect{Fields: scsi.FieldWriteCache}
+	s.must(Entry{Mode: &Mode{UUID: id(1), Req: off}})
+	if out, _ := s.must(modify("", &no)); !out.Noop || s.LUNs[id(1)].Mode.Current.WriteCache {
+		t.Fatal("a host's WCE was overridden")
+	}
+	// Hosts see no change when they had turned it off themselves.
+	if _, fx := s.must(modify("", &yes)); fx.ModeLUN != "" || !s.LUNs[id(1)].WriteThrough() {
+		t.Fatalf("%+v", fx)
+	}
+	s.refused(ErrInvalid, modify("c", nil))
+	s.refused(ErrNotFound, Entry{Modify: &Modify{UUID: id(2), Preferred: "a"}})
+	s.must(lun(3, 8))
+	s.refused(ErrNotReady, Entry{Modify: &Modify{UUID: id(3), Preferred: "b"}})
+}
+
+// What a host saves of what is current already changes no current value, and has to be there after a reset all the same.
+func TestSavedModeIsKept(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 8)
+	off := scsi.ModeSelect{Fields: scsi.FieldWriteCache}
+	mode := func(q scsi.ModeSelect) Effect {
+		_, fx := s.must(Entry{Mode: &Mode{UUID: id(1), Req: q}})
+		return fx
+	}
+	if fx := mode(off); fx.ModeLUN != id(1) {
+		t.Fatalf("%+v", fx)
+	}
+	off.Save = true
+	if fx := mode(off); fx.ModeLUN != "" || len(fx.LUNs) != 1 {
+		t.Fatalf("%+v", fx)
+	}
+	if fx := mode(scsi.ModeSelect{Restore: true}); fx.ModeLUN != "" || s.LUNs[id(1)].Mode.Current.WriteCache {
+		t.Fatalf("a reset took back what was saved: %+v", fx)
+	}
+	if fx := mode(off); len(fx.LUNs) != 0 {
+		t.Fatalf("nothing changed, and it is written: %+v", fx)
+	}
+}

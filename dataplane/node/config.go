@@ -1,0 +1,201 @@
+// Package node is one node of a pair at work: it gives the state machine of package pair its clock, disk, network and
+// arbiter, and joins it to the iSCSI front end, the device server and the control API.
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// Config of a node. Names are those of the flags of gemel-target; every error names the field.
+type Config struct {
+	Cluster string `json:"cluster"` // part of the IQN: lower case letters, digits, dashes
+	Pair    string `json:"pair"`
+	Node    string `json:"node"` // "a" or "b"
+
+	StateDir string `json:"state-dir"` // the node's own metadata and its first backing volume, "default"
+	Arbiter  string `json:"arbiter"`   // "lease:NAMESPACE/NAME" or "file:PATH"
+
+	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, each on a filesystem of its own
+	SharedFilesystem bool     `json:"shared-filesystem"` // or not, for trials
+
+	Kubeconfig       string   `json:"kubeconfig"`        // lease: how to reach the API server; empty: as a pod does
+	ArbiterEndpoints []string `json:"arbiter-endpoints"` // lease: URLs of API servers beside that one
+
+	ISCSIListen   []string `json:"iscsi-listen"`   // host:port
+	Portals       []string `json:"portals"`        // advertised, "a=host:port" and "b=host:port", any number
+	LinkListen    string   `json:"link-listen"`    // node a
+	LinkPeer      string   `json:"link-peer"`      // node b: node a's link address
+	ControlListen string   `json:"control-listen"` // gRPC
+	MetricsListen string   `json:"metrics-listen"` // /metrics, /healthz, /readyz; empty: none
+
+	TLSCert string `json:"tls-cert"` // PEM files; all three or none
+	TLSKey  string `json:"tls-key"`
+	TLSCA   string `json:"tls-ca"`
+
+	Lease          Duration `json:"lease"`
+	Preferred      string   `json:"preferred-node"`  // excludes first when neither node hears the other
+	ScrubInterval  Duration `json:"scrub-interval"`  // between two scheduled scrubs; 0: none
+	ScrubRate      int64    `json:"scrub-rate"`      // bytes a second at most; 0: DefaultScrubRate
+	NoChecksums    bool     `json:"no-checksums"`    // keep no checksums of blocks; those that are there are deleted
+	ChecksumMemory int64    `json:"checksum-memory"` // bytes of checksums in memory; 0: a sixteenth of what Go may use
+
+	ISCSIMemory  int64              `json:"iscsi-memory"` // bytes that commands of all sessions may hold; 0: a quarter of what Go may use
+	HeaderDigest iscsi.DigestPolicy `json:"header-digest"`
+	DataDigest   iscsi.DigestPolicy `json:"data-digest"`
+	BenchLUN     string             `json:"bench-lun"` // hidden: an unmirrored LUN for benchmarks, "HOSTIQN=SIZE"
+
+	earlier        bool     // be a release that knows no link features; tests
+	later          bool     // be a release that knows every log entry; tests
+	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
+
+	Logger *slog.Logger     `json:"-"`
+	Faults store.FaultFunc  `json:"-"` // of the store; tests
+	Cached store.CachedFunc `json:"-"` // which reads the page cache answers, where there are Faults; tests
+
+	Outside Outside `json:"-"`
+}
+
+// Duration reads "500ms" from a configuration file.
+type Duration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// minISCSIMemory is the least for the commands of all sessions (bytes): a quarter is for data that comes unasked, and the longest command
+// has to fit the rest.
+const minISCSIMemory = 64 << 20
+
+// ErrConfig is wrapped by every error of Validate.
+var ErrConfig = errors.New("configuration")
+
+var nameRE = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func bad(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrConfig, field, fmt.Sprintf(format, args...))
+}
+
+// Validate checks every field and returns all that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !nameRE.MatchString(c.Cluster) {
+		add(bad("cluster", "%q must be 1 to 63 lower-case letters, digits or dashes", c.Cluster))
+	}
+	if !nameRE.MatchString(c.Pair) {
+		add(bad("pair", "%q must be 1 to 63 lower-case letters, digits or dashes", c.Pair))
+	}
+	self, err := pair.ParseNode(c.Node)
+	if err != nil {
+		add(bad("node", "%v", err))
+	}
+	if c.StateDir == "" {
+		add(bad("state-dir", "is needed: the folder for this node's data"))
+	}
+	if _, err := c.volumes(); err != nil {
+		add(err)
+	}
+	errs = append(errs, c.validateArbiter()...)
+	if len(c.ISCSIListen) == 0 {
+		add(bad("iscsi-listen", "at least one host:port is needed"))
+	}
+	for _, a := range c.ISCSIListen {
+		add(c.checkAddr("iscsi-listen", a, false))
+	}
+	if c.ControlListen == "" {
+		add(bad("control-listen", "is needed: host:port of the control API"))
+	} else {
+		add(c.checkAddr("control-listen", c.ControlListen, true))
+	}
+	switch {
+	case err == nil && self == pair.A && c.LinkListen == "":
+		add(bad("link-listen", "is needed on node a: node b connects to it"))
+	case err == nil && self == pair.B && c.LinkPeer == "":
+		add(bad("link-peer", "is needed on node b: the link address of node a"))
+	}
+	if c.LinkListen != "" {
+		add(c.checkAddr("link-listen", c.LinkListen, true))
+	}
+	if c.LinkPeer != "" {
+		add(c.checkAddr("link-peer", c.LinkPeer, true))
+	}
+	if c.MetricsListen != "" {
+		add(c.checkAddr("metrics-listen", c.MetricsListen, false))
+	}
+	seen := map[string]bool{}
+	for _, p := range c.Portals {
+		n, addr, ok := strings.Cut(p, "=")
+		if _, err := pair.ParseNode(n); !ok || err != nil {
+			add(bad("portal", `%q must be "a=host:port" or "b=host:port"`, p))
+			continue
+		}
+		seen[n] = true
+		add(c.checkAddr("portal", addr, false))
+	}
+	if !seen["a"] || !seen["b"] {
+		add(bad("portal", "both nodes need at least one portal: initiators learn all paths from either"))
+	}
+	if set := c.TLSCert != "" || c.TLSKey != "" || c.TLSCA != ""; set && (c.TLSCert == "" || c.TLSKey == "" || c.TLSCA == "") {
+		add(bad("tls-cert", "tls-cert, tls-key and tls-ca go together"))
+	}
+	if l := time.Duration(c.Lease); l != 0 && (l < 100*time.Millisecond || l > 30*time.Second) {
+		add(bad("lease", "%v is outside 100ms to 30s", l))
+	}
+	if d := time.Duration(c.ScrubInterval); d < 0 || d > 0 && d < time.Second {
+		add(bad("scrub-interval", "%v must be 0 (no scheduled scrub) or at least 1s", d))
+	}
+	if c.ScrubRate < 0 {
+		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
+	}
+	if c.ChecksumMemory != 0 && c.ChecksumMemory < minChecksumMemory {
+		add(bad("checksum-memory", "%d must be 0 (a sixteenth of GOMEMLIMIT) or at least %d bytes", c.ChecksumMemory, int64(minChecksumMemory)))
+	}
+	if c.ISCSIMemory != 0 && c.ISCSIMemory < minISCSIMemory {
+		add(bad("iscsi-memory", "%d must be 0 (a quarter of GOMEMLIMIT) or at least %d bytes", c.ISCSIMemory, minISCSIMemory))
+	}
+	if c.Preferred != "" {
+		if _, err := pair.ParseNode(c.Preferred); err != nil {
+			add(bad("preferred-node", "%v", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkAddr refuses what is no address, and an address beyond loopback where certificates are missing.
+func (c *Config) checkAddr(field, addr string, secured bool) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "" {
+		return bad(field, "%q is not host:port", addr)
+	}
+	if secured && c.TLSCert == "" {
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return bad(field, "%q is not a loopback address: set tls-cert, tls-key and tls-ca, or use loopback", addr)
+		}
+	}
+	return nil
+}
+
+// TargetIQN is the one target name of a pair.
+func (c *Config) TargetIQN() string {
+	return "iqn.2026-11.storage.gemel:" + c.Cluster + "." + c.Pair
+}

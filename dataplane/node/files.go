@@ -1,0 +1,286 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// fileKey is where an object lies.
+type fileKey struct {
+	volume   string
+	snapshot bool
+	id       string
+}
+
+func lunKey(l *meta.LUN) fileKey           { return fileKey{l.Volume, false, l.UUID} }
+func snapshotKey(s *meta.Snapshot) fileKey { return fileKey{s.Volume, true, s.UUID} }
+
+// files lists the objects in the store.
+func (n *Node) files() (map[fileKey]store.Info, error) {
+	have := map[fileKey]store.Info{}
+	for _, v := range n.store.Volumes() {
+		luns, err := v.ListLUNs()
+		if err != nil {
+			return nil, err
+		}
+		snaps, err := v.ListSnapshots()
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range luns {
+			have[fileKey{meta.VolumeOf(v.Name()), false, i.UUID}] = i
+		}
+		for _, i := range snaps {
+			have[fileKey{meta.VolumeOf(v.Name()), true, i.UUID}] = i
+		}
+	}
+	return have, nil
+}
+
+// applyFiles makes what must be there before the entry is durable.
+func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
+	if err := n.whole(fx); err != nil {
+		return err
+	}
+	if id := copyOf(fx); joining && id != "" {
+		if err := n.addCopying([]string{id}); err != nil {
+			return err
+		}
+	}
+	switch {
+	case fx.CreatedLUN != nil:
+		l := fx.CreatedLUN
+		defer n.noteOccupied(l.UUID, &err)
+		v, err := n.store.Volume(l.Volume)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.self, err)
+		}
+		if l.Born != n.state.Index { // begun by an entry of before, whose proposer did not see its end
+			if done, err := n.begun(v, l, joining); done || err != nil {
+				return err
+			}
+		}
+		switch {
+		case l.SourceSnapshot != "":
+			err = v.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
+		case l.SourceLUN != "":
+			err = v.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
+		default:
+			err = v.CreateLUN(l.UUID, l.Size, l.Born)
+		}
+		if err != nil {
+			return err
+		}
+		return cleanBits(v, l.UUID, l.Size)
+	case fx.CreatedSnapshot != nil:
+		s := fx.CreatedSnapshot
+		defer n.noteOccupied(s.UUID, &err)
+		v, err := n.store.Volume(s.Volume)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.self, err)
+		}
+		return v.Snapshot(n.ctx, s.Source, s.UUID, s.Born, nil)
+	case fx.Grown != nil:
+		from := fx.Grown.Size
+		if l := n.state.LUNs[fx.Grown.UUID]; l != nil {
+			from = l.Size // what the file has beyond it nobody has written
+		}
+		return n.growFiles(fx.Grown, from)
+	case fx.Resized != nil:
+		return n.growFiles(fx.Resized, fx.Resized.Size)
+	}
+	return nil
+}
+
+// begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may be in the middle of being copied to: it is
+// made again only if it is not the LUN's, and nobody has a use for it.
+func (n *Node) begun(v *store.Volume, l *meta.LUN, joining bool) (done bool, err error) {
+	f, err := v.LUN(l.UUID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if f.Size == l.Size && (joining || !v.Births() || f.Known && f.Born == l.Born) {
+		return true, nil
+	}
+	n.withdraw([]string{l.UUID}, nil)
+	return false, nil
+}
+
+// noteOccupied remembers an object that was not made since something else has its name: that is not the object's, and does not go with it.
+func (n *Node) noteOccupied(id string, err *error) {
+	if errors.Is(*err, store.ErrOccupied) {
+		n.occupied[id] = true
+	} else if *err == nil {
+		delete(n.occupied, id)
+	}
+}
+
+// copyOf names the object that an entry makes from another one's content.
+func copyOf(fx *meta.Effect) string {
+	switch l := fx.CreatedLUN; {
+	case fx.CreatedSnapshot != nil:
+		return fx.CreatedSnapshot.UUID
+	case l != nil && (l.SourceSnapshot != "" || l.SourceLUN != ""):
+		return l.UUID
+	}
+	return ""
+}
+
+// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that anybody sees.
+func (n *Node) growFiles(l *meta.LUN, from int64) error {
+	if e := n.entryOf(l.UUID); e != nil {
+		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {
+			return err
+		}
+	}
+	v, err := n.store.Volume(l.Volume)
+	if err != nil {
+		return err
+	}
+	return v.ResizeLUN(l.UUID, from, l.Size)
+}
+
+// removeFiles removes what the durable state no longer names.
+func (n *Node) removeFiles(fx *meta.Effect) {
+	if fx.RemovedLUN == "" && fx.RemovedSnapshot == "" {
+		return
+	}
+	v, err := n.store.Volume(fx.RemovedVolume)
+	if err != nil {
+		n.log.Error("what was deleted stays as an orphan", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
+		return
+	}
+	remove := func(what, id string, f func(string) error) {
+		if id == "" {
+			return
+		}
+		if n.occupied[id] {
+			delete(n.occupied, id)
+			return
+		}
+		if err := f(id); err != nil {
+			next := "the next start of this node removes it"
+			if !v.Births() {
+				next = "it has to be deleted by hand, for its filesystem has no extended attributes of users"
+			}
+			n.log.Error("a file of what was deleted stays as an orphan: "+next, what, id, "err", err)
+		}
+	}
+	remove("lun", fx.RemovedLUN, v.DeleteLUN)
+	remove("snapshot", fx.RemovedSnapshot, v.DeleteSnapshot)
+}
+
+// reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made, and what a deletion has left
+// is removed. Other files without metadata are reported as orphans and never touched. trusted: nothing is known against this store.
+func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
+	n.metaMu.Lock()
+	defer n.metaMu.Unlock()
+	for k, f := range have {
+		if n.born(k) == nil {
+			n.orphan(k, &f, trusted)
+		}
+	}
+	for _, l := range n.state.LUNs {
+		if _, ok := have[lunKey(l)]; ok || l.Stage == meta.Ready { // a misfit
+			continue
+		}
+		born := l.Born
+		if l.SourceSnapshot != "" || l.SourceLUN != "" {
+			born = store.NoBirth // it has its place, and is not the copy that it has to be
+		}
+		v, err := n.store.Volume(l.Volume)
+		if err == nil {
+			err = v.CreateLUN(l.UUID, l.Size, born)
+		}
+		if errors.Is(err, store.ErrNoSpace) {
+			continue // whoever wants it asks again; the others are there
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := n.standIns(have); err != nil {
+		return err
+	}
+	if err := n.markFiles(have); err != nil {
+		return err
+	}
+	if err := n.publish(); err != nil {
+		return err
+	}
+	n.m.SetUnits(n.boottime(), n.unitInfos())
+	for id, e := range n.tables.Load().units {
+		if k := e.bits.Unreadable(); k > 0 {
+			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
+		}
+		n.m.LoadIntents(id, e.bits.Dirty())
+	}
+	return nil
+}
+
+// born is the birth of the object that the state has in a place, nil if it has none there.
+func (n *Node) born(k fileKey) *uint64 {
+	if s := n.state.Snapshots[k.id]; k.snapshot && s != nil && s.Volume == k.volume {
+		return &s.Born
+	}
+	if l := n.state.LUNs[k.id]; !k.snapshot && l != nil && l.Volume == k.volume {
+		return &l.Born
+	}
+	return nil
+}
+
+// orphan deals with a file that the state does not name. What was born when the state was not older than it is now has been deleted since, and only its
+// file could not be. What was born later, or nobody knows when, may be needed: this metadata may be an older copy.
+func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
+	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
+	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.state.Index {
+		log.Warn("orphan: a file without metadata; it is left alone")
+		return
+	}
+	v, err := n.store.Volume(k.volume)
+	switch {
+	case err != nil:
+	case k.snapshot:
+		err = v.DeleteSnapshot(k.id)
+	default:
+		err = v.DeleteLUN(k.id)
+	}
+	if err != nil {
+		log.Error("orphan: a file of what was deleted cannot be removed: the next start of this node tries again", "err", err)
+		return
+	}
+	log.Info("a file that a deletion had left is removed", "born", f.Born, "index", n.state.Index)
+}
+
+// markFiles gives images of earlier releases the birth that the state has for them. What is being copied to this node gets it with the file that the next
+// install makes, and a misfit likewise.
+func (n *Node) markFiles(have map[fileKey]store.Info) error {
+	copying, err := n.loadCopying()
+	if err != nil {
+		return err
+	}
+	for k, f := range have {
+		born := n.born(k)
+		if f.Known || born == nil || *born == store.NoBirth || n.isMisfit(k.id) || copying[k.id] {
+			continue
+		}
+		v, err := n.store.Volume(k.volume)
+		switch {
+		case err != nil:
+		case k.snapshot:
+			err = v.MarkSnapshot(k.id, *born)
+		default:
+			err = v.MarkLUN(k.id, *born)
+		}
+		if err != nil {
+			n.log.Warn("a file does not keep when it was made: the next start of this node tries again", "uuid", k.id, "err", err)
+		}
+	}
+	return nil
+}

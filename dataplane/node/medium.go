@@ -1,0 +1,51 @@
+package node
+
+import (
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// medium is a LUN of the pair as the device server uses it.
+type medium struct {
+	n  *Node
+	id pair.LUNID
+}
+
+// Submit implements scsi.Medium.
+func (d *medium) Submit(s *scsi.Op) bool {
+	n := d.n
+	o := n.ops.get()
+	cur := current{o, o.Uses()}
+	o.S, o.LUN = s, d.id
+	s.Medium = o
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	n.m.Submit(n.boottime(), o)
+	n.takeLocked(a)
+	n.mu.Unlock()
+	return n.run(a, cur)
+}
+
+// Abort implements scsi.Medium.
+func (d *medium) Abort(s *scsi.Op) {
+	n := d.n
+	a := actionPool.Get().(*actions)
+	n.mu.Lock()
+	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
+	if o, _ := s.Medium.(*pair.Op); o != nil && o.S == s {
+		n.m.Abort(n.boottime(), o)
+	}
+	n.takeLocked(a)
+	n.mu.Unlock()
+	n.run(a, current{})
+}
+
+// Access implements scsi.Medium.
+func (d *medium) Access() scsi.Access { return d.n.Access() }
+
+// Access implements scsi.Cluster.
+func (n *Node) Access() scsi.Access {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.Access(n.boottime())
+}

@@ -1,0 +1,283 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see. The machine runs
+// one at a time. A crash between the steps is harmless: this node comes back as a joiner, whose metadata is replaced
+// and whose files are compared; the lone member repeats what reconcileFiles finds missing. joining: this node is being
+// copied to, so what it copies from an object of its own must be copied to in turn.
+func (n *Node) apply(index uint64, raw []byte, joining bool) {
+	e, err := meta.DecodeEntry(raw)
+	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
+		// Without it this node would hold other metadata than its peer, without a word.
+		n.log.Error("a log entry of a newer release: stepping down", "index", index, "err", err)
+		n.do(func(m *pair.Machine, now int64) {
+			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log cannot be applied: %v: upgrade node %s", index, err, n.self))
+		})
+		return
+	}
+	if err != nil {
+		n.log.Error("a log entry cannot be read", "index", index, "err", err)
+		e = &meta.Entry{} // applies as "invalid" on both nodes alike
+	}
+	moved := n.moving()
+	n.metaMu.Lock()
+	out, fx := n.state.Apply(index, e)
+	res := scsi.OK
+	if ferr := n.applyFiles(&fx, joining); ferr != nil {
+		out, res = fileOutcome(ferr)
+	}
+	moved() // what comes now takes no time as long as the disk answers
+	err = n.persist(&fx)
+	mended, misfits := err == nil && n.mend(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
+	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
+		err = n.publish()
+	}
+	var units []pair.UnitInfo
+	if fx.UnitsChanged {
+		units = n.unitInfos()
+	}
+	n.metaMu.Unlock()
+	if err != nil {
+		// The metadata cannot be kept: as bad as a failed disk (R9, R12).
+		n.log.Error("metadata", "index", index, "err", err)
+		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "metadata: "+err.Error()) })
+		return
+	}
+	moved = n.moving()
+	n.removeFiles(&fx)
+	if mended {
+		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
+	}
+	n.tellHosts(&fx)
+	n.waitEnds(&fx, func() {
+		moved()
+		b, err := json.Marshal(out)
+		if err != nil {
+			panic(err) // plain data
+		}
+		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
+		n.event("log", entryText(e, &out))
+	})
+}
+
+// moveEvery is how often the work on an entry says that it goes on, well within Dm.
+const moveEvery = time.Second
+
+// moving tells the machine that the work on an entry goes on, until the function that it returns is called: files may be copied, as
+// snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
+func (n *Node) moving() (over func()) {
+	end := make(chan struct{})
+	n.wg.Go(func() {
+		t := time.NewTicker(moveEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-n.ctx.Done():
+				return
+			case <-t.C:
+				n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) })
+			}
+		}
+	})
+	return func() { close(end) }
+}
+
+// unitInfos lists units for the machine. The caller holds metaMu.
+func (n *Node) unitInfos() []pair.UnitInfo {
+	out := []pair.UnitInfo{}
+	for _, l := range n.state.LUNs {
+		id, err := parseID(l.UUID)
+		owner, err2 := pair.ParseNode(l.Owner)
+		if err == nil && err2 == nil {
+			out = append(out, pair.UnitInfo{ID: id, Owner: owner, Seq: l.Seq, Size: l.Size, Group: n.group(l.Volume)})
+		}
+	}
+	return out
+}
+
+// group is a backing volume's number: writes to one of them are paced together.
+func (n *Node) group(volume string) uint8 {
+	for i, v := range n.store.Volumes() {
+		if v.Name() == volume {
+			return uint8(i)
+		}
+	}
+	return 0 // the default one, whose name is left out
+}
+
+func fileOutcome(err error) (meta.Outcome, scsi.Result) {
+	if errors.Is(err, store.ErrNoSpace) {
+		return meta.Outcome{Code: "exhausted", Error: err.Error()}, scsi.NoSpace
+	}
+	return meta.Outcome{Code: "internal", Error: err.Error()}, scsi.Failed
+}
+
+// tellHosts raises the unit attentions of an entry on this node's nexuses.
+func (n *Node) tellHosts(fx *meta.Effect) {
+	if fx.Resized != nil {
+		if e := n.entryOf(fx.Resized.UUID); e != nil {
+			e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnCapacityChanged) })
+		}
+	}
+	if e := n.entryOf(fx.PRLUN); e != nil {
+		for _, ua := range fx.UAs {
+			for _, u := range []*scsi.Unit{e.rw, e.ro} {
+				n.raise(u, nil, func(id scsi.NexusID) bool { return id == ua.Nexus }, ua.Attention)
+			}
+		}
+	}
+	if e := n.entryOf(fx.ModeLUN); e != nil {
+		e.both(func(u *scsi.Unit) { n.raise(u, &fx.By, nil, scsi.AttnModeChanged) })
+	}
+	if e := n.entryOf(fx.PreferredLUN); e != nil {
+		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	}
+	if hosts := slices.Concat(fx.Hosts, fx.Fence); fx.MapsChanged && len(hosts) > 0 { // the others see what they saw
+		n.raise(nil, nil, func(id scsi.NexusID) bool { return slices.Contains(hosts, id.Initiator) }, scsi.AttnLUNsChanged)
+	}
+}
+
+// waitEnds calls done when every command that the entry ends on this node has ended or will never start (R11c).
+func (n *Node) waitEnds(fx *meta.Effect, done func()) {
+	n.abortGathering(fx)
+	var wg sync.WaitGroup
+	abort := func(f func(done func())) {
+		wg.Add(1)
+		f(wg.Done)
+	}
+	if e := n.entryOf(fx.FenceLUN); e != nil {
+		for _, host := range fx.Fence {
+			e.both(func(u *scsi.Unit) { abort(func(d func()) { n.scsi.AbortNexusUnit(host, u, d) }) })
+		}
+	}
+	if e := n.entryOf(fx.PRLUN); e != nil {
+		for _, id := range fx.Aborts {
+			e.both(func(u *scsi.Unit) { abort(func(d func()) { n.scsi.AbortNexus(id, u, d) }) })
+		}
+	}
+	if r := fx.Reset; r != nil {
+		code := scsi.AttnUnitReset
+		units := []*unitEntry{n.entryOf(r.UUID)}
+		if r.Scope == scsi.ResetTarget {
+			code = scsi.AttnTargetReset
+			units = n.seenBy(r.By.Initiator)
+		}
+		for _, e := range units {
+			if e == nil {
+				continue
+			}
+			e.both(func(u *scsi.Unit) {
+				abort(func(d func()) { n.scsi.AbortUnitFor(u, r.By, d) })
+				n.raise(u, &r.By, nil, code)
+			})
+		}
+	}
+	wg.Wait()
+	done()
+}
+
+// seenBy lists the units that are mapped to a host: what its resets reach.
+func (n *Node) seenBy(host string) (list []*unitEntry) {
+	for _, e := range n.tables.Load().units {
+		if _, ok := e.lun.Maps[host]; ok {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// abortGathering ends the writes of affected hosts whose data has not all come, which the device server has not seen
+// yet. It comes first: what completes meanwhile is then found by the device server.
+func (n *Node) abortGathering(fx *meta.Effect) {
+	t := n.tables.Load()
+	sees := func(host string, field uint64, uuid string) bool {
+		number, ok := scsi.FlatLUN(field)
+		if !ok {
+			return false
+		}
+		if fenced, was := fx.FenceNumbers[host]; was && fenced == number && fx.FenceLUN == uuid {
+			return true
+		}
+		h := t.hosts[host]
+		return h != nil && h.luns[number] != nil && h.luns[number].UUID() == uuid
+	}
+	switch {
+	case len(fx.FenceNumbers) > 0:
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			_, was := fx.FenceNumbers[host]
+			return was && sees(host, field, fx.FenceLUN)
+		})
+	case len(fx.Aborts) > 0:
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			return sees(host, field, fx.PRLUN) && slices.ContainsFunc(fx.Aborts, func(id scsi.NexusID) bool { return id.Initiator == host })
+		})
+	case fx.Reset != nil:
+		uuids := []string{fx.Reset.UUID}
+		if fx.Reset.Scope == scsi.ResetTarget {
+			uuids = uuids[:0]
+			for _, e := range n.seenBy(fx.Reset.By.Initiator) {
+				uuids = append(uuids, e.lun.UUID)
+			}
+		}
+		n.iscsi.AbortGathering(func(host string, field uint64) bool {
+			return slices.ContainsFunc(uuids, func(uuid string) bool { return sees(host, field, uuid) })
+		})
+	}
+}
+
+// killGathering ends a host's writes to a LUN whose data has not all come, before a path switch: they have not started,
+// and what is still to come of them may belong to a path that the host has given up (R11a).
+func (n *Node) killGathering(host string, id pair.LUNID) {
+	e := n.tables.Load().units[id]
+	if e == nil {
+		return
+	}
+	m, ok := e.lun.Maps[host]
+	if !ok {
+		return
+	}
+	n.iscsi.AbortGathering(func(initiator string, field uint64) bool {
+		number, ok := scsi.FlatLUN(field)
+		return ok && initiator == host && number == m.LUN
+	})
+}
+
+// export gives the joiner everything; ActExport comes only while no entry is being applied.
+func (n *Node) export() {
+	n.metaMu.Lock()
+	index := n.state.Index
+	raw, err := json.Marshal(n.state)
+	if err != nil {
+		panic(err) // plain data
+	}
+	objs := n.objectsLocked(true)
+	volumes := n.state.Volumes()
+	n.metaMu.Unlock()
+	if n.misread(volumes) {
+		// What it cannot read it refuses, and comes again.
+		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
+		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
+	}
+	var sum []byte
+	if n.peerKnows(featureParts) {
+		s := sha256.Sum256(raw)
+		sum = s[:]
+	}
+	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, sum, objs) })
+}

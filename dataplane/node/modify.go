@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+)
+
+// modify changes write cache mode and preferred node of a LUN.
+func (n *Node) modify(ctx context.Context, e meta.Modify) error {
+	return n.atOwner(ctx, e.UUID, "modify", e, func() error { return n.modifyHere(ctx, e) })
+}
+
+// modifyHere does it for a LUN that this node owns. Write-through is a promise about every write that has been acknowledged: what
+// both nodes have in their page caches is flushed while no command is at work, and only then the entry is proposed. So the
+// entry, once it is in the log, says that this was done, and a call that ends before it is simply made again. Commands
+// that were waiting meanwhile execute as durable ones, see check.
+func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
+	n.metaMu.Lock()
+	l := n.state.LUNs[e.UUID]
+	through := l != nil && e.WriteThrough != nil && *e.WriteThrough && !l.WriteThrough()
+	n.metaMu.Unlock()
+	q := prepareModify{UUID: e.UUID, Flush: through}
+	if err := n.prepareBoth(ctx, q); err != nil { // most of what there is to flush, while commands go on
+		return err
+	}
+	entry := &meta.Entry{Modify: &e}
+	if !through {
+		_, err := n.propose(ctx, entry)
+		return err
+	}
+	return n.held(ctx, e.UUID, func(ctx context.Context) error {
+		limited, cancel := context.WithTimeout(ctx, snapshotHold)
+		defer cancel()
+		if err := n.prepareBoth(limited, q); err != nil {
+			return err
+		}
+		_, err := n.propose(ctx, entry) // without that limit: as long as its outcome is open, commands stay held
+		return err
+	})
+}
+
+// prepareModify asks a node whether it knows the entry, and to flush a LUN.
+type prepareModify struct {
+	UUID  string `json:"uuid"`
+	Flush bool   `json:"flush,omitempty"`
+}
+
+// prepareBoth prepares this node and the other one. A node of an earlier release does not know the call: its refusal keeps an
+// entry out of the log that it would not carry out.
+func (n *Node) prepareBoth(ctx context.Context, q prepareModify) error {
+	peer := make(chan error, 1)
+	if v := n.View(); v.Record.Both() {
+		go func() { peer <- n.call(ctx, "prepare_modify", q, nil) }()
+	} else {
+		peer <- nil // alone, every write is durable here, and the other node is made a member when it has them as well
+	}
+	err := n.prepareModifyHere(q)
+	if perr := <-peer; perr != nil && err == nil {
+		err = fmt.Errorf("the other node: %w: %w", perr, ErrUnavailable)
+	}
+	return err
+}
+
+// prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, whoever asked for it (R12).
+func (n *Node) prepareModifyHere(q prepareModify) error {
+	if !q.Flush {
+		return nil
+	}
+	e := n.entryOf(q.UUID)
+	if e == nil {
+		return fmt.Errorf("LUN %s: %w", q.UUID, meta.ErrNotFound)
+	}
+	err := e.file.Sync()
+	if err != nil {
+		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "flush: "+err.Error()) })
+		return fmt.Errorf("flush of LUN %s: %w", q.UUID, err)
+	}
+	return nil
+}

@@ -1,0 +1,381 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/link"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/internal/certfiles"
+	"github.com/gemel-storage/gemel/internal/longlock"
+)
+
+// Node is one node of a pair.
+type Node struct {
+	cfg   Config
+	self  pair.Node
+	log   *slog.Logger
+	tls   *certfiles.Files // nil: loopback only
+	store *store.Store
+	arb   arbiter.Arbiter
+
+	mu sync.Mutex // the machine, and the order of what it sends
+	m  *pair.Machine
+
+	ops opPool
+
+	metaMu   longlock.Mutex // held while files are made and closed
+	readers  map[*store.Volume]*readers
+	state    *meta.State
+	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
+	occupied map[string]bool   // objects that were not made since something else has their name
+	sizes    sizes             // of what it holds
+	// metaBytes is their sum, for whoever does not hold metaMu.
+	metaBytes atomic.Int64
+	tables    atomic.Pointer[tables] // what the command path reads
+	bench     atomic.Pointer[benchUnit]
+
+	link    *link.Link
+	linkN   atomic.Uint64
+	applies tally // store work for the peer of the present link
+
+	scsi  *scsi.Server
+	iscsi *iscsi.Server
+
+	waitMu    sync.Mutex
+	proposals map[uint64]chan proposalEnd
+	quiets    map[uint64]chan scsi.Result
+	calls     map[uint64]chan reply
+	nextCall  atomic.Uint64
+
+	probed atomic.Pointer[probed]
+
+	markFloor uint64      // the highest mark that a backing volume had at the start
+	doubt     atomic.Bool // a backing volume is not as it should be: their marks stand still
+	refused   atomic.Pointer[string]
+
+	lifeMu sync.Mutex
+	lifeID uint64        // number of the machine's own state that was saved last
+	phaseC chan struct{} // closed and replaced when the standing changed
+
+	peerCap  atomic.Pointer[capacity]
+	events   broadcaster
+	lastTick atomic.Int64
+	wg       sync.WaitGroup
+	ctx      context.Context
+	cancel   context.CancelFunc
+	stopping atomic.Bool
+	over     chan string            // why this life is over, once
+	step     atomic.Pointer[string] // of the end, once it has begun (stop.go)
+	buffers  buffers
+	metrics  counters
+	damage   damageTally
+	scrubs   scrubs
+}
+
+// New opens the store and prepares a node; Run starts it. The configuration must be valid.
+func New(cfg Config) (_ *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if err := cfg.Outside.defaults(); err != nil {
+		return nil, err
+	}
+	start := cfg.Outside.Clock()
+	self, _ := pair.ParseNode(cfg.Node)
+	var certs *certfiles.Files
+	if cfg.TLSCert != "" {
+		if certs, err = loadTLS(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	arb := cfg.Outside.Arbiter
+	if arb == nil {
+		if arb, err = openArbiter(&cfg); err != nil {
+			return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
+		}
+	}
+	volumes, err := cfg.volumes()
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = st.Close()
+		}
+	}()
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
+		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}, occupied: map[string]bool{}}
+	n.tables.Store(&tables{})
+	lock, err := st.LockID()
+	if err != nil {
+		return nil, err
+	}
+	life, err := n.loadLife()
+	if err != nil {
+		return nil, err
+	}
+	if n.state, err = n.loadState(); err != nil {
+		return nil, err
+	}
+	untrusted, err := st.Untrusted()
+	if err != nil {
+		return nil, err
+	}
+	doubt, err := n.checkVolumes(&life)
+	if err != nil {
+		return nil, err
+	}
+	files, err := n.files()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.checkFiles(files); err != nil {
+		return nil, err
+	}
+	untrusted = cmp.Or(untrusted, doubt)
+	inc := pair.Incarnation{Boot: cfg.Outside.Boot, Nonce: rand.Uint64() | 1}
+	if err = n.saveIncarnation(inc); err != nil {
+		return nil, err
+	}
+	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
+		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
+		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
+		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
+		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
+	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
+	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
+		Logger: cfg.Logger, Clock: n.boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
+		Limits: iscsi.Limits{Memory: int(cfg.ISCSIMemory)}}, n.scsi, n)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ended, end := context.WithCancel(context.Background())
+			end() // there is no session to wait for
+			_ = n.iscsi.Shutdown(ended)
+		}
+	}()
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if err = n.reconcileFiles(files, untrusted == "" && n.misfitText() == ""); err != nil {
+		return nil, err
+	}
+	n.loadScrubs(time.Now())
+	return n, nil
+}
+
+func (c *Config) portals() (out []iscsi.Portal) {
+	for _, p := range c.Portals {
+		node, addr, _ := strings.Cut(p, "=")
+		t, _ := pair.ParseNode(node)
+		out = append(out, iscsi.Portal{Address: addr, Tag: uint16(t) + 1})
+	}
+	return out
+}
+
+// serveUntil is Run, as long as nothing hangs.
+func (n *Node) serveUntil(ctx context.Context) error {
+	defer func() { _ = n.store.Close() }()
+	defer func() {
+		n.ends(stepFiles)
+		n.store.Ending()
+		n.closeFiles()
+	}()
+	defer n.wg.Wait()
+	defer n.cancel()
+	defer n.ends(stepWork)
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	listen := func(field, addr string) (net.Listener, error) {
+		l, err := n.cfg.Outside.Listen(ctx, "tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, field, err)
+		}
+		listeners = append(listeners, l)
+		return l, nil
+	}
+	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer, DialFunc: n.cfg.Outside.Dial,
+		Logger: n.log, Alloc: n.buffers.get, Features: n.cfg.features()}
+	if n.tls != nil {
+		lcfg.TLS = n.peerTLS()
+	}
+	var err error
+	if n.self == pair.A {
+		if lcfg.Listen, err = listen("link-listen", n.cfg.LinkListen); err != nil {
+			return err
+		}
+	}
+	control, err := listen("control-listen", n.cfg.ControlListen)
+	if err != nil {
+		return err
+	}
+	var metrics net.Listener
+	if n.cfg.MetricsListen != "" {
+		if metrics, err = listen("metrics-listen", n.cfg.MetricsListen); err != nil {
+			return err
+		}
+	}
+	n.lastTick.Store(n.boottime()) // live from the start, before the loop's first turn
+	n.link = link.New(lcfg, (*linkHandler)(n))
+	stopControl := n.serveControl(control)
+	defer stopControl()
+	if metrics != nil {
+		stop := n.serveMetrics(metrics)
+		defer stop()
+	}
+	if n.cfg.BenchLUN != "" {
+		if err := n.openBench(); err != nil {
+			return err
+		}
+	}
+	n.do(func(m *pair.Machine, now int64) {
+		n.wall(m, now) // a step is one against what was seen before anything was confirmed
+		m.Start(now)
+	})
+	n.wg.Go(n.tickLoop)
+	linkCtx, stopLink := context.WithCancel(n.ctx)
+	defer stopLink()
+	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
+	n.wg.Go(n.watchStore)
+	n.wg.Go(n.probeLoop)
+	if !n.cfg.NoChecksums {
+		n.wg.Go(n.adoptLoop)
+	}
+	if r, ok := n.arb.(runner); ok {
+		n.wg.Go(func() { r.Run(n.ctx) })
+	}
+	if every := time.Duration(n.cfg.ScrubInterval); every > 0 {
+		n.wg.Go(func() { n.scrubLoop(every) })
+	}
+	for _, a := range n.cfg.ISCSIListen {
+		l, err := listen("iscsi-listen", a)
+		if err != nil {
+			return err
+		}
+		n.wg.Go(func() {
+			if err := n.iscsi.Serve(n.ctx, l); err != nil && n.ctx.Err() == nil && !n.stopping.Load() {
+				n.log.Error("iSCSI portal ended", "addr", a, "err", err)
+			}
+		})
+	}
+	n.log.Info("node started", "cluster", n.cfg.Cluster, "pair", n.cfg.Pair, "node", n.cfg.Node, "store", n.store.ID(),
+		"iqn", n.cfg.TargetIQN(), "volumes", len(n.store.Volumes()))
+	if why := n.watchOver(ctx); why != "" {
+		return n.leave(why)
+	}
+	n.handOver()
+	return nil
+}
+
+// tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).
+func (n *Node) tickLoop() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	lease := time.Duration(n.cfg.Lease)
+	if lease == 0 {
+		lease = 500 * time.Millisecond
+	}
+	t := time.NewTicker(lease / 25)
+	defer t.Stop()
+	last := n.boottime()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := n.boottime()
+		if now-last > int64(time.Second) {
+			n.log.Warn("this process stood still", "for", time.Duration(now-last))
+			n.iscsi.DropConnections("the target process stood still")
+		}
+		last = now
+		n.lastTick.Store(now)
+		n.doTimer(func(m *pair.Machine, now int64) {
+			n.wall(m, now)
+			m.SetNexuses(len(n.iscsi.Sessions()))
+			m.Tick(now)
+		})
+	}
+}
+
+// wall tells the machine how far the wall clock is ahead.
+func (n *Node) wall(m *pair.Machine, now int64) {
+	if ns, ok := n.cfg.Outside.Wall(); ok {
+		m.Wall(now, ns)
+	}
+}
+
+// watchStore steps down when the store fails outside a command (R12).
+func (n *Node) watchStore() {
+	select {
+	case <-n.ctx.Done():
+	case <-n.store.FailedC():
+		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, n.store.Failed().Error()) })
+	}
+}
+
+// View is the machine's standing.
+func (n *Node) View() pair.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.View(n.boottime())
+}
+
+// hotRegions is what a resync would compare.
+func (n *Node) hotRegions() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m.HotRegions()
+}
+
+// waitView waits until the standing satisfies ok.
+func (n *Node) waitView(ctx context.Context, ok func(pair.View) bool) error {
+	for {
+		n.waitMu.Lock()
+		c := n.phaseC
+		n.waitMu.Unlock()
+		if ok(n.View()) {
+			return nil
+		}
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Node) standingChanged() {
+	n.waitMu.Lock()
+	close(n.phaseC)
+	n.phaseC = make(chan struct{})
+	n.waitMu.Unlock()
+}

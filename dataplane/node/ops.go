@@ -1,0 +1,207 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+)
+
+// Limits on how long host commands are held.
+const (
+	transferHold = 1500 * time.Millisecond
+	snapshotHold = 2500 * time.Millisecond // with reflink it takes milliseconds; without, a copy may not fit
+)
+
+// createLUN prepares the LUN on every member and makes it visible, or undoes it.
+func (n *Node) createLUN(ctx context.Context, l meta.LUN) error {
+	if l.SourceLUN != "" {
+		return n.atOwner(ctx, l.SourceLUN, "clone_lun", l, func() error { return n.cloneHere(ctx, l) })
+	}
+	if l.SourceSnapshot == "" { // a copy is where its source is, which both nodes have
+		if err := n.volumeOnBoth(ctx, l.Volume); err != nil {
+			return err
+		}
+	}
+	if l.SourceSnapshot != "" {
+		if err := n.takeBack(ctx, l.UUID); err != nil {
+			return err
+		}
+	}
+	return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
+}
+
+// takeBack ends a copy of a snapshot that was begun and not finished. A node that could not make it may have an empty file in its place, and a node that was
+// copied to from there a copy of that one: neither can tell when the entry that made it comes again.
+func (n *Node) takeBack(ctx context.Context, id string) error {
+	n.metaMu.Lock()
+	l := n.state.LUNs[id]
+	n.metaMu.Unlock()
+	if l == nil || l.Stage == meta.Ready {
+		return nil
+	}
+	_, err := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}})
+	return err
+}
+
+// twoStep proposes a preparation, then its commit or, if any member could not prepare, its abort (R14).
+func (n *Node) twoStep(ctx context.Context, prepare *meta.Entry, id string) error {
+	out, err := n.propose(ctx, prepare)
+	if errors.Is(err, meta.ErrUnfinished) {
+		if _, err = n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}}); err == nil {
+			out, err = n.propose(ctx, prepare)
+		}
+	}
+	if err == nil && out.Noop {
+		return nil
+	}
+	if err == nil {
+		_, err = n.propose(ctx, &meta.Entry{Commit: &meta.Object{UUID: id}})
+		return err
+	}
+	if refused := errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrInvalid) || errors.Is(err, meta.ErrNotFound); !refused && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
+		if _, aerr := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}}); aerr != nil {
+			n.log.Warn("what could not be prepared could not be removed yet; asking again resumes it", "uuid", id, "err", aerr)
+		}
+	}
+	return err
+}
+
+// atOwner runs f here when this node owns the LUN, else asks the peer.
+func (n *Node) atOwner(ctx context.Context, lun, method string, req any, f func() error) error {
+	id, err := parseID(lun)
+	if err != nil {
+		return fmt.Errorf("uuid %q: %w: %w", lun, meta.ErrInvalid, err)
+	}
+	n.mu.Lock()
+	owner, known := n.m.Owner(id)
+	n.mu.Unlock()
+	switch {
+	case !known:
+		return fmt.Errorf("LUN %s: %w", lun, meta.ErrNotFound)
+	case owner == n.self:
+		return f()
+	}
+	return n.call(ctx, method, req, nil)
+}
+
+// cloneHere clones a LUN that this node owns; its writes are held while both nodes copy.
+func (n *Node) cloneHere(ctx context.Context, l meta.LUN) error {
+	return n.held(ctx, l.SourceLUN, func(ctx context.Context) error {
+		return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
+	})
+}
+
+// createSnapshot makes a snapshot at one log position of both nodes.
+func (n *Node) createSnapshot(ctx context.Context, s meta.Snapshot) error {
+	return n.atOwner(ctx, s.Source, "create_snapshot", s, func() error { return n.createSnapshotHere(ctx, s) })
+}
+
+func (n *Node) createSnapshotHere(ctx context.Context, s meta.Snapshot) error {
+	return n.held(ctx, s.Source, func(ctx context.Context) error {
+		return n.twoStep(ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: s}}, s.UUID)
+	})
+}
+
+// held runs f while the LUN's commands are held and none is at work, so that both nodes' copies are alike (R14). f does
+// not end with the caller's patience: as long as an entry's outcome is open the commands must stay held.
+func (n *Node) held(ctx context.Context, lun string, f func(context.Context) error) error {
+	id, err := parseID(lun)
+	if err != nil {
+		return err
+	}
+	limit := snapshotHold
+	if !n.reflink(lun) {
+		limit = callTime // a copy: hosts get BUSY after a while and come back
+	}
+	release, err := n.quiesce(ctx, []pair.LUNID{id}, limit)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f(n.ctx)
+}
+
+type transferRequest struct {
+	UUIDs []string `json:"uuids"`
+	To    string   `json:"to"`
+}
+
+type transferReply struct {
+	Moved int           `json:"moved"`
+	Pause time.Duration `json:"pause"`
+}
+
+// transfer moves LUNs to a node in one batch. Whoever owns them does it.
+func (n *Node) transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
+	q := transferRequest{To: to.String()}
+	for _, u := range uuids {
+		id, err := parseID(u)
+		if err != nil {
+			return 0, 0, fmt.Errorf("uuid %q: %w: %w", u, meta.ErrInvalid, err)
+		}
+		n.mu.Lock()
+		owner, known := n.m.Owner(id)
+		n.mu.Unlock()
+		if !known {
+			return 0, 0, fmt.Errorf("LUN %s: %w", u, meta.ErrNotFound)
+		}
+		if owner != to {
+			q.UUIDs = append(q.UUIDs, u)
+		}
+	}
+	if len(q.UUIDs) == 0 {
+		return 0, 0, nil
+	}
+	if v := n.View(); v.Phase != pair.Paired || !v.Agreed {
+		return 0, 0, fmt.Errorf("ownership moves only while both nodes are members and linked; now: %s %s: %w", v.Phase, v.Reason, ErrUnavailable)
+	}
+	if to == n.self {
+		var r transferReply
+		err := n.call(ctx, "transfer", q, &r)
+		return r.Moved, r.Pause, err
+	}
+	r, err := n.transferHere(ctx, q)
+	return r.Moved, r.Pause, err
+}
+
+// transferAll moves every LUN.
+func (n *Node) transferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
+	n.metaMu.Lock()
+	var ids []string
+	for id := range n.state.LUNs {
+		ids = append(ids, id)
+	}
+	n.metaMu.Unlock()
+	return n.transfer(ctx, ids, to)
+}
+
+// transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What arrived meanwhile is
+// forwarded to the new owner.
+func (n *Node) transferHere(ctx context.Context, q transferRequest) (transferReply, error) {
+	var ids []pair.LUNID
+	for _, u := range q.UUIDs {
+		id, err := parseID(u)
+		if err != nil {
+			return transferReply{}, err
+		}
+		ids = append(ids, id)
+	}
+	start := time.Now()
+	release, err := n.quiesce(ctx, ids, transferHold)
+	if err != nil {
+		return transferReply{}, err
+	}
+	// Not the caller's context: until the outcome is known this node is not the owner any more (R10).
+	_, err = n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: q.UUIDs, To: q.To}})
+	release()
+	pause := time.Since(start)
+	if err != nil {
+		return transferReply{}, err
+	}
+	n.event("owner", fmt.Sprintf("%d LUNs moved to node %s, held for %v", len(ids), q.To, pause.Round(time.Microsecond)))
+	return transferReply{Moved: len(ids), Pause: pause}, nil
+}

@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
+var ErrUnavailable = errors.New("this node is not a serving member of the pair now: ask the other node")
+
+type proposalEnd struct {
+	res scsi.Result
+	out meta.Outcome
+}
+
+// propose puts an entry into the log and waits for its outcome on every member.
+func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
+	raw := e.Encode()
+	if err := n.affordable(e, raw); err != nil {
+		return meta.Outcome{}, err
+	}
+	c := n.proposeAsync(raw)
+	select {
+	case end := <-c:
+		switch {
+		case end.res == scsi.Unavailable:
+			return end.out, ErrUnavailable
+		case end.out.Code != "":
+			return end.out, end.out.Err()
+		}
+		return end.out, nil
+	case <-ctx.Done():
+		return meta.Outcome{}, fmt.Errorf("the change is not confirmed yet, asking again is safe: %w", ctx.Err())
+	}
+}
+
+func (n *Node) proposeAsync(raw []byte) <-chan proposalEnd {
+	c := make(chan proposalEnd, 1)
+	// The number is known only inside the machine; ActProposed may be carried out by another goroutine, so the
+	// channel is registered before the lock is given up.
+	n.do(func(m *pair.Machine, now int64) {
+		id := m.Propose(now, raw)
+		n.waitMu.Lock()
+		n.proposals[id] = c
+		n.waitMu.Unlock()
+	})
+	return c
+}
+
+func (n *Node) proposalEnded(x pair.Action) {
+	n.waitMu.Lock()
+	c := n.proposals[x.ID]
+	delete(n.proposals, x.ID)
+	n.waitMu.Unlock()
+	if c == nil {
+		return
+	}
+	end := proposalEnd{res: x.Result}
+	if len(x.Meta) > 0 {
+		if err := json.Unmarshal(x.Meta, &end.out); err != nil {
+			end.out = meta.Outcome{Code: "internal", Error: "outcome: " + err.Error()}
+		}
+	}
+	c <- end
+}
+
+// Propose implements scsi.Cluster.
+func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, done func(scsi.Outcome)) {
+	if n.isBench(u) {
+		n.bench.Load().propose(nexus, change, done)
+		return
+	}
+	e := &meta.Entry{}
+	if change.PROut != nil {
+		e.PR = &meta.PR{UUID: u.UUID(), Nexus: nexus, Req: *change.PROut}
+	} else {
+		e.Mode = &meta.Mode{UUID: u.UUID(), Nexus: nexus, Req: *change.ModeSelect}
+	}
+	raw := e.Encode()
+	if err := n.affordable(e, raw); err != nil {
+		n.log.Warn("a change of reservations is refused", "initiator", nexus.Initiator, "err", err)
+		done(scsi.NoRegistrationResources())
+		return
+	}
+	c := n.proposeAsync(raw)
+	n.wg.Go(func() {
+		select {
+		case end := <-c:
+			done(end.outcome(func() error {
+				if !endsCommands(change) {
+					return nil
+				}
+				return n.awaitEarlier()
+			}))
+		case <-n.ctx.Done():
+			done(outcomeUnknown)
+		}
+	})
+}
+
+// outcomeUnknown ends a command whose change may be in the log, or is, without this node being able to tell the rest: ABORTED COMMAND. BUSY
+// would say that the command was not accepted (SAM-5 §5.3.1).
+var outcomeUnknown = scsi.Outcome{Status: scsi.StatusCheckCondition, Sense: scsi.FixedSense(scsi.AbortedCommand, 0, 0)}
+
+// outcome is what the command is answered whose change was proposed; rest is what has to succeed beside the entry.
+func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
+	if end.res != scsi.OK || end.out.SCSI == nil || rest() != nil {
+		return outcomeUnknown
+	}
+	return *end.out.SCSI
+}
+
+func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
+
+// awaitEarlier waits until every change that either node had handed to the log before has been applied, by an entry that changes nothing. An entry
+// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host is
+// told that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
+// that was killed before it was handed over never is.
+func (n *Node) awaitEarlier() error {
+	_, err := n.propose(n.ctx, &meta.Entry{Abort: &meta.Object{}})
+	return err
+}
+
+// Reset implements scsi.Cluster.
+func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done func(bool)) {
+	if n.isBench(u) {
+		n.scsi.AbortUnitFor(u, by, func() { done(true) })
+		return
+	}
+	r := &meta.Reset{Scope: scope, By: by}
+	if u != nil {
+		r.UUID = u.UUID()
+	}
+	c := n.proposeAsync((&meta.Entry{Reset: r}).Encode())
+	n.wg.Go(func() {
+		select {
+		case end := <-c:
+			done(end.res == scsi.OK && n.awaitEarlier() == nil)
+		case <-n.ctx.Done():
+			done(false)
+		}
+	})
+}
+
+// takeAll makes this node the owner of every LUN after it became alone.
+func (n *Node) takeAll() {
+	if _, err := n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.ctx.Err() == nil {
+		n.log.Warn("taking ownership of all LUNs", "err", err)
+	}
+}
+
+// entryText says what an entry did, for the event stream.
+func entryText(e *meta.Entry, out *meta.Outcome) string {
+	suffix := ""
+	if out.Code != "" {
+		suffix = ": refused: " + out.Error
+	}
+	switch {
+	case e.CreateLUN != nil:
+		return "prepare LUN " + e.CreateLUN.LUN.UUID + suffix
+	case e.CreateSnapshot != nil:
+		return "prepare snapshot " + e.CreateSnapshot.Snapshot.UUID + suffix
+	case e.Commit != nil:
+		return "commit " + e.Commit.UUID + suffix
+	case e.Abort != nil:
+		return "abort " + e.Abort.UUID + suffix
+	case e.DeleteLUN != nil:
+		return "delete LUN " + e.DeleteLUN.UUID + suffix
+	case e.DeleteSnapshot != nil:
+		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
+	case e.Grow != nil:
+		return fmt.Sprintf("make room for LUN %s of %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
+	case e.MarkLost != nil:
+		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
+	case e.Expand != nil:
+		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
+	case e.Modify != nil:
+		return "modify LUN " + e.Modify.UUID + suffix
+	case e.MapHost != nil:
+		return "map host " + e.MapHost.Host + " to LUN " + e.MapHost.UUID + suffix
+	case e.UnmapHost != nil:
+		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
+	case e.SetOwner != nil:
+		return "ownership to node " + e.SetOwner.To + suffix
+	case e.PR != nil:
+		return "reservations of LUN " + e.PR.UUID + suffix
+	case e.Mode != nil:
+		return "mode pages of LUN " + e.Mode.UUID + suffix
+	case e.Reset != nil:
+		return "reset" + suffix
+	}
+	return "entry" + suffix
+}

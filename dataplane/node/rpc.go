@@ -1,0 +1,218 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// Calls between the two runtimes ride on the link as requests and replies. They need no order and are not repeated:
+// whoever asked asks again.
+
+type request struct {
+	Method string          `json:"method"`
+	Body   json.RawMessage `json:"body"`
+}
+
+type reply struct {
+	Error string          `json:"error,omitempty"`
+	Code  string          `json:"code,omitempty"`
+	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+var errNoLink = fmt.Errorf("%w: there is no link to it", ErrUnavailable)
+
+// call asks the peer's runtime.
+func (n *Node) call(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(request{Method: method, Body: body})
+	if err != nil {
+		return err
+	}
+	id := n.nextCall.Add(1)
+	c := make(chan reply, 1)
+	n.waitMu.Lock()
+	n.calls[id] = c
+	n.waitMu.Unlock()
+	defer func() {
+		n.waitMu.Lock()
+		delete(n.calls, id)
+		n.waitMu.Unlock()
+	}()
+	if !n.View().Linked {
+		return errNoLink
+	}
+	n.link.Send(n.linkN.Load(), &pair.Msg{Type: pair.MsgRequest, ID: id, Meta: raw})
+	n.link.Kick()
+	select {
+	case r, ok := <-c:
+		if !ok {
+			return errNoLink
+		}
+		if r.Error != "" {
+			o := meta.Outcome{Code: r.Code, Error: r.Error}
+			if r.Code == "" {
+				return errors.New(r.Error)
+			}
+			if r.Code == "unavailable" {
+				return fmt.Errorf("%s: %w", r.Error, ErrUnavailable)
+			}
+			return o.Err()
+		}
+		if out == nil {
+			return nil
+		}
+		return json.Unmarshal(r.Body, out)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// failCalls ends what waits on a link that is down.
+func (n *Node) failCalls() {
+	n.waitMu.Lock()
+	defer n.waitMu.Unlock()
+	for id, c := range n.calls {
+		close(c)
+		delete(n.calls, id)
+	}
+}
+
+// callTime bounds the work for one request of the peer.
+const callTime = 30 * time.Second
+
+// request serves the peer's call, or takes the answer to ours.
+func (n *Node) request(link uint64, msg *pair.Msg) {
+	if msg.Type == pair.MsgReply {
+		n.waitMu.Lock()
+		c := n.calls[msg.ID]
+		delete(n.calls, msg.ID)
+		n.waitMu.Unlock()
+		var r reply
+		if err := json.Unmarshal(msg.Meta, &r); err != nil {
+			r.Error = "reply: " + err.Error()
+		}
+		if c != nil {
+			c <- r
+		}
+		return
+	}
+	n.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(n.ctx, callTime)
+		defer cancel()
+		var q request
+		var r reply
+		err := json.Unmarshal(msg.Meta, &q)
+		if err == nil {
+			var out any
+			if out, err = n.serve(ctx, q.Method, q.Body); err == nil {
+				r.Body, err = json.Marshal(out)
+			}
+		}
+		if err != nil {
+			r.Error, r.Code = err.Error(), errorCode(err)
+		}
+		raw, err := json.Marshal(r)
+		if err != nil {
+			n.log.Error("reply to the peer", "err", err)
+			return
+		}
+		n.link.Send(link, &pair.Msg{Type: pair.MsgReply, ID: msg.ID, Meta: raw})
+		n.link.Kick()
+	})
+}
+
+func errorCode(err error) string {
+	for code, base := range map[string]error{"not_found": meta.ErrNotFound, "exists": meta.ErrExists, "in_use": meta.ErrInUse,
+		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": ErrUnavailable} {
+		if errors.Is(err, base) {
+			return code
+		}
+	}
+	return ""
+}
+
+// serve is what one runtime does for the other.
+func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (any, error) {
+	switch method {
+	case "capacity":
+		return n.capacity()
+	case "transfer":
+		return served(body, func(q transferRequest) (any, error) { return n.transferHere(ctx, q) })
+	case "create_snapshot":
+		return served(body, func(q meta.Snapshot) (any, error) { return nil, n.createSnapshotHere(ctx, q) })
+	case "clone_lun":
+		return served(body, func(q meta.LUN) (any, error) { return nil, n.cloneHere(ctx, q) })
+	case "modify":
+		return served(body, func(q meta.Modify) (any, error) { return nil, n.modifyHere(ctx, q) })
+	case "prepare_modify":
+		return served(body, func(q prepareModify) (any, error) { return nil, n.prepareModifyHere(q) })
+	case "prepare_volume":
+		return served(body, func(q prepareVolume) (any, error) { return nil, n.volumeHere(q.Volume) })
+	case "scrub":
+		return served(body, func(q scrubRequest) (any, error) { return n.scrubHere(q) })
+	case "scrub_shares":
+		var r scrubRecord
+		r.Now, r.Last = n.shares()
+		return r, nil
+	}
+	return nil, fmt.Errorf("the peer asks for %q, which this version does not know", method)
+}
+
+func served[T any](body json.RawMessage, f func(T) (any, error)) (any, error) {
+	var q T
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, err
+	}
+	return f(q)
+}
+
+// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them go on.
+func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
+	id := n.nextCall.Add(1)
+	c := make(chan scsi.Result, 1)
+	n.waitMu.Lock()
+	n.quiets[id] = c
+	n.waitMu.Unlock()
+	release = func() {
+		n.waitMu.Lock()
+		delete(n.quiets, id)
+		n.waitMu.Unlock()
+		n.do(func(m *pair.Machine, now int64) { m.Release(now, id) })
+	}
+	n.do(func(m *pair.Machine, now int64) { m.Quiesce(now, id, ids, int64(limit)) })
+	select {
+	case res := <-c:
+		switch res {
+		case scsi.OK:
+			return release, nil
+		case scsi.Busy:
+			err = fmt.Errorf("commands did not come to rest within %v: %w", limit, ErrUnavailable)
+		default:
+			err = ErrUnavailable
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	release()
+	return nil, err
+}
+
+func (n *Node) quietEnded(x pair.Action) {
+	n.waitMu.Lock()
+	c := n.quiets[x.ID]
+	delete(n.quiets, x.ID)
+	n.waitMu.Unlock()
+	if c != nil {
+		c <- x.Result
+	}
+}

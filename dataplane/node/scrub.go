@@ -1,0 +1,329 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// DefaultScrubRate is how many bytes a second a scrub compares at most, unless it is told otherwise.
+const DefaultScrubRate = 64 << 20
+
+// Errors of a scrub.
+var (
+	errScrubActive = fmt.Errorf("a scrub is under way: %w", meta.ErrExists)
+	errScrubPair   = fmt.Errorf("a scrub compares the copies of two nodes that are in sync: %w", meta.ErrInUse)
+)
+
+// featureScrub on the link: the other node takes the share that it is given, and tells how far it is.
+const featureScrub = "scrub-share"
+
+// scrubRequest has a node begin its share. Without an id it is of a release that knows no shares: then the node compares what it owns.
+type scrubRequest struct {
+	UUIDs  []string             `json:"uuids,omitempty"` // with an id: the share, which may be empty. Without: empty is everything
+	Repair bool                 `json:"repair"`
+	Rate   int64                `json:"rate"`
+	ID     string               `json:"id,omitempty"`
+	Origin targetv1.ScrubOrigin `json:"origin,omitempty"`
+	Whole  bool                 `json:"whole,omitempty"`
+}
+
+type scrubReply struct {
+	Total int64       `json:"total"`
+	Busy  bool        `json:"busy,omitempty"`  // another one is under way
+	Share *scrubShare `json:"share,omitempty"` // that has begun, or is under way
+}
+
+// scrubAnswer is what a person is told who asks for a scrub.
+type scrubAnswer struct {
+	total    uint64
+	underWay bool // before
+	shares   []*scrubShare
+}
+
+// scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share, whatever moves meanwhile. While a scrub is
+// under way it is told in place of a new one.
+//
+// Two who ask at once: a share is begun at node a first, and whoever comes second finds it there.
+func (n *Node) scrub(ctx context.Context, q scrubRequest) (scrubAnswer, error) {
+	q.Whole = len(q.UUIDs) == 0
+	shares, err := n.splitScrub(q.UUIDs)
+	if err != nil {
+		return scrubAnswer{}, err
+	}
+	if known, err := n.scrubUnderWay(ctx); err != nil || known.underWay {
+		return known, err
+	}
+	q.ID = uuid.NewString()
+	first := pair.A
+	if !n.peerKnows(featureScrub) { // it cannot be asked before
+		first = n.self.Peer()
+	}
+	var a scrubAnswer
+	for i, at := range []pair.Node{first, first.Peer()} {
+		q.UUIDs = shares[at]
+		r, err := n.beginScrub(ctx, at, q)
+		if err != nil {
+			err = fmt.Errorf("node %s: %w", at, err)
+			if i > 0 && at != n.self { // no half of a scrub
+				n.do(func(m *pair.Machine, now int64) { m.ScrubStop(now, "node "+at.String()+" has not begun its share") })
+			}
+			return a, err
+		}
+		if r.Busy && i == 0 {
+			known, err := n.scrubUnderWay(ctx)
+			known.underWay = true
+			return known, err
+		}
+		a.total += uint64(r.Total)
+		if r.Share != nil {
+			a.shares = append(a.shares, r.Share)
+		}
+	}
+	return a, nil
+}
+
+// splitScrub gives each object to the node that owns it, and snapshots to the chair. No uuids: everything.
+func (n *Node) splitScrub(uuids []string) (shares [2][]string, err error) {
+	n.metaMu.Lock()
+	objs := n.objectsLocked(false)
+	n.metaMu.Unlock()
+	known := map[string]bool{}
+	for _, o := range objs {
+		known[o.ID.String()] = true
+	}
+	for _, id := range uuids {
+		if !known[id] {
+			return shares, fmt.Errorf("LUN or snapshot %s: %w", id, meta.ErrNotFound)
+		}
+	}
+	if len(uuids) > 0 {
+		objs = slices.DeleteFunc(objs, func(o pair.CopyObject) bool { return !slices.Contains(uuids, o.ID.String()) })
+	}
+	n.do(func(m *pair.Machine, now int64) {
+		v := m.View(now)
+		if err = scrubbable(&v); err != nil {
+			return
+		}
+		for _, o := range objs {
+			owner, ok := m.Owner(o.ID)
+			if !ok {
+				owner = v.Record.Chair()
+			}
+			shares[owner] = append(shares[owner], o.ID.String())
+		}
+	})
+	return shares, err
+}
+
+func scrubbable(v *pair.View) error {
+	if v.Phase != pair.Paired || !v.Agreed || !v.Serving {
+		return fmt.Errorf("%w; now: %s %s", errScrubPair, v.Phase, v.Reason)
+	}
+	return nil
+}
+
+// scrubUnderWay are the shares that are under way at either node, with the other node's of the same scrub.
+func (n *Node) scrubUnderWay(ctx context.Context) (a scrubAnswer, err error) {
+	var r [2]scrubRecord
+	r[0].Now, r[0].Last = n.shares()
+	if n.peerKnows(featureScrub) {
+		if err := n.call(ctx, "scrub_shares", struct{}{}, &r[1]); err != nil {
+			return a, err
+		}
+	}
+	id := ""
+	for i := range r {
+		if r[i].Now != nil && id == "" {
+			a.underWay, id = true, r[i].Now.ID
+		}
+	}
+	for i := range r {
+		for _, x := range []*scrubShare{r[i].Now, r[i].Last} {
+			if x != nil && a.underWay && x.ID == id {
+				a.shares = append(a.shares, x)
+				a.total += x.Total
+				break
+			}
+		}
+	}
+	return a, nil
+}
+
+// beginScrub has a node begin its share.
+func (n *Node) beginScrub(ctx context.Context, at pair.Node, q scrubRequest) (r scrubReply, err error) {
+	switch {
+	case at == n.self:
+		return n.scrubHere(q)
+	case !n.peerKnows(featureScrub) && len(q.UUIDs) == 0: // it would take that for everything
+		return r, nil
+	}
+	err = n.call(ctx, "scrub", q, &r)
+	if errors.Is(err, meta.ErrExists) {
+		return scrubReply{Busy: true}, nil
+	}
+	return r, err
+}
+
+// scrubHere begins a share of this node.
+func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
+	n.metaMu.Lock()
+	objs := n.objectsLocked(false)
+	snaps := map[pair.LUNID]bool{}
+	for id := range n.state.Snapshots {
+		if k, err := parseID(id); err == nil {
+			snaps[k] = true
+		}
+	}
+	n.metaMu.Unlock()
+	if q.ID != "" || len(q.UUIDs) > 0 {
+		named := map[string]bool{}
+		for _, id := range q.UUIDs {
+			named[id] = true
+		}
+		objs = slices.DeleteFunc(objs, func(o pair.CopyObject) bool { return !named[o.ID.String()] })
+	}
+	if q.Rate == 0 {
+		q.Rate = cmp.Or(n.cfg.ScrubRate, DefaultScrubRate)
+	}
+	began := false
+	n.do(func(m *pair.Machine, now int64) {
+		v := m.View(now)
+		if err = scrubbable(&v); err != nil {
+			return
+		}
+		mine := objs
+		if q.ID == "" {
+			mine = slices.DeleteFunc(objs, func(o pair.CopyObject) bool {
+				owner, ok := m.Owner(o.ID)
+				return !(ok && owner == n.self || !ok && snaps[o.ID] && v.Record.Chair() == n.self)
+			})
+		}
+		n.settleScrub(m, now)
+		if began = m.Scrub(now, mine, q.Rate, q.Repair); began {
+			for _, o := range mine {
+				r.Total += o.Size
+			}
+			n.scrubs.now = &scrubShare{ID: cmp.Or(q.ID, uuid.NewString()), Node: n.self.String(), Origin: q.Origin, Repair: q.Repair, Rate: q.Rate,
+				Whole: q.Whole || q.ID == "" && len(q.UUIDs) == 0, Started: time.Now()}
+			n.settleScrub(m, now)
+		}
+		r.Share = cmp.Or(n.scrubs.now, n.scrubs.last)
+	})
+	switch {
+	case err != nil:
+		return scrubReply{}, err
+	case began:
+		n.wg.Go(func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
+	case q.ID == "":
+		return scrubReply{}, errScrubActive // as releases before expect it
+	default:
+		r.Busy = true
+	}
+	return r, nil
+}
+
+// scrubLoop scrubs everything at intervals, which a restart does not begin anew. Both nodes do; the second one finds the scrub of the first.
+func (n *Node) scrubLoop(every time.Duration) {
+	t := time.NewTicker(min(time.Minute, every/4+time.Millisecond))
+	defer t.Stop()
+	begun := time.Now() // a node that never had one counts from its start
+	for {
+		select {
+		case <-t.C:
+		case <-n.ctx.Done():
+			return
+		}
+		now, _ := n.shares()
+		since, ok := n.lastFullScrub()
+		if !ok {
+			since = begun
+		}
+		v := n.View()
+		if v.Phase != pair.Paired || !v.Serving || now != nil || time.Since(since) < every {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(n.ctx, callTime)
+		if _, err := n.scrub(ctx, scrubRequest{Rate: n.cfg.ScrubRate, Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}); err != nil {
+			n.log.Warn("scheduled scrub", "err", err)
+		}
+		cancel()
+	}
+}
+
+// scrubSum is the partner's look at a range: nothing is changed.
+func (n *Node) scrubSum(f *store.File, msg *pair.Msg) (differs bool, res scsi.Result) {
+	buf := n.buffers.get(int(msg.Len))
+	defer n.buffers.put(buf)
+	equal := func() (bool, error) {
+		if err := f.ReadAt(buf, msg.Off); err != nil {
+			return false, err
+		}
+		if len(msg.Meta) == 0 { // a hole there
+			return allZero(buf), nil
+		}
+		return bytes.Equal(sumOf(buf), msg.Meta), nil
+	}
+	same, err := equal()
+	if bad := damagedIn(err); len(bad) > 0 {
+		if same, err = acceptEqual(f, bad, equal); err == nil && !same {
+			return true, scsi.Damaged
+		}
+	}
+	return !same, classify(err, false)
+}
+
+// Scrub implements targetv1.TargetServiceServer.
+func (c *control) Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
+	for _, id := range q.Uuids {
+		if err := checkUUID("uuids", id); err != nil {
+			return nil, err
+		}
+	}
+	if q.BytesPerSecond > 1<<40 {
+		return nil, invalid("bytes_per_second", "%d is beyond 1 TiB", q.BytesPerSecond)
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	if _, ok := targetv1.ScrubOrigin_name[int32(q.Origin)]; !ok {
+		return nil, invalid("origin", "%d is none that this release knows: 0 is a person, 1 a schedule", q.Origin)
+	}
+	a, err := c.n.scrub(ctx, scrubRequest{UUIDs: q.Uuids, Repair: q.Repair, Rate: int64(q.BytesPerSecond), Origin: q.Origin})
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	r := &targetv1.ScrubResponse{TotalBytes: a.total, UnderWay: a.underWay}
+	for _, x := range a.shares {
+		r.Shares = append(r.Shares, x.proto())
+	}
+	return r, nil
+}
+
+// Force implements targetv1.TargetServiceServer.
+func (c *control) Force(_ context.Context, q *targetv1.ForceRequest) (*targetv1.ForceResponse, error) {
+	if !q.AcceptDataLoss {
+		return nil, invalid("accept_data_loss", "must be true: writes that only the lost member has are given up")
+	}
+	if q.Epoch == 0 {
+		return nil, invalid("epoch", "is needed: force_epoch of this node's status")
+	}
+	var err error
+	c.n.do(func(m *pair.Machine, now int64) { err = m.Force(now, q.Epoch) })
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &targetv1.ForceResponse{}, nil
+}

@@ -1,0 +1,361 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/internal/alua"
+)
+
+// tables is what the command path reads: an immutable picture of the applied metadata.
+type tables struct {
+	units     map[pair.LUNID]*unitEntry
+	snapshots map[pair.LUNID]*store.File
+	hosts     map[string]*hostEntry
+}
+
+// unitEntry is one LUN. A host that sees it read-only has a device server unit of its own over the same medium.
+type unitEntry struct {
+	id     pair.LUNID
+	lun    *meta.LUN
+	file   *store.File
+	bits   *store.Intents
+	rw, ro *scsi.Unit
+
+	misfit bool // its file is not what the metadata says
+
+	behind *atomic.Bool // its checksums could not be made durable for lack of space: bits stay
+
+	readers *readers // of its backing volume
+	lane    *lane
+}
+
+// close lets go of the files of a LUN.
+func (e *unitEntry) close() error { return errors.Join(e.bits.Close(), e.file.Close()) }
+
+func (e *unitEntry) both(f func(*scsi.Unit)) {
+	f(e.rw)
+	f(e.ro)
+}
+
+type hostEntry struct {
+	luns map[uint16]*scsi.Unit
+	nums []uint16
+	chap meta.CHAP
+}
+
+// check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
+// does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one picture only.
+func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
+	e := n.tables.Load().units[id]
+	if e == nil {
+		return scsi.Unavailable
+	}
+	m, ok := e.lun.Maps[s.Nexus.Initiator]
+	switch {
+	case !ok:
+		return scsi.Unavailable // unmapped meanwhile
+	case m.Lost:
+		return scsi.LostData
+	case e.misfit && s.Kind.Writes():
+		return scsi.WriteError
+	case e.misfit:
+		return scsi.ReadError
+	case m.ReadOnly && s.Kind.Writes():
+		return scsi.WriteError
+	case s.Off < 0 || s.Len < 0 || s.Off+s.Len > e.lun.Size:
+		return scsi.OutOfRange
+	}
+	for _, r := range s.Ranges {
+		if r.Off+r.Len > e.lun.Size {
+			return scsi.OutOfRange
+		}
+	}
+	if e.rw.PR().Conflict(&s.Nexus, scsi.KindOf(s.Kind)) {
+		return scsi.ReservationConflict
+	}
+	// It may have waited since before the LUN became write-through, or come from a node that had not heard of it.
+	if s.Kind.Writes() && e.lun.WriteThrough() {
+		s.FUA = true
+	}
+	return scsi.OK
+}
+
+// publish rebuilds the tables from the state. The caller holds metaMu. Files of LUNs that are gone are closed by
+// the caller once nobody uses the old picture.
+func (n *Node) publish() error {
+	old := n.tables.Load()
+	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.state.Snapshots)),
+		hosts: make(map[string]*hostEntry, len(n.state.Hosts))}
+	for iqn, h := range n.state.Hosts {
+		e := &hostEntry{chap: h.CHAP}
+		size := 0
+		if prev := old.hosts[iqn]; prev != nil {
+			size = len(prev.nums) + 1
+		}
+		e.luns, e.nums = make(map[uint16]*scsi.Unit, size), make([]uint16, 0, size)
+		t.hosts[iqn] = e
+	}
+	var errs []error
+	for _, l := range n.state.LUNs {
+		e, err := n.entry(old, l)
+		if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {
+			continue // it could not be made, or its bits not, which its proposer is told, who takes it back
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.units[e.id] = e
+		if l.Stage != meta.Ready {
+			continue
+		}
+		for host, m := range l.Maps {
+			h := t.hosts[host]
+			if h == nil {
+				continue
+			}
+			h.luns[m.LUN] = e.rw
+			if m.ReadOnly {
+				h.luns[m.LUN] = e.ro
+			}
+			h.nums = append(h.nums, m.LUN)
+		}
+	}
+	for _, h := range t.hosts {
+		slices.Sort(h.nums)
+	}
+	for id, s := range n.state.Snapshots {
+		k, err := parseID(id)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
+			var f *store.File
+			v, err := n.store.Volume(s.Volume)
+			if err == nil && !n.isMisfit(id) {
+				f, err = v.OpenSnapshot(id)
+			}
+			if err != nil || f == nil {
+				delete(t.snapshots, k) // still being made, or lost: the resync brings it
+				continue
+			}
+			t.snapshots[k] = f
+		}
+	}
+	n.tables.Store(t)
+	for k, e := range old.units {
+		if t.units[k] == nil {
+			n.closeLater(e.close)
+		}
+	}
+	for k, f := range old.snapshots {
+		if t.snapshots[k] == nil {
+			n.closeLater(f.Close)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// closeFiles closes what the tables hold, once nothing uses it any more.
+func (n *Node) closeFiles() {
+	t := n.tables.Swap(&tables{})
+	for _, e := range t.units {
+		if err := e.close(); err != nil {
+			n.log.Warn("closing a LUN", "lun", e.lun.UUID, "err", err)
+		}
+	}
+	for _, f := range t.snapshots {
+		_ = f.Close()
+	}
+}
+
+// closeLater closes a file that the tables no longer name, after whoever found it there is done with it.
+func (n *Node) closeLater(f func() error) {
+	n.wg.Go(func() {
+		select {
+		case <-time.After(10 * time.Second):
+		case <-n.ctx.Done():
+		}
+		_ = f()
+	})
+}
+
+// entry makes or carries over one LUN.
+func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
+	id, err := parseID(l.UUID)
+	if err != nil {
+		return nil, err
+	}
+	prev := old.units[id]
+	if prev != nil && prev.lun == l {
+		return prev, nil // a LUN that changes is replaced by another (meta.State.Apply): this one has not
+	}
+	cfg := scsi.UnitConfig{UUID: l.UUID, SizeBytes: l.Size, Thin: true, WriteCache: true}
+	roCfg := cfg
+	roCfg.ReadOnly = true
+	e := &unitEntry{id: id, lun: l, misfit: n.isMisfit(l.UUID)}
+	if prev != nil {
+		e.file, e.bits, e.rw, e.ro, e.readers, e.lane, e.behind = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane, prev.behind
+		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
+		if prev.lun.Size < l.Size {
+			err = errors.Join(err, e.bits.Grow(l.Size))
+		}
+	} else {
+		var v *store.Volume
+		if v, err = n.store.Volume(l.Volume); err != nil {
+			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
+		}
+		if e.file, err = v.OpenLUN(l.UUID); err != nil {
+			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
+		}
+		if e.bits, err = v.OpenIntents(l.UUID, l.Size); err != nil {
+			return nil, errors.Join(err, e.file.Close())
+		}
+		doubts(e.file, e.bits)
+		e.behind = new(atomic.Bool)
+		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.wg, do: (*change).do}
+		med := &medium{n: n, id: id}
+		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
+			e.ro, err = scsi.NewUnit(roCfg, med)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.both(func(u *scsi.Unit) {
+		if u.PR() != l.PR {
+			u.SetPR(l.PR)
+		}
+		if l.Mode != nil {
+			u.SetMode(*l.Mode)
+		}
+	})
+	return e, nil
+}
+
+func (n *Node) entryOf(id string) *unitEntry {
+	k, err := parseID(id)
+	if err != nil {
+		return nil
+	}
+	return n.tables.Load().units[k]
+}
+
+// Lookup implements scsi.Cluster.
+func (n *Node) Lookup(host string, lun uint16) *scsi.Unit {
+	if b := n.bench.Load(); b != nil && b.host == host && lun == 0 {
+		return b.unit
+	}
+	if h := n.tables.Load().hosts[host]; h != nil {
+		return h.luns[lun]
+	}
+	return nil
+}
+
+// LUNs implements scsi.Cluster.
+func (n *Node) LUNs(host string, to []uint16) []uint16 {
+	if b := n.bench.Load(); b != nil && b.host == host {
+		return append(to, 0)
+	}
+	if h := n.tables.Load().hosts[host]; h != nil {
+		return append(to, h.nums...)
+	}
+	return to
+}
+
+// Admit implements iscsi.Hosts.
+func (n *Node) Admit(initiator string) iscsi.Host {
+	if b := n.bench.Load(); b != nil && b.host == initiator {
+		return iscsi.Host{Known: true, LUNs: true, Sure: true}
+	}
+	// First whether this node serves, then the tables: those of a node that serves have every mapping that somebody was told of by then (R9).
+	sure := n.Access() == scsi.AccessReady
+	h := n.tables.Load().hosts[initiator]
+	if h == nil {
+		return iscsi.Host{Sure: sure}
+	}
+	c := h.chap
+	return iscsi.Host{Known: true, LUNs: len(h.nums) > 0, Sure: sure,
+		Credentials: iscsi.Credentials{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}}
+}
+
+// Groups implements scsi.Cluster. Both nodes give the same answer while they are linked; without the peer each
+// tells what it knows.
+func (n *Node) Groups(u *scsi.Unit) alua.Report {
+	id, err := parseID(u.UUID())
+	if err != nil || n.isBench(u) {
+		return alua.Report{Groups: []alua.Group{{Tag: uint16(n.self) + 1, State: alua.Optimized, Ports: []uint16{uint16(n.self) + 1}}}}
+	}
+	now := n.boottime()
+	n.mu.Lock()
+	v := n.m.View(now)
+	access := n.m.Access(now)
+	owner, known := n.m.Owner(id)
+	n.mu.Unlock()
+	preferred := pair.A
+	if e := n.tables.Load().units[id]; e != nil && e.lun.Preferred == pair.B.String() {
+		preferred = pair.B
+	}
+	r := alua.Report{TransitionTime: 5}
+	for _, node := range []pair.Node{pair.A, pair.B} {
+		g := alua.Group{Tag: uint16(node) + 1, Ports: []uint16{uint16(node) + 1}, Status: alua.Implicit}
+		g.State = n.groupState(node, owner, known, v, access)
+		g.Preferred = node == preferred && g.State == alua.Optimized // hosts would take a preferred path that is not, too
+		r.Groups = append(r.Groups, g)
+	}
+	return r
+}
+
+func (n *Node) groupState(node, owner pair.Node, known bool, v pair.View, access scsi.Access) alua.State {
+	if node == n.self {
+		switch {
+		case access == scsi.AccessUnavailable || !known:
+			return alua.Unavailable
+		case access == scsi.AccessTransitioning:
+			return alua.Transitioning
+		case owner == node:
+			return alua.Optimized
+		}
+		return alua.NonOptimized
+	}
+	switch {
+	case v.Phase == pair.Paired && access == scsi.AccessTransitioning:
+		return alua.Transitioning
+	case v.Phase != pair.Paired:
+		return alua.Unavailable
+	case owner == node:
+		return alua.Optimized
+	}
+	return alua.NonOptimized
+}
+
+// aluaChanged raises the unit attention of a changed access state on every nexus of this node (SPC-4 §5.15.2.4), for one LUN
+// or, with the zero id, for all.
+func (n *Node) aluaChanged(id pair.LUNID) {
+	tell := func(e *unitEntry) {
+		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	}
+	units := n.tables.Load().units
+	if id == (pair.LUNID{}) {
+		for _, e := range units {
+			tell(e)
+		}
+	} else if e := units[id]; e != nil {
+		tell(e)
+	}
+	n.standingChanged()
+}
+
+func (n *Node) raise(u *scsi.Unit, except *scsi.NexusID, only func(scsi.NexusID) bool, a scsi.Attention) {
+	n.scsi.RaiseUA(u, except, only, byte(a>>8), byte(a))
+}

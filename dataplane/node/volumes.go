@@ -1,0 +1,290 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// featureVolumes on the link: the other node knows that a LUN names its backing volume. One that does not would put it elsewhere.
+const featureVolumes = "volumes"
+
+// featureParts on the link: the other node takes the metadata in parts (pair.MsgMetaPart). One that does not takes what fits into a frame.
+const featureParts = "metadata-parts"
+
+func (c *Config) features() []string {
+	if c.earlier {
+		return nil
+	}
+	return []string{featureVolumes, featureParts, featureScrub}
+}
+
+// peerKnows tells whether the release of the other node has a feature; false without a link.
+func (n *Node) peerKnows(feature string) bool {
+	neg, ok := n.link.Negotiated(n.linkN.Load())
+	return ok && neg.Has(feature)
+}
+
+// misread tells that the other node would put LUNs elsewhere: they lie in backing volumes, and its release knows one only.
+func (n *Node) misread(volumes map[string]int) bool {
+	delete(volumes, "")
+	return len(volumes) > 0 && !n.peerKnows(featureVolumes)
+}
+
+// volumes are the backing volumes beside the default one, as the configuration has them.
+func (c *Config) volumes() (out []store.VolumeDir, err error) {
+	var errs []error
+	for _, s := range c.BackingVolumes {
+		name, dir, ok := strings.Cut(s, "=")
+		if !ok {
+			errs = append(errs, bad("backing-volume", "%q must be NAME=DIR", s))
+			continue
+		}
+		out = append(out, store.VolumeDir{Name: name, Dir: dir})
+	}
+	if err := store.CheckVolumes(c.StateDir, out); err != nil {
+		errs = append(errs, bad("backing-volume", "%v", err))
+	}
+	return out, errors.Join(errs...)
+}
+
+// checkVolumes compares the backing volumes with what the metadata here says of them. One that holds something has to be there and to be
+// the one that it was; the error says which is not. One that was put back to an earlier state makes the store one that needs a full
+// copy (R6), and so do metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
+func (n *Node) checkVolumes(l *life) (doubt string, err error) {
+	held := n.state.Volumes()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		if name == "" {
+			continue
+		}
+		what := fmt.Sprintf("backing volume %q, which holds %d LUNs and snapshots of this node", name, held[name])
+		v, err := n.store.Volume(name)
+		switch {
+		case err != nil:
+			errs = append(errs, bad("backing-volume", "%s, is not given: add --backing-volume %s=DIR with the directory that it had; "+
+				"or start with an empty state-dir and empty backing volumes, to have everything copied from the peer", what, name))
+		case l.Volumes[name] != v.ID():
+			errs = append(errs, bad("backing-volume", "%s, had the id %s, and the one that is given has %s: give the former one; "+
+				"or start with an empty state-dir and empty backing volumes, to have everything copied from the peer", what, l.Volumes[name], v.ID()))
+		case v.Mark() != l.Mark && v.Mark() != l.Mark+1: // it is written first: one step may be in doubt
+			doubt = fmt.Sprintf("backing volume %q is as it was earlier (mark %d, this node's metadata has %d): put the right one back, or have it copied", name, v.Mark(), l.Mark)
+		}
+	}
+	for _, v := range n.store.Volumes() {
+		n.markFloor = max(n.markFloor, v.Mark())
+		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
+			doubt = fmt.Sprintf("this node's metadata are as they were earlier (mark %d, backing volume %q has %d): put the right state-dir back, or have everything copied", l.Mark, v.Name(), v.Mark())
+		}
+	}
+	if older := n.store.DB().Older(); older != "" {
+		doubt = older
+	}
+	n.doubt.Store(doubt != "")
+	return doubt, errors.Join(errs...)
+}
+
+// mark has the backing volumes move on with the node's own state, and remembers which they are. The caller is about to save l.
+func (n *Node) mark(l *life) error {
+	volumes := n.store.Volumes()
+	if len(volumes) == 1 {
+		return nil
+	}
+	l.Volumes = map[string]string{} // those that hold something are the ones of before: see checkVolumes
+	for _, v := range volumes[1:] {
+		l.Volumes[v.Name()] = v.ID()
+	}
+	if n.doubt.Load() {
+		return nil
+	}
+	next := l.Mark + 1
+	if n.markFloor > next { // of one that held nothing, or nothing that counted
+		next = n.markFloor + 1
+	}
+	if err := n.store.SetMarks(next); err != nil {
+		return err
+	}
+	l.Mark = next
+	return nil
+}
+
+// trustVolumes ends doubt: everything here has been copied from the peer.
+func (n *Node) trustVolumes() error {
+	if !n.doubt.CompareAndSwap(true, false) {
+		return nil
+	}
+	n.store.DB().Settle()
+	return n.updateLife(func(*life) {})
+}
+
+// lacking names the backing volumes that a state needs and this node does not have.
+func (n *Node) lacking(s *meta.State) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(s.Volumes())) {
+		if _, err := n.store.Volume(name); err != nil {
+			errs = append(errs, fmt.Errorf("the pair has LUNs in backing volume %q, which node %s lacks: start it with --backing-volume %s=DIR", name, n.self, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type prepareVolume struct {
+	Volume string `json:"volume"`
+}
+
+// volumeHere refuses a backing volume that this node lacks, by name.
+func (n *Node) volumeHere(name string) error {
+	if _, err := n.store.Volume(name); err != nil {
+		return fmt.Errorf("volume: node %s: %w; start it with --backing-volume %s=DIR, or name another one: %w", n.self, err, name, meta.ErrInvalid)
+	}
+	return nil
+}
+
+// volumeOnBoth refuses a backing volume that a member lacks, or a node that is about to become one, and keeps an entry out of the log that a
+// node of an earlier release would carry out in the wrong place.
+func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
+	if err := n.volumeHere(name); err != nil || name == "" {
+		return err
+	}
+	v := n.View()
+	both := v.Record.Both()
+	if v.Linked && !n.peerKnows(featureVolumes) {
+		return fmt.Errorf("the release of node %s knows one backing volume only: upgrade it: %w", n.self.Peer(), ErrUnavailable)
+	}
+	if both || v.Linked {
+		switch err := n.call(ctx, "prepare_volume", prepareVolume{name}, nil); {
+		case err == nil || errors.Is(err, meta.ErrInvalid):
+			return err
+		case both || !errors.Is(err, errNoLink):
+			return fmt.Errorf("the other node: %w: %w", err, ErrUnavailable)
+		}
+	}
+	if p := n.peerCap.Load(); p != nil && !p.has(name) {
+		return fmt.Errorf("volume: node %s, which is away, has no backing volume %q: it could not be made a member again: %w", n.self.Peer(), name, meta.ErrInvalid)
+	}
+	return nil
+}
+
+// capacity of a node. Total and Free are those of the default volume: all that earlier releases say and know.
+type capacity struct {
+	Total   int64             `json:"total"`
+	Free    int64             `json:"free"`
+	Volumes map[string]volume `json:"volumes,omitempty"` // every one, by name
+}
+
+// volume is what a node says of one of its backing volumes.
+type volume struct {
+	Total   int64 `json:"total"`
+	Free    int64 `json:"free"`
+	Reflink bool  `json:"reflink"`
+}
+
+// all are the volumes of a node, of an earlier release perhaps.
+func (c *capacity) all() map[string]volume {
+	if len(c.Volumes) == 0 {
+		return map[string]volume{store.DefaultVolume: {Total: c.Total, Free: c.Free, Reflink: true}}
+	}
+	return c.Volumes
+}
+
+func (c *capacity) has(name string) bool {
+	_, ok := c.all()[name]
+	return ok
+}
+
+func (n *Node) capacity() (c capacity, err error) {
+	c.Volumes = map[string]volume{}
+	for _, v := range n.store.Volumes() {
+		total, free, verr := v.Capacity()
+		if verr != nil {
+			err = errors.Join(err, verr)
+			continue
+		}
+		c.Volumes[v.Name()] = volume{total, free, v.Reflink()}
+	}
+	first := c.Volumes[store.DefaultVolume]
+	c.Total, c.Free = first.Total, first.Free
+	return c, err
+}
+
+// pairCapacity is, of each backing volume, the minimum over the members (R14); the peer's last answer counts for a moment without link.
+func (n *Node) pairCapacity(ctx context.Context) ([]*targetv1.BackingVolume, error) {
+	own, err := n.capacity()
+	v := n.View()
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	var c capacity
+	if err := n.call(ctx, "capacity", struct{}{}, &c); err == nil {
+		n.peerCap.Store(&c)
+	}
+	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), n.peerCap.Load(), v.Record.Both()), err
+}
+
+// merge what two nodes say; peer is nil as long as it has not said anything. Of one that is no member it only counts what it lacks.
+func merge(self string, own map[string]volume, other string, peer *capacity, member bool) (out []*targetv1.BackingVolume) {
+	names := maps.Clone(own)
+	if peer != nil && member {
+		maps.Copy(names, peer.all())
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(names), byName) {
+		b := &targetv1.BackingVolume{Name: name}
+		add := func(node string, v volume, ok bool) {
+			switch {
+			case !ok:
+				b.Lacks = append(b.Lacks, node)
+				return
+			case len(b.Nodes) == 0:
+				b.CapacityBytes, b.FreeBytes, b.Reflink = uint64(v.Total), uint64(v.Free), v.Reflink
+			default:
+				b.CapacityBytes, b.FreeBytes, b.Reflink = min(b.CapacityBytes, uint64(v.Total)), min(b.FreeBytes, uint64(v.Free)), b.Reflink && v.Reflink
+			}
+			b.Nodes = append(b.Nodes, node)
+		}
+		v, ok := own[name]
+		add(self, v, ok)
+		if peer != nil {
+			if v, ok = peer.all()[name]; member || !ok {
+				add(other, v, ok)
+			}
+		}
+		slices.Sort(b.Nodes)
+		out = append(out, b)
+	}
+	return out
+}
+
+// byName puts the default volume first.
+func byName(a, b string) int {
+	if (a == store.DefaultVolume) != (b == store.DefaultVolume) {
+		if a == store.DefaultVolume {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+// reflinks: every backing volume here can share extents.
+func (n *Node) reflinks() bool {
+	return !slices.ContainsFunc(n.store.Volumes(), func(v *store.Volume) bool { return !v.Reflink() })
+}
+
+// reflink tells whether copies of a LUN share extents here.
+func (n *Node) reflink(lun string) bool {
+	n.metaMu.Lock()
+	defer n.metaMu.Unlock()
+	l := n.state.LUNs[lun]
+	if l == nil {
+		return false
+	}
+	v, err := n.store.Volume(l.Volume)
+	return err == nil && v.Reflink()
+}

@@ -1,0 +1,303 @@
+package pair
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// A command that arrives at the non-owner is executed by the owner. The front end keeps it until the result
+// comes; after a break of the link, or when the owner may have ignored it, it asks again under the same number, and the owner answers a
+// duplicate of a write from the recorded result (R11d), whatever that is.
+
+// forwardWindow bounds in bytes what is forwarded and not answered, so that neither mirrored writes nor answers wait long
+// behind it on the link (docs/decisions/0011). A single command may be longer.
+const forwardWindow = 4 << 20
+
+func (o *Op) bulk() int64 { return int64(len(o.S.Data)) + int64(len(o.S.Verify)) }
+
+// forwardRoom reports whether the window has room for a command. One that is held goes on when an answer comes.
+func (m *Machine) forwardRoom(o *Op) bool {
+	if m.fwdBytes == 0 || m.fwdBytes+o.bulk() <= forwardWindow {
+		return true
+	}
+	m.fwdHeld = true
+	return false
+}
+
+// forwardEnds gives back the room of a command that was answered, or that this node executes itself now.
+func (m *Machine) forwardEnds(now int64, o *Op) {
+	if o.room == 0 {
+		return
+	}
+	m.fwdBytes -= o.room
+	o.room = 0
+	if m.fwdHeld && m.fwdBytes <= forwardWindow/2 {
+		m.fwdHeld = false
+		for _, u := range m.sortedUnits() {
+			if u.owner == m.cfg.Self {
+				continue
+			}
+			for w := range u.ops.all() {
+				if w.stage == stHeld {
+					m.again = append(m.again, w)
+				}
+			}
+		}
+	}
+}
+
+func (m *Machine) forward(now int64, o *Op) {
+	m.paceLeave(o)
+	o.room = o.bulk()
+	m.fwdBytes += o.room
+	o.stage, o.since, o.Started = stForward, now, true
+	o.peerOK, o.seen = false, false
+	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
+	o.id = m.nextID
+	m.ops[o.id] = o
+	m.Stats.Forwarded++
+	o.S.Result = scsi.OK
+	o.seq = o.unit.seq
+	if o.sign != 0 {
+		m.Stats.Signed++
+	}
+	m.send(m.forwardMsg(now, o))
+}
+
+// forwardMsg carries the command's age as it is now (R11b): the owner's clock is another.
+func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
+	s := o.S
+	msg := &Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+		Front: m.cfg.Incarnation.Nonce, FrontN: m.lowestForward(), Aux: now - s.Arrived, Op: o}
+	if s.FUA {
+		msg.Flags |= FlagFUA
+	}
+	if s.Unmap {
+		msg.Flags |= FlagUnmap
+	}
+	msg.Meta = appendNexus(nil, s.Nexus)
+	if o.sign != 0 {
+		msg.Flags |= FlagSign
+		msg.Meta = appendSign(msg.Meta, o.sign)
+	}
+	switch s.Kind {
+	case scsi.OpUnmap:
+		msg.Meta = append(msg.Meta, encodeRanges(s.Ranges)...)
+	case scsi.OpCompareWrite:
+		msg.Meta = append(msg.Meta, s.Verify...)
+		msg.Data = s.Data
+	case scsi.OpWrite, scsi.OpWriteSame:
+		msg.Data = s.Data
+	}
+	return msg
+}
+
+// lowestForward is the oldest command number still open here; the owner forgets results below it.
+func (m *Machine) lowestForward() uint64 {
+	low := m.nextID
+	for id, o := range m.ops {
+		if o.stage == stForward && id < low {
+			low = id
+		}
+	}
+	return low
+}
+
+// onForward executes a command for the peer's front end.
+func (m *Machine) onForward(now int64, msg *Msg) {
+	ours := msg.Front == m.fwdFrom && m.phase == Paired
+	if ours {
+		for id := range m.fwdDone {
+			if id < msg.FrontN {
+				delete(m.fwdDone, id)
+			}
+		}
+		if res, ok := m.fwdDone[msg.ID]; ok {
+			m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: res})
+			return
+		}
+		if m.fwdIn[msg.ID] != nil {
+			return // at work already; its result goes out on the link that is up then
+		}
+	}
+	if !ours || m.leaving != "" { // never started, which for a duplicate only the above can tell
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
+		return
+	}
+	s := &scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
+		Unmap: msg.Flags&FlagUnmap != 0, Arrived: now - msg.Aux, Data: msg.Data}
+	rest, err := decodeNexus(msg.Meta, &s.Nexus)
+	sign := int64(0)
+	if err == nil && msg.Flags&FlagSign != 0 {
+		sign, rest, err = decodeSign(rest)
+	}
+	if err == nil && s.Kind == scsi.OpUnmap {
+		s.Ranges, err = decodeRanges(rest)
+	}
+	if err != nil || !forwardable(s, rest) {
+		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Failed})
+		return
+	}
+	if s.Kind == scsi.OpCompareWrite {
+		s.Verify = rest
+	}
+	if s.Kind == scsi.OpRead {
+		s.Data = make([]byte, s.Len)
+	}
+	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
+	s.Medium = o
+	m.fwdIn[msg.ID] = o
+	m.begin(now, o)
+}
+
+// maxForward is the longest read that a front end may ask for: the link carries no more in one frame.
+const maxForward = 16 << 20
+
+// forwardable judges what came over the wire: kind, range and data must fit together.
+func forwardable(s *scsi.Op, rest []byte) bool {
+	if s.Off < 0 || s.Len < 0 || s.Off+s.Len < 0 {
+		return false
+	}
+	switch s.Kind {
+	case scsi.OpRead:
+		return s.Len <= maxForward
+	case scsi.OpWrite:
+		return int64(len(s.Data)) == s.Len
+	case scsi.OpCompareWrite:
+		return int64(len(s.Data)) == s.Len && len(rest) == len(s.Data)
+	case scsi.OpWriteSame:
+		return len(s.Data) > 0
+	case scsi.OpFlush, scsi.OpUnmap, scsi.OpMapped:
+		return true
+	}
+	return false
+}
+
+// replyRemote sends the result of a forwarded command to its front end.
+func (m *Machine) replyRemote(now int64, o *Op) {
+	if m.fwdIn[o.frontN] != o {
+		return // the front end is gone
+	}
+	delete(m.fwdIn, o.frontN)
+	s := o.S
+	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt}
+	switch {
+	case o.result == scsi.ReadError && s.Located:
+		msg.Off, msg.Aux = s.BadAt, 1
+	case s.Kind == scsi.OpRead && o.result == scsi.OK:
+		msg.Data = s.Data
+	case s.Kind == scsi.OpMapped:
+		msg.Off, msg.Len = s.Extent.Off, s.Extent.Len
+		if s.Mapped {
+			msg.Aux = 1
+		}
+	}
+	if s.Kind.Writes() {
+		// Also that it never started: another frame of it may be on its way, and come when this answer has been given to the host.
+		m.fwdDone[o.frontN] = o.result
+	}
+	m.send(msg)
+}
+
+func (m *Machine) onForwardResult(now int64, msg *Msg) {
+	o := m.ops[msg.ID]
+	if o == nil || o.stage != stForward {
+		m.Stats.StaleMessages++
+		return
+	}
+	if msg.Result == scsi.Unavailable && o.seen {
+		return // it was mirrored here before the owner left; becoming alone settles it
+	}
+	delete(m.ops, o.id)
+	if msg.Result == scsi.Unavailable && m.phase == Paired && !o.aborted {
+		// It never started there: the ownership has moved, or the owner is leaving.
+		m.forwardEnds(now, o)
+		o.stage = stNew
+		m.dispatch(now, o)
+		return
+	}
+	o.S.MiscompareAt = msg.Off
+	if msg.Result == scsi.ReadError && msg.Aux == 1 {
+		o.S.BadAt, o.S.Located = msg.Off, true
+	}
+	if o.S.Kind == scsi.OpMapped {
+		o.S.Extent, o.S.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
+	}
+	o.result = msg.Result
+	if o.S.Kind == scsi.OpRead && msg.Result == scsi.OK && copy(o.S.Data, msg.Data) != len(o.S.Data) {
+		o.result = scsi.Failed // never GOOD with bytes that did not come
+	}
+	m.answer(now, o)
+}
+
+func (m *Machine) onForwardAbort(now int64, msg *Msg) {
+	if o := m.fwdIn[msg.ID]; o != nil && msg.Front == m.fwdFrom {
+		m.Abort(now, o)
+	}
+}
+
+// dropRemote forgets the peer's commands after its front end is gone for good, or the link is: those that have
+// not started never will; the others run to their end. While both are members a link break keeps them.
+func (m *Machine) dropRemote(now int64) {
+	if m.phase == Paired {
+		return
+	}
+	for _, id := range sorted(m.fwdIn) {
+		o := m.fwdIn[id]
+		delete(m.fwdIn, id)
+		m.abandon(now, o, scsi.Aborted)
+	}
+	clear(m.fwdDone)
+}
+
+var errWire = errors.New("pair: malformed message body")
+
+func encodeRanges(rs []scsi.Range) []byte {
+	b := make([]byte, 0, 16*len(rs))
+	for _, r := range rs {
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Off))
+		b = binary.BigEndian.AppendUint64(b, uint64(r.Len))
+	}
+	return b
+}
+
+func decodeRanges(b []byte) ([]scsi.Range, error) {
+	if len(b)%16 != 0 {
+		return nil, errWire
+	}
+	rs := make([]scsi.Range, 0, len(b)/16)
+	for ; len(b) > 0; b = b[16:] {
+		r := scsi.Range{Off: int64(binary.BigEndian.Uint64(b)), Len: int64(binary.BigEndian.Uint64(b[8:]))}
+		if r.Off < 0 || r.Len < 0 || r.Off+r.Len < 0 {
+			return nil, errWire
+		}
+		rs = append(rs, r)
+	}
+	return rs, nil
+}
+
+// DecodeRanges reads the ranges of an UNMAP from a mirror message.
+func (msg *Msg) DecodeRanges() ([]scsi.Range, error) { return decodeRanges(msg.Meta) }
+
+func appendNexus(b []byte, n scsi.NexusID) []byte {
+	b = binary.BigEndian.AppendUint16(b, n.Port)
+	b = append(b, n.ISID[:]...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(n.Initiator)))
+	return append(b, n.Initiator...)
+}
+
+func decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
+	if len(b) < 10 {
+		return nil, errWire
+	}
+	n.Port = binary.BigEndian.Uint16(b)
+	copy(n.ISID[:], b[2:8])
+	l := int(binary.BigEndian.Uint16(b[8:]))
+	if len(b) < 10+l {
+		return nil, errWire
+	}
+	n.Initiator = string(b[10 : 10+l])
+	return b[10+l:], nil
+}

@@ -1,0 +1,335 @@
+package pair
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// LinkUp reports a new link: both connections stand and the peer has proved who it is. The runtime promises that
+// everything received on an older link has been handed over and begun, and that links are numbered upwards.
+func (m *Machine) LinkUp(now int64, n uint64) {
+	m.linked, m.linkN = true, n
+	m.peerKnown, m.agreed = false, false
+	m.heard = now
+	m.syncHeard = 0
+	m.syncRaw = nil // news to the new link, whatever was said on an older one
+	m.beats = m.beats[:0]
+	m.sync(now)
+	m.settle(now)
+}
+
+// LinkDown reports the end of a link. reset tells that the peer's end is known to be closed (as opposed to
+// silent), which is how a process that died looks: then there is no partition to be polite about.
+func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
+	if n != m.linkN || !m.linked {
+		return
+	}
+	m.linked, m.agreed, m.peerKnown = false, false, false
+	m.resyncStop(now, "the link went down")
+	m.scrubDrop(now)
+	if m.phase == Paired {
+		delay := int64(0)
+		if !reset {
+			delay = m.politeness()
+		}
+		m.exclude(now, "link down", false, delay)
+	}
+	if m.leaving != "" {
+		m.leaveOps(now)
+	}
+	m.dropRemote(now)
+	m.settle(now)
+}
+
+// politeness is how much longer a node waits before it excludes when both may be alive (R3).
+func (m *Machine) politeness() int64 {
+	if m.nexuses == 0 || !m.cfg.Preferred {
+		return int64(m.cfg.Lease)
+	}
+	return 0
+}
+
+// sync tells the peer where this node stands.
+func (m *Machine) sync(now int64) {
+	if !m.linked {
+		return
+	}
+	m.syncN++
+	m.nextSync = now + int64(m.cfg.Lease)/2
+	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
+		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "" || m.cfg.Misfits != "", Partial: m.cfg.Untrusted == "" && m.cfg.Misfits != "", Old: m.old(), Check: m.life.Check, Lock: m.lockState(),
+		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed,
+		Moves: true, Moved: m.log.moves, Signs: true, Sums: m.cfg.Sums}
+	if m.syncRaw == nil || info != m.syncSaid {
+		raw, err := json.Marshal(info)
+		if err != nil {
+			panic(err) // plain data
+		}
+		m.syncSaid, m.syncRaw, m.syncNews = info, raw, m.syncN
+	}
+	m.send(&Msg{Type: MsgSync, ID: m.syncN, Aux: int64(m.syncHeard), Meta: m.syncRaw})
+}
+
+// Receive takes one message from the link numbered n, in order.
+func (m *Machine) Receive(now int64, n uint64, msg *Msg) {
+	if n != m.linkN || !m.linked {
+		m.Stats.StaleMessages++
+		return
+	}
+	m.heard = now
+	switch msg.Type {
+	case MsgHeartbeat:
+		m.onBeat(now, msg)
+	case MsgHeartbeatAck:
+		m.onBeatAck(now, msg)
+	case MsgSync:
+		m.onSync(now, msg)
+	case MsgRequest, MsgReply:
+		m.act(Action{Kind: ActRequest, Msg: msg})
+	default:
+		if !m.current(msg) {
+			m.Stats.StaleMessages++
+			return
+		}
+		m.onData(now, msg)
+	}
+	m.settle(now)
+}
+
+// current applies R4: only messages sent under the record that this node is at count. A command that was forwarded
+// under an older one has been given up by its host.
+func (m *Machine) current(msg *Msg) bool { return m.peerKnown && !m.saving && msg.Epoch == m.rec.Epoch }
+
+func (m *Machine) onData(now int64, msg *Msg) {
+	switch msg.Type {
+	case MsgMirror:
+		m.onMirror(now, msg)
+	case MsgMirrorAck:
+		m.onMirrorAck(now, msg)
+	case MsgFlush:
+		m.onPeerFlush(now, msg)
+	case MsgFlushAck:
+		m.onFlushAck(now, msg)
+	case MsgForward:
+		m.onForward(now, msg)
+	case MsgForwardResult:
+		m.onForwardResult(now, msg)
+	case MsgForwardAbort:
+		m.onForwardAbort(now, msg)
+	case MsgPathSwitch:
+		m.onPathSwitch(now, msg)
+	case MsgPathSwitchAck:
+		m.onPathSwitchAck(now, msg)
+	case MsgPropose:
+		m.onPropose(now, msg)
+	case MsgProposeResult:
+		m.onProposeResult(now, msg)
+	case MsgAppend:
+		m.onAppend(now, msg)
+	case MsgAppendAck:
+		m.onAppendAck(now, msg)
+	case MsgClear:
+		m.onClear(now, msg)
+	case MsgClearAck:
+		m.onClearAck(now, msg)
+	case MsgClearDone:
+		m.onClearDone(now, msg)
+	case MsgFetch:
+		m.onFetch(now, msg)
+	case MsgFetched:
+		m.onFetched(now, msg)
+	case MsgMetaInstall, MsgMetaPart, MsgMetaAck, MsgDirty, MsgCopySum, MsgCopyNeed, MsgCopyData, MsgCopyAck, MsgFlushAll, MsgFlushAllAck:
+		m.onResync(now, msg)
+	}
+}
+
+// onBeat answers a heartbeat, which gives the peer a lease: only under one and the same record, and never from
+// the start of an exclude on (R3).
+func (m *Machine) onBeat(now int64, msg *Msg) {
+	if msg.Epoch > m.rec.Epoch && !m.saving {
+		m.get(now) // a readmission we have not heard of
+	}
+	if m.phase != Paired || m.saving || m.excl.active || !m.agreed || msg.Epoch != m.rec.Epoch || m.leaving != "" {
+		return
+	}
+	m.answered = now
+	m.noteBeat(now, msg.Aux)
+	m.send(&Msg{Type: MsgHeartbeatAck, ID: msg.ID, Aux: msg.Aux})
+}
+
+func (m *Machine) onBeatAck(now int64, msg *Msg) {
+	if m.phase != Paired || msg.Epoch != m.rec.Epoch || !m.agreed || msg.ID < m.beatFrom {
+		return
+	}
+	if until := msg.Aux + int64(m.cfg.Lease); until > m.leaseUntil && msg.Aux <= now {
+		lapsed := now >= m.leaseUntil
+		m.leaseUntil = until
+		m.graced = m.graced && now >= until
+		if lapsed && now < until {
+			m.pump(now)
+		}
+	}
+}
+
+// onSync takes the peer's standing and decides whether the two agree.
+func (m *Machine) onSync(now int64, msg *Msg) {
+	in := m.peer
+	if !m.peerKnown || !bytes.Equal(msg.Meta, m.peerRaw) {
+		in = SyncInfo{}
+		if err := json.Unmarshal(msg.Meta, &in); err != nil {
+			m.Stats.StaleMessages++
+			return
+		}
+		m.peerRaw = bytes.Clone(msg.Meta)
+	}
+	first := !m.peerKnown || m.peer.Incarnation != in.Incarnation
+	changed := first || in != m.peer
+	joins := !first && in.Agreed && !m.peer.Agreed
+	answerDue := changed || msg.Aux < int64(m.syncNews)
+	if !first && in.Moved != m.peer.Moved {
+		m.log.since = now
+	}
+	m.peer, m.peerKnown = in, true
+	if in.Failed {
+		m.distrust = in.Store
+		if m.faults.by != in.Incarnation {
+			m.peerFailed(now)
+		}
+	}
+	if in.Incarnation != m.met {
+		m.met, m.metAt = in.Incarnation, now
+	}
+	m.syncHeard = msg.ID
+	if first && m.refusal != "" {
+		m.resync.retryAt = 0 // it may be of another release now
+	}
+	if first && in.Incarnation.Nonce != m.fwdFrom {
+		clear(m.fwdDone)
+		m.fwdFrom = in.Incarnation.Nonce
+		m.log.forget()
+	}
+	if in.Epoch > m.rec.Epoch && !m.saving {
+		m.get(now)
+	}
+	switch m.phase {
+	case Starting:
+		m.maybeInit(now)
+	case Outside:
+		m.outside(now)
+	case Paired:
+		m.onPairedSync(now, &in, uint64(msg.Aux), joins)
+	case Alone:
+		if m.joinerReady() {
+			m.resyncBegin(now)
+		}
+	}
+	// An answer lets the sender see that both directions work. It ends because an unchanged standing, sent by one that
+	// has seen ours, needs none; what counts is the first number under which ours was said, or two that cross would
+	// answer each other for ever.
+	if answerDue && m.linked && (changed || m.excl.active || !m.agreed) {
+		m.sync(now)
+	}
+}
+
+func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool) {
+	if m.saving {
+		return // the record has moved on; enter draws the conclusions
+	}
+	pm := m.rec.Member(m.cfg.Self.Peer())
+	switch {
+	case in.Incarnation != pm.Incarnation || in.Store != pm.Store:
+		// A new process. If it speaks for the one of the record, that one is dead (R2b). Else the old process may still
+		// serve, and its lease is waited out.
+		m.exclude(now, "the peer has restarted", in.speaksFor(pm), 0)
+	case in.Leaving:
+		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
+	case in.Phase != Paired || in.Epoch != m.rec.Epoch || m.leaving != "":
+	case m.excl.active && (m.excl.firm || m.graced && now >= m.leaseUntil):
+		// Called off once already, and the heartbeats did not come back: it takes its course.
+	case m.excl.active:
+		// Two-way again: the peer answered something sent after the exclude began, and nothing of ours is on
+		// its way to the arbiter.
+		if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN && !in.Excluding {
+			m.excl = exclusion{}
+			m.reason = ""
+			m.event("handshake with the peer succeeded, the exclude is off")
+			m.agree(now)
+		} else if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN {
+			// Both wanted to exclude: calling it off needs one of them to move first. It is safe for each
+			// alone, since neither has asked the arbiter.
+			m.excl = exclusion{}
+			m.reason = ""
+			m.sync(now)
+		}
+	case !m.agreed && !in.Excluding:
+		m.agree(now)
+	case m.agreed && joins:
+		// The peer had not agreed until now and may have ignored what was sent; it is harmless twice, because
+		// frames of one link are applied in order and the ranges are still locked.
+		m.resend(now)
+	}
+}
+
+// agree starts the service under this record on this link: what was in flight is sent again (it is idempotent
+// under the locks that are still held), and heartbeats are exchanged at once.
+func (m *Machine) agree(now int64) {
+	m.agreed = true
+	if now >= m.leaseUntil && !m.graced {
+		// Heartbeats get one lease to bring the lease back. Only one: if the handshake comes through and they do
+		// not, the exclude has to take its course.
+		m.graced, m.graceUntil = true, now+int64(m.cfg.Lease)
+	}
+	m.Stats.Relinks++
+	m.nextBeat = now
+	m.sync(now) // before what is sent again: the peer ignores it until it agrees too
+	m.resend(now)
+	m.tickLink(now)
+	m.pump(now) // the lease may never have lapsed
+}
+
+func (m *Machine) resend(now int64) {
+	m.relink(now)
+	m.logResend(now)
+	if m.ckpt.stage == ckPeer && m.ckptHolds() {
+		m.ckptSend(now)
+	}
+}
+
+func (m *Machine) tickLink(now int64) {
+	if m.linked && now >= m.nextSync && (m.phase != Paired || !m.agreed || m.excl.active) {
+		m.sync(now)
+	}
+	if m.linked && now-m.heard > 6*int64(m.cfg.Lease) {
+		m.heard = now
+		m.act(Action{Kind: ActDropLink, Text: "nothing was heard for too long"})
+	}
+	if m.phase != Paired || m.saving {
+		return
+	}
+	if m.linked && m.agreed && !m.excl.active && m.leaving == "" && now >= m.nextBeat {
+		m.nextBeat = now + int64(m.cfg.Heartbeat)
+		m.beatN++
+		m.send(&Msg{Type: MsgHeartbeat, ID: m.beatN, Aux: now})
+	}
+	if m.excl.active || m.leaving != "" {
+		return
+	}
+	// Silence. A node that has just entered gets a whole lease to meet its peer.
+	quiet := now - max(m.heard, m.since)
+	lapsed := now - max(m.leaseUntil, m.graceUntil, m.since+int64(m.cfg.Lease))
+	if quiet > int64(m.cfg.Lease) || lapsed > 0 {
+		m.Stats.LeaseLapses++
+		m.exclude(now, "the peer is silent", false, m.politeness())
+		// Silence may be our own: commands may have waited unread for longer than a command may be old (R11b).
+		m.act(Action{Kind: ActDropHosts, Text: "the lease lapsed in silence"})
+	}
+}
+
+// failAll ends every op of hosts that is not done, with res; started ones end when the store lets go of them.
+func (m *Machine) failAll(now int64, res scsi.Result) {
+	for o := range m.eachOp() {
+		m.abandon(now, o, res)
+	}
+}

@@ -1,0 +1,124 @@
+package pair
+
+import (
+	"testing"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+func (r *rig) appended(res scsi.Result, outcome string) {
+	r.t.Helper()
+	x := r.next(ActAppend)
+	r.m.Appended(r.now, x.Index, res, []byte(outcome), nil)
+}
+
+func (r *rig) proposedAs(id uint64, res scsi.Result, outcome string) {
+	r.t.Helper()
+	x := r.next(ActProposed)
+	if x.ID != id || x.Result != res || string(x.Meta) != outcome {
+		r.t.Fatalf("proposal %d ended %v %q, want %d %v %q", x.ID, x.Result, x.Meta, id, res, outcome)
+	}
+}
+
+func TestLogAtTheChair(t *testing.T) {
+	r := paired(t, A)
+	one := r.m.Propose(r.now, []byte("one"))
+	two := r.m.Propose(r.now, []byte("two"))
+	a := r.sent(MsgAppend)
+	if a.Aux != 1 || string(a.Meta) != "one" {
+		t.Fatalf("%+v", a)
+	}
+	r.none(ActAppend)    // the peer first
+	r.notSent(MsgAppend) // one at a time
+	r.recv(&Msg{Type: MsgAppendAck, Aux: 1, Meta: []byte("x")})
+	r.appended(scsi.OK, "x")
+	r.proposedAs(one, scsi.OK, "x")
+	r.sent(MsgAppend)
+	r.recv(&Msg{Type: MsgAppendAck, Aux: 1}) // an old answer
+	r.none(ActAppend)
+	r.recv(&Msg{Type: MsgAppendAck, Aux: 2, Result: scsi.NoSpace, Meta: []byte("the peer's disk is full")})
+	r.appended(scsi.OK, "fine here")
+	r.proposedAs(two, scsi.NoSpace, "the peer's disk is full") // the worse outcome counts
+}
+
+func TestLogAtTheOther(t *testing.T) {
+	r := paired(t, B)
+	id := r.m.Propose(r.now, []byte("one"))
+	p := r.sent(MsgPropose)
+	r.recv(&Msg{Type: MsgAppend, Aux: 1, Front: p.Front, FrontN: p.ID, Meta: p.Meta})
+	r.appended(scsi.OK, "x")
+	if a := r.sent(MsgAppendAck); a.Aux != 1 || string(a.Meta) != "x" {
+		t.Fatalf("%+v", a)
+	}
+	r.recv(&Msg{Type: MsgAppend, Aux: 1, Front: p.Front, FrontN: p.ID, Meta: p.Meta}) // asked again after a break
+	r.none(ActAppend)
+	if a := r.sent(MsgAppendAck); a.Aux != 1 || string(a.Meta) != "x" {
+		t.Fatalf("%+v", a)
+	}
+	r.recv(&Msg{Type: MsgAppend, Aux: 5, Meta: p.Meta}) // a gap is never applied
+	r.none(ActAppend)
+	r.recv(&Msg{Type: MsgProposeResult, ID: id, Meta: []byte("x")})
+	r.proposedAs(id, scsi.OK, "x")
+}
+
+func TestChairAnswersADuplicateProposal(t *testing.T) {
+	r := paired(t, A)
+	p := &Msg{Type: MsgPropose, ID: 3, Front: 2, Aux: 3, Meta: []byte("one")}
+	r.recv(p)
+	r.recv(p)
+	r.sent(MsgAppend)
+	r.notSent(MsgAppend)
+	r.recv(&Msg{Type: MsgAppendAck, Aux: 1})
+	r.appended(scsi.OK, "x")
+	r.sent(MsgProposeResult)
+	r.recv(p)
+	if x := r.sent(MsgProposeResult); x.ID != 3 || string(x.Meta) != "x" {
+		t.Fatalf("%+v", x)
+	}
+	r.notSent(MsgAppend)
+}
+
+// R14: what a joiner copies from an object of its own is named as incomplete; a member's is not.
+func TestAppendOfAJoiner(t *testing.T) {
+	for _, joining := range []bool{false, true} {
+		r := paired(t, B)
+		if joining {
+			r.m.setPhase(r.now, Outside, "")
+			r.m.resync.joined = true
+		}
+		r.recv(&Msg{Type: MsgAppend, Aux: 1, Front: 1, FrontN: 1, Meta: []byte("one")})
+		if x := r.next(ActAppend); x.Joining != joining {
+			t.Errorf("joining %v: %+v", joining, x)
+		}
+	}
+}
+
+// The chair dies after the peer applied an entry: the survivor knows its outcome and does not apply it twice.
+func TestLogSurvivesTheChair(t *testing.T) {
+	r := paired(t, B)
+	id := r.m.Propose(r.now, []byte("one"))
+	p := r.sent(MsgPropose)
+	r.recv(&Msg{Type: MsgAppend, Aux: 1, Front: p.Front, FrontN: p.ID, Meta: p.Meta})
+	r.appended(scsi.OK, "x")
+	other := r.m.Propose(r.now, []byte("two")) // never reached the chair
+	r.aloneByCrash()
+	r.proposedAs(id, scsi.OK, "x")
+	r.m.SelfFlushed(r.now, true)
+	a := r.next(ActAppend)
+	if a.Index != 2 || string(a.Meta) != "two" {
+		t.Fatalf("%+v", a)
+	}
+	r.m.Appended(r.now, 2, scsi.OK, []byte("y"), nil)
+	r.proposedAs(other, scsi.OK, "y")
+}
+
+func TestProposalsOfANodeThatIsOut(t *testing.T) {
+	r := paired(t, B)
+	id := r.m.Propose(r.now, []byte("one"))
+	r.m.get(r.now)
+	r.got(record(6, A), "v6")
+	r.saved()
+	r.proposedAs(id, scsi.Unavailable, "")
+	late := r.m.Propose(r.now, []byte("two"))
+	r.proposedAs(late, scsi.Unavailable, "")
+}

@@ -1,0 +1,408 @@
+// Package pair is the protocol of a dual-node target: membership, lease, epochs, mirrored writes, forwarding, the
+// metadata log, resync and ownership, as one state machine without clock, socket, disk or goroutine. Inputs are
+// method calls that carry the time (CLOCK_BOOTTIME in ns, never going back); outputs are Actions, fetched with
+// Take. The caller brings one mutex and begins the actions in order. docs/pair.md states the rules R1 to R15
+// that the comments name.
+package pair
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/gemel-storage/gemel/dataplane/rangelock"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// Machine is one node's side of the protocol. It is not safe for concurrent use.
+type Machine struct {
+	cfg Config
+	out []Action
+
+	// Membership (membership.go).
+	phase     Phase
+	reason    string
+	leaving   string // this node consents to be excluded: why
+	leftAt    int64  // since when
+	failed    bool   // because its store failed
+	rec       Record
+	version   string
+	have      bool  // rec was read
+	recAt     int64 // when its epoch was seen first
+	missing   bool  // the arbiter says that there is none
+	durable   uint64
+	saving    bool // ActSaveEpoch under way
+	arb       arbiter
+	excl      exclusion
+	since     int64  // start of the present phase
+	watchAt   int64  // a lone member reads the record again (watch.go)
+	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
+	holdTill  int64  // alone, and whoever was replaced may not know it yet: nothing is served before
+	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
+	steppedAt int64  // a step of the wall clock was last told
+	signsAt   int64  // signs of life of before count for nothing
+	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
+	beatFrom  uint64 // answers to heartbeats of before give no lease
+	wallKnown bool
+	renewing  bool  // the lone member that is being replaced is a former life of this node, which may not be over
+	decided   int64 // last moment this node was serving, Outside or Fenced; else undecided since then
+	straggle  int   // applications for the peer begun under an older epoch (R4)
+	exposed   int   // flushes still due after becoming alone
+	flushes   int   // of everything, under way
+	claimed   claimState
+
+	// Link and lease (link.go).
+	linked     bool
+	linkN      uint64 // incarnation of the link at this node
+	peer       SyncInfo
+	peerKnown  bool
+	met        Incarnation // of the peer, and since when it is known
+	metAt      int64
+	agreed     bool // a two-way handshake under this record
+	syncN      uint64
+	syncHeard  uint64
+	syncSaid   SyncInfo // what the last sync said, encoded, and the number under which it was said first
+	syncRaw    []byte
+	syncNews   uint64
+	peerRaw    []byte // the peer's, as it came
+	exclSyncN  uint64 // first sync number sent since the exclude began
+	leaseUntil int64
+	graceUntil int64 // a handshake after a lapse: until then the lapse is forgiven
+	graced     bool  // forgiven once since the last answer to a heartbeat
+	answered   int64 // last heartbeat answer given
+	heard      int64 // last heartbeat or answer received
+	nextBeat   int64
+	nextSync   int64
+	beatN      uint64
+	beats      []beat // of the peer (sign.go)
+
+	// Commands (io.go, mirror.go, forward.go, path.go).
+	units     map[LUNID]*unit
+	snaps     unit           // of ranges of snapshots, which nobody writes and no table names
+	order     []*unit        // sorted, nil when stale
+	ops       map[uint64]*Op // started ops that await the peer
+	nextID    uint64
+	granted   []*Op
+	applyDue  []*applyWait
+	again     []*Op      // held commands to look at again
+	applying  int        // store work for the peer under way
+	owed      chain[Msg] // that of it which the owner waits for (owed.go)
+	storeOps  int        // our own
+	fwdBytes  int64      // forwarded and not answered: what the commands carry there or bring back
+	fwdHeld   bool       // commands wait for some of them
+	fwdDone   map[uint64]scsi.Result
+	fwdIn     map[uint64]*Op
+	fwdFrom   uint64 // front-end nonce the two tables belong to
+	paths     map[uint64]*pathAsk
+	pathTable map[pathKey]map[scsi.NexusID]bool
+	proving   map[*scsi.Life]int64 // asked for a sign of life, when
+	quiesces  map[uint64]*quiesce
+	quiesceN  uint64
+	nexuses   int // live I_T nexuses at this node
+
+	life      Life // durable with the highest number saved
+	lifeID    uint64
+	lifeWaits []lifeWait
+	ckpt      ckptState
+	follow    *follower
+	followed  uint64 // the last one that this node took part in
+	marking   bool   // the entry that says what was lost is on its way (R8)
+	force     forceState
+	lookedAt  int64 // when a fenced node last looked at the record by itself
+	// recordBack: the record that was lost is there again.
+	recordBack bool
+	faults     faults // of the peer's store
+	distrust   string // the peer's store that failed, until it has been copied to
+	scrub      scrubState
+	scrubs     uint64 // counts them
+	hostAt     int64  // last command of a host
+	pacers     [maxGroups]pacer
+
+	log    logState
+	resync resyncState
+	plan   *copyPlan
+	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
+	installing bool
+	refusal    string // why the metadata could not be sent, while that is so
+	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
+
+	// Stats count what happened, for metrics and the simulator's coverage.
+	Stats Stats
+}
+
+// Stats are counters since the start of the process.
+type Stats struct {
+	Excludes, Readmits, Relinks, Fences    uint64
+	Forwarded, Mirrored, Repaired, Aged    uint64
+	PathSwitches, Held, Transfers, NoSpace uint64
+	ResyncBytes, ResyncCompared            uint64
+	LeaseLapses, StaleMessages             uint64
+	Intents, ColdWrites                    uint64 // bitmap writes; writes that met a cold region
+	Checkpoints, Cleared                   uint64 // completed here as owner; regions cleared
+	PartialResyncs, FullResyncs, Resumes   uint64 // resyncs begun
+	Lost, Forced, RolledBack, Yields       uint64
+	Proofs                                 uint64 // signs of life that were waited for
+	ClockSteps                             uint64 // of the wall clock that made this node wait
+	Signed                                 uint64 // writes forwarded for an older sign of life
+	Cancelled                              uint64 // mirrored writes of an older record that had not begun
+	ScrubCompared                          uint64 // bytes
+	ScrubMismatches, ScrubRepaired         uint64 // ranges
+	Healed, LostBlocks                     uint64 // runs of damaged blocks (R15): healed here, or asked for and good nowhere
+	Paced                                  uint64 // writes that waited for room in the window
+	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
+	BothLate                               uint64 // looks at which both nodes were late: nobody leaves
+}
+
+// New makes a machine; call Start next.
+func New(cfg Config) *Machine {
+	cfg.defaults()
+	return &Machine{
+		cfg: cfg, snaps: unit{owner: cfg.Self}, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
+		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
+		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Life]int64{}, quiesces: map[uint64]*quiesce{},
+		answered: cfg.Start, life: cfg.Life, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
+	}
+}
+
+// Start reads the record.
+func (m *Machine) Start(now int64) {
+	m.since, m.decided, m.heard = now, now, now
+	m.get(now)
+	m.settle(now)
+}
+
+// Take hands out the actions that are due; the slice passed in is reused.
+func (m *Machine) Take(reuse []Action) []Action {
+	out := m.out
+	m.out = reuse[:0]
+	return out
+}
+
+// Pending reports whether Take would return anything.
+func (m *Machine) Pending() bool { return len(m.out) > 0 }
+
+func (m *Machine) act(a Action) { m.out = append(m.out, a) }
+
+func (m *Machine) event(format string, args ...any) {
+	m.act(Action{Kind: ActEvent, Text: fmt.Sprintf(format, args...)})
+}
+
+// damageEvent is an event that tells what became of damaged blocks, for those who count them too.
+func (m *Machine) damageEvent(d *Damage, format string, args ...any) {
+	m.act(Action{Kind: ActEvent, Text: fmt.Sprintf(format, args...), Damage: d})
+}
+
+func (m *Machine) send(msg *Msg) {
+	if !m.linked {
+		return
+	}
+	msg.Epoch = m.rec.Epoch
+	m.act(Action{Kind: ActSend, Msg: msg})
+}
+
+// settle runs what became possible: granted locks, the log, quiet points.
+func (m *Machine) settle(now int64) {
+	for len(m.granted) > 0 {
+		op := m.granted[0]
+		m.granted = m.granted[1:]
+		m.run(now, op)
+	}
+	m.granted = m.granted[:0]
+	for len(m.applyDue) > 0 {
+		w := m.applyDue[0]
+		m.applyDue = m.applyDue[1:]
+		m.applyHot(now, w)
+	}
+	m.applyDue = m.applyDue[:0]
+	for len(m.again) > 0 {
+		o := m.again[0]
+		m.again = m.again[1:]
+		if o.stage == stHeld {
+			m.dispatch(now, o)
+		}
+	}
+	m.again = m.again[:0]
+}
+
+// unit is a logical unit as the protocol sees it.
+type unit struct {
+	id       LUNID
+	owner    Node
+	seq      uint64
+	locks    rangelock.Table // of the owner
+	applies  rangelock.Table // of the partner: mirrored writes in order
+	ops      chain[Op]
+	quiesced int // commands are held while above zero
+	started  int // ops that may touch the medium
+	size     int64
+	intents  intents
+	group    uint8 // backing volume
+	paced    []*Op // writes that wait for the window
+	starts   starts
+}
+
+// UnitInfo is what the metadata says of a unit.
+type UnitInfo struct {
+	ID    LUNID
+	Owner Node
+	Seq   uint64 // of the ownership; the highest wins (R10)
+	Size  int64  // bytes
+	Group uint8  // backing volume: writes to one of them are paced together
+}
+
+// SetUnits replaces the table of units by what the applied metadata says. Ops of a unit that is gone end.
+func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
+	seen := make(map[LUNID]bool, len(infos))
+	var moved bool
+	for _, in := range infos {
+		seen[in.ID] = true
+		u := m.units[in.ID]
+		if u == nil {
+			u = &unit{id: in.ID, owner: in.Owner, seq: in.Seq, size: in.Size, group: in.Group, starts: unknownStarts(now)}
+			m.units[in.ID] = u
+			continue
+		}
+		u.size, u.group = in.Size, in.Group
+		if in.Seq > u.seq {
+			moved = moved || u.owner != in.Owner
+			if u.owner != in.Owner {
+				m.act(Action{Kind: ActALUA, LUN: u.id})
+			}
+			u.owner, u.seq = in.Owner, in.Seq
+			u.starts = unknownStarts(now)
+		}
+	}
+	for id, u := range m.units {
+		if seen[id] {
+			continue
+		}
+		for o := range u.ops.all() {
+			m.abandon(now, o, scsi.Unavailable)
+		}
+		delete(m.units, id)
+	}
+	if moved {
+		m.Stats.Transfers++
+	}
+	m.order = nil
+	m.pump(now)
+}
+
+// sortedUnits lists the units in a fixed order, so that a run can be replayed.
+func (m *Machine) sortedUnits() []*unit {
+	if m.order == nil && len(m.units) > 0 {
+		for _, u := range m.units {
+			m.order = append(m.order, u)
+		}
+		slices.SortFunc(m.order, func(a, b *unit) int { return bytes.Compare(a.id[:], b.id[:]) })
+	}
+	return m.order
+}
+
+// lockGranted makes the callback that a unit's range locks call.
+func (m *Machine) lockGranted(o *Op) func(*rangelock.Request) {
+	return func(*rangelock.Request) { m.granted = append(m.granted, o) }
+}
+
+// Tick lets time pass; call it at least every Heartbeat/2.
+func (m *Machine) Tick(now int64) {
+	m.tickLink(now)
+	m.tickMembership(now)
+	m.holds(now)
+	m.tickOps(now)
+	m.tickResync(now)
+	m.tickCheckpoint(now)
+	m.scrubNext(now)
+	m.tickProofs(now)
+	m.tickPaths(now)
+	m.settle(now)
+}
+
+// SetNexuses tells how many hosts are logged in here: a node without any lets the other exclude first (R3).
+func (m *Machine) SetNexuses(n int) { m.nexuses = n }
+
+// Serving reports whether a status may be sent at this moment (R1, R3).
+func (m *Machine) Serving(now int64) bool {
+	if m.saving || m.installing || m.straggle > 0 || m.leaving != "" && m.phase != Alone {
+		return false
+	}
+	switch m.phase {
+	case Alone:
+		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer may already
+		// be a member; it gives us at least a lease before it could exclude us.
+		// Before the arbiter was asked it cannot.
+		return now >= m.holdTill && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
+	case Paired:
+		return m.agreed && !m.excl.active && now < m.leaseUntil
+	}
+	return false
+}
+
+// Access is what a front end tells hosts about commands that need no medium.
+func (m *Machine) Access(now int64) scsi.Access {
+	switch {
+	case m.Serving(now):
+		return scsi.AccessReady
+	case m.phase == Outside || m.phase == Fenced || now-m.decided > 2*int64(m.cfg.HoldMax):
+		return scsi.AccessUnavailable
+	}
+	return scsi.AccessTransitioning
+}
+
+// owns reports whether commands of u are executed here.
+func (m *Machine) owns(u *unit) bool {
+	return m.phase == Alone || m.phase == Paired && u.owner == m.cfg.Self
+}
+
+// mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is being copied to.
+func (m *Machine) mirrors() bool { return m.phase == Paired || m.phase == Alone && m.resync.mirror }
+
+// View is a snapshot of the machine's standing, for status and metrics.
+type View struct {
+	Phase      Phase
+	Reason     string
+	Record     Record
+	Linked     bool
+	Agreed     bool
+	Excluding  bool
+	LogIndex   uint64
+	Since      int64
+	LeaseUntil int64
+	Exposed    bool
+	Resync     ResyncView
+	Scrub      ScrubView
+	Peer       SyncInfo
+	Leaving    bool
+	Over       string // why this life is over, see Machine.Over
+	Serving    bool   // a status may be sent at this moment
+	Check      Checkpoint
+	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it cannot
+}
+
+// View reads the standing.
+func (m *Machine) View(now int64) View {
+	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
+		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.look(now), Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
+		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
+}
+
+// HotRegions counts the regions whose bits are set here, of all units.
+func (m *Machine) HotRegions() (n int) {
+	for _, u := range m.units {
+		n += u.intents.hot.Count()
+	}
+	return n
+}
+
+// Owner tells who owns a unit now.
+func (m *Machine) Owner(id LUNID) (Node, bool) {
+	u := m.units[id]
+	if u == nil {
+		return 0, false
+	}
+	if m.phase == Alone {
+		return m.cfg.Self, true
+	}
+	return u.owner, true
+}

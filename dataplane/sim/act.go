@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"encoding/json"
+
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// carryOut begins one action of the machine, other than a send.
+func (h *host) carryOut(x *pair.Action) {
+	m, w := h.m, h.w
+	switch x.Kind {
+	case pair.ActReply:
+		if a := h.attempts[x.Op]; a != nil {
+			h.replied(a, h.served)
+			h.ended(a)
+			delete(h.attempts, x.Op)
+			a.answered()
+		}
+	case pair.ActStore:
+		h.starts(x.Op)
+		if x.Op.S.Kind == scsi.OpRead {
+			h.read(x.Op)
+		} else {
+			h.write(x.Op, x.Durable)
+		}
+	case pair.ActProbe:
+		h.whenRoom(blockSize, true, func() {
+			h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, func(res scsi.Result) {
+				if res == scsi.OK {
+					m.Probed(h.clock(), x.ID)
+				}
+			})
+		})
+	case pair.ActFlush:
+		o := x.Op
+		h.flushing([]pair.LUNID{o.LUN}, x.Durable, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	case pair.ActCompare:
+		h.starts(x.Op)
+		h.compare(x.Op)
+	case pair.ActCopyRead:
+		h.readBack(x.Op, false)
+	case pair.ActRepairRead:
+		h.readBack(x.Op, true)
+	case pair.ActCopyFree:
+		scribble(x.Op.Buf)
+		x.Op.Buf = nil
+	case pair.ActApply:
+		h.apply(x.Msg, x.Durable)
+	case pair.ActPeerFlush:
+		msg, link, over := x.Msg, h.linkN, h.owes(x.Msg)
+		done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+			over()
+			m.Applied(h.clock(), link, msg, res)
+		})
+		if msg.Flags&pair.FlagProbe != 0 {
+			h.whenRoom(blockSize, true, func() { h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, done) })
+			break
+		}
+		h.flushing([]pair.LUNID{msg.LUN}, msg.Flags&pair.FlagSums != 0, done)
+	case pair.ActFetch:
+		h.fetch(x.Msg)
+	case pair.ActHeal:
+		h.mend(x.Op)
+	case pair.ActAccept:
+		h.accept(x.Op)
+	case pair.ActCompareSum:
+		h.compareSum(x.Msg)
+	case pair.ActFlushAll:
+		h.flushAll(x.Msg)
+	case pair.ActSaveEpoch:
+		e := x.Record.Epoch
+		rec, acts, life, id := *x.Record, x.Durable, x.Life, x.ID
+		if h.broken {
+			h.later(200*us, 10*ms, func(func() bool) {}, func() { m.EpochSaved(h.clock(), e, false) })
+			return
+		}
+		h.later(200*us, 10*ms, func(func() bool) {
+			h.saveLife(id, life)
+			if e < h.disk.epoch {
+				return
+			}
+			if h.disk.epoch, h.disk.record = e, &rec; acts {
+				h.disk.acted = &rec
+			}
+		}, func() { m.EpochSaved(h.clock(), e, true) })
+	case pair.ActArbiterGet, pair.ActArbiterCAS:
+		w.arb.call(h, *x)
+	case pair.ActAppend:
+		index, raw, joining := x.Index, x.Meta, x.Joining
+		lo, hi := 200*us, 10*ms
+		if h.owed.logHangs {
+			h.owed.logHangs = false
+			lo, hi = 2*w.shape.mirrorMax, 2*w.shape.mirrorMax
+		}
+		h.owed.append = h.clock()
+		h.later(lo, hi, func(func() bool) { h.applyEntry(index, raw, joining) }, func() {
+			h.owed.append = 0
+			m.Appended(h.clock(), index, scsi.OK, nil, h.units())
+		})
+	case pair.ActProposed:
+		if f := h.moves[x.ID]; f != nil {
+			delete(h.moves, x.ID)
+			f(x.Result)
+		}
+	case pair.ActInstall:
+		h.install(x.Msg)
+	case pair.ActExport:
+		life := h.life
+		w.after(w.between(50*us, ms), func() {
+			h.when(life, func() {
+				raw, err := json.Marshal(h.disk.meta)
+				if err != nil {
+					panic(err) // plain data
+				}
+				m.SendMeta(h.clock(), h.disk.meta.Index, raw, nil, h.objects())
+			})
+		})
+	case pair.ActResyncList:
+		life := h.life
+		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.objects()) }) })
+	case pair.ActIntend:
+		h.intend(x.LUN, x.Regions)
+	case pair.ActClear:
+		h.disk.bits[x.LUN[0]-1].And(x.Keep)
+		if h.atClear != nil {
+			h.atClear()
+			h.atClear = nil
+		}
+	case pair.ActSaveLife:
+		id, life, ok := x.ID, x.Life, !h.broken
+		h.later(200*us, 10*ms, func(func() bool) {
+			if ok {
+				h.saveLife(id, life)
+			}
+		}, func() { m.LifeSaved(h.clock(), id, ok) })
+	case pair.ActProve:
+		l := x.Alive
+		l.Ask(func() { m.Proved(h.clock(), l) })
+	case pair.ActMarkLost:
+		h.markLost(x.Units)
+	case pair.ActTakeAll:
+		h.propose(entry{All: true, To: h.id}, func(scsi.Result) {})
+	case pair.ActDrain:
+		life, id := h.life, x.ID
+		w.after(w.between(20*us, ms), func() { h.when(life, func() { m.Drained(h.clock(), id) }) })
+	case pair.ActQuiet:
+		if f := h.quiets[x.ID]; f != nil {
+			delete(h.quiets, x.ID)
+			f(x.Result)
+		}
+	case pair.ActDropHosts:
+		w.mark(markDropHosts)
+		for _, c := range w.clients {
+			c.dropped(h.id)
+		}
+	case pair.ActDropLink:
+		w.net.drop("node " + h.id.String() + ": " + x.Text)
+	case pair.ActEvent:
+		w.trace("%v: %s", h.id, x.Text)
+	}
+}
+
+// flushAll makes everything durable, for the source of a resync or for this node itself.
+func (h *host) flushAll(msg *pair.Msg) {
+	w, m, link := h.w, h.m, h.linkN
+	if msg == nil {
+		h.flushing(w.objectIDs(), false, func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
+		return
+	}
+	h.flushedAll = w.now
+	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		if res == scsi.OK && !h.broken {
+			clear(h.disk.copying)
+			clear(h.disk.anew)
+		}
+		if res == scsi.OK && !h.broken && (h.disk.untrusted || h.disk.old) {
+			h.disk.untrusted, h.disk.old = false, false // a full copy is on stable storage now (R12)
+			w.mark(markTrusted)
+		}
+		m.Applied(h.clock(), link, msg, res)
+	}))
+}
+
+func (h *host) install(msg *pair.Msg) {
+	link := h.linkN
+	var state metaState
+	if err := json.Unmarshal(msg.Meta, &state); err != nil {
+		h.w.fail("metadata: %v", err)
+		return
+	}
+	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		m.Installed(h.clock(), link, state.Index, h.units(), h.incomplete(), res)
+	})
+	h.installed, h.flushedAll = h.w.now, 0
+	h.later(ms, 20*ms, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
+}
+
+// entry is a log entry of the simulation: a change of ownership, hosts that are to be told of a loss, or one that has
+// published a LUN again.
+type entry struct {
+	All     bool      `json:"all,omitempty"`
+	LUN     int       `json:"lun,omitempty"`
+	To      pair.Node `json:"to,omitempty"`
+	Lost    []int     `json:"lost,omitempty"`
+	Publish uint64    `json:"publish,omitempty"` // the host's bit
+	Snap    int       `json:"snap,omitempty"`    // slot of a snapshot of LUN, from 1
+	Step    snapStep  `json:"step,omitempty"`
+}
+
+func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
+	var e entry
+	if err := json.Unmarshal(raw, &e); err != nil {
+		h.w.fail("log entry: %v", err)
+		return
+	}
+	if index != h.disk.meta.Index+1 {
+		h.w.fail("R9: node %v applies index %d after %d", h.id, index, h.disk.meta.Index)
+	}
+	h.disk.meta.Index = index
+	switch {
+	case len(e.Lost) > 0:
+		for _, l := range e.Lost {
+			h.disk.meta.Lost[l] = ^uint64(0)
+		}
+		return
+	case e.Snap > 0:
+		h.applySnap(&e, index, joining)
+		return
+	case e.Publish != 0:
+		h.disk.meta.Lost[e.LUN] &^= e.Publish
+		return
+	}
+	for i := range h.disk.meta.Units {
+		if u := &h.disk.meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
+			u.Owner = e.To
+			if !h.w.shape.sums {
+				h.w.unflip()
+			}
+			u.Seq++
+		}
+	}
+}
+
+func (h *host) propose(e entry, done func(scsi.Result)) {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // plain data
+	}
+	h.moves[h.m.Propose(h.clock(), raw)] = done
+}
+
+// transfer moves a LUN away, as the runtime does it.
+func (h *host) transfer(lun int) {
+	h.holding(lun, func(release func()) {
+		h.moving++
+		h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
+			h.moving--
+			h.w.trace("transfer of LUN %d to %v: %s", lun+1, h.id.Peer(), resultName(res))
+			release()
+		})
+	})
+}
+
+// holding does f while the commands of a LUN are held, if they can be.
+func (h *host) holding(lun int, f func(release func())) {
+	h.when(h.life, func() {
+		h.nextID++
+		q := h.nextID
+		h.quiets[q] = func(res scsi.Result) {
+			if res == scsi.OK {
+				f(func() { h.m.Release(h.clock(), q) })
+			}
+		}
+		h.m.Quiesce(h.clock(), q, []pair.LUNID{h.w.luns[lun]}, 1500*ms)
+	})
+}
