@@ -9,9 +9,10 @@ DURATION ?= 60s
 # Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, tools) are not: they
 # would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
 # target that does not get to run for a second is right to drop its connections.
-SUITES := ./e2e/... ./hack/demo/... ./hack/bench/...
+KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
+SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
-RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/e2e/|/hack/|/api/|/charts') ./hack/envtest/... ./hack/flakyapi/...
+RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 
 .PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
@@ -32,7 +33,7 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	@set -o pipefail; KUBEBUILDER_ASSETS=$$(hack/envtest.sh) || exit 1; export KUBEBUILDER_ASSETS; \
 	  GEMEL_SIDECARS=$$(hack/sidecars.sh) || exit 1; export GEMEL_SIDECARS; \
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
-	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/e2e/chaos,/e2e/scale
+	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/internal/testkit/chaos,/internal/testkit/scale
 
 lint: ## gofmt, go vet, staticcheck
 	@hack/lint.sh
@@ -69,7 +70,7 @@ bench-kernel: deps ## beside LIO and DRBD in guests of an emulator, ratios: ROUN
 	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))
 
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
-	@$(GO) test -v -count=1 ./e2e/conformance
+	@$(GO) test -v -count=1 ./test/integration/conformance
 
 sim: ## SEEDS=200: histories of the simulated pair that nobody has seen, or with BASE=n the same each time; out/sim.json
 	@$(GO) run ./hack/sim -seeds $(SEEDS) $(if $(BASE),-base $(BASE))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints a folder with Kubernetes' CSI sidecars, for the tests that run them against the driver:
-#   GEMEL_SIDECARS=$(hack/sidecars.sh) go test ./e2e/sanity
+#   GEMEL_SIDECARS=$(hack/sidecars.sh) go test ./test/integration/sanity
 # They are built once (minutes) and found the next time; the kind cluster's images have the same ones.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/internal/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 )
 
 // tgt is Debian's iSCSI target daemon, a peer that is not ours, with one target and one LUN (number 1).

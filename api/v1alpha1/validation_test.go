@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../crd/bases") }

@@ -24,10 +24,10 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pair"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/operator"
-	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/internal/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
 func TestMain(m *testing.M) {

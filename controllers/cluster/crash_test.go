@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/hack/flakyapi"
+	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
 )
 
 // scene is something that is asked of the operator, and what has to be true in the end.

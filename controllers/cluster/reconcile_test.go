@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }

@@ -24,8 +24,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/hostobject"
-	"github.com/gemel-storage/gemel/hack/envtest"
 	"github.com/gemel-storage/gemel/internal/alua"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }

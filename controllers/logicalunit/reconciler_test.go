@@ -28,7 +28,7 @@ import (
 )
 
 // stub is a pair of which one call can be made to fail, to see what the reconciler says of it; what a pair does is tested with a real
-// one (e2e/objects).
+// one (test/integration/objects).
 type stub struct {
 	pairs.Pair
 	lun   *targetv1.LUN

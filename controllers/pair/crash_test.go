@@ -22,7 +22,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/hack/flakyapi"
+	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
 )
 
 // stage is a world on which an operator dies. The StatefulSet controller and the kubelet are played: a pod that is deleted goes and

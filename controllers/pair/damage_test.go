@@ -18,8 +18,8 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // eventsOf are those of the damage among all.

@@ -22,8 +22,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pairs"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/pki"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // Everything that two nodes need is there, with pinned addresses, and looking again changes nothing.

@@ -14,8 +14,8 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/scrubs"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // change has the cluster's scrubs be otherwise.

@@ -29,8 +29,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/config/rbac"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 func TestMain(m *testing.M) {

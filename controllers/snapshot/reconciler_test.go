@@ -24,7 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairs"
 )
 
-// stub is a pair of which one call can be made to fail; what a pair does is tested with a real one (e2e/objects).
+// stub is a pair of which one call can be made to fail; what a pair does is tested with a real one (test/integration/objects).
 type stub struct {
 	pairs.Pair
 	snap  *targetv1.Snapshot

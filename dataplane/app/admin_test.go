@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // The commands of an administrator, against a pair of real processes.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/gemel-storage/gemel/dataplane/node"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/internal/exits"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 func TestExitCodes(t *testing.T) {

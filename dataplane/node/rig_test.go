@@ -21,9 +21,9 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
-	"github.com/gemel-storage/gemel/internal/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // testPair is a pair whose two nodes run in the test's process, on loopback ports.

@@ -17,9 +17,9 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
-	"github.com/gemel-storage/gemel/e2e/harness"
 	"github.com/gemel-storage/gemel/initiator"
-	"github.com/gemel-storage/gemel/internal/slowdisk"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
 // heldIO is a disk of a node that keeps reads of LUNs waiting while it is asked to, or writes.

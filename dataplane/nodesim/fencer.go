@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
 	"github.com/gemel-storage/gemel/internal/pdu"
+	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
 // fencer is one of several hosts that share a LUN and fence each other: with persistent reservations, resets, aborts. It has a session with

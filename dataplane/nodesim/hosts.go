@@ -12,8 +12,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/gemel-storage/gemel/e2e/register"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
 func hostName(s string) string { return iqnHost + s }

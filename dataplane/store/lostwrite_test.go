@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gemel-storage/gemel/hack/demo/load"
-	"github.com/gemel-storage/gemel/internal/slowdisk"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
+	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
 // A thin volume whose pool is full fails writes for lack of space when they are written out, long after they have been acknowledged. A durable write

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/hack/demo/load"
-	"github.com/gemel-storage/gemel/internal/slowdisk"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
+	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
 // many fills a bucket, so that it has pages of its own.

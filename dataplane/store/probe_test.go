@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/internal/slowdisk"
+	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
 // A disk that has stopped answers no probe, although nothing is dirty; one that fails makes the store untrusted.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/internal/slowdisk"
+	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
 // Writers that are faster than the disk wait, and a flush in the midst of it is short: without a bound it takes as long as the disk

@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // Every spec of this file has the same pair and worker.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
-	"github.com/gemel-storage/gemel/e2e/kernel/vm"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/vm"
 )
 
 // measured is what e2e/kernel/probe answers.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 // The wiring: two storage networks, each a bridge in the test's namespace that every guest is plugged into; node a of the pair has its

@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // enough operations have to be acknowledged after an event, so that the longest one means something.

@@ -14,8 +14,8 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
-	"github.com/gemel-storage/gemel/e2e/kernel/vm"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/vm"
 )
 
 // Where the plugin is in a guest.

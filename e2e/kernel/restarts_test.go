@@ -4,7 +4,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // restarts end a node's process in an orderly way and start it again, as an upgrade does.

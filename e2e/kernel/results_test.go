@@ -10,9 +10,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/report"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
 // results of a run, written to out/e2e-kernel.json for people and CI.

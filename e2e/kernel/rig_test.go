@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/kernel/vm"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/vm"
 )
 
 // rig is a pair of real targets and the guests that use it.

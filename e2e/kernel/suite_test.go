@@ -13,9 +13,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/lag"
-	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/lag"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 // labEnv is the folder that hack/vm/up.sh prints.

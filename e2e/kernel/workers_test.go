@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // The worker of this file authenticates, both ways.

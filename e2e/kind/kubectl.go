@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // root of the repository.

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // probe is e2e/kernel/probe at work in a pod: it writes with O_DIRECT at a steady pace until it is

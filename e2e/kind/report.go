@@ -1,6 +1,6 @@
 package kind
 
-import "github.com/gemel-storage/gemel/e2e/report"
+import "github.com/gemel-storage/gemel/internal/testkit/report"
 
 // results of a run, written to out/e2e.json for people and CI.
 var results findings

@@ -14,8 +14,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/report"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
 func TestKind(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gemel-storage/gemel/e2e/release"
+	"github.com/gemel-storage/gemel/internal/testkit/release"
 )
 
 // upgradeLabel is that of the spec which replaces what the others share: it runs by itself.

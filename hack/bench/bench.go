@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // bench is a run: what it has started, by name, is started when a case first asks for it and ends after the last case that uses it.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/demo/lab"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/lab"
 )
 
 // command runs the benchmark as a person does.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
 )
 
 // testCase measures one or more rows.

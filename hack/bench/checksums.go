@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
 // checksumCases are what the checksums of blocks cost: the default case without them to the default case with them, so that 1.05 means

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
 // arm is one side of a comparison.

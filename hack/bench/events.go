@@ -7,9 +7,9 @@ import (
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
 // eventCases are a load around something that happens: ownership moves, an owner dies, a partner is lost and comes back, copies are

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
 // hotCases are LUNs that the page cache holds, on one session: depths, block sizes, mixtures, flushes.

@@ -25,10 +25,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/netns"
-	"github.com/gemel-storage/gemel/hack/bench/results"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
-	"github.com/gemel-storage/gemel/hack/demo/lab"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/lab"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 type options struct {

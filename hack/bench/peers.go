@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/bench/load"
-	"github.com/gemel-storage/gemel/hack/bench/nbd"
-	"github.com/gemel-storage/gemel/hack/bench/qsd"
-	"github.com/gemel-storage/gemel/hack/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/nbd"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/qsd"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // startQSD runs qemu-storage-daemon's mirror on two filesystems.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gemel-storage/gemel/e2e/scale"
-	"github.com/gemel-storage/gemel/hack/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
+	"github.com/gemel-storage/gemel/internal/testkit/scale"
 )
 
 // fewLUNs and manyLUNs are the two pairs that are compared: the pause of a fail-over must hardly depend on their number.

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
 // nodes is a pair: gemel-target on s1 (a, which owns the LUN) and s2 (b).

@@ -11,9 +11,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/kernel/vm"
-	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/vm"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 // Two networks, each a bridge in this process's namespace: hosts use the first, the nodes of a mirror the second.

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/e2e/netns"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 // labEnv is the folder that hack/vm/up.sh prints.

@@ -9,7 +9,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/internal/freeport"
+	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 )
 
 // A target's arbiter takes the server for an API server: it founds a record, and of two writes that build on one state the second fails.

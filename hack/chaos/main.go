@@ -24,10 +24,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/chaos"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/netns"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/internal/testkit/chaos"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
 func main() {

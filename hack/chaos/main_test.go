@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/chaos"
+	"github.com/gemel-storage/gemel/internal/testkit/chaos"
 )
 
 // What cannot be run is said before anything is made.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gemel-storage/gemel/hack/demo/kubelet"
-	"github.com/gemel-storage/gemel/hack/demo/lab"
-	"github.com/gemel-storage/gemel/hack/demo/load"
+	"github.com/gemel-storage/gemel/internal/testkit/kubelet"
+	"github.com/gemel-storage/gemel/internal/testkit/lab"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
 )
 
 // csiStorage drives gemel-csi as a cluster would.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
 const demoSteps = 15

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/demo/lab"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/lab"
 )
 
 // program is the demo as a user has it: a process that gets signals.

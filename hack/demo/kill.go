@@ -8,8 +8,8 @@ import (
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
 // killed is one kill.

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/demo/load"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
 )
 
 // rawStorage talks to the control API and uses the initiator in this process.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/hack/demo/compare"
-	"github.com/gemel-storage/gemel/hack/demo/load"
-	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/testkit/compare"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
+	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
 // pass is one reading of all blocks of all streams.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/demo/compare"
-	"github.com/gemel-storage/gemel/hack/demo/load"
-	"github.com/gemel-storage/gemel/hack/demo/story"
+	"github.com/gemel-storage/gemel/internal/testkit/compare"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
+	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
 // Limits that make a run a success.

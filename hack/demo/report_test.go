@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/demo/compare"
-	"github.com/gemel-storage/gemel/hack/demo/load"
-	"github.com/gemel-storage/gemel/hack/demo/story"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/internal/testkit/compare"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
+	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
 func good() *Report {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/gemel-storage/gemel/hack/demo/kubelet"
-	"github.com/gemel-storage/gemel/hack/demo/load"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/testkit/kubelet"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
 )
 
 // kind is how a volume is used.

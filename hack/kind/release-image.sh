@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gemel.test/gemel:NAME, a release that this tree is upgraded from (e2e/release), beside the image of this tree, which is there already:
+# gemel.test/gemel:NAME, a release that this tree is upgraded from (internal/testkit/release), beside the image of this tree, which is there already:
 # gemel-image.sh makes it and what both stand on. Without a name it is the last release. Prints nothing but the steps.
 set -euo pipefail
 . "$(dirname "$0")/lab.sh"

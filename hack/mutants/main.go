@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
 	"github.com/gemel-storage/gemel/internal/jsonfile"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 func main() {

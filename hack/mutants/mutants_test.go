@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 // The guards of the table are where it says, and so are the tests. That these catch their mutants is shown by make mutants.

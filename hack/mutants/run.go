@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 // mutant is the program without one guard.

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/gemel-storage/gemel/hack/mutate"
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
 
 // Packages of the guards.
 const (
@@ -9,7 +9,7 @@ const (
 	holder    = userspace + "/holder"
 	node      = "csi/node"
 	resident  = "internal/resident"
-	sanity    = "e2e/sanity"
+	sanity    = "test/integration/sanity"
 )
 
 // in is one change of a file of the kernel attacher.
@@ -41,7 +41,7 @@ var mutants = []mutant{
 	{2, "any mount at the staging path is the volume's", inNode("mounts.go",
 		"return m != nil && m.Major == int(unix.Major(rdev)) && m.Minor == int(unix.Minor(rdev))", "return m != nil"), node, "TestHazard16NoStackedMounts"},
 	{3, "a LUN is named by less than its uuid", []mutate.Edit{{File: "dataplane/scsi/unit.go",
-		Old: `[]byte("gemel lun " + uuid)`, New: `[]byte("gemel lun " + uuid[:0])`}}, "e2e/pair", "TestHazard3Designator"},
+		Old: `[]byte("gemel lun " + uuid)`, New: `[]byte("gemel lun " + uuid[:0])`}}, "test/integration/pair", "TestHazard3Designator"},
 	{4, "every target of the host is scanned", in("perform.go",
 		`fmt.Sprintf("%d %d %d", s.at.channel, s.at.target, s.at.lun)`, `fmt.Sprintf("%d - %d", s.at.channel, s.at.lun)`), kernel, "TestHazard4Scan"},
 	{4, "sessions show all their LUNs", in("node.go",

@@ -1,7 +1,7 @@
 // Command release makes a release that this tree is upgraded from, once, and prints its name and
 // the folder that has its source in src and its commands in bin.
 //
-//	go run ./hack/release [NAME]    without a name: the last one of e2e/release/releases.txt
+//	go run ./hack/release [NAME]    without a name: the last one of internal/testkit/release/releases.txt
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/gemel-storage/gemel/e2e/harness"
-	"github.com/gemel-storage/gemel/e2e/release"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/release"
 )
 
 func main() {

@@ -13,5 +13,5 @@ build_template() {
 
 "$VM_DIR/kernel.sh"
 "$VM_DIR/disk.sh"
-step template "$LAB/template.state" @disk @kernel "$VM_DIR/template" "$VM_DIR/../../e2e/kernel/vm" -- build_template
+step template "$LAB/template.state" @disk @kernel "$VM_DIR/template" "$VM_DIR/../../internal/testkit/kernel/vm" -- build_template
 echo "$LAB"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/csi/backend"
-	"github.com/gemel-storage/gemel/e2e/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 const mib = 1 << 20

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/gemel-storage/gemel/hack/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
 // What a fail-over waits for at the arbiter when all is well: a record written over one that was read before.

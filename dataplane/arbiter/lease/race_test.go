@@ -18,8 +18,8 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/hack/envtest"
-	"github.com/gemel-storage/gemel/hack/flakyapi"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m) }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
 func serve(t *testing.T) *guest.Client {

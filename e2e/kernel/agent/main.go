@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
 func main() {

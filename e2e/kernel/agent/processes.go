@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/kernel/guest"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
 // run waits for the command; it and its children are killed when its time is over or the asker has gone.

@@ -21,8 +21,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/demo/ledger"
-	"github.com/gemel-storage/gemel/hack/demo/load"
+	"github.com/gemel-storage/gemel/internal/testkit/ledger"
+	"github.com/gemel-storage/gemel/internal/testkit/load"
 )
 
 // Report is the answer to measure and finish.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 // testBase is where the test draws its seeds from.

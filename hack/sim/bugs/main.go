@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gemel-storage/gemel/hack/mutate"
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
 // outcome is what became of a bug.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/gemel-storage/gemel/e2e/kernel/vm"
+	"github.com/gemel-storage/gemel/internal/testkit/kernel/vm"
 )
 
 func main() {

@@ -1,0 +1,187 @@
+// Package operator runs the reconcilers of LUNs and snapshots in a test's process, against a real API server and a real pair.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/logicalunit"
+	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/snapshot"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+)
+
+// Cluster is the StorageCluster of the pair that AddPair describes.
+const Cluster = harness.Cluster
+
+// Scheme knows what the driver and the operator use.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // the types are wrong
+		}
+	}
+	return s
+}
+
+// Client reads from the API server itself.
+func Client(cfg *rest.Config) (client.WithWatch, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	return client.NewWithWatch(cfg, client.Options{Scheme: Scheme()})
+}
+
+// AddPair writes the TargetPair that stands for a pair on loopback, as the operator's other reconcilers would, or brings its
+// status up to date.
+func AddPair(ctx context.Context, c client.Client, p *harness.Pair) error {
+	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.TargetPairSpec{Cluster: p.InCluster}}
+	for i, n := range harness.Names {
+		host, _, err := net.SplitHostPort(p.Control[i])
+		if err != nil {
+			return err
+		}
+		o.Spec.Nodes = append(o.Spec.Nodes, v1alpha1.PairNode{Name: n, Address: host})
+	}
+	if err := c.Create(ctx, o); apierrors.IsAlreadyExists(err) {
+		err = c.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	s, err := p.Status(ctx, 0)
+	if err != nil {
+		return err
+	}
+	now := metav1.Now()
+	o.Status.Conditions = nil
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionInSync} {
+		o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: now})
+	}
+	o.Status.Capacity, o.Status.Free = resource.NewQuantity(int64(s.CapacityBytes), resource.BinarySI), resource.NewQuantity(int64(s.FreeBytes), resource.BinarySI)
+	o.Status.Pools = nil
+	for _, v := range s.Volumes { // pools are called as the volumes are
+		if len(v.Lacks) == 0 {
+			o.Status.Pools = append(o.Status.Pools, v1alpha1.PoolStatus{Name: v.Name, Capacity: resource.NewQuantity(int64(v.CapacityBytes), resource.BinarySI),
+				Free: resource.NewQuantity(int64(v.FreeBytes), resource.BinarySI)})
+		}
+	}
+	return c.Status().Update(ctx, o)
+}
+
+// Operator runs until Stop.
+type Operator struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	err    error
+	dir    *pairs.Directory
+
+	Enroll string // host:port of the enrolment endpoint
+}
+
+// Several reaches pairs beside the first one, which have ports of their own: a wrap for Start.
+func Several(c client.Reader, more ...*harness.Pair) (func(pairs.Pairs) pairs.Pairs, error) {
+	byName := map[string]pairs.Pairs{}
+	for _, p := range more {
+		d, err := directory(c, p)
+		if err != nil {
+			return nil, err
+		}
+		byName[p.Name] = d
+	}
+	return func(first pairs.Pairs) pairs.Pairs { return several{first, byName} }, nil
+}
+
+// directory of a pair on loopback, which has a port of its own and no certificates.
+func directory(c client.Reader, p *harness.Pair) (*pairs.Directory, error) {
+	_, text, err := net.SplitHostPort(p.Control[0])
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	return &pairs.Directory{Reader: c, Plain: true, Port: port}, err
+}
+
+type several struct {
+	first  pairs.Pairs
+	byName map[string]pairs.Pairs
+}
+
+// Client implements pairs.Pairs.
+func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
+	if d := s.byName[name]; d != nil {
+		return d.Client(ctx, name)
+	}
+	return s.first.Client(ctx, name)
+}
+
+// Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs. Hosts are
+// let in by their names.
+func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs) (*Operator, error) {
+	return StartWith(ctx, cfg, p, wrap, Enrolment{})
+}
+
+// StartWith is Start with CHAP credentials, for hosts that enrol.
+func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs, e Enrolment) (*Operator, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, Cache: secrets(e.Namespace)})
+	if err != nil {
+		return nil, err
+	}
+	o := &Operator{}
+	if o.dir, err = directory(m.GetClient(), p); err != nil {
+		return nil, err
+	}
+	var found pairs.Pairs = o.dir
+	if wrap != nil {
+		found = wrap(found)
+	}
+	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
+	keeper, err := o.enrolment(m, e)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		(&logicalunit.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, CHAP: keeper, Refresh: 2 * time.Second, Lazy: time.Second}).Setup(m),
+		(&snapshot.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second}).Setup(m))
+	if err != nil {
+		return nil, err
+	}
+	ctx, o.cancel = context.WithCancel(ctx)
+	o.wg.Go(func() { o.err = m.Start(ctx) })
+	if !m.GetCache().WaitForCacheSync(ctx) {
+		return nil, fmt.Errorf("caches were not filled: %w", errors.Join(ctx.Err(), o.Stop()))
+	}
+	return o, nil
+}
+
+// Stop ends the reconcilers, whatever they are doing.
+func (o *Operator) Stop() error {
+	o.cancel()
+	o.wg.Wait()
+	return errors.Join(o.err, o.dir.Close())
+}
