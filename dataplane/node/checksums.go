@@ -107,8 +107,8 @@ func (n *Node) fetch(link uint64, msg *pair.Msg) {
 	var data []byte
 	if f := n.file(msg.LUN); f != nil {
 		data = make([]byte, msg.Len)
-		if res = classify(f.ReadAt(data, msg.Off), false); res != scsi.OK {
-			data = nil
+		if res = classify(f.ReadAt(data, msg.Off), false); res != scsi.OK && res != scsi.Damaged {
+			data = nil // a source compares what a joiner has with checksums of its own
 		}
 	}
 	n.do(func(m *pair.Machine, now int64) { m.Fetched(now, link, msg, data, res) })
@@ -120,8 +120,15 @@ func (n *Node) heal(o *pair.Op) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
-	n.log.Warn("blocks that do not match their checksums are healed", "lun", o.LUN.String(), "offset", o.HealAt, "bytes", len(o.Heal))
-	return classify(f.Heal(o.Heal, o.HealAt), true)
+	heal := f.Heal
+	if o.Verify {
+		heal = f.HealVerified
+	}
+	res := classify(heal(o.Heal, o.HealAt), true)
+	if res == scsi.OK {
+		n.log.Warn("blocks that did not match their checksums are healed", "lun", o.LUN.String(), "offset", o.HealAt, "bytes", len(o.Heal))
+	}
+	return res
 }
 
 // accept takes blocks as they are that have lost only their checksums.

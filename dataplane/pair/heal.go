@@ -69,31 +69,74 @@ func (m *Machine) healNext(now int64, o *Op) {
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
+	case len(o.Bad) == 0 && len(o.beyond) > 0:
+		o.Bad, o.beyond = o.beyond, nil
+		m.accept(now, o)
 	case len(o.Bad) == 0:
 		o.rounds++
 		o.healed = o.rounds >= healRounds
 		m.healResume(o)
+	case m.asksJoiner(o):
+		o.Verify = true
+		m.healAsk(o)
 	case m.phase != Paired || !m.peer.Sums:
 		m.accept(now, o)
 	default:
-		m.nextID++ // the answer to another question is none to this one
-		o.id, o.stage = m.nextID, stHealAsk
-		o.seq = o.unit.seq // as for a write after a comparison: the partner drops what an older owner asks
-		m.ops[o.id] = o
-		m.healSend(o)
+		o.Verify = false
+		m.healAsk(o)
 	}
 }
 
-// healRange is what is asked for: a part of the first run, or all that is to be read if it cannot be written here.
-func (o *Op) healRange() (off, length int64) {
-	if o.full {
+// asksJoiner reports whether the copy of a node that is being copied to may help: for the blocks of this very resync. A joiner
+// has of a block what it was when it left, or what it was given since. The checksum here tells whether that is what was written
+// last, so that a block that was not written meanwhile is not lost with the only member's copy of it.
+func (m *Machine) asksJoiner(o *Op) bool {
+	return m.phase == Alone && o.copy && !o.scrub && m.resync.stage == rsCopy && o.gen == m.copies && m.linked && m.peer.Sums
+}
+
+// healAsk asks the peer for its copy of the next blocks.
+func (m *Machine) healAsk(o *Op) {
+	m.nextID++ // the answer to another question is none to this one
+	o.id, o.stage = m.nextID, stHealAsk
+	o.seq = o.unit.seq // as for a write after a comparison: the partner drops what an older owner asks
+	m.ops[o.id] = o
+	m.healSend(o)
+}
+
+// healRange is what is asked for: a part of the first run, or all that is to be read if it cannot be written here. A joiner is asked
+// for one block at a time: of others it may have older content.
+func (m *Machine) healRange(o *Op) (off, length int64) {
+	switch {
+	case o.full:
 		return o.Range()
+	case o.Verify:
+		return o.Bad[0].Off, min(o.Bad[0].Len, m.cfg.Block)
 	}
 	return o.Bad[0].Off, min(o.Bad[0].Len, healMax)
 }
 
+// healBeyond goes on with the next block: of this one the joiner has no good copy.
+func (m *Machine) healBeyond(now int64, o *Op) {
+	off, n := m.healRange(o)
+	if k := len(o.beyond) - 1; k >= 0 && o.beyond[k].Off+o.beyond[k].Len == off {
+		o.beyond[k].Len += n
+	} else {
+		o.beyond = append(o.beyond, scsi.Range{Off: off, Len: n})
+	}
+	o.healedTo(off + n)
+	m.healNext(now, o)
+}
+
+// healedTo takes what lies before a place out of the first run.
+func (o *Op) healedTo(end int64) {
+	r := &o.Bad[0]
+	if r.Off, r.Len = end, r.Off+r.Len-end; r.Len <= 0 {
+		o.Bad = o.Bad[1:]
+	}
+}
+
 func (m *Machine) healSend(o *Op) {
-	off, n := o.healRange()
+	off, n := m.healRange(o)
 	m.send(&Msg{Type: MsgFetch, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: off, Len: n})
 }
 
@@ -114,21 +157,24 @@ func (m *Machine) healResume(o *Op) {
 }
 
 // onFetch is the partner's part. It reads in order with what it applies: a frame that came twice may be on its way to the
-// disk, and a block in the midst of a write does not match.
+// disk, and a block in the midst of a write does not match. A joiner answers as well: the source compares what it gets.
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
-	switch {
+	switch joining := m.phase == Outside && m.resync.joined; {
+	case joining:
 	case m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self):
 		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose
 		// entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
 		return
+	}
+	switch {
 	case msg.Off < 0 || msg.Len <= 0 || msg.Len > maxForward:
 		m.send(&Msg{Type: MsgFetched, ID: msg.ID, Result: scsi.Failed})
 		return
 	}
 	m.applying++
-	if u == nil {
+	if u == nil || m.phase == Outside {
 		m.act(Action{Kind: ActFetch, Msg: msg})
 	} else {
 		m.applyInOrder(now, u, msg)
@@ -152,18 +198,20 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 		return
 	}
 	delete(m.ops, o.id)
-	off, n := o.healRange()
+	off, n := m.healRange(o)
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
-	case msg.Result == scsi.Damaged && !o.full && n > m.cfg.Block: // not all of it need be lost there
+	case o.Verify && (msg.Result != scsi.OK && msg.Result != scsi.Damaged || int64(len(msg.Data)) != n):
+		m.healBeyond(now, o)
+	case msg.Result == scsi.Damaged && !o.Verify && !o.full && n > m.cfg.Block: // not all of it need be lost there
 		half := (n/2 + m.cfg.Block - 1) / m.cfg.Block * m.cfg.Block
 		o.Bad = append([]scsi.Range{{Off: off, Len: half}, {Off: off + half, Len: o.Bad[0].Len - half}}, o.Bad[1:]...)
 		m.healNext(now, o)
-	case msg.Result == scsi.Damaged && !o.full:
+	case msg.Result == scsi.Damaged && !o.Verify && !o.full:
 		o.Bad = []scsi.Range{{Off: off, Len: n}} // the second look finds the others, which the partner may have
 		m.accept(now, o)
-	case msg.Result != scsi.OK || int64(len(msg.Data)) != n:
+	case msg.Result != scsi.OK && !o.Verify || int64(len(msg.Data)) != n:
 		m.accept(now, o)
 	case o.full:
 		copy(o.S.Data, msg.Data[o.S.Off-off:])
@@ -191,6 +239,11 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	switch {
 	case m.gone(o):
 		m.finish(now, o, scsi.Unavailable)
+	case healed != nil && o.Verify && res == scsi.Damaged:
+		m.healBeyond(now, o)
+	case healed != nil && o.Verify && res == scsi.NoSpace: // to go on would overwrite the one good copy
+		m.resyncStop(now, "there is no space here to write a block back of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free some")
+		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile, which is no failure of the disk: the second look says so too
 		o.healed = true
 		m.healResume(o)
@@ -211,10 +264,10 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		m.Stats.Healed++
 		m.damageEvent(&Damage{LUN: o.LUN, Runs: []scsi.Range{{Off: o.HealAt, Len: int64(len(healed))}}},
 			"LUN %s at %d+%d did not match its checksums and is healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
-		r := &o.Bad[0]
-		if r.Off, r.Len = r.Off+int64(len(healed)), r.Len-int64(len(healed)); r.Len <= 0 {
-			o.Bad = o.Bad[1:]
+		if o.Verify {
+			m.Stats.HealedFromJoiner++
 		}
+		o.healedTo(o.HealAt + int64(len(healed)))
 		m.healNext(now, o)
 	case res == scsi.NoSpace && o.S.Kind == scsi.OpRead && !o.copy: // a snapshot shares it: answered, and healed another time
 		o.full = true

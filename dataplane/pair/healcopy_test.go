@@ -117,11 +117,60 @@ func healJoin(t *testing.T, sums bool) *rig {
 	return r
 }
 
+// joinerHasNone answers what a source asks for, block by block.
+func (r *rig) joinerHasNone(list ...int64) {
+	r.t.Helper()
+	for _, b := range list {
+		r.refused(r.asks(blocks(b, 1)), scsi.ReadError)
+	}
+}
+
+// A joiner may have older content: what it has is written at the source only if it is what the checksums there say.
+func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
+	r := healJoin(t, true)
+	o := r.copyFinds(blocks(9, 2))
+	r.fetched(r.asks(blocks(9, 1)), 1)
+	if r.done(ActHeal, scsi.OK); !o.Verify || r.m.Stats.HealedFromJoiner != 1 {
+		t.Fatalf("verify %v, %+v", o.Verify, r.m.Stats)
+	}
+	r.fetched(r.asks(blocks(10, 1)), 1)
+	r.done(ActHeal, scsi.Damaged)
+	r.accepts(scsi.Damaged, blocks(10, 1))
+	r.copyFinds(blocks(10, 1))
+	if bad, err := r.sent(MsgCopyData).DecodeRanges(); err != nil || !slices.Equal(bad, []scsi.Range{blocks(10, 1)}) {
+		t.Fatalf("%+v %v", bad, err)
+	}
+	// All of it is healed: it is compared like any other range.
+	r = healJoin(t, true)
+	r.copyFinds(blocks(9, 1))
+	r.fetched(r.asks(blocks(9, 1)), 1)
+	r.done(ActHeal, scsi.OK)
+	r.copyRead()
+	r.sent(MsgCopySum)
+	// Without space the only good copy stays where it is, and the resync begins again later.
+	r = healJoin(t, true)
+	r.copyFinds(blocks(9, 1))
+	r.fetched(r.asks(blocks(9, 1)), 1)
+	r.done(ActHeal, scsi.NoSpace)
+	r.notSent(MsgCopyData)
+	if x := r.next(ActDropLink); !strings.Contains(x.Text, "no space") || r.m.units[lun1].locks.Len() != 0 {
+		t.Fatal(x.Text)
+	}
+	// The link breaks while the joiner is asked.
+	r = healJoin(t, true)
+	r.copyFinds(blocks(9, 1))
+	r.asks(blocks(9, 1))
+	r.m.LinkDown(r.now, r.m.linkN, false)
+	if len(r.m.ops) != 0 || r.m.units[lun1].locks.Len() != 0 {
+		t.Fatalf("%d wait", len(r.m.ops))
+	}
+}
+
 // A lone source has lost blocks: what lost its checksum only is taken, the others are copied as bad, and the resync ends.
 func TestResyncFromADamagedSource(t *testing.T) {
 	r := healJoin(t, true)
 	r.copyFinds(blocks(4, 1), blocks(9, 2))
-	r.notSent(MsgFetch)
+	r.joinerHasNone(4, 9, 10)
 	r.accepts(scsi.OK, blocks(4, 1), blocks(9, 2))
 	r.copyRead()
 	r.recv(&Msg{Type: MsgCopyNeed, ID: r.sent(MsgCopySum).ID})
@@ -130,6 +179,7 @@ func TestResyncFromADamagedSource(t *testing.T) {
 	r = healJoin(t, true)
 	w := r.op(scsi.OpWrite, 4*512, 512)
 	r.copyFinds(blocks(4, 1), blocks(9, 2))
+	r.joinerHasNone(4, 9, 10)
 	r.accepts(scsi.Damaged, blocks(4, 1), blocks(9, 2))
 	r.submit(w)
 	r.copyFinds(blocks(9, 1))
@@ -167,6 +217,7 @@ func TestResyncOfLostBlocksToAJoinerWithoutSums(t *testing.T) {
 func TestResyncStopsWhileARangeIsAccepted(t *testing.T) {
 	r := healJoin(t, true)
 	r.copyFinds(blocks(9, 1))
+	r.joinerHasNone(9)
 	r.m.LinkDown(r.now, r.m.linkN, false)
 	r.accepts(scsi.OK, blocks(9, 1))
 	r.copyRead()
@@ -177,6 +228,7 @@ func TestResyncStopsWhileARangeIsAccepted(t *testing.T) {
 	// A disk that cannot be read stops it too, and says nothing of the blocks.
 	r = healJoin(t, true)
 	r.copyFinds(blocks(9, 1))
+	r.joinerHasNone(9)
 	r.done(ActAccept, scsi.ReadError)
 	r.next(ActDropLink)
 	if r.m.Stats.LostBlocks != 0 || r.m.View(r.now).Resync.Active {

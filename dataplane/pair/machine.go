@@ -148,6 +148,7 @@ type Stats struct {
 	ScrubCompared                          uint64 // bytes
 	ScrubMismatches, ScrubRepaired         uint64 // ranges
 	Healed, LostBlocks                     uint64 // runs of damaged blocks (R15): healed here, or asked for and good nowhere
+	HealedFromJoiner                       uint64 // of Healed, those of a lone source
 	Paced                                  uint64 // writes that waited for room in the window
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
 	BothLate                               uint64 // looks at which both nodes were late: nobody leaves

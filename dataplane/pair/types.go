@@ -182,14 +182,17 @@ type Op struct {
 	gen   uint64 // a copy: of which resync
 
 	// Bad are the blocks that do not match their checksums, whole ones: what the runtime found with Damaged, or in what it
-	// read for a copy (R15). Heal is what ActHeal writes at HealAt.
+	// read for a copy (R15). Heal is what ActHeal writes at HealAt; Verify has it written only if it is what the checksums
+	// here say, for it is a joiner's, which may be older.
 	Bad    []scsi.Range
 	Heal   []byte
 	HealAt int64
-	back   stage // where it goes on once it has been healed
-	healed bool  // what does not match now is lost
-	rounds int   // healed so often
-	full   bool  // there was no space to write the peer's copy
+	Verify bool
+	beyond []scsi.Range // those of Bad of which the joiner had no good copy
+	back   stage        // where it goes on once it has been healed
+	healed bool         // what does not match now is lost
+	rounds int          // healed so often
+	full   bool         // there was no space to write the peer's copy
 
 	place hook[Op] // in its unit's chain
 	uses  uint64
@@ -242,7 +245,7 @@ const (
 	ActProbe                            // write a block to the backing volume of LUN, durably; ID is its group → Probed
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
 	ActFetch                            // Msg: read its range, if it matches its checksums → Fetched
-	ActHeal                             // write Op.Heal at Op.HealAt, with its checksums → StoreDone
+	ActHeal                             // write Op.Heal at Op.HealAt, with its checksums → StoreDone (Damaged: Op.Verify, and it is not what they say; nothing is written)
 	ActAccept                           // take the blocks of Op.Bad that have no known checksum as they are → StoreDone (OK: all had none, or match)
 )
 

@@ -74,6 +74,7 @@ const (
 	markHealed
 	markLostAnswered
 	markCopiedBad
+	markOlderCopy
 	markOverwritten
 	marks
 )
@@ -100,6 +101,7 @@ var markNames = [marks]string{
 	markGhostServes: "a process serves on after its disk has gone",
 	markDamage:      "a block changes under load", markHealed: "a damaged block is healed",
 	markLostAnswered: "a host is answered that a block is lost", markCopiedBad: "a lost block is copied as bad",
+	markOlderCopy:   "a joiner's copy of a damaged block is not what was written last",
 	markOverwritten: "a host writes a lost block again",
 	markStood:       "a machine stood still with its clocks",
 	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
 // In some histories blocks also rot where there is no good copy: at a lone member, at either end of a resync, at both nodes. What is lost
@@ -93,15 +94,15 @@ func (w *world) decay(kind int) bool {
 // rots notes that a group has been damaged.
 func (w *world) rots(object, g int) {
 	if w.rotten == nil {
-		w.rotten = map[[2]int]bool{}
+		w.rotten = map[[2]int]int64{}
 	}
-	w.rotten[[2]int{object, g}] = true
+	w.rotten[[2]int{object, g}] = w.now
 }
 
 // mayBeLost reports whether a read error is a legal answer: a block of the range has been damaged.
 func (w *world) mayBeLost(l *logical) bool {
 	for b := l.block; w.shape.lone && b < l.block+l.n; b++ {
-		if w.rotten[[2]int{l.lun, b / w.shape.group}] {
+		if _, has := w.rotten[[2]int{l.lun, b / w.shape.group}]; has {
 			return true
 		}
 	}
@@ -135,6 +136,29 @@ func (w *world) vouches() {
 				w.fail("R15: at node %v LUN %d block %d holds %d with a valid checksum, acknowledged was %d", h.id, l+1, b, p.cache^p.flip, f.value)
 			}
 		})
+	}
+}
+
+// askedWithin is how long it may take from the question to a joiner to the second look, which is what is copied.
+const askedWithin = 100 * ms
+
+// givenUp judges what a joiner is told to be lost: it must not have what the checksums of the source say that the blocks were. What
+// rots after the joiner was asked is excused.
+func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
+	source := h.w.nodes[h.id.Peer()]
+	if source.m == nil || source.disk.suspect() || h.disk.suspect() || h.sick {
+		return
+	}
+	for _, r := range bad {
+		from, to := h.disk.groups(r.Off, r.Len)
+		for g := from; g < to; g++ {
+			if h.w.now-h.w.rotten[[2]int{int(l[0]) - 1, g}] < askedWithin {
+				continue
+			}
+			if c := &source.disk.sums[l[0]-1][g]; !c.doubt && c.mem.kind == sumOf && c.mem == h.disk.content(int(l[0])-1, g) {
+				h.w.fail("R15: node %v had the good copy of LUN %d group %d, and is told that it is lost", h.id, l[0], g)
+			}
+		}
 	}
 }
 

@@ -255,6 +255,7 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		if msg.Type == pair.MsgCopyData && !h.disk.orphan {
 			if len(bad) > 0 {
 				h.w.mark(markCopiedBad)
+				h.givenUp(msg.LUN, bad)
 			}
 			h.disk.setBad(msg.LUN, bad)
 		}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
@@ -341,9 +343,30 @@ func (h *host) fetch(msg *pair.Msg) {
 	}, done)
 }
 
+// says reports whether content is what the checksums of its groups say.
+func (d *disk) says(l pair.LUNID, off int64, data []byte) bool {
+	object := int(l[0]) - 1
+	from, to := d.groups(off, int64(len(data)))
+	for g := from; g < to; g++ {
+		c, want := &d.sums[object][g], stored{}
+		for i := range d.group(object, g) {
+			want.v[i] = binary.BigEndian.Uint64(data[8*(g*d.pages+i)-int(off/blockSize)*8:])
+		}
+		if c.doubt || c.mem != want {
+			return false
+		}
+	}
+	return true
+}
+
 // mend writes the partner's copy of a block.
 func (h *host) mend(o *pair.Op) {
 	m, life, data := h.m, h.life, o.Heal
+	if o.Verify && !h.disk.says(o.LUN, o.HealAt, data) {
+		h.w.mark(markOlderCopy)
+		h.later(50*us, 2*ms, func(func() bool) {}, func() { m.StoreDone(h.clock(), o, scsi.Damaged) })
+		return
+	}
 	if h.space() == scsi.NoSpace {
 		h.later(10*us, ms, func(func() bool) {}, func() { m.StoreDone(h.clock(), o, scsi.NoSpace) })
 		return

@@ -80,7 +80,7 @@ type world struct {
 	flips     int             // blocks changed behind a node's back
 	damagedAt int64           // the last one under load
 	away      []func()        // put lost files back
-	rotten    map[[2]int]bool // groups of LUNs that have been damaged at either node
+	rotten    map[[2]int]int64 // groups of LUNs that have been damaged at either node
 	ids       int             // stores made
 	pool      []*pair.Op
 	stopped   bool

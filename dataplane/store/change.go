@@ -252,6 +252,25 @@ func (f *File) Heal(p []byte, off int64) error {
 	return nil
 }
 
+// HealVerified is Heal for content that may be older than the block was: it writes only what the checksums say that the blocks were,
+// all of it or nothing. It is an ErrChecksum if it is something else, or if they are not known or not believed.
+func (f *File) HealVerified(p []byte, off int64) error {
+	if err := f.wholeOnly("heal", off, int64(len(p))); err != nil {
+		return err
+	}
+	if f.obj == nil {
+		return checksumError(f.path, []Range{{off, int64(len(p))}})
+	}
+	faults, err := f.obj.sums.Check(off/sumBlock, p)
+	if err != nil {
+		return f.sumsError("heal", err)
+	}
+	if len(faults) > 0 || f.obj.doubt.any(off/sumBlock, sums.Blocks(int64(len(p)))) {
+		return checksumError(f.path, []Range{{off, int64(len(p))}})
+	}
+	return f.Heal(p, off)
+}
+
 // SetBad says of whole blocks that their content is lost: they do not check until they are written; ErrRange.
 func (f *File) SetBad(off, length int64) error {
 	if err := f.wholeOnly("mark", off, length); err != nil || f.obj == nil {

@@ -199,6 +199,47 @@ func TestReadMarked(t *testing.T) {
 	}
 }
 
+// TestHealVerified: what a joiner has is written only if it is what the checksums say that the blocks were.
+func TestHealVerified(t *testing.T) {
+	s := open(t, t.TempDir(), withSums())
+	f := newLUN(t, s, lunA, 1<<20)
+	was, older := content(1, 8192), content(2, 8192)
+	must(t, f.WriteAt(was, 4096))
+	spoil := func() {
+		t.Helper()
+		must(t, f.writeRaw(content(3, 8192), 4096))
+	}
+	damaged := func(err error) bool { return errors.Is(err, ErrChecksum) }
+	spoil()
+	if err := f.HealVerified(older, 4096); !damaged(err) {
+		t.Errorf("older content: %v", err)
+	}
+	if err := f.HealVerified(append(was[:4096:4096], older[4096:]...), 4096); !damaged(err) {
+		t.Errorf("one block is older: %v", err)
+	}
+	if err := f.ReadAt(make([]byte, 8192), 4096); !damaged(err) {
+		t.Errorf("written all the same: %v", err)
+	}
+	must(t, f.HealVerified(was, 4096))
+	reads(t, f, 4096, was)
+	spoil()
+	f.Doubt(4096, 8192)
+	if err := f.HealVerified(was, 4096); !damaged(err) {
+		t.Errorf("in doubt: %v", err)
+	}
+	must(t, f.SetBad(4096, 8192))
+	if err := f.HealVerified(was, 4096); !damaged(err) {
+		t.Errorf("known to be lost: %v", err)
+	}
+	if err := f.HealVerified(was, 512); !errors.Is(err, ErrRange) {
+		t.Errorf("not whole blocks: %v", err)
+	}
+	plain := newLUN(t, open(t, t.TempDir(), Options{}), lunA, 1<<20)
+	if err := plain.HealVerified(was, 4096); !damaged(err) {
+		t.Errorf("without checksums: %v", err)
+	}
+}
+
 func TestHoles(t *testing.T) {
 	for _, opts := range []Options{withSums(), {}} {
 		s := open(t, t.TempDir(), opts)

@@ -329,7 +329,7 @@ func TestNobodyElseUsesBbolt(t *testing.T) {
 		}
 		for _, i := range f.Imports {
 			if strings.HasPrefix(strings.Trim(i.Path.Value, `"`), "go.etcd.io/bbolt") {
-				if seen++; filepath.Dir(path) != filepath.Join(root, "target", "store") {
+				if seen++; filepath.Dir(path) != filepath.Join(root, "dataplane", "store") {
 					t.Errorf("%s uses bbolt: use store.DB", path)
 				}
 			}

@@ -131,7 +131,6 @@ func (r *rig) fillSeldom() error {
 			return fmt.Errorf("the LUN that is seldom written: %w", err)
 		}
 	}
-	r.rot.seldomLast = time.Now()
 	return r.seldom.do(initiator.OpFlush, 0, nil, false)
 }
 

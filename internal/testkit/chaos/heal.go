@@ -146,11 +146,11 @@ func (r *rig) believed(ctx context.Context) error {
 }
 
 // afterDamage has hosts read what was damaged, restores what was lost, and heals the rest.
-func (r *rig) afterDamage(ctx context.Context, f Fault) error {
+func (r *rig) afterDamage(ctx context.Context) error {
 	if err := wait(ctx, exposure); err != nil {
 		return err
 	}
-	if err := r.readSeldom(f.Kind == DamageAlone); err != nil {
+	if err := r.readSeldom(); err != nil {
 		return err
 	}
 	if r.rot.unchecked {
@@ -204,28 +204,17 @@ func (r *rig) restore() error {
 	return nil
 }
 
-// readSeldom reads all of the LUN that is seldom written. It has not been written for a while, as a rule: then its regions were not copied, and there is a good
-// copy of each block whenever the nodes are in sync.
-func (r *rig) readSeldom(alone bool) error {
+// readSeldom reads all of the LUN that is seldom written. Nothing writes to it while a node is alone and damaged, so that there is a good copy of each block
+// whenever the nodes are in sync: what the one had lost it has got back from the other, also where it did not know that its regions are alike.
+func (r *rig) readSeldom() error {
 	size := r.seldom.BlockSize()
 	buf := make([]byte, seldomWrite)
-	warm := time.Since(r.rot.seldomLast) < recently
 	for off := int64(0); off < seldomLUN; off += seldomWrite {
 		may := r.rot.seldomMay[off]
 		if may == nil {
 			may = []uint64{seldomValue}
 		}
 		err := r.seldom.do(initiator.OpRead, off/int64(size), buf, false)
-		if errors.Is(err, initiator.ErrMedium) && alone && warm {
-			r.rec.wounds.judged.Add(1)
-			r.rot.restored += seldomWrite / sumBlock
-			v := may[len(may)-1]
-			if err := r.seldom.do(initiator.OpWrite, off/int64(size), register.Fill(buf, v), false); err != nil {
-				return fmt.Errorf("the LUN that is seldom written is restored: %w", err)
-			}
-			r.rot.seldomMay[off] = []uint64{v}
-			continue
-		}
 		if err != nil {
 			r.rec.failed("read of the LUN that is seldom written, at %d: %w", off, err)
 			continue

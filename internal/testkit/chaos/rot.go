@@ -22,7 +22,6 @@ const (
 	rotAtOnce  = 6       // damages before a node is killed
 	sumsSector = 512     // of a file of checksums
 	sumsHead   = 4096    // the page before its sectors
-	recently   = 30 * time.Second
 )
 
 // Ways of damage.
@@ -59,8 +58,7 @@ type rot struct {
 	held   map[spot][]byte // what blocks held when the episode began
 	older  [2]map[string][]byte
 
-	seldomMay  map[int64][]uint64 // by piece: what it may hold; none: seldomValue
-	seldomLast time.Time
+	seldomMay map[int64][]uint64 // by piece: what it may hold; none: seldomValue
 
 	healed, repaired int64
 	counted          [2]counted
@@ -72,7 +70,6 @@ func newRot(unchecked bool) *rot {
 
 // wroteSeldom notes a write of a piece.
 func (x *rot) wroteSeldom(off int64, v uint64, done bool) {
-	x.seldomLast = time.Now()
 	may := x.seldomMay[off]
 	if done {
 		may = nil

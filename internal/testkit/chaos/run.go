@@ -192,8 +192,8 @@ func (x *runner) suffer(ctx context.Context) error {
 				return fmt.Errorf("after episode %d (%v): %w", n, e, err)
 			}
 			x.rig.readCopy(ctx, e)
-			if f, ok := e.damages(); ok {
-				if err := x.rig.afterDamage(ctx, f); err != nil {
+			if _, ok := e.damages(); ok {
+				if err := x.rig.afterDamage(ctx); err != nil {
 					return fmt.Errorf("after episode %d (%v): %w", n, e, err)
 				}
 			}
