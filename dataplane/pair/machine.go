@@ -1,8 +1,3 @@
-// Package pair is the protocol of a dual-node target: membership, lease, epochs, mirrored writes, forwarding, the
-// metadata log, resync and ownership, as one state machine without clock, socket, disk or goroutine. Inputs are
-// method calls that carry the time (CLOCK_BOOTTIME in ns, never going back); outputs are Actions, fetched with
-// Take. The caller brings one mutex and begins the actions in order. docs/pair.md states the rules R1 to R15
-// that the comments name.
 package pair
 
 import (
