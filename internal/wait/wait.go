@@ -1,10 +1,9 @@
-// Package wait bounds waiting for what cannot be interrupted and for what nobody tells of.
+// Package wait bounds waiting for what cannot be interrupted.
 package wait
 
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Bounded runs f, but waits no longer than the context; what is in the error. f must end by itself at some later time.
@@ -20,20 +19,4 @@ func Bounded(ctx context.Context, what string, f func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
-}
-
-// Poll asks again and again until ok says yes, the limit has passed or the context ends; the latter two are its error.
-func Poll(ctx context.Context, limit, every time.Duration, ok func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for !ok() {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }

@@ -23,18 +23,3 @@ func TestBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestPoll(t *testing.T) {
-	n := 0
-	if err := Poll(t.Context(), time.Minute, time.Millisecond, func() bool { n++; return n == 3 }); err != nil || n != 3 {
-		t.Error(n, err)
-	}
-	if err := Poll(t.Context(), time.Millisecond, time.Millisecond, func() bool { return false }); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := Poll(ctx, time.Minute, time.Minute, func() bool { return true }); err != nil {
-		t.Error("it is asked once in any case:", err)
-	}
-}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	k8swait "k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/gemel-storage/gemel/internal/wait"
 )
 
@@ -127,5 +129,5 @@ func bounded(ctx context.Context, limit time.Duration, what string, f func() err
 
 // poll asks until ok says yes; false when the limit or the context ended before.
 func poll(ctx context.Context, limit time.Duration, ok func() bool) bool {
-	return wait.Poll(ctx, limit, 20*time.Millisecond, ok) == nil
+	return k8swait.PollUntilContextTimeout(ctx, 20*time.Millisecond, limit, true, func(context.Context) (bool, error) { return ok(), nil }) == nil
 }

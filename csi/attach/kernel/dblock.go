@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 // staleAfter is how old a lock without a holder has to be. Its holders read a file or write one.
@@ -65,20 +64,24 @@ func linked(path string) (since, age time.Duration, err error) {
 
 // ran tells whether a process of the worker by that name was there at a time after the machine's start, and is still.
 func (w worker) ran(name string, at time.Duration) (bool, error) {
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(w.proc), "[0-9]*", "stat"))
+	const tick = time.Second / 100 // USER_HZ is 100 on every Linux that Go supports
+	proc, err := procfs.NewFS(filepath.Dir(w.proc))
 	if err != nil {
 		return false, err
 	}
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		if err != nil {
+	list, err := proc.AllProcs()
+	if err != nil {
+		return false, err
+	}
+	for _, x := range list {
+		p, err := x.Stat()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // has ended
 		}
-		p, err := procstat.Parse(string(raw))
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", f, err)
+			return false, fmt.Errorf("process %d: %w", x.PID, err)
 		}
-		if p.Name == name && p.State != "Z" && time.Duration(p.Start)*procstat.Tick <= at+procstat.Tick {
+		if p.Comm == name && p.State != "Z" && time.Duration(p.Starttime)*tick <= at+tick {
 			return true, nil
 		}
 	}

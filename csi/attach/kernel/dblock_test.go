@@ -22,7 +22,7 @@ func lockedDB(t *testing.T, name string, start time.Duration) *linux {
 			t.Fatal(err)
 		}
 	}
-	text := fmt.Appendf(nil, "77 (%s) S %s%d 0 0\n", name, strings.Repeat("0 ", 18), start/(10*time.Millisecond))
+	text := fmt.Appendf(nil, "77 (%s) S %s%d%s\n", name, strings.Repeat("0 ", 18), start/(10*time.Millisecond), strings.Repeat(" 0", 30))
 	first := filepath.Join(filepath.Dir(lock), "lock")
 	for _, err := range []error{os.WriteFile(stat, text, 0o600), os.WriteFile(first, nil, 0o600), os.Link(first, lock)} {
 		if err != nil {

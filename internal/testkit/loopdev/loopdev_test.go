@@ -2,6 +2,7 @@ package loopdev
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,8 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gemel-storage/gemel/internal/wait"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 func TestAttach(t *testing.T) {
@@ -60,9 +60,9 @@ func TestAttach(t *testing.T) {
 		if _, err := f.ReadAt(got, 8192); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("the file has other data than the device was given (%v)", err)
 		}
-		if err := wait.Poll(t.Context(), 30*time.Second, time.Millisecond, func() bool {
+		if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 			on, err := On(dir)
-			return err == nil && len(on) == 0
+			return err == nil && len(on) == 0, nil
 		}); err != nil {
 			t.Error("closed, and still attached")
 		}

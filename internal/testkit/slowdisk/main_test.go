@@ -14,9 +14,9 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gemel-storage/gemel/internal/testkit/loopdev"
-	"github.com/gemel-storage/gemel/internal/wait"
 )
 
 // holdEnv makes this test binary a program that has a disk in the folder that it names, until it is
@@ -129,7 +129,7 @@ func left(t *testing.T, dir string, pid int) []string {
 // eventually fails the test when a condition does not come true within a generous time.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	if err := wait.Poll(t.Context(), 30*time.Second, time.Millisecond, ok); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return ok(), nil }); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }

@@ -15,8 +15,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
-
-	"github.com/gemel-storage/gemel/internal/wait"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // serveEnv marks the process that is the server; its value is the disk's folder.
@@ -140,9 +139,9 @@ func takeDown(dir string) error {
 // unmount gives those who use it a moment. What is not mounted is fine.
 func unmount(dir string, limit time.Duration) error {
 	var err error
-	_ = wait.Poll(context.Background(), limit, 10*time.Millisecond, func() bool {
+	_ = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-		return !errors.Is(err, unix.EBUSY)
+		return !errors.Is(err, unix.EBUSY), nil
 	})
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("slow disk: unmount %s: %w", dir, err)

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/durable"
-	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 func TestIdentityOfThisProcess(t *testing.T) {
@@ -41,12 +40,12 @@ func TestIdentityOfAnEndedProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stat, err := procstat.Read(cmd.Process.Pid)
+	start, err := startTime(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := durable.WriteJSON(filepath.Join(dir, identityName), Identity{cmd.Process.Pid, stat.Start}); err != nil {
+	if err := durable.WriteJSON(filepath.Join(dir, identityName), Identity{cmd.Process.Pid, start}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Signal(dir, unix.SIGKILL); err != nil {

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/durable"
-	"github.com/gemel-storage/gemel/internal/procstat"
 )
 
 const identityName = "holder.json"
@@ -26,11 +26,20 @@ var ErrGone = errors.New("holder has ended")
 
 func writeIdentity(dir string) error {
 	pid := os.Getpid()
-	stat, err := procstat.Read(pid)
+	start, err := startTime(pid)
 	if err != nil {
 		return err
 	}
-	return durable.WriteJSON(filepath.Join(dir, identityName), Identity{PID: pid, StartTime: stat.Start})
+	return durable.WriteJSON(filepath.Join(dir, identityName), Identity{PID: pid, StartTime: start})
+}
+
+func startTime(pid int) (uint64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := p.Stat()
+	return stat.Starttime, err
 }
 
 // ReadIdentity returns which process serves or served the folder.
@@ -57,7 +66,7 @@ func Signal(dir string, sig unix.Signal) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// The descriptor pins the process, so what is read now stays true.
-	if stat, err := procstat.Read(id.PID); err != nil || stat.Start != id.StartTime {
+	if start, err := startTime(id.PID); err != nil || start != id.StartTime {
 		return ErrGone
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {

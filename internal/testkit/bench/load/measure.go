@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/gemel-storage/gemel/internal/procstat"
+	"github.com/prometheus/procfs"
 )
 
 // Process is one whose CPU time is measured with a load.
@@ -92,11 +92,15 @@ var ErrNothing = errors.New("load: no operation completed")
 func cpuTimes(procs []Process) ([]time.Duration, error) {
 	list := make([]time.Duration, len(procs))
 	for i, p := range procs {
-		stat, err := procstat.Read(p.PID)
+		proc, err := procfs.NewProc(p.PID)
 		if err != nil {
 			return nil, fmt.Errorf("CPU time of %s: %w", p.Name, err)
 		}
-		list[i] = time.Duration(stat.User+stat.System) * procstat.Tick
+		stat, err := proc.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("CPU time of %s: %w", p.Name, err)
+		}
+		list[i] = time.Duration(stat.CPUTime() * float64(time.Second))
 	}
 	return list, nil
 }

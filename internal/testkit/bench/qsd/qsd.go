@@ -22,10 +22,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/gemel-storage/gemel/internal/testkit/bench/nbd"
 	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 	"github.com/gemel-storage/gemel/internal/testkit/lab"
-	"github.com/gemel-storage/gemel/internal/wait"
 )
 
 // Program is what has to be installed, by Debian package qemu-system-common.
@@ -196,13 +197,13 @@ func (p *Pair) launch(ctx context.Context, i int, address string, open bool, arg
 	}
 	p.nodes[i], p.PIDs[i] = node, node.PID()
 	var last error
-	err = wait.Poll(ctx, startLimit, 10*time.Millisecond, func() bool {
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, startLimit, true, func(context.Context) (bool, error) {
 		if node.Exited() {
 			last = errors.New("it ended")
-			return true
+			return true, nil
 		}
 		last = probe(ctx, address, open)
-		return last == nil
+		return last == nil, nil
 	})
 	if last == nil { // it serves
 		return nil

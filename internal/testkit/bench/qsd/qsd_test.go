@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/gemel-storage/gemel/initiator"
-	"github.com/gemel-storage/gemel/internal/procstat"
 	"github.com/gemel-storage/gemel/internal/testkit/bench/nbd"
 )
 
@@ -155,11 +156,20 @@ func TestPartnerDies(t *testing.T) {
 	}
 }
 
+// command is the name of a process.
+func command(pid int) (string, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return "", err
+	}
+	return p.Comm()
+}
+
 func TestClose(t *testing.T) {
 	p, c := start(t, Options{})
 	for _, pid := range p.PIDs {
-		if s, err := procstat.Read(pid); err != nil || !strings.HasPrefix(Program, s.Name) { // cut to 15 bytes
-			t.Errorf("process %d is %q (%v)", pid, s.Name, err)
+		if name, err := command(pid); err != nil || !strings.HasPrefix(Program, name) { // cut to 15 bytes
+			t.Errorf("process %d is %q (%v)", pid, name, err)
 		}
 	}
 	for _, word := range []string{"version", "cache.direct=off", "quorum", "fifo", "\nA: ", "\nB: "} {
@@ -174,7 +184,7 @@ func TestClose(t *testing.T) {
 		t.Error(err)
 	}
 	for _, pid := range p.PIDs {
-		if s, err := procstat.Read(pid); err == nil && strings.HasPrefix(Program, s.Name) {
+		if name, err := command(pid); err == nil && strings.HasPrefix(Program, name) {
 			t.Errorf("process %d remains", pid)
 		}
 	}
