@@ -137,7 +137,11 @@ func (o *Op) healedTo(end int64) {
 
 func (m *Machine) healSend(o *Op) {
 	off, n := m.healRange(o)
-	m.send(&Msg{Type: MsgFetch, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: off, Len: n})
+	msg := &Msg{Type: MsgFetch, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: off, Len: n}
+	if o.Verify {
+		msg.Flags = FlagVerify
+	}
+	m.send(msg)
 }
 
 // healResume does again what met the damage.
@@ -157,10 +161,10 @@ func (m *Machine) healResume(o *Op) {
 }
 
 // onFetch is the partner's part. It reads in order with what it applies: a frame that came twice may be on its way to the
-// disk, and a block in the midst of a write does not match. A joiner answers as well: the source compares what it gets.
+// disk, and a block in the midst of a write does not match. A joiner answers only who compares what it gets.
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
-	switch joining := m.phase == Outside && m.resync.joined; {
+	switch joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0; {
 	case joining:
 	case m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self):
 		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose

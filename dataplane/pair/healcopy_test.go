@@ -129,7 +129,11 @@ func (r *rig) joinerHasNone(list ...int64) {
 func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
 	r := healJoin(t, true)
 	o := r.copyFinds(blocks(9, 2))
-	r.fetched(r.asks(blocks(9, 1)), 1)
+	q := r.asks(blocks(9, 1))
+	if q.Flags != FlagVerify {
+		t.Errorf("flags %b", q.Flags)
+	}
+	r.fetched(q, 1)
 	if r.done(ActHeal, scsi.OK); !o.Verify || r.m.Stats.HealedFromJoiner != 1 {
 		t.Fatalf("verify %v, %+v", o.Verify, r.m.Stats)
 	}

@@ -96,6 +96,9 @@ const (
 	FlagParts              // metadata that comes in parts
 	FlagSign               // a forwarded write: Meta has the last sign of life of its host, by the owner's clock, behind the nexus
 	FlagSums               // a flush that covers the checksums of blocks as well (R15)
+
+	// FlagVerify is a bit that no MsgFetch has otherwise: a joiner may answer, for what it has is compared (R15).
+	FlagVerify = FlagRepair
 )
 
 // SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.

@@ -274,7 +274,7 @@ var bugs = plain([]bug{
 		old: "\tcase len(o.Bad) > 0 && !o.healed:\n\t\tm.damaged(now, o)\n\tcase len(o.Bad) > 0:\n\t\tm.copyBad(now, o)\n", new: ""},
 	{rule: "R15", name: "a repair copies damaged blocks", file: "mirror.go", flags: []string{"-with", "rot,full disk"},
 		old: "\t\tif len(o.Bad) > 0 {\n\t\t\tmsg.Meta = encodeRanges(o.Bad) // the peer's own are left as they are\n\t\t}\n", new: ""},
-	{rule: "R15", name: "a read waits for the copy of a partner that is gone", file: "standing.go", flags: []string{"-with", "damage,kill,slow link"},
+	{rule: "R15", name: "a read waits for the copy of a partner that is gone", file: "standing.go", seeds: 8000, hints: []uint64{6516302005473613543}, flags: []string{"-with", "damage,kill,slow link"},
 		old: "\t\tcase stHealAsk:\n\t\t\tm.accept(now, o)\n", new: ""},
 	{rule: "R15", name: "a damaged owner's copy is what a scrub compares with", file: "scrub.go", flags: []string{"-with", "rot"},
 		old: "\tcase len(o.Bad) > 0:\n\t\tm.damaged(now, o)\n", new: ""},
