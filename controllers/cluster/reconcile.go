@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
@@ -66,8 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 // told ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
 // again.
 func told(err, status error) (ctrl.Result, error) {
-	if err == nil && apierrors.IsConflict(status) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+	if err == nil {
+		return object.RequeueIfStale(status)
 	}
 	return ctrl.Result{}, errors.Join(err, status)
 }

@@ -10,6 +10,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 type (
@@ -47,7 +48,7 @@ func (p *pass) make(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonMissing, "pair %s has no LUN %s any more: it is not made again, because an empty one would hide the loss; "+
 			"restore it from a snapshot or a backup, or delete the claim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
 	case p.lun == nil && p.deleted():
-		return p.release(ctx) // deleted before it was made: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before it was made: there is nothing to keep
 	case p.lun == nil && p.lu.Spec.Destroy:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
 	case p.lun == nil:
@@ -55,12 +56,7 @@ func (p *pass) make(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.patch(ctx, "mark", func(lu *v1alpha1.LogicalUnit) {
-		if lu.Annotations == nil {
-			lu.Annotations = map[string]string{}
-		}
-		lu.Annotations[v1alpha1.AnnotationMade] = "true"
-	})
+	return object.MarkMade(ctx, p, &p.lu)
 }
 
 func (p *pass) create(ctx context.Context) error {
@@ -68,7 +64,7 @@ func (p *pass) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 		return err
 	}
 	at := p.lu.Spec.Placement
@@ -125,12 +121,12 @@ func (p *pass) prefer(ctx context.Context) {
 // fenced first: it was taken out of the spec and the pair not told.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.lu.Spec.Placement == nil {
-		return p.release(ctx)
+		return object.RemoveFinalizer(ctx, p, &p.lu)
 	}
 	if err := p.find(ctx); err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 		return err
 	}
 	if err := p.fence(ctx); err != nil {
@@ -139,5 +135,5 @@ func (p *pass) destroy(ctx context.Context) error {
 	if _, err := rpc(ctx, p, "destroy the LUN", service.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: p.lu.Spec.Placement.UUID}); err != nil {
 		return err
 	}
-	return p.release(ctx)
+	return object.RemoveFinalizer(ctx, p, &p.lu)
 }

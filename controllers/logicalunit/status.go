@@ -2,7 +2,6 @@ package logicalunit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,7 +16,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
@@ -55,10 +53,8 @@ func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, e
 }
 
 func ignoreStale(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	r, err := object.RequeueIfStale(err)
+	return r, client.IgnoreNotFound(err)
 }
 
 // fill writes the fields. What could not be asked stays as it was; in particular observedGeneration stays behind until the pair has

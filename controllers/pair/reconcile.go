@@ -19,7 +19,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // Reconciler of TargetPairs.
@@ -103,8 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		}
 	}
 	serr := r.writeStatus(ctx, c, p, view, err)
-	if apierrors.IsConflict(serr) { // somebody wrote to the pair meanwhile: look again
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+	if object.IsStale(serr) {
+		return object.RequeueIfStale(serr)
 	}
 	var w *wait
 	if errors.As(err, &w) {

@@ -2,13 +2,11 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +15,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
@@ -61,10 +59,8 @@ func same(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStat
 }
 
 func ignoreStale(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil // what it was decided by has changed: look again
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	r, err := object.RequeueIfStale(err)
+	return r, client.IgnoreNotFound(err)
 }
 
 func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Finding) bool {

@@ -12,6 +12,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 type service = targetv1.TargetServiceClient
@@ -23,7 +24,7 @@ func (p *pass) place(ctx context.Context) error {
 	case p.o.Spec.Placement != nil:
 		return nil
 	case p.deleted():
-		return p.release(ctx) // nothing was taken: a conflict says so if this is not true any more
+		return object.RemoveFinalizer(ctx, p, &p.o) // nothing was taken: a conflict says so if this is not true any more
 	case p.o.Spec.Destroy:
 		return notTaken()
 	}
@@ -36,10 +37,10 @@ func (p *pass) place(ctx context.Context) error {
 		return fmt.Errorf("LogicalUnit %s: %w", p.o.Spec.Source, err)
 	case lu.Spec.Cluster != p.o.Spec.Cluster:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster is %s: the source is in cluster %s", p.o.Spec.Cluster, lu.Spec.Cluster)
-	case lu.Spec.Placement == nil || lu.Annotations[v1alpha1.AnnotationMade] != "true":
+	case lu.Spec.Placement == nil || !object.IsMade(&lu):
 		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", p.o.Spec.Source)
 	}
-	return p.patch(ctx, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
+	return object.Patch(ctx, p, &p.o, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
 		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
 		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, Pool: lu.Spec.Placement.Pool, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
 	})
@@ -85,11 +86,11 @@ func (p *pass) take(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonMissing, "pair %s has no snapshot %s any more: it is not taken again, because that would be another point in time; "+
 			"delete the VolumeSnapshot", at.Pair, at.UUID)
 	case p.snap == nil && p.deleted():
-		return p.release(ctx) // deleted before it was taken: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.o) // deleted before it was taken: there is nothing to keep
 	case p.snap == nil && p.o.Spec.Destroy:
 		return notTaken()
 	case p.snap == nil:
-		if err := p.confirm(ctx); err != nil {
+		if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 			return err
 		}
 		snap, err := rpc(ctx, p, "take the snapshot", service.CreateSnapshot, &targetv1.CreateSnapshotRequest{Uuid: at.UUID, Name: p.o.Name,
@@ -102,27 +103,22 @@ func (p *pass) take(ctx context.Context) error {
 		}
 		p.snap = snap
 	}
-	return p.patch(ctx, "mark", func(o *v1alpha1.LogicalUnitSnapshot) {
-		if o.Annotations == nil {
-			o.Annotations = map[string]string{}
-		}
-		o.Annotations[v1alpha1.AnnotationMade] = "true"
-	})
+	return object.MarkMade(ctx, p, &p.o)
 }
 
 // destroy removes the snapshot; what was restored from it stays.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.o.Spec.Placement == nil {
-		return p.release(ctx)
+		return object.RemoveFinalizer(ctx, p, &p.o)
 	}
 	if err := p.find(ctx); err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 		return err
 	}
 	if _, err := rpc(ctx, p, "destroy the snapshot", service.DeleteSnapshot, &targetv1.DeleteSnapshotRequest{Uuid: p.o.Spec.Placement.UUID}); err != nil {
 		return err
 	}
-	return p.release(ctx)
+	return object.RemoveFinalizer(ctx, p, &p.o)
 }
