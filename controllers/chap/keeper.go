@@ -33,7 +33,7 @@ type Keeper struct {
 	client.Client               // reads from a cache
 	Live          client.Reader // never a cache
 	Namespace     string        // of the Secrets
-	// Made is told of credentials that were made, for people; nil: nobody is.
+	// Made is called when credentials were made, to record that for people; nil: nothing is called.
 	Made func(h *v1alpha1.Host, pair string)
 	// Grace is how long credentials stay that nobody needs: objects may have been lost, and come back with an import. Default: not at all.
 	Grace time.Duration
@@ -185,8 +185,8 @@ func Names(hosts []v1alpha1.Host) string {
 	return strings.Join(out, " and ")
 }
 
-// Tell makes an event of credentials that were made.
-func Tell(r events.EventRecorder) func(*v1alpha1.Host, string) {
+// RecordMade is Keeper.Made: it records an event of the Host.
+func RecordMade(r events.EventRecorder) func(*v1alpha1.Host, string) {
 	return func(h *v1alpha1.Host, pair string) {
 		r.Eventf(h, nil, corev1.EventTypeNormal, "CredentialsMade", "Map", "CHAP credentials on pair %s were made", pair)
 	}

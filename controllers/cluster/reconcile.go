@@ -44,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	}
 	if !c.DeletionTimestamp.IsZero() {
 		err := r.finalize(ctx, c, pairs)
-		return told(err, r.writeStatus(ctx, c, pairs, nil))
+		return result(err, r.writeStatus(ctx, c, pairs, nil))
 	}
 	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, c); err != nil {
@@ -61,12 +61,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		err = r.grow(ctx, c, pairs)
 	}
 	err = errors.Join(err, r.shrink(ctx, c, pairs))
-	return told(err, r.writeStatus(ctx, c, pairs, short))
+	return result(err, r.writeStatus(ctx, c, pairs, short))
 }
 
-// told ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
+// result ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
 // again.
-func told(err, status error) (ctrl.Result, error) {
+func result(err, status error) (ctrl.Result, error) {
 	if err == nil {
 		return object.RequeueIfStale(status)
 	}
@@ -189,7 +189,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if err := apply.PatchStatus(ctx, r, c, before); err != nil {
 		return err
 	}
-	r.tell(before, c)
+	r.recordEvent(before, c)
 	return nil
 }
 
@@ -210,8 +210,8 @@ func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha
 	return out
 }
 
-// tell makes an event of a state that does not go away by itself, when it begins and when it ends.
-func (r *Reconciler) tell(before, c *v1alpha1.StorageCluster) {
+// recordEvent makes an event of a state that does not go away by itself, when it begins and when it ends.
+func (r *Reconciler) recordEvent(before, c *v1alpha1.StorageCluster) {
 	x, old := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case old != nil && old.Status == x.Status && old.Reason == x.Reason:

@@ -72,8 +72,8 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	return none, r
 }
 
-// tell makes an event of a refusal that somebody has to do something about.
-func (s *Server) tell(ctx context.Context, node string, r *refusal) {
+// recordEvent makes an event of a refusal that somebody has to do something about.
+func (s *Server) recordEvent(ctx context.Context, node string, r *refusal) {
 	h := &v1alpha1.Host{}
 	if r.event && s.Events != nil && s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h) == nil {
 		s.Events.Eventf(h, nil, corev1.EventTypeWarning, v1alpha1.ReasonNotEnrolled, "Enroll", "%s", r.text)

@@ -107,7 +107,7 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	switch {
 	case errors.As(err, &r):
 		status, outcome, a = r.status, r.outcome, enroll.Answer{Error: r.text}
-		s.tell(ctx, node, r)
+		s.recordEvent(ctx, node, r)
 		if outcome == "throttled" {
 			break // counted: a log line for each would be what is to be kept away
 		}
@@ -123,7 +123,7 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	respond(w, status, outcome, a)
 }
 
-// unknown is told where the operator could not find out.
+// unknown is the answer where the operator could not find out.
 const unknown = "the operator could not find out: see its log"
 
 // respond sends an answer, and counts it.

@@ -112,9 +112,9 @@ func TestStatus(t *testing.T) {
 		t.Errorf("a pool by itself is told twice:\n%s", &out)
 	}
 	w := world()
-	told := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
+	pools := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
 	c, p := w["cluster"].(*v1alpha1.StorageCluster), w["pair"].(*v1alpha1.TargetPair)
-	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, told, "main", told[:1]
+	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, pools, "main", pools[:1]
 	out.Reset()
 	if err := Status(t.Context(), clientOf(w), &out); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ type Reconciler struct {
 	// Lazy is how often a status is written for its lazy fields alone (owner, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
-	told sync.Map // types.UID → time.Time of the last status that was written
+	statusWrites sync.Map // types.UID → time.Time of the last write of the status
 }
 
 // callLimit bounds one call to a pair. A fence waits for commands that are running, whose initiators give up sooner.
@@ -65,21 +65,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if p.deleted() && !controllerutil.ContainsFinalizer(lu, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil // nothing of ours, or not any more
 	}
-	ready, published := p.bring(ctx)
+	ready, published := p.reconcile(ctx)
 	switch {
 	case errors.Is(ready, object.ErrReleased):
-		r.told.Delete(lu.UID)
+		r.statusWrites.Delete(lu.UID)
 		return ctrl.Result{}, nil
 	case object.IsStale(ready):
 		return object.RequeueIfStale(ready)
 	}
-	return p.tell(ctx, ready, published)
+	return p.writeStatus(ctx, ready, published)
 }
 
-// bring makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
+// reconcile makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
 // asked, so that every later look finds the same LUN; creation is idempotent until it is marked, and never repeated
 // afterwards. The errors are those of the LUN and those of its hosts.
-func (p *pass) bring(ctx context.Context) (ready, published error) {
+func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 	if p.lu.Spec.Placement != nil { // made from a backup, say; other objects get placement and finalizer in one write
 		if err := object.EnsureFinalizer(ctx, p, &p.lu); err != nil {
 			return err, err
@@ -121,8 +121,8 @@ func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.Ta
 	return r, finding.RPC(p.lu.Spec.Placement.Pair, what, err)
 }
 
-// again is when to look the next time: not all at once.
-func (r *Reconciler) again() time.Duration {
+// requeueAfter is when to look the next time, which differs between objects so that not all are due at once.
+func (r *Reconciler) requeueAfter() time.Duration {
 	d := r.Refresh
 	if d == 0 {
 		d = time.Minute
@@ -130,8 +130,8 @@ func (r *Reconciler) again() time.Duration {
 	return d + rand.N(d/4+1)
 }
 
-func (r *Reconciler) lastTold(id types.UID) time.Time {
-	t, _ := r.told.Load(id)
+func (r *Reconciler) lastStatusWrite(id types.UID) time.Time {
+	t, _ := r.statusWrites.Load(id)
 	at, _ := t.(time.Time)
 	return at
 }

@@ -49,7 +49,7 @@ func TestEnrollment(t *testing.T) {
 	}
 	ca.Annotations = map[string]string{AnnotationRotate: "now"}
 	w.ok(w.c.Update(w.ctx, ca))
-	var toldAt time.Time
+	var trustedAt time.Time
 	for end := now.Add(3 * settleTime); now.Before(end); now = now.Add(time.Minute) {
 		s, pem := step(), trusted()
 		signer := w.secret(AuthoritySecret(enrollDomain)).Data[corev1.TLSCertKey]
@@ -57,10 +57,10 @@ func TestEnrollment(t *testing.T) {
 			t.Fatal("node plugins do not trust who signs")
 		}
 		switch {
-		case toldAt.IsZero() && !bytes.Equal(pem, former):
-			toldAt = now
-		case !bytes.Equal(signer, former) && now.Sub(toldAt) < settleTime:
-			t.Fatalf("the next authority signs %v after it was told", now.Sub(toldAt))
+		case trustedAt.IsZero() && !bytes.Equal(pem, former):
+			trustedAt = now
+		case !bytes.Equal(signer, former) && now.Sub(trustedAt) < settleTime:
+			t.Fatalf("the next authority signs %v after it was trusted", now.Sub(trustedAt))
 		}
 		_ = s
 	}

@@ -69,8 +69,8 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 	if said := nodeStatus(&v.nodes[1]).Reason; said != "" {
 		t.Errorf("the node's reason is %q", said)
 	}
-	told := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
-	if now := *told; !worthTelling(told, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
+	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
+	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
 		t.Error("there is no event")
 	}
 }

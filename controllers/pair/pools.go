@@ -140,8 +140,8 @@ func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *sto
 	return class, nil, nil
 }
 
-// poolStatus is what a node says of the backing volumes, as pools: those that every member has. told is what was said before.
-func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, told []v1alpha1.PoolStatus) (out []v1alpha1.PoolStatus) {
+// poolStatus is what a node says of the backing volumes, as pools: those that every member has. recorded is the status before.
+func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, recorded []v1alpha1.PoolStatus) (out []v1alpha1.PoolStatus) {
 	volumes := s.Volumes
 	if len(volumes) == 0 { // of a release that knows one only
 		volumes = []*targetv1.BackingVolume{{Name: v1alpha1.DefaultVolume, CapacityBytes: s.CapacityBytes, FreeBytes: s.FreeBytes}}
@@ -152,8 +152,8 @@ func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, told []v1alpha1.
 		}
 		x := v1alpha1.PoolStatus{Name: c.Spec.PoolOf(v.Name), Capacity: resource.NewQuantity(int64(v.CapacityBytes), resource.BinarySI)}
 		var before *resource.Quantity
-		if i := slices.IndexFunc(told, func(t v1alpha1.PoolStatus) bool { return t.Name == x.Name }); i >= 0 {
-			before = told[i].Free
+		if i := slices.IndexFunc(recorded, func(t v1alpha1.PoolStatus) bool { return t.Name == x.Name }); i >= 0 {
+			before = recorded[i].Free
 		}
 		x.Free = quantized(v.FreeBytes, before)
 		out = append(out, x)

@@ -85,7 +85,7 @@ func TestAddsAPool(t *testing.T) {
 		t.Fatalf("%+v", one.Pools)
 	}
 	before := w.set("a")
-	w.told()
+	w.events()
 
 	w.addPool("fast", "flash")
 	for range 3 {

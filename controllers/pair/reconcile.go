@@ -158,7 +158,7 @@ func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone
 		if !known {
 			msg = "no node says whether it holds LUNs: bring one up, or remove the finalizer " + v1alpha1.Finalizer + " to forget the pair and keep its disks"
 		}
-		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", msg)
+		r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", msg)
 		return false, nil
 	}
 	if err := r.remove(ctx, p); err != nil {
@@ -168,7 +168,7 @@ func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone
 	return true, r.Update(ctx, p)
 }
 
-func (r *Reconciler) event(p *v1alpha1.TargetPair, kind, reason, action, note string) {
+func (r *Reconciler) recordEvent(p *v1alpha1.TargetPair, kind, reason, action, note string) {
 	r.Events.Eventf(p, nil, kind, reason, action, "%s", note)
 }
 

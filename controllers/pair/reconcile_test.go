@@ -123,7 +123,7 @@ func TestRefusesBackingClasses(t *testing.T) {
 			t.Errorf("%s: %+v", class, x)
 		}
 		w.step()
-		if got := w.told(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
+		if got := w.events(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
 			t.Errorf("%s: %q", class, got)
 		}
 		err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{})
@@ -192,7 +192,7 @@ func TestNoHome(t *testing.T) {
 			}
 		}
 	}
-	if n := len(slices.DeleteFunc(w.told(), func(e string) bool { return !strings.Contains(e, "finds no worker") || strings.Contains(e, "Degraded") })); n == 0 || n > 3 {
+	if n := len(slices.DeleteFunc(w.events(), func(e string) bool { return !strings.Contains(e, "finds no worker") || strings.Contains(e, "Degraded") })); n == 0 || n > 3 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -232,7 +232,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	// Writing down a worker changes the template, which is no reason to restart a pod.
-	if got := w.told(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
+	if got := w.events(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
 		t.Fatalf("%q", got)
 	}
 	c := &v1alpha1.StorageCluster{}
@@ -357,7 +357,7 @@ func TestDeletion(t *testing.T) {
 	w.step()
 	w.ok(w.c.Delete(w.ctx, w.get()))
 	w.step()
-	if got := w.told(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "it holds 1 LUNs") }) {
+	if got := w.events(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "it holds 1 LUNs") }) {
 		t.Errorf("%q", got)
 	}
 	w.down["a"], w.down["b"] = true, true

@@ -96,7 +96,7 @@ func (r *Reconciler) abandoned(p *v1alpha1.TargetPair, n *nodeView) bool {
 const abandonAfter = 30 * time.Second
 
 func (r *Reconciler) abandon(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
-	r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not end; its successor has another disk", n.pod.Name, n.pod.Spec.NodeName))
+	r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not end; its successor has another disk", n.pod.Name, n.pod.Spec.NodeName))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nod
 	if err := r.decide(ctx, p, n); err != nil {
 		return err
 	}
-	r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
+	r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}); client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 		if err := r.Update(ctx, p); err != nil {
 			return err
 		}
-		r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Replace", fmt.Sprintf("node %s gets an empty disk, %s; the former one is kept", n.Name, ClaimName(p.Name, n.Name, n.Disk)))
+		r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Replace", fmt.Sprintf("node %s gets an empty disk, %s; the former one is kept", n.Name, ClaimName(p.Name, n.Name, n.Disk)))
 	}
 	before := p.DeepCopy()
 	p.Status.Replaced = want.DeepCopy()

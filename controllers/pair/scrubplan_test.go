@@ -53,7 +53,7 @@ func TestNextScrub(t *testing.T) {
 	other := planned(14)
 	other.Schedule = "0 3 * * *"
 	for name, x := range map[string]struct {
-		told   *v1alpha1.ScrubStatus
+		before *v1alpha1.ScrubStatus
 		newest *scrubs.Report
 		now    time.Time
 		want   time.Time
@@ -71,7 +71,7 @@ func TestNextScrub(t *testing.T) {
 		"but once":                                      {known(planned(21)), scrub(day(14, 4), stopped), day(14, 12), planned(21).NextAt.Time},
 		"a person's that was cut short is the person's": {planned(21), scrub(day(14, 4), stopped, person), day(14, 12), planned(21).NextAt.Time},
 	} {
-		if got := nextScrub(x.told, weekly, sched, x.newest, x.now); got == nil || !got.Time.Equal(x.want) {
+		if got := nextScrub(x.before, weekly, sched, x.newest, x.now); got == nil || !got.Time.Equal(x.want) {
 			t.Errorf("%s: %v, want %v", name, got, x.want)
 		}
 	}

@@ -53,16 +53,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if p.deleted() && !controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil
 	}
-	err := p.bring(ctx)
+	err := p.reconcile(ctx)
 	if errors.Is(err, object.ErrReleased) {
 		return ctrl.Result{}, nil
 	}
-	return p.tell(ctx, err)
+	return p.writeStatus(ctx, err)
 }
 
-// bring takes the snapshot if it was not taken yet. Finalizer and placement stand before the pair is asked, so that every later
+// reconcile takes the snapshot if it was not taken yet. Finalizer and placement stand before the pair is asked, so that every later
 // look finds the same snapshot; a crash before the mark is harmless, because the pair takes a snapshot of one uuid once.
-func (p *pass) bring(ctx context.Context) error {
+func (p *pass) reconcile(ctx context.Context) error {
 	if p.o.Spec.Placement != nil { // made from a backup, say; other objects get placement and finalizer in one write
 		if err := object.EnsureFinalizer(ctx, p, &p.o); err != nil {
 			return err
@@ -91,8 +91,8 @@ func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.Ta
 	return r, finding.RPC(p.o.Spec.Placement.Pair, what, err)
 }
 
-// again is when to look the next time: not all at once.
-func (r *Reconciler) again() time.Duration {
+// requeueAfter is when to look the next time, which differs between objects so that not all are due at once.
+func (r *Reconciler) requeueAfter() time.Duration {
 	d := r.Refresh
 	if d == 0 {
 		d = 10 * time.Minute

@@ -21,8 +21,8 @@ import (
 // DataKept is what an object that is being deleted without spec.destroy says.
 const DataKept = "the snapshot is kept: to destroy it, set spec.destroy (CSI DeleteSnapshot does); to forget the object but keep the snapshot, remove the finalizer " + v1alpha1.Finalizer
 
-// tell writes what was found, and says when to look again.
-func (p *pass) tell(ctx context.Context, err error) (ctrl.Result, error) {
+// writeStatus writes what was found, and says when to look again.
+func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
 	f, ok := finding.Of(err)
 	if err != nil && !ok { // the API server's: there is nothing to say, and no way
 		return ignoreStale(err)
@@ -40,13 +40,13 @@ func (p *pass) tell(ctx context.Context, err error) (ctrl.Result, error) {
 			return ignoreStale(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
 		}
 		if changed {
-			p.event(next)
+			p.recordEvent(next)
 		}
 	}
 	if f != nil && f.Again {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: p.again()}, nil
+	return ctrl.Result{RequeueAfter: p.requeueAfter()}, nil
 }
 
 // same takes the moment as the API server keeps it, in whole seconds, for comparing.
@@ -74,7 +74,7 @@ func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Findi
 	return finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.o.Generation, f, reason, message)
 }
 
-func (p *pass) event(o *v1alpha1.LogicalUnitSnapshot) {
+func (p *pass) recordEvent(o *v1alpha1.LogicalUnitSnapshot) {
 	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 	level := corev1.EventTypeNormal
 	if c.Status != "True" || c.Reason == v1alpha1.ReasonDataKept {

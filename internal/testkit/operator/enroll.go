@@ -53,7 +53,7 @@ func (o *Operator) enrolment(m ctrl.Manager, e Enrolment) (*chap.Keeper, error) 
 		return nil, nil
 	}
 	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
-	k := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: namespace, Made: chap.Tell(rec)}
+	k := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: namespace, Made: chap.RecordMade(rec)}
 	l, err := net.Listen("tcp", cmp.Or(e.Listen, "127.0.0.1:0"))
 	if err != nil {
 		return nil, err
