@@ -32,7 +32,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
 	"github.com/gemel-storage/gemel/internal/cli"
 	"github.com/gemel-storage/gemel/internal/memlimit"
@@ -154,7 +154,7 @@ func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&v1alpha1.ConsistencyGroup{}:    {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}}, // beside the claims of their teams
 			// Of Secrets only the operator's own: nobody else's is in its memory.
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairconn.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 	})
 }
@@ -165,7 +165,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	if err != nil {
 		return err
 	}
-	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
+	directory := &pairconn.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
 	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials}

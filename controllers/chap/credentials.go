@@ -19,7 +19,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Credentials of both directions. They print without the secrets.
@@ -77,7 +77,7 @@ func SecretName(pair, iqn string) string {
 
 // Labels of the Secrets of one pair.
 func Labels(pair string) map[string]string {
-	l := maps.Clone(pairs.SecretLabels)
+	l := maps.Clone(pairconn.SecretLabels)
 	l[v1alpha1.LabelPair], l[v1alpha1.LabelComponent] = pair, v1alpha1.ComponentCHAP
 	return l
 }

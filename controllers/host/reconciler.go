@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// Targets are the control APIs of the nodes of pairs, each by itself: a pairs.Directory.
+// Targets are the control APIs of the nodes of pairs, each by itself: a pairconn.Directory.
 type Targets interface {
 	Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error)
 }

@@ -23,14 +23,14 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
-	Pairs    pairs.Pairs
+	Pairs    pairconn.Pairs
 	Recorder events.EventRecorder
 	// CHAP keeps the credentials of hosts; nil: hosts are let in by their names.
 	CHAP *chap.Keeper
@@ -49,7 +49,7 @@ const callLimit = 30 * time.Second
 type pass struct {
 	*Reconciler
 	lu     *v1alpha1.LogicalUnit // as it was read, and as our own writes have changed it
-	pair   pairs.Pair
+	pair   pairconn.Pair
 	lun    *targetv1.LUN // as the pair has it; nil when it has none, or was not asked
 	listed bool          // the pair has said which hosts are mapped: hosts is what is now
 	hosts  []v1alpha1.HostMapping

@@ -21,7 +21,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
@@ -100,7 +100,7 @@ func TestCertificates(t *testing.T) {
 	if read(ca.Name).ResourceVersion != ca.ResourceVersion {
 		t.Error("the authority is made anew")
 	}
-	if string(read(node.Name).Data[pairs.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
+	if string(read(node.Name).Data[pairconn.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
 		t.Error("the certificates lack their authority")
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/apply"
 	"github.com/gemel-storage/gemel/internal/exits"
 	"github.com/gemel-storage/gemel/internal/pairclient"
@@ -276,8 +276,8 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 // unreachable says why a node does not answer, as far as its pod shows.
 func unreachable(n *nodeView) string {
 	switch {
-	case errors.Is(n.err, pairs.ErrNoAddress):
-		return pairs.ErrNoAddress.Error()
+	case errors.Is(n.err, pairconn.ErrNoAddress):
+		return pairconn.ErrNoAddress.Error()
 	case n.pod == nil:
 		return "it has no pod"
 	case n.pod.Spec.NodeName == "":

@@ -19,14 +19,14 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Reconciler of LogicalUnitSnapshots. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
-	Pairs    pairs.Pairs
+	Pairs    pairconn.Pairs
 	Recorder events.EventRecorder
 	// Refresh is how often a snapshot is looked at when nothing happens; default 10 min, and a part at random.
 	Refresh time.Duration
@@ -39,7 +39,7 @@ const callLimit = 2 * time.Minute
 type pass struct {
 	*Reconciler
 	o    *v1alpha1.LogicalUnitSnapshot // as it was read, and as our own writes have changed it
-	pair pairs.Pair
+	pair pairconn.Pair
 	snap *targetv1.Snapshot // as the pair has it; nil when it has none, or was not asked
 }
 

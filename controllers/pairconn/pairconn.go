@@ -1,5 +1,5 @@
-// Package pairs reaches the pairs that TargetPairs stand for.
-package pairs
+// Package pairconn keeps connections to the pairs that TargetPairs describe.
+package pairconn
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package pairs
+package pairconn
 
 import (
 	"crypto/ecdsa"
