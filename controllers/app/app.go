@@ -58,10 +58,10 @@ type Options struct {
 func (o *Options) Check() error {
 	var errs []error
 	if o.Namespace == "" {
-		errs = append(errs, errors.New("--namespace: is needed: where target pods, secrets and leases are made (the environment's POD_NAMESPACE is the default)"))
+		errs = append(errs, errors.New("--namespace: name the namespace for target pods, Secrets and Leases (default: the environment variable POD_NAMESPACE)"))
 	}
 	if o.Image == "" || strings.ContainsAny(o.Image, " \t\n") {
-		errs = append(errs, fmt.Errorf("--image: %q is no image: the one of target nodes is needed", o.Image))
+		errs = append(errs, fmt.Errorf("--image: %q is not an image: name the image of target nodes", o.Image))
 	}
 	return errors.Join(errs...)
 }
@@ -119,7 +119,7 @@ func RestConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	c, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("not in a cluster (%w): name a file with --kubeconfig", err)
+		return nil, fmt.Errorf("the operator does not run in a cluster (%w): name a file with --kubeconfig", err)
 	}
 	return c, nil
 }

@@ -106,7 +106,7 @@ func (c *Credentials) object(namespace, cluster, pair string) *corev1.Secret {
 }
 
 // ErrDamaged: a Secret is not what this package made.
-var ErrDamaged = errors.New("it does not hold CHAP credentials that targets take: delete it, and others are made")
+var ErrDamaged = errors.New("the Secret does not contain CHAP credentials that targets accept: delete the Secret, and the operator creates new credentials")
 
 // Of reads credentials from their Secret. ErrDamaged.
 func Of(s *corev1.Secret) (*Credentials, error) {

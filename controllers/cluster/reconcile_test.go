@@ -219,7 +219,7 @@ func TestScaling(t *testing.T) {
 	c.Spec.Pairs, c.Spec.AllowScaleDown = 1, true
 	w.ok(w.c.Update(w.ctx, c))
 	w.step()
-	if got := w.there(); !slices.Equal(got, []string{"p0", "p1", "p2!"}) || !w.sawEvent("holds 1 LUNs and stays") {
+	if got := w.there(); !slices.Equal(got, []string{"p0", "p1", "p2!"}) || !w.sawEvent("has 1 LUNs and is not removed") {
 		t.Fatalf("%v", got)
 	}
 }
@@ -231,7 +231,7 @@ func TestDeletionWaitsForPairs(t *testing.T) {
 	w.pair(1, 1, true)
 	w.ok(w.c.Delete(w.ctx, w.get()))
 	w.step()
-	if got := w.there(); !slices.Equal(got, []string{"p0!", "p1"}) || !w.sawEvent("it has 2 pairs") {
+	if got := w.there(); !slices.Equal(got, []string{"p0!", "p1"}) || !w.sawEvent("the StorageCluster has 2 pairs") {
 		t.Fatalf("%v", got)
 	}
 	for i := range 2 {

@@ -54,8 +54,8 @@ func clientOf(w map[string]client.Object) client.Client {
 // The first broken link is named, with what to do, and nothing after it.
 func TestWhy(t *testing.T) {
 	for want, spoil := range map[string]func(map[string]client.Object){
-		"every link is whole":                    func(map[string]client.Object) {},
-		"BROKEN  claim data               there": func(w map[string]client.Object) { delete(w, "claim") },
+		"every link is whole":                                func(map[string]client.Object) {},
+		"BROKEN  claim data               it does not exist": func(w map[string]client.Object) { delete(w, "claim") },
 		"BROKEN  claim data               Pending": func(w map[string]client.Object) {
 			w["claim"].(*corev1.PersistentVolumeClaim).Status.Phase = corev1.ClaimPending
 		},

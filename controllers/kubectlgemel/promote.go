@@ -69,7 +69,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	}
 	if !m.AcceptLoss {
 		return fmt.Errorf("%w: writes that only the other node has would be given up, and every LUN answers MEDIUM ERROR until its volume "+
-			"has been detached and attached again: end its pods, and start none before kubectl get volumeattachments lists it no more. If that is what you want, repeat the command with --accept-loss", ErrPromote)
+			"has been detached and attached again: delete its pods, and start none before kubectl get volumeattachments no longer lists the volume. If that is what you want, repeat the command with --accept-loss", ErrPromote)
 	}
 	if _, err := c.Force(ctx, &targetv1.ForceRequest{Epoch: s.ForceEpoch, AcceptDataLoss: true}); err != nil {
 		return fmt.Errorf("%w: %w", ErrPromote, err)

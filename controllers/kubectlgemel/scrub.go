@@ -272,7 +272,7 @@ func (n *nodes) look(ctx context.Context, id string) (scrubs.Report, error) {
 	}
 	r, ok := scrubs.Of(shares...)
 	if !ok {
-		return r, errors.Join(append(errs, errors.New("no node tells of the scrub"))...)
+		return r, errors.Join(append(errs, errors.New("no node reports the scrub"))...)
 	}
 	for _, err := range errs { // the share of a node that does not answer has ended with the pair
 		if !r.Active {

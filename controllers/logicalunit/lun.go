@@ -23,7 +23,7 @@ func (p *pass) find(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	lun, err := rpc(ctx, p, "look for the LUN", service.GetLUN, &targetv1.GetLUNRequest{Uuid: p.lu.Spec.Placement.UUID})
+	lun, err := rpc(ctx, p, "get the LUN", service.GetLUN, &targetv1.GetLUNRequest{Uuid: p.lu.Spec.Placement.UUID})
 	if err != nil && finding.Code(err) != codes.NotFound {
 		return err
 	}
@@ -45,12 +45,12 @@ func (p *pass) make(ctx context.Context) error {
 	case p.lun != nil && p.made():
 		return nil
 	case p.made():
-		return finding.New(v1alpha1.ReasonMissing, "pair %s has no LUN %s any more: it is not made again, because an empty one would hide the loss; "+
-			"restore it from a snapshot or a backup, or delete the claim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
+		return finding.New(v1alpha1.ReasonMissing, "pair %s no longer has LUN %s: the LUN is not created again, because an empty LUN would hide the loss; "+
+			"restore the volume from a snapshot or a backup, or delete the PersistentVolumeClaim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
 	case p.lun == nil && p.deleted():
 		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before it was made: there is nothing to keep
 	case p.lun == nil && p.lu.Spec.Destroy:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	case p.lun == nil:
 		if err := p.create(ctx); err != nil {
 			return err
@@ -74,12 +74,12 @@ func (p *pass) create(ctx context.Context) error {
 			return err
 		}
 	}
-	lun, err := rpc(ctx, p, "make the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
+	lun, err := rpc(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
 		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // of the source
-		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have what this is a copy of: %v", at.Pair, err)
+		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have the source of this copy: %v", at.Pair, err)
 	default:
 		return err
 	}
@@ -94,7 +94,7 @@ func (p *pass) expand(ctx context.Context) error {
 	if p.lun.SizeBytes >= size {
 		return nil
 	}
-	lun, err := rpc(ctx, p, "grow the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
+	lun, err := rpc(ctx, p, "expand the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
 	if err != nil {
 		return err
 	}

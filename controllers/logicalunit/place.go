@@ -44,7 +44,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 		return s, err
 	}
 	if o.Spec.Placement == nil || !object.IsMade(o) {
-		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", q.LogicalUnit)
+		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", q.LogicalUnit)
 	}
 	return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, lun: o.Spec.Placement.UUID}, nil
 }
@@ -52,7 +52,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 func (p *pass) readSource(ctx context.Context, o client.Object, kind, name string) error {
 	err := p.Live.Get(ctx, client.ObjectKey{Name: name}, o)
 	if apierrors.IsNotFound(err) {
-		return finding.New(v1alpha1.ReasonNoSource, "there is no %s %s to make a copy of", kind, name)
+		return finding.New(v1alpha1.ReasonNoSource, "%s %s, the source of this copy, does not exist", kind, name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", kind, name, err)
@@ -70,7 +70,7 @@ func (p *pass) place(ctx context.Context) error {
 	case p.deleted():
 		return object.RemoveFinalizer(ctx, p, &p.lu) // nothing was made: a conflict says so if this is not true any more
 	case p.lu.Spec.Destroy:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	}
 	s, err := p.source(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *pass) noPair(ctx context.Context) error {
 	name := p.lu.Spec.Cluster
 	switch err := p.Live.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageCluster{}); {
 	case apierrors.IsNotFound(err):
-		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: there is no StorageCluster %s: make it, or name another one in the StorageClass (parameters.%s)", name, v1alpha1.ParamCluster)
+		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist: create it, or name another StorageCluster in the StorageClass (parameters.%s)", name, v1alpha1.ParamCluster)
 	case err != nil:
 		return fmt.Errorf("StorageCluster %s: %w", name, err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
-const DataKept = "the data is kept: to destroy it, set spec.destroy (CSI DeleteVolume does); to forget the object but keep the data, remove the finalizer " + v1alpha1.Finalizer
+const DataKept = "the data is kept: to destroy the data, set spec.destroy (CSI DeleteVolume sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
 // writeStatus writes what was found, and says when to look again.
 func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Result, error) {
@@ -81,7 +81,7 @@ func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 
 // conditions sets them, and tells whether one has changed.
 func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *finding.Finding) bool {
-	reason, message := v1alpha1.ReasonReady, "the LUN is there"
+	reason, message := v1alpha1.ReasonReady, "the LUN exists"
 	if p.deleted() {
 		reason, message = v1alpha1.ReasonDataKept, DataKept
 		if ready != nil {
@@ -90,7 +90,7 @@ func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *findi
 	}
 	a := finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.lu.Generation, ready, reason, message)
 	b := finding.Set(&s.Conditions, v1alpha1.ConditionPublished, p.lu.Generation, published, v1alpha1.ReasonReady,
-		fmt.Sprintf("the %d hosts of the spec reach it, and no other one", len(p.lu.Spec.Hosts)))
+		fmt.Sprintf("the %d hosts of the spec can reach the LUN, and no other host can", len(p.lu.Spec.Hosts)))
 	return a || b
 }
 

@@ -71,7 +71,7 @@ func (r *Reconciler) authority(ctx context.Context, cluster string) (*trust, err
 func signer(s *corev1.Secret) (*pki.Authority, error) {
 	a, err := pki.Load(pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]})
 	if err != nil {
-		return nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore it; living connections go on, new ones fail", s.Namespace, s.Name, err)
+		return nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore the Secret; existing connections continue, new connections fail", s.Namespace, s.Name, err)
 	}
 	return a, nil
 }
@@ -137,7 +137,7 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 		}
 	}
 	if err := r.Update(ctx, next); apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonProgressing, "the authority of cluster %s is being changed by another operator", cluster)
+		return waiting(v1alpha1.ReasonProgressing, "another operator is changing the authority of cluster %s", cluster)
 	} else if err != nil {
 		return fmt.Errorf("authority of cluster %s: %w", cluster, err)
 	}

@@ -151,7 +151,7 @@ func (x *damageNews) text() string {
 	if x.lost {
 		return fmt.Sprintf("node %s: %s of %s did not match the checksums, and no node has a good copy: restore the file or the volume from a backup", x.node, blocks, where)
 	}
-	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were written again from the other node; if that comes back, replace the disk of node %s", x.node, blocks, where, x.node)
+	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were written again from the other node; if that happens again, replace the disk of node %s", x.node, blocks, where, x.node)
 }
 
 // units are the LogicalUnits of a pair by uuid.

@@ -76,7 +76,7 @@ func (r *Reconciler) poolOf(ctx context.Context, p *v1alpha1.TargetPair, n *v1al
 	if err != nil || ok {
 		return nil, err
 	}
-	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: make one there, and the node gets it; until then no LUN can be made in the pool",
+	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: create one there, and the node uses it; until then no LUN can be created in the pool",
 		pool.Name, n.Worker, n.Name, pool.Size.String(), pool.StorageClassName), nil
 }
 
@@ -131,11 +131,11 @@ func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *sto
 	class = &storagev1.StorageClass{}
 	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
 	case apierrors.IsNotFound(err):
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q is not there; make it, or name another one in the StorageCluster", pool.Name, pool.StorageClassName), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q does not exist; create it, or name another StorageClass in the StorageCluster", pool.Name, pool.StorageClassName), nil
 	case err != nil:
 		return nil, nil, err
 	case class.Provisioner == v1alpha1.DriverName:
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is Gemel's own: backing volumes need a class of local disks", pool.Name, class.Name), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is a StorageClass of Gemel: backing volumes need a StorageClass of local disks", pool.Name, class.Name), nil
 	}
 	return class, nil, nil
 }

@@ -111,7 +111,7 @@ func TestRefusesBackingClasses(t *testing.T) {
 	w.down["a"], w.down["b"] = true, true
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "at-once"}, Provisioner: "example.org/disk"})))
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
-	for class, want := range map[string]string{"own": "Gemel's own", "none": "is not there", "at-once": "WaitForFirstConsumer"} {
+	for class, want := range map[string]string{"own": "StorageClass of Gemel", "none": "does not exist", "at-once": "WaitForFirstConsumer"} {
 		c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "classes-" + class}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
 			Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: class, Size: resource.MustParse("10Gi")}}}}
 		w.ok(w.c.Create(w.ctx, c))
@@ -155,7 +155,7 @@ func TestRefusesNetworkVolumes(t *testing.T) {
 	local := volume("network-local", "a", true)
 	volume("network-far", "b", false)
 	w.step()
-	if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, "network-far belongs to no worker") {
+	if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, "network-far has no node affinity") {
 		t.Errorf("%+v", x)
 	}
 	if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(w.name, "a")}, &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
@@ -192,7 +192,9 @@ func TestNoHome(t *testing.T) {
 			}
 		}
 	}
-	if n := len(slices.DeleteFunc(w.events(), func(e string) bool { return !strings.Contains(e, "finds no worker") || strings.Contains(e, "Degraded") })); n == 0 || n > 3 {
+	if n := len(slices.DeleteFunc(w.events(), func(e string) bool {
+		return !strings.Contains(e, "cannot be scheduled") || strings.Contains(e, "Degraded")
+	})); n == 0 || n > 3 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -357,7 +359,7 @@ func TestDeletion(t *testing.T) {
 	w.step()
 	w.ok(w.c.Delete(w.ctx, w.get()))
 	w.step()
-	if got := w.events(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "it holds 1 LUNs") }) {
+	if got := w.events(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "the pair has 1 LUNs") }) {
 		t.Errorf("%q", got)
 	}
 	w.down["a"], w.down["b"] = true, true

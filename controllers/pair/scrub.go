@@ -279,7 +279,7 @@ func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, be
 		}
 	}
 	if missed > 0 {
-		r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", fmt.Sprintf("%d more findings: the logs of the target pods name each", missed))
+		r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", fmt.Sprintf("%d more findings: see the logs of the target pods", missed))
 	}
 	if l, old := now.LastResult, before.LastResult; l != nil && (old == nil || old.ID != l.ID || old.Result != l.Result) {
 		kind := corev1.EventTypeNormal
@@ -288,7 +288,7 @@ func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, be
 		}
 		text := fmt.Sprintf("%s: %d of %d bytes compared, %d ranges differed, %d repaired", l.Result, l.DoneBytes, l.TotalBytes, l.MismatchedRanges, l.RepairedRanges)
 		if l.Reason != "" {
-			text += "; it ended early: " + l.Reason
+			text += "; the scrub ended early: " + l.Reason
 		}
 		r.recordEvent(p, kind, v1alpha1.ReasonScrubFinished, "Scrub", text)
 	}

@@ -25,7 +25,7 @@ func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
 		return nil, fmt.Errorf("spec.scrub.schedule: %q: %w; write minute, hour, day of the month, month and day of the week, as in \"0 2 * * 6\"", x.Schedule, err)
 	}
 	if s.Next(time.Now().UTC()).IsZero() {
-		return nil, fmt.Errorf("spec.scrub.schedule: %q never comes: there is no such day; write another, or set spec.scrub.suspend", x.Schedule)
+		return nil, fmt.Errorf("spec.scrub.schedule: %q never occurs, because there is no such day; write another schedule, or set spec.scrub.suspend", x.Schedule)
 	}
 	return s, nil
 }

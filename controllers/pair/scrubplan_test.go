@@ -12,7 +12,7 @@ import (
 )
 
 func TestScheduleNamesTheField(t *testing.T) {
-	for text, want := range map[string]string{"0 2 * * 6": "", "*/5 1-3 1,15 jan-jun mon-fri": "", "0 25 * * *": "spec.scrub.schedule", "0 2 31 2 *": "never comes", "0 2 * *": "spec.scrub.schedule", "": "spec.scrub.schedule"} {
+	for text, want := range map[string]string{"0 2 * * 6": "", "*/5 1-3 1,15 jan-jun mon-fri": "", "0 25 * * *": "spec.scrub.schedule", "0 2 31 2 *": "never occurs", "0 2 * *": "spec.scrub.schedule", "": "spec.scrub.schedule"} {
 		c := &v1alpha1.StorageCluster{Spec: v1alpha1.StorageClusterSpec{Scrub: v1alpha1.Scrub{Schedule: text}}}
 		if _, err := schedule(c); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

@@ -64,7 +64,7 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 		err = r.Update(ctx, fresh)
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonProgressing, "certificate %s is being made by another operator", name)
+		return waiting(v1alpha1.ReasonProgressing, "another operator is creating the certificate %s", name)
 	}
 	return err
 }

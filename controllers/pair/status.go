@@ -283,14 +283,14 @@ func unreachable(n *nodeView) string {
 	case n.pod.Spec.NodeName == "":
 		for _, c := range n.pod.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message != "" {
-				return "its pod finds no worker: " + c.Message
+				return "its pod cannot be scheduled: " + c.Message
 			}
 		}
-		return "its pod waits for a worker"
+		return "its pod is not scheduled yet"
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("its pod waits: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
+			return fmt.Sprintf("its pod is waiting: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
 		}
 		if t := c.State.Terminated; t != nil {
 			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
@@ -307,7 +307,7 @@ func hadLeft(n *nodeView) string {
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if t := c.LastTerminationState.Terminated; t != nil && t.ExitCode == exits.Left {
-			return fmt.Sprintf("; it left before, at %s (started again %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
+			return fmt.Sprintf("; its previous process left the pair at %s (restarted %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
 		}
 	}
 	return ""
@@ -319,7 +319,7 @@ func lastWords(t *corev1.ContainerStateTerminated) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
-	return "; its last words: " + lines[len(lines)-1]
+	return "; its last message: " + lines[len(lines)-1]
 }
 
 // conditions of a pair.

@@ -19,7 +19,7 @@ import (
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
-const DataKept = "the snapshot is kept: to destroy it, set spec.destroy (CSI DeleteSnapshot does); to forget the object but keep the snapshot, remove the finalizer " + v1alpha1.Finalizer
+const DataKept = "the snapshot is kept: to destroy the snapshot, set spec.destroy (CSI DeleteSnapshot sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
 // writeStatus writes what was found, and says when to look again.
 func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
@@ -64,7 +64,7 @@ func ignoreStale(err error) (ctrl.Result, error) {
 }
 
 func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Finding) bool {
-	reason, message := v1alpha1.ReasonReady, "the snapshot is there"
+	reason, message := v1alpha1.ReasonReady, "the snapshot exists"
 	if p.deleted() {
 		reason, message = v1alpha1.ReasonDataKept, DataKept
 		if f != nil {
