@@ -128,7 +128,7 @@ type HostSession struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=ghost,categories=gemel
+// +kubebuilder:resource:scope=Cluster,categories=gemel
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.attachMode`
 // +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].status`

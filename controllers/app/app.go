@@ -32,7 +32,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
 	"github.com/gemel-storage/gemel/internal/cli"
 	"github.com/gemel-storage/gemel/internal/memlimit"
@@ -58,10 +58,10 @@ type Options struct {
 func (o *Options) Check() error {
 	var errs []error
 	if o.Namespace == "" {
-		errs = append(errs, errors.New("--namespace: is needed: where target pods, secrets and leases are made (the environment's POD_NAMESPACE is the default)"))
+		errs = append(errs, errors.New("--namespace: name the namespace for target pods, Secrets and Leases (default: the environment variable POD_NAMESPACE)"))
 	}
 	if o.Image == "" || strings.ContainsAny(o.Image, " \t\n") {
-		errs = append(errs, fmt.Errorf("--image: %q is no image: the one of target nodes is needed", o.Image))
+		errs = append(errs, fmt.Errorf("--image: %q is not an image: name the image of target nodes", o.Image))
 	}
 	return errors.Join(errs...)
 }
@@ -119,7 +119,7 @@ func RestConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	c, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("not in a cluster (%w): name a file with --kubeconfig", err)
+		return nil, fmt.Errorf("the operator does not run in a cluster (%w): name a file with --kubeconfig", err)
 	}
 	return c, nil
 }
@@ -154,7 +154,7 @@ func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&v1alpha1.ConsistencyGroup{}:    {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}}, // beside the claims of their teams
 			// Of Secrets only the operator's own: nobody else's is in its memory.
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairconn.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 	})
 }
@@ -165,10 +165,10 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	if err != nil {
 		return err
 	}
-	directory := &pairs.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
+	directory := &pairconn.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
-	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.Tell(events), Grace: idleCredentials}
+	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials}
 	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),

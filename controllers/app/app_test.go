@@ -125,7 +125,7 @@ func TestRun(t *testing.T) {
 	ok(harness.Wait(ctx, "the LUN has a condition", func() (bool, string) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(lu), lu)
 		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
-		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "there is no StorageCluster nowhere"), fmt.Sprintf("%v %+v", err, x)
+		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "StorageCluster nowhere does not exist"), fmt.Sprintf("%v %+v", err, x)
 	}))
 	// A ConsistencyGroup is answered wherever its team has it.
 	g := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: envtest.Namespace(t, cfg), Name: "db"}}

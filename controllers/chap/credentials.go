@@ -19,7 +19,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Credentials of both directions. They print without the secrets.
@@ -77,7 +77,7 @@ func SecretName(pair, iqn string) string {
 
 // Labels of the Secrets of one pair.
 func Labels(pair string) map[string]string {
-	l := maps.Clone(pairs.SecretLabels)
+	l := maps.Clone(pairconn.SecretLabels)
 	l[v1alpha1.LabelPair], l[v1alpha1.LabelComponent] = pair, v1alpha1.ComponentCHAP
 	return l
 }
@@ -106,7 +106,7 @@ func (c *Credentials) object(namespace, cluster, pair string) *corev1.Secret {
 }
 
 // ErrDamaged: a Secret is not what this package made.
-var ErrDamaged = errors.New("it does not hold CHAP credentials that targets take: delete it, and others are made")
+var ErrDamaged = errors.New("the Secret does not contain CHAP credentials that targets accept: delete the Secret, and the operator creates new credentials")
 
 // Of reads credentials from their Secret. ErrDamaged.
 func Of(s *corev1.Secret) (*Credentials, error) {

@@ -23,9 +23,9 @@ var (
 	// ErrUnknown: no Host object has the iSCSI name, so that nobody could ask for its credentials.
 	ErrUnknown = errors.New("unknown host")
 	// ErrTwice: two Host objects have the same iSCSI name.
-	ErrTwice = errors.New("one iSCSI name, several hosts")
+	ErrTwice = errors.New("several hosts have the same iSCSI name")
 	// ErrCluster: the StorageCluster that says whether CHAP is wanted is not there.
-	ErrCluster = errors.New("the StorageCluster is not there")
+	ErrCluster = errors.New("the StorageCluster does not exist")
 )
 
 // Keeper of credentials.
@@ -33,7 +33,7 @@ type Keeper struct {
 	client.Client               // reads from a cache
 	Live          client.Reader // never a cache
 	Namespace     string        // of the Secrets
-	// Made is told of credentials that were made, for people; nil: nobody is.
+	// Made is called when credentials were made, to record that for people; nil: nothing is called.
 	Made func(h *v1alpha1.Host, pair string)
 	// Grace is how long credentials stay that nobody needs: objects may have been lost, and come back with an import. Default: not at all.
 	Grace time.Duration
@@ -72,7 +72,7 @@ func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error
 	if with == without {
 		c := &v1alpha1.StorageCluster{}
 		if err := k.Client.Get(ctx, client.ObjectKey{Name: p.Spec.Cluster}, c); apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: %s says whether hosts of pair %s need CHAP: make it again", ErrCluster, p.Spec.Cluster, pair)
+			return nil, fmt.Errorf("%w: StorageCluster %s says whether hosts of pair %s need CHAP: create it again", ErrCluster, p.Spec.Cluster, pair)
 		} else if err != nil {
 			return nil, fmt.Errorf("StorageCluster %s: %w", p.Spec.Cluster, err)
 		}
@@ -153,9 +153,9 @@ func (k *Keeper) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, fmt.Errorf("%w: no Host object has the iSCSI name %s: does the node plugin run on that worker?", ErrUnknown, iqn)
+		return nil, fmt.Errorf("%w: no Host object has the iSCSI name %s: check that the node plugin runs on that worker", ErrUnknown, iqn)
 	case len(found) > 1:
-		return nil, fmt.Errorf("%w: %s is the name of %s: workers that were made from one image need a machine-id of their own and an empty state folder of the node plugin",
+		return nil, fmt.Errorf("%w: %s is the iSCSI name of %s: give each worker that was created from the same image its own machine-id and an empty state folder of the node plugin",
 			ErrTwice, iqn, Names(found))
 	}
 	return &found[0], nil
@@ -185,9 +185,9 @@ func Names(hosts []v1alpha1.Host) string {
 	return strings.Join(out, " and ")
 }
 
-// Tell makes an event of credentials that were made.
-func Tell(r events.EventRecorder) func(*v1alpha1.Host, string) {
+// RecordMade is Keeper.Made: it records an event of the Host.
+func RecordMade(r events.EventRecorder) func(*v1alpha1.Host, string) {
 	return func(h *v1alpha1.Host, pair string) {
-		r.Eventf(h, nil, corev1.EventTypeNormal, "CredentialsMade", "Map", "CHAP credentials on pair %s were made", pair)
+		r.Eventf(h, nil, corev1.EventTypeNormal, "CredentialsMade", "Map", "CHAP credentials on pair %s were created", pair)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
@@ -43,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	}
 	if !c.DeletionTimestamp.IsZero() {
 		err := r.finalize(ctx, c, pairs)
-		return told(err, r.writeStatus(ctx, c, pairs, nil))
+		return result(err, r.writeStatus(ctx, c, pairs, nil))
 	}
 	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, c); err != nil {
@@ -60,14 +61,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		err = r.grow(ctx, c, pairs)
 	}
 	err = errors.Join(err, r.shrink(ctx, c, pairs))
-	return told(err, r.writeStatus(ctx, c, pairs, short))
+	return result(err, r.writeStatus(ctx, c, pairs, short))
 }
 
-// told ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
+// result ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
 // again.
-func told(err, status error) (ctrl.Result, error) {
-	if err == nil && apierrors.IsConflict(status) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+func result(err, status error) (ctrl.Result, error) {
+	if err == nil {
+		return object.RequeueIfStale(status)
 	}
 	return ctrl.Result{}, errors.Join(err, status)
 }
@@ -102,7 +103,7 @@ func (r *Reconciler) grow(ctx context.Context, c *v1alpha1.StorageCluster, have 
 			Spec: v1alpha1.TargetPairSpec{Cluster: c.Name, Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
 		switch err := r.Create(ctx, p); {
 		case err == nil:
-			r.Events.Eventf(c, p, corev1.EventTypeNormal, v1alpha1.ReasonProgressing, "AddPair", "pair %s is being made", name)
+			r.Events.Eventf(c, p, corev1.EventTypeNormal, v1alpha1.ReasonProgressing, "AddPair", "pair %s is being created", name)
 		case !apierrors.IsAlreadyExists(err):
 			return fmt.Errorf("pair %s: %w", name, err)
 		}
@@ -119,7 +120,7 @@ func (r *Reconciler) shrink(ctx context.Context, c *v1alpha1.StorageCluster, hav
 			continue
 		}
 		if p.Status.LogicalUnits > 0 {
-			r.Events.Eventf(c, p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "RemovePair", "pair %s holds %d LUNs and stays; delete their volumes, or set pairs back", p.Name, p.Status.LogicalUnits)
+			r.Events.Eventf(c, p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "RemovePair", "pair %s has %d LUNs and is not removed; delete their volumes, or set spec.pairs back", p.Name, p.Status.LogicalUnits)
 			continue
 		}
 		errs = append(errs, client.IgnoreNotFound(r.Delete(ctx, p)))
@@ -136,7 +137,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, h
 		}
 	}
 	if len(have) > 0 {
-		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "it has %d pairs; each goes when it holds no LUN: %s", len(have), busy(have))
+		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "the StorageCluster has %d pairs; each pair is removed when it has no LUN: %s", len(have), busy(have))
 		return errors.Join(errs...)
 	}
 	if controllerutil.RemoveFinalizer(c, v1alpha1.Finalizer) {
@@ -188,7 +189,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if err := apply.PatchStatus(ctx, r, c, before); err != nil {
 		return err
 	}
-	r.tell(before, c)
+	r.recordEvent(before, c)
 	return nil
 }
 
@@ -209,8 +210,8 @@ func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha
 	return out
 }
 
-// tell makes an event of a state that does not go away by itself, when it begins and when it ends.
-func (r *Reconciler) tell(before, c *v1alpha1.StorageCluster) {
+// recordEvent makes an event of a state that does not go away by itself, when it begins and when it ends.
+func (r *Reconciler) recordEvent(before, c *v1alpha1.StorageCluster) {
 	x, old := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case old != nil && old.Status == x.Status && old.Reason == x.Reason:
@@ -230,7 +231,7 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 	for i := range pairs {
 		p := &pairs[i]
 		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); x == nil || x.Status != metav1.ConditionTrue {
-			text := "it has not started yet"
+			text := "the pair has not started yet"
 			if x != nil {
 				text, reason = x.Message, x.Reason
 			}
@@ -239,7 +240,7 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 			degraded = append(degraded, p.Name+": "+x.Message)
 		}
 		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionUpToDate); x == nil || x.Status != metav1.ConditionTrue || x.ObservedGeneration != p.Generation {
-			text := "not looked at yet"
+			text := "the pair has not been checked yet"
 			if x != nil {
 				text, why = x.Message, x.Reason
 			}
@@ -252,7 +253,7 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 	case short != nil:
 		ready = *short
 	case len(pairs) < int(c.Spec.Pairs):
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d pairs are made", len(pairs), c.Spec.Pairs)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d pairs exist", len(pairs), c.Spec.Pairs)
 	case len(degraded) > 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonDegraded, "every pair serves; "+strings.Join(degraded, "; ")
 	}

@@ -128,7 +128,8 @@ func (w *world) there() (out []string) {
 	return out
 }
 
-func (w *world) told(text string) bool {
+// sawEvent reports whether an event contains a text. It takes the events up to that one.
+func (w *world) sawEvent(text string) bool {
 	for {
 		select {
 		case e := <-w.rec.Events:
@@ -143,7 +144,7 @@ func (w *world) told(text string) bool {
 
 // count the events that contain a text.
 func (w *world) count(text string) (n int) {
-	for w.told(text) {
+	for w.sawEvent(text) {
 		n++
 	}
 	return n
@@ -218,7 +219,7 @@ func TestScaling(t *testing.T) {
 	c.Spec.Pairs, c.Spec.AllowScaleDown = 1, true
 	w.ok(w.c.Update(w.ctx, c))
 	w.step()
-	if got := w.there(); !slices.Equal(got, []string{"p0", "p1", "p2!"}) || !w.told("holds 1 LUNs and stays") {
+	if got := w.there(); !slices.Equal(got, []string{"p0", "p1", "p2!"}) || !w.sawEvent("has 1 LUNs and is not removed") {
 		t.Fatalf("%v", got)
 	}
 }
@@ -230,7 +231,7 @@ func TestDeletionWaitsForPairs(t *testing.T) {
 	w.pair(1, 1, true)
 	w.ok(w.c.Delete(w.ctx, w.get()))
 	w.step()
-	if got := w.there(); !slices.Equal(got, []string{"p0!", "p1"}) || !w.told("it has 2 pairs") {
+	if got := w.there(); !slices.Equal(got, []string{"p0!", "p1"}) || !w.sawEvent("the StorageCluster has 2 pairs") {
 		t.Fatalf("%v", got)
 	}
 	for i := range 2 {

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
@@ -51,13 +51,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil
 	}
 	err := apply.PatchStatus(ctx, r, g, before)
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
-	}
 	if err == nil && changed {
 		r.Events.Eventf(g, nil, corev1.EventTypeWarning, f.Reason, "Reconcile", "%s", f.Message)
 	}
-	return ctrl.Result{}, err
+	return object.RequeueIfStale(err)
 }
 
 // SetupWithManager has the reconciler called for new groups and changed specs.

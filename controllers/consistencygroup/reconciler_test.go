@@ -44,8 +44,8 @@ func TestNotSupported(t *testing.T) {
 	team := envtest.Namespace(t, cfg) // not the operator's
 	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: s})
 	ok(err)
-	told := events.NewFakeRecorder(100)
-	r := &Reconciler{Client: own, Version: "1.2.3", Events: told}
+	recorder := events.NewFakeRecorder(100)
+	r := &Reconciler{Client: own, Version: "1.2.3", Events: recorder}
 	g := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "db"},
 		Spec: v1alpha1.ConsistencyGroupSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
 	ok(c.Create(ctx, g))
@@ -54,7 +54,7 @@ func TestNotSupported(t *testing.T) {
 		_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(g)})
 		ok(err)
 		ok(c.Get(ctx, client.ObjectKeyFromObject(g), g))
-		if n := len(told.Events); n != events {
+		if n := len(recorder.Events); n != events {
 			t.Errorf("%d events, not %d", n, events)
 		}
 		x := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionReady)
@@ -67,7 +67,7 @@ func TestNotSupported(t *testing.T) {
 	if x.Status != metav1.ConditionFalse || x.Reason != v1alpha1.ReasonNotSupported || !strings.Contains(x.Message, "1.2.3") || !strings.Contains(x.Message, "VolumeSnapshots") {
 		t.Errorf("%+v", x)
 	}
-	if e := <-told.Events; !strings.Contains(e, "Warning NotSupported") || !strings.Contains(e, x.Message) {
+	if e := <-recorder.Events; !strings.Contains(e, "Warning NotSupported") || !strings.Contains(e, x.Message) {
 		t.Errorf("event %q", e)
 	}
 	if len(g.Finalizers) != 0 || g.Spec.Selector.MatchLabels["app"] != "db" || g.Spec.Spread != "Nodes" {
@@ -93,7 +93,7 @@ func TestNotSupported(t *testing.T) {
 	ok(c.Status().Update(ctx, g))
 	step(1)
 	ok(c.Delete(ctx, g))
-	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(g)}); err != nil || len(told.Events) != 1 {
-		t.Errorf("%v, %d events", err, len(told.Events))
+	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(g)}); err != nil || len(recorder.Events) != 1 {
+		t.Errorf("%v, %d events", err, len(recorder.Events))
 	}
 }

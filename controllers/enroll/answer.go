@@ -35,12 +35,12 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	none := enroll.Answer{}
 	h := &v1alpha1.Host{}
 	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
-		return none, refuse(http.StatusServiceUnavailable, "unavailable", "there is no Host object %s yet: the node plugin writes it when it starts", node)
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates the Host when the node plugin starts", node)
 	} else if err != nil {
 		return none, err
 	}
 	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: pair}, &v1alpha1.TargetPair{}); apierrors.IsNotFound(err) {
-		return none, refuse(http.StatusNotFound, "refused", "there is no TargetPair %s", pair)
+		return none, refuse(http.StatusNotFound, "refused", "TargetPair %s does not exist", pair)
 	} else if err != nil {
 		return none, err
 	}
@@ -50,7 +50,7 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	case err != nil:
 		return none, err
 	case !with && !without:
-		return none, refuse(http.StatusServiceUnavailable, "unavailable", "no LUN of pair %s is mapped to host %s (%s), or not yet", pair, node, h.Spec.IQN)
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "no LUN of pair %s is mapped to host %s (%s) yet", pair, node, h.Spec.IQN)
 	case !with:
 		return none, nil
 	}
@@ -61,19 +61,19 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	case err != nil:
 		return none, err
 	case c == nil:
-		return none, refuse(http.StatusServiceUnavailable, "unavailable", "the credentials of host %s on pair %s are being made", node, pair)
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "the credentials of host %s on pair %s are being created", node, pair)
 	case c.Host == h.Name:
 		return enroll.Answer{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}, nil
 	}
 	// Another worker was there first, under the same iSCSI name: it keeps what it has.
-	r := refuse(http.StatusConflict, "refused", "the iSCSI name %s of host %s has LUNs of pair %s as host %s: workers that were made from one image need a machine-id of their own and an empty state folder of the node plugin",
+	r := refuse(http.StatusConflict, "refused", "the iSCSI name %s of host %s has LUNs of pair %s as host %s: give each worker that was created from the same image its own machine-id and an empty state folder of the node plugin",
 		h.Spec.IQN, node, pair, c.Host)
 	r.event = true
 	return none, r
 }
 
-// tell makes an event of a refusal that somebody has to do something about.
-func (s *Server) tell(ctx context.Context, node string, r *refusal) {
+// recordEvent makes an event of a refusal that somebody has to do something about.
+func (s *Server) recordEvent(ctx context.Context, node string, r *refusal) {
 	h := &v1alpha1.Host{}
 	if r.event && s.Events != nil && s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h) == nil {
 		s.Events.Eventf(h, nil, corev1.EventTypeWarning, v1alpha1.ReasonNotEnrolled, "Enroll", "%s", r.text)

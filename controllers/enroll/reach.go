@@ -45,7 +45,7 @@ func (s *Server) reach(ctx context.Context, q *http.Request, body *enroll.ReachR
 	defer done()
 	h := &v1alpha1.Host{}
 	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
-		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "there is no Host object %s yet: the node plugin writes it when it starts", node)
+		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates the Host when the node plugin starts", node)
 	} else if err != nil {
 		return a, node, err
 	}

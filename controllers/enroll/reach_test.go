@@ -43,7 +43,7 @@ func TestReach(t *testing.T) {
 		"no volume":      {"token of a", enroll.ReachRequest{}, enroll.ErrNotReached, "volume"},
 		"less than none": {"token of a", enroll.ReachRequest{Volume: "l", Replayed: -1}, enroll.ErrNotReached, "replayed"},
 		"no such volume": {"token of a", enroll.ReachRequest{Volume: "m"}, enroll.ErrNotReached, "m"},
-		"no Host":        {"token of z", enroll.ReachRequest{Volume: "l"}, enroll.ErrReach, "no Host object z"},
+		"no Host":        {"token of z", enroll.ReachRequest{Volume: "l"}, enroll.ErrReach, "Host z does not exist"},
 		"a wrong token":  {"secret token", enroll.ReachRequest{Volume: "l"}, enroll.ErrNotReached, "not that of a node plugin"},
 		"no token":       {"", enroll.ReachRequest{Volume: "l"}, enroll.ErrReach, "bearer"},
 	} {

@@ -49,13 +49,13 @@ func judge(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
 	node := s.User.Extra[extraNode]
 	switch {
 	case !s.Authenticated:
-		return "", fmt.Errorf("%w: the API server does not know it, or not for the audience %s", errToken, enroll.Audience)
+		return "", fmt.Errorf("%w: the API server does not accept the token for the audience %s", errToken, enroll.Audience)
 	case !slices.Contains(s.Audiences, enroll.Audience): // a server that does not know of audiences lets every token pass
-		return "", fmt.Errorf("%w: it is not for the audience %s", errToken, enroll.Audience)
+		return "", fmt.Errorf("%w: the token is not for the audience %s", errToken, enroll.Audience)
 	case s.User.Username != user:
-		return "", fmt.Errorf("%w: it is of %s, want %s", errToken, s.User.Username, user)
+		return "", fmt.Errorf("%w: the token belongs to %s, not to %s", errToken, s.User.Username, user)
 	case len(node) != 1 || node[0] == "":
-		return "", fmt.Errorf("%w: it does not say on which worker its pod is: it has to be bound to a pod (a projected volume), and the API server to be of Kubernetes 1.32 or later", errToken)
+		return "", fmt.Errorf("%w: the token does not name the worker of its pod: the token must be bound to a pod (a projected volume), and the API server must be of Kubernetes 1.32 or later", errToken)
 	}
 	return node[0], nil
 }

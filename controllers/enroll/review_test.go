@@ -30,13 +30,13 @@ func TestJudge(t *testing.T) {
 		"bound to a pod": func(s *authenticationv1.TokenReviewStatus) {
 			s.User.Extra[extraNode] = authenticationv1.ExtraValue{"a", "b"}
 		},
-		"on which worker": func(s *authenticationv1.TokenReviewStatus) { s.User.Extra[extraNode] = authenticationv1.ExtraValue{""} },
+		"the worker of its pod": func(s *authenticationv1.TokenReviewStatus) { s.User.Extra[extraNode] = authenticationv1.ExtraValue{""} },
 	} {
 		s := good()
 		change(s)
 		says := strings.TrimPrefix(name, "any ")
 		if name == "not known" {
-			says = "does not know it"
+			says = "does not accept the token"
 		}
 		if _, err := judge(s, user); !errors.Is(err, errToken) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)

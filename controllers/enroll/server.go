@@ -107,7 +107,7 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	switch {
 	case errors.As(err, &r):
 		status, outcome, a = r.status, r.outcome, enroll.Answer{Error: r.text}
-		s.tell(ctx, node, r)
+		s.recordEvent(ctx, node, r)
 		if outcome == "throttled" {
 			break // counted: a log line for each would be what is to be kept away
 		}
@@ -123,8 +123,8 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 	respond(w, status, outcome, a)
 }
 
-// unknown is told where the operator could not find out.
-const unknown = "the operator could not find out: see its log"
+// unknown is the answer where the operator could not find out.
+const unknown = "the operator could not answer: see the log of the operator"
 
 // respond sends an answer, and counts it.
 func respond(w http.ResponseWriter, status int, outcome string, a any) {
@@ -160,7 +160,7 @@ func (s *Server) asks(ctx context.Context, q *http.Request, body any, form strin
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(nil, q.Body, enroll.MaxMessage))
 	if err != nil || json.Unmarshal(raw, body) != nil || !valid() {
-		return "", nil, refuse(http.StatusBadRequest, "refused", "the request is not %s", form)
+		return "", nil, refuse(http.StatusBadRequest, "refused", "the request must be %s", form)
 	}
 	select {
 	case s.busy <- struct{}{}:

@@ -131,7 +131,7 @@ func (f *fixture) worker(token string) *enroll.Client {
 func TestAnswers(t *testing.T) {
 	f := setup(t)
 	w := f.worker("token of a")
-	if _, err := w.Enroll(t.Context(), "p"); !errors.Is(err, enroll.ErrUnavailable) || !strings.Contains(err.Error(), "being made") {
+	if _, err := w.Enroll(t.Context(), "p"); !errors.Is(err, enroll.ErrUnavailable) || !strings.Contains(err.Error(), "being created") {
 		t.Errorf("before there are any: %v", err)
 	}
 	c, err := f.s.Keeper.For(t.Context(), "p", iqn)
@@ -153,7 +153,7 @@ func TestAnswers(t *testing.T) {
 		"no LUN there":    {"token of a", "q", enroll.ErrUnavailable, "no LUN of pair q"},
 		"no such pair":    {"token of a", "nowhere", enroll.ErrRefused, "nowhere"},
 		"no pair":         {"token of a", "", enroll.ErrRefused, "pair"},
-		"no Host":         {"token of z", "p", enroll.ErrUnavailable, "no Host object z"},
+		"no Host":         {"token of z", "p", enroll.ErrUnavailable, "Host z does not exist"},
 		"a wrong token":   {"secret token", "p", enroll.ErrRefused, "not that of a node plugin"},
 		"too long a name": {"token of a", strings.Repeat("x", 300), enroll.ErrRefused, "pair"},
 		"too much":        {"token of a", strings.Repeat("x", enroll.MaxMessage), enroll.ErrRefused, "pair"},

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Finding is an error that a condition shows.
@@ -66,7 +66,7 @@ func RPC(pair, what string, err error) error {
 
 // Client is the finding of a pair that cannot even be asked. Errors of the API server stay what they are.
 func Client(pair string, err error) error {
-	if errors.Is(err, pairs.ErrUnknown) {
+	if errors.Is(err, pairconn.ErrUnknown) {
 		return &Finding{Reason: v1alpha1.ReasonPairDown, Message: err.Error(), Again: true, Err: err}
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 func TestRPC(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRPC(t *testing.T) {
 }
 
 func TestClient(t *testing.T) {
-	if f, ok := Of(Client("p", fmt.Errorf("%w: no addresses", pairs.ErrUnknown))); !ok || f.Reason != v1alpha1.ReasonPairDown || !f.Again {
+	if f, ok := Of(Client("p", fmt.Errorf("%w: no addresses", pairconn.ErrUnknown))); !ok || f.Reason != v1alpha1.ReasonPairDown || !f.Again {
 		t.Errorf("%+v", f)
 	}
 	if _, ok := Of(Client("p", errors.New("the API server is away"))); ok {

@@ -65,7 +65,7 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 		}
 		switch {
 		case p.Connected >= w.LUNs && sessions == 0:
-			lost = append(lost, fmt.Sprintf("%s has no session of the worker, which takes its paths there for good", name))
+			lost = append(lost, fmt.Sprintf("%s has no session of the worker, but the worker reports all its paths there as connected", name))
 		case p.Connected >= w.LUNs:
 		case sessions > 0:
 			unseen = append(unseen, fmt.Sprintf("%s has a session of the worker, but %s", name, short))
@@ -77,7 +77,7 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 	}
 	for _, n := range t.Nodes {
 		if n.Portal != "" && !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal }) {
-			unseen = append(unseen, fmt.Sprintf("the worker does not know the portal of node %s of %s (%s): publish its volumes anew", n.Node, t.Pair, n.Portal))
+			unseen = append(unseen, fmt.Sprintf("the worker does not know the portal of node %s of %s (%s): publish its volumes again", n.Node, t.Pair, n.Portal))
 		}
 	}
 	return lost, unseen
@@ -94,7 +94,7 @@ func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool
 		if n.LastRTPG != nil {
 			last = "since about " + n.LastRTPG.UTC().Format(time.RFC3339)
 		}
-		out = append(out, fmt.Sprintf("the worker uses node %s of %s (%s), but has not asked it for the target port groups %s: it does not look who owns a LUN",
+		out = append(out, fmt.Sprintf("the worker uses node %s of %s (%s), but has not asked it for the target port groups %s: the worker does not check which node owns a LUN",
 			n.Node, t.Pair, n.Portal, last))
 	}
 	return out

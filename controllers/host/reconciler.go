@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// Targets are the control APIs of the nodes of pairs, each by itself: a pairs.Directory.
+// Targets are the control APIs of the nodes of pairs, each by itself: a pairconn.Directory.
 type Targets interface {
 	Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error)
 }
@@ -45,12 +45,12 @@ const (
 // +kubebuilder:rbac:groups=gemel.storage,resources=hosts;targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=gemel.storage,resources=hosts/status,verbs=patch
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	told := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(*v1alpha1.Host)
 		now, also := e.ObjectNew.(*v1alpha1.Host)
 		return ok && also && (old.Spec.IQN != now.Spec.IQN || !equality.Semantic.DeepEqual(old.Status.Worker, now.Status.Worker))
 	}}
-	return ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Host{}, builder.WithPredicates(told)).
+	return ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Host{}, builder.WithPredicates(changed)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(r)
 }
 
@@ -69,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err // that nobody answers would be our own end
 	}
 	settle(h.Status.Targets, seen)
-	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.write(ctx, h, seen, judge(h, seen, silent)))
+	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.writeStatus(ctx, h, seen, judge(h, seen, silent)))
 }
 
 // look asks both nodes of every pair of which the worker holds LUNs. Nothing of it is an error: not to answer is a finding. silent are the
@@ -120,8 +120,8 @@ func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair
 	return out, silent
 }
 
-// write applies our part if it differs: a list and a condition that the node plugin does not write.
-func (r *Reconciler) write(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions, c metav1.Condition) error {
+// writeStatus applies our part if it differs: a list and a condition that the node plugin does not write.
+func (r *Reconciler) writeStatus(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions, c metav1.Condition) error {
 	conditions := h.DeepCopy().Status.Conditions
 	changed := meta.SetStatusCondition(&conditions, c)
 	if !changed && equality.Semantic.DeepEqual(h.Status.Targets, seen) {

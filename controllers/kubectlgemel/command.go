@@ -84,7 +84,7 @@ func (f *flags) pairCommand() *cobra.Command {
 than the disks (an etcd that was restored). NODE, a or b, becomes the only member; the other one gets a copy when it is back.
 
 Writes that only the lost node has are given up. Every LUN answers MEDIUM ERROR to its hosts until it is attached again, so that
-nobody goes on with data that is older than what it was told.`,
+no host continues with data that is older than the writes acknowledged to it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			control, c, err := f.control()
 			if err != nil {

@@ -17,7 +17,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pair"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
@@ -34,11 +34,11 @@ type forwarder struct {
 
 func (f *forwarder) connect(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, func(), error) {
 	var s corev1.Secret
-	key := client.ObjectKey{Namespace: f.namespace, Name: pairs.SecretName(p.Spec.Cluster)}
+	key := client.ObjectKey{Namespace: f.namespace, Name: pairconn.SecretName(p.Spec.Cluster)}
 	if err := f.c.Get(ctx, key, &s); err != nil {
 		return nil, nil, fmt.Errorf("certificate for the targets of %s, Secret %s: %w", p.Spec.Cluster, key, err)
 	}
-	t, err := pairs.TLS(&s, p)
+	t, err := pairconn.TLS(&s, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +67,7 @@ func (f *forwarder) forward(ctx context.Context, pod string) (port uint16, stop 
 	url := k.CoreV1().RESTClient().Post().Resource("pods").Namespace(f.namespace).Name(pod).SubResource("portforward").URL()
 	end, ready := make(chan struct{}), make(chan struct{})
 	w, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
-		[]string{fmt.Sprintf("0:%d", pairs.ControlPort)}, end, ready, io.Discard, io.Discard)
+		[]string{fmt.Sprintf("0:%d", pairconn.ControlPort)}, end, ready, io.Discard, io.Discard)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -155,7 +155,7 @@ func (i *Importer) serving(ctx context.Context, p *v1alpha1.TargetPair) (targetv
 	if every == 0 {
 		every = 2 * time.Second
 	}
-	for start, told := time.Now(), false; ; {
+	for start, printed := time.Now(), false; ; {
 		var errs []error
 		for _, node := range pair.Nodes {
 			c, done, err := i.Control(ctx, p, node)
@@ -177,9 +177,9 @@ func (i *Importer) serving(ctx context.Context, p *v1alpha1.TargetPair) (targetv
 		if !i.Apply || time.Since(start) > i.Patience {
 			return nil, nil, err
 		}
-		if !told {
+		if !printed {
 			fmt.Fprintf(i.Out, "pair %s: waiting until one of its nodes serves, %v at most\n", p.Name, i.Patience)
-			told = true
+			printed = true
 		}
 		select {
 		case <-time.After(every):

@@ -54,8 +54,8 @@ func clientOf(w map[string]client.Object) client.Client {
 // The first broken link is named, with what to do, and nothing after it.
 func TestWhy(t *testing.T) {
 	for want, spoil := range map[string]func(map[string]client.Object){
-		"every link is whole":                    func(map[string]client.Object) {},
-		"BROKEN  claim data               there": func(w map[string]client.Object) { delete(w, "claim") },
+		"every link is whole":                                func(map[string]client.Object) {},
+		"BROKEN  claim data               it does not exist": func(w map[string]client.Object) { delete(w, "claim") },
 		"BROKEN  claim data               Pending": func(w map[string]client.Object) {
 			w["claim"].(*corev1.PersistentVolumeClaim).Status.Phase = corev1.ClaimPending
 		},
@@ -112,9 +112,9 @@ func TestStatus(t *testing.T) {
 		t.Errorf("a pool by itself is told twice:\n%s", &out)
 	}
 	w := world()
-	told := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
+	pools := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
 	c, p := w["cluster"].(*v1alpha1.StorageCluster), w["pair"].(*v1alpha1.TargetPair)
-	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, told, "main", told[:1]
+	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, pools, "main", pools[:1]
 	out.Reset()
 	if err := Status(t.Context(), clientOf(w), &out); err != nil {
 		t.Fatal(err)

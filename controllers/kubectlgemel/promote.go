@@ -51,7 +51,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	if err != nil {
 		return fmt.Errorf("%w: node %s cannot be reached: %w", ErrPromote, node, err)
 	}
-	m.tell(node, s)
+	m.printStatus(node, s)
 	if pairclient.Serves(s.Phase) {
 		return fmt.Errorf("%w: node %s serves already", ErrPromote, node)
 	}
@@ -69,7 +69,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	}
 	if !m.AcceptLoss {
 		return fmt.Errorf("%w: writes that only the other node has would be given up, and every LUN answers MEDIUM ERROR until its volume "+
-			"has been detached and attached again: end its pods, and start none before kubectl get volumeattachments lists it no more. If that is what you want, repeat the command with --accept-loss", ErrPromote)
+			"has been detached and attached again: delete its pods, and start none before kubectl get volumeattachments no longer lists the volume. If that is what you want, repeat the command with --accept-loss", ErrPromote)
 	}
 	if _, err := c.Force(ctx, &targetv1.ForceRequest{Epoch: s.ForceEpoch, AcceptDataLoss: true}); err != nil {
 		return fmt.Errorf("%w: %w", ErrPromote, err)
@@ -93,7 +93,7 @@ func (m *Promotion) restart(ctx context.Context, name, node string) error {
 	return nil
 }
 
-func (m *Promotion) tell(node string, s *targetv1.Status) {
+func (m *Promotion) printStatus(node string, s *targetv1.Status) {
 	fmt.Fprintf(m.Out, "node %s: %s, epoch %d, members on record %v", node, strings.TrimPrefix(s.Phase.String(), "PHASE_"), s.Epoch, s.Members)
 	if s.Reason != "" {
 		fmt.Fprintf(m.Out, ": %s", s.Reason)
@@ -114,7 +114,7 @@ func (m *Promotion) vouch(ctx context.Context, p *v1alpha1.TargetPair, node stri
 		return fmt.Errorf("%w: node %s does not answer (%w). If it is only cut off it may be serving, and there would be two different disks: make sure that "+
 			"its process or its worker is stopped, then repeat the command with --other-stopped", ErrPromote, other, err)
 	}
-	m.tell(other, s)
+	m.printStatus(other, s)
 	if pairclient.Serves(s.Phase) {
 		return fmt.Errorf("%w: node %s serves: there is nothing to promote", ErrPromote, other)
 	}

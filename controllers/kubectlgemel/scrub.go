@@ -126,11 +126,11 @@ func (s *Scrub) one(ctx context.Context, p *v1alpha1.TargetPair) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrScrub, p.Name, err)
 	}
-	x, told := scrubs.Of(a.Shares...)
+	x, known := scrubs.Of(a.Shares...)
 	switch {
 	case !a.UnderWay:
 		fmt.Fprintf(s.Out, "%s: comparing %s\n", p.Name, human.Size(a.TotalBytes))
-	case told:
+	case known:
 		fmt.Fprintf(s.Out, "%s: a scrub is under way already, since %s, begun by %s: %s\n", p.Name, x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
 		if s.Repair && !x.Repair {
 			fmt.Fprintf(s.Out, "%s: it only reports what differs; repeat the command with --repair when it has ended\n", p.Name)
@@ -272,7 +272,7 @@ func (n *nodes) look(ctx context.Context, id string) (scrubs.Report, error) {
 	}
 	r, ok := scrubs.Of(shares...)
 	if !ok {
-		return r, errors.Join(append(errs, errors.New("no node tells of the scrub"))...)
+		return r, errors.Join(append(errs, errors.New("no node reports the scrub"))...)
 	}
 	for _, err := range errs { // the share of a node that does not answer has ended with the pair
 		if !r.Active {

@@ -53,7 +53,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 			}
 			printDamage(w, "    ", p.Status.Damage)
 			if n := len(p.Status.Orphans); n > 0 {
-				fmt.Fprintf(w, "    %d LUNs that no LogicalUnit stands for; nothing removes them, kubectl gemel import makes the objects\n", n)
+				fmt.Fprintf(w, "    %d LUNs without a LogicalUnit; nothing removes them, and kubectl gemel import creates the objects\n", n)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func worker(p *v1alpha1.TargetPair, node string) string {
 // wrong prints conditions that are not true.
 func wrong(w io.Writer, indent string, conditions []metav1.Condition) {
 	if len(conditions) == 0 {
-		fmt.Fprintf(w, "%snobody has looked at it yet: is the operator running?\n", indent)
+		fmt.Fprintf(w, "%sthe operator has not checked it yet: check that the operator runs\n", indent)
 	}
 	for _, c := range conditions {
 		if !meta.IsStatusConditionTrue(conditions, c.Type) {

@@ -55,7 +55,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	pvc := &corev1.PersistentVolumeClaim{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc); err != nil {
 		if apierrors.IsNotFound(err) {
-			ch.link(false, "claim "+name, "there is none in namespace "+namespace, "look at the name, or give the namespace with -n")
+			ch.link(false, "claim "+name, "it does not exist in namespace "+namespace, "check the name, or give the namespace with -n")
 			return nil
 		}
 		return err
@@ -75,7 +75,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	lu := &v1alpha1.LogicalUnit{}
 	if err := c.Get(ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, lu); err != nil {
 		if apierrors.IsNotFound(err) {
-			ch.link(false, "LogicalUnit", "there is none of this name", "the object was removed by force; the data is an orphan of its pair (targetpair.status.orphans)")
+			ch.link(false, "LogicalUnit", "it does not exist", "the object was removed by force; the data is an orphan of its pair (targetpair.status.orphans)")
 			return nil
 		}
 		return err
@@ -125,7 +125,7 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 		} else if !a.Status.Attached {
 			text = "not attached yet"
 		}
-		if !ch.link(a.Status.Attached, "worker "+a.Spec.NodeName, text, "it is tried again by itself; the driver's controller has the reason in its log") {
+		if !ch.link(a.Status.Attached, "worker "+a.Spec.NodeName, text, "Kubernetes tries again by itself; the log of the driver's controller has the reason") {
 			return nil
 		}
 		h := &v1alpha1.Host{}
@@ -151,9 +151,9 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 func condition(ch *chain, what string, conditions []metav1.Condition, kind string) bool {
 	x := meta.FindStatusCondition(conditions, kind)
 	if x == nil {
-		return ch.link(false, what, "nobody has looked at it yet", "is the operator running? kubectl get pods -A -l app.kubernetes.io/component=operator")
+		return ch.link(false, what, "the operator has not checked it yet", "check that the operator runs: kubectl get pods -A -l app.kubernetes.io/component=operator")
 	}
-	return ch.link(x.Status == metav1.ConditionTrue, what, strings.TrimSpace(x.Reason+" "+x.Message), "the message says it")
+	return ch.link(x.Status == metav1.ConditionTrue, what, strings.TrimSpace(x.Reason+" "+x.Message), "see the message")
 }
 
 func lastEvent(ctx context.Context, c client.Client, pvc *corev1.PersistentVolumeClaim) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // list takes the hosts from what the pair said. Whether a mapping is read-only a target of an earlier release does not say, and with which
@@ -92,7 +93,7 @@ func (p *pass) fence(ctx context.Context) error {
 		}
 		// An old cache may lack a host that was let in by now; to unmap that one would take a device away from under its pod.
 		if !confirmed {
-			if err := p.confirm(ctx); err != nil {
+			if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 				return err
 			}
 			confirmed = true

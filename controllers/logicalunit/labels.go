@@ -56,7 +56,7 @@ func put(m map[string]string, k, v string) {
 }
 
 // ErrForeign: a LUN or snapshot on the disks that no operator made, so that nothing says which object it was.
-var ErrForeign = errors.New("no object was made for it")
+var ErrForeign = errors.New("its labels name no Kubernetes object")
 
 // FromDisk is the object of a LUN as the disks describe it, hosts included: with one less the operator would fence a worker that is
 // using it. ErrForeign.

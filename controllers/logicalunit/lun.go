@@ -10,6 +10,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 type (
@@ -22,7 +23,7 @@ func (p *pass) find(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	lun, err := rpc(ctx, p, "look for the LUN", service.GetLUN, &targetv1.GetLUNRequest{Uuid: p.lu.Spec.Placement.UUID})
+	lun, err := rpc(ctx, p, "get the LUN", service.GetLUN, &targetv1.GetLUNRequest{Uuid: p.lu.Spec.Placement.UUID})
 	if err != nil && finding.Code(err) != codes.NotFound {
 		return err
 	}
@@ -44,23 +45,18 @@ func (p *pass) make(ctx context.Context) error {
 	case p.lun != nil && p.made():
 		return nil
 	case p.made():
-		return finding.New(v1alpha1.ReasonMissing, "pair %s has no LUN %s any more: it is not made again, because an empty one would hide the loss; "+
-			"restore it from a snapshot or a backup, or delete the claim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
+		return finding.New(v1alpha1.ReasonMissing, "pair %s no longer has LUN %s: the LUN is not created again, because an empty LUN would hide the loss; "+
+			"restore the volume from a snapshot or a backup, or delete the PersistentVolumeClaim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
 	case p.lun == nil && p.deleted():
-		return p.release(ctx) // deleted before it was made: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before it was made: there is nothing to keep
 	case p.lun == nil && p.lu.Spec.Destroy:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	case p.lun == nil:
 		if err := p.create(ctx); err != nil {
 			return err
 		}
 	}
-	return p.patch(ctx, "mark", func(lu *v1alpha1.LogicalUnit) {
-		if lu.Annotations == nil {
-			lu.Annotations = map[string]string{}
-		}
-		lu.Annotations[v1alpha1.AnnotationMade] = "true"
-	})
+	return object.MarkMade(ctx, p, &p.lu)
 }
 
 func (p *pass) create(ctx context.Context) error {
@@ -68,7 +64,7 @@ func (p *pass) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 		return err
 	}
 	at := p.lu.Spec.Placement
@@ -78,12 +74,12 @@ func (p *pass) create(ctx context.Context) error {
 			return err
 		}
 	}
-	lun, err := rpc(ctx, p, "make the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
+	lun, err := rpc(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
 		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // of the source
-		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have what this is a copy of: %v", at.Pair, err)
+		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have the source of this copy: %v", at.Pair, err)
 	default:
 		return err
 	}
@@ -98,7 +94,7 @@ func (p *pass) expand(ctx context.Context) error {
 	if p.lun.SizeBytes >= size {
 		return nil
 	}
-	lun, err := rpc(ctx, p, "grow the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
+	lun, err := rpc(ctx, p, "expand the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
 	if err != nil {
 		return err
 	}
@@ -125,12 +121,12 @@ func (p *pass) prefer(ctx context.Context) {
 // fenced first: it was taken out of the spec and the pair not told.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.lu.Spec.Placement == nil {
-		return p.release(ctx)
+		return object.RemoveFinalizer(ctx, p, &p.lu)
 	}
 	if err := p.find(ctx); err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 		return err
 	}
 	if err := p.fence(ctx); err != nil {
@@ -139,5 +135,5 @@ func (p *pass) destroy(ctx context.Context) error {
 	if _, err := rpc(ctx, p, "destroy the LUN", service.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: p.lu.Spec.Placement.UUID}); err != nil {
 		return err
 	}
-	return p.release(ctx)
+	return object.RemoveFinalizer(ctx, p, &p.lu)
 }

@@ -14,6 +14,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/placement"
 )
 
@@ -33,7 +34,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 		if err := p.readSource(ctx, o, "LogicalUnitSnapshot", q.Snapshot); err != nil {
 			return s, err
 		}
-		if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
+		if o.Spec.Placement == nil || !object.IsMade(o) {
 			return s, finding.Wait(v1alpha1.ReasonProgressing, "the snapshot %s is being taken", q.Snapshot)
 		}
 		return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, snapshot: o.Spec.Placement.UUID}, nil
@@ -42,8 +43,8 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
 		return s, err
 	}
-	if o.Spec.Placement == nil || o.Annotations[v1alpha1.AnnotationMade] != "true" {
-		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", q.LogicalUnit)
+	if o.Spec.Placement == nil || !object.IsMade(o) {
+		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", q.LogicalUnit)
 	}
 	return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, lun: o.Spec.Placement.UUID}, nil
 }
@@ -51,7 +52,7 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 func (p *pass) readSource(ctx context.Context, o client.Object, kind, name string) error {
 	err := p.Live.Get(ctx, client.ObjectKey{Name: name}, o)
 	if apierrors.IsNotFound(err) {
-		return finding.New(v1alpha1.ReasonNoSource, "there is no %s %s to make a copy of", kind, name)
+		return finding.New(v1alpha1.ReasonNoSource, "%s %s, the source of this copy, does not exist", kind, name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", kind, name, err)
@@ -67,9 +68,9 @@ func (p *pass) place(ctx context.Context) error {
 	case p.lu.Spec.Placement != nil:
 		return nil
 	case p.deleted():
-		return p.release(ctx) // nothing was made: a conflict says so if this is not true any more
+		return object.RemoveFinalizer(ctx, p, &p.lu) // nothing was made: a conflict says so if this is not true any more
 	case p.lu.Spec.Destroy:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is made: delete the object")
+		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	}
 	s, err := p.source(ctx)
 	if err != nil {
@@ -98,7 +99,7 @@ func (p *pass) place(ctx context.Context) error {
 	case err != nil:
 		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
 	}
-	return p.patch(ctx, "placement", func(lu *v1alpha1.LogicalUnit) {
+	return object.Patch(ctx, p, &p.lu, "placement", func(lu *v1alpha1.LogicalUnit) {
 		controllerutil.AddFinalizer(lu, v1alpha1.Finalizer)
 		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, Pool: pool, UUID: string(lu.UID)}
 	})
@@ -109,7 +110,7 @@ func (p *pass) noPair(ctx context.Context) error {
 	name := p.lu.Spec.Cluster
 	switch err := p.Live.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageCluster{}); {
 	case apierrors.IsNotFound(err):
-		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: there is no StorageCluster %s: make it, or name another one in the StorageClass (parameters.%s)", name, v1alpha1.ParamCluster)
+		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist: create it, or name another StorageCluster in the StorageClass (parameters.%s)", name, v1alpha1.ParamCluster)
 	case err != nil:
 		return fmt.Errorf("StorageCluster %s: %w", name, err)
 	}

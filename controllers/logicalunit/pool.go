@@ -35,14 +35,14 @@ func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error)
 	case len(spec.Pools) == 0 && want == "":
 		return s.pool, nil
 	case len(spec.Pools) == 0:
-		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: there is no StorageCluster %s, so nothing says what its pool %s is: make it", p.lu.Spec.Cluster, want)
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist, so its pool %s is not known: create the StorageCluster", p.lu.Spec.Cluster, want)
 	case copied && want != "" && name(want) != name(s.pool):
-		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: a copy shares extents with its source and lies in the same pool, which is %s and not %s: "+
-			"name that one in the StorageClass (parameters.%s) or none, or make an empty volume and copy the data", name(s.pool), want, v1alpha1.ParamPool)
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: a copy shares extents with its source and must be in the pool of the source, which is %s, not %s: "+
+			"name that pool or no pool in the StorageClass (parameters.%s), or create an empty volume and copy the data", name(s.pool), want, v1alpha1.ParamPool)
 	case copied:
 		return name(s.pool), nil
 	case spec.Pool(want) == nil:
-		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: StorageCluster %s has no pool %s, it has %s: add it there, or name one of these in the StorageClass (parameters.%s)",
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: StorageCluster %s has no pool %s; its pools are %s: add the pool to the StorageCluster, or name one of its pools in the StorageClass (parameters.%s)",
 			p.lu.Spec.Cluster, want, spec.PoolNames(), v1alpha1.ParamPool)
 	}
 	return name(want), nil
@@ -59,7 +59,7 @@ func (p *pass) volume(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if spec.Pool(pool) == nil {
-		return "", finding.Wait(v1alpha1.ReasonInvalid, "spec.placement.pool: StorageCluster %s has no pool %s: put it back", p.lu.Spec.Cluster, pool)
+		return "", finding.Wait(v1alpha1.ReasonInvalid, "spec.placement.pool: StorageCluster %s has no pool %s: add the pool again", p.lu.Spec.Cluster, pool)
 	}
 	if v := spec.Volume(pool); v != v1alpha1.DefaultVolume {
 		return v, nil

@@ -37,7 +37,7 @@ func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int6
 	iqn = strings.ToLower(iqn)
 	want := lu.Spec.Host(iqn)
 	if want == nil {
-		return nil, none, fmt.Errorf("LogicalUnit %s: %w: end the pods that use it on this worker, and it is published anew", name, ErrNotPublished)
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w: delete the pods that use the volume on this worker, and the volume is published again", name, ErrNotPublished)
 	}
 	m := lu.Status.Host(iqn)
 	if m == nil || lu.Status.WWID == "" || lu.Spec.Placement == nil || m.ReadOnly == want.Writes() {
@@ -56,5 +56,5 @@ func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int6
 	if err != nil && !apierrors.IsConflict(err) {
 		return nil, none, fmt.Errorf("LogicalUnit %s: %w", name, err)
 	}
-	return nil, none, fmt.Errorf("LogicalUnit %s: the log is replayed, and %s %w mapped read-only", name, iqn, ErrNotYet)
+	return nil, none, fmt.Errorf("LogicalUnit %s: the log has been replayed, and %s is %w mapped read-only", name, iqn, ErrNotYet)
 }

@@ -8,12 +8,10 @@ package logicalunit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,15 +22,15 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/controllers/pairs"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
-	Pairs    pairs.Pairs
+	Pairs    pairconn.Pairs
 	Recorder events.EventRecorder
 	// CHAP keeps the credentials of hosts; nil: hosts are let in by their names.
 	CHAP *chap.Keeper
@@ -41,11 +39,8 @@ type Reconciler struct {
 	// Lazy is how often a status is written for its lazy fields alone (owner, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
-	told sync.Map // types.UID → time.Time of the last status that was written
+	statusWrites sync.Map // types.UID → time.Time of the last write of the status
 }
-
-// errReleased: the finalizer is gone, and soon the object.
-var errReleased = errors.New("released")
 
 // callLimit bounds one call to a pair. A fence waits for commands that are running, whose initiators give up sooner.
 const callLimit = 30 * time.Second
@@ -54,7 +49,7 @@ const callLimit = 30 * time.Second
 type pass struct {
 	*Reconciler
 	lu     *v1alpha1.LogicalUnit // as it was read, and as our own writes have changed it
-	pair   pairs.Pair
+	pair   pairconn.Pair
 	lun    *targetv1.LUN // as the pair has it; nil when it has none, or was not asked
 	listed bool          // the pair has said which hosts are mapped: hosts is what is now
 	hosts  []v1alpha1.HostMapping
@@ -70,23 +65,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	if p.deleted() && !controllerutil.ContainsFinalizer(lu, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil // nothing of ours, or not any more
 	}
-	ready, published := p.bring(ctx)
+	ready, published := p.reconcile(ctx)
 	switch {
-	case errors.Is(ready, errReleased):
-		r.told.Delete(lu.UID)
+	case errors.Is(ready, object.ErrReleased):
+		r.statusWrites.Delete(lu.UID)
 		return ctrl.Result{}, nil
-	case apierrors.IsConflict(ready) || errors.Is(ready, errStale):
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil // what it was decided by has changed: look again
+	case object.IsStale(ready):
+		return object.RequeueIfStale(ready)
 	}
-	return p.tell(ctx, ready, published)
+	return p.writeStatus(ctx, ready, published)
 }
 
-// bring makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
+// reconcile makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
 // asked, so that every later look finds the same LUN; creation is idempotent until it is marked, and never repeated
 // afterwards. The errors are those of the LUN and those of its hosts.
-func (p *pass) bring(ctx context.Context) (ready, published error) {
-	if err := p.hold(ctx); err != nil {
-		return err, err
+func (p *pass) reconcile(ctx context.Context) (ready, published error) {
+	if p.lu.Spec.Placement != nil { // made from a backup, say; other objects get placement and finalizer in one write
+		if err := object.EnsureFinalizer(ctx, p, &p.lu); err != nil {
+			return err, err
+		}
 	}
 	if p.deleted() && p.lu.Spec.Destroy {
 		err := p.destroy(ctx)
@@ -108,53 +105,7 @@ func (p *pass) bring(ctx context.Context) (ready, published error) {
 }
 
 func (p *pass) deleted() bool { return !p.lu.DeletionTimestamp.IsZero() }
-func (p *pass) made() bool    { return p.lu.Annotations[v1alpha1.AnnotationMade] == "true" }
-
-// hold puts the finalizer on an object that has a place: one that was made anew from a backup, say. Others get both in one write.
-func (p *pass) hold(ctx context.Context) error {
-	if p.lu.Spec.Placement == nil || p.deleted() || controllerutil.ContainsFinalizer(p.lu, v1alpha1.Finalizer) {
-		return nil
-	}
-	return p.patch(ctx, "finalizer", func(lu *v1alpha1.LogicalUnit) { controllerutil.AddFinalizer(lu, v1alpha1.Finalizer) })
-}
-
-// release takes the finalizer off.
-func (p *pass) release(ctx context.Context) error {
-	err := p.patch(ctx, "release", func(lu *v1alpha1.LogicalUnit) { controllerutil.RemoveFinalizer(lu, v1alpha1.Finalizer) })
-	if err := client.IgnoreNotFound(err); err != nil {
-		return err
-	}
-	return errReleased
-}
-
-// patch writes a change if nobody else has written since the object was read; otherwise the error is a conflict.
-func (p *pass) patch(ctx context.Context, what string, change func(*v1alpha1.LogicalUnit)) error {
-	next := p.lu.DeepCopy()
-	change(next)
-	if err := p.Patch(ctx, next, client.MergeFromWithOptions(p.lu, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
-		return fmt.Errorf("%s of LogicalUnit %s: %w", what, p.lu.Name, err)
-	}
-	p.lu = next
-	return nil
-}
-
-// errStale: the cache was behind.
-var errStale = errors.New("the object has changed")
-
-// confirm makes sure that this is still what the object says, before a step that cannot be taken back: the cache may be old.
-func (p *pass) confirm(ctx context.Context) error {
-	var now v1alpha1.LogicalUnit
-	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.lu), &now); err != nil {
-		if apierrors.IsNotFound(err) {
-			return errStale
-		}
-		return fmt.Errorf("LogicalUnit %s: %w", p.lu.Name, err)
-	}
-	if now.UID != p.lu.UID || now.Generation != p.lu.Generation || now.Annotations[v1alpha1.AnnotationMade] != p.lu.Annotations[v1alpha1.AnnotationMade] {
-		return errStale
-	}
-	return nil
-}
+func (p *pass) made() bool    { return object.IsMade(p.lu) }
 
 // connect opens the pair that the LUN is placed on.
 func (p *pass) connect(ctx context.Context) (err error) {
@@ -170,8 +121,8 @@ func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.Ta
 	return r, finding.RPC(p.lu.Spec.Placement.Pair, what, err)
 }
 
-// again is when to look the next time: not all at once.
-func (r *Reconciler) again() time.Duration {
+// requeueAfter is when to look the next time, which differs between objects so that not all are due at once.
+func (r *Reconciler) requeueAfter() time.Duration {
 	d := r.Refresh
 	if d == 0 {
 		d = time.Minute
@@ -179,8 +130,8 @@ func (r *Reconciler) again() time.Duration {
 	return d + rand.N(d/4+1)
 }
 
-func (r *Reconciler) lastTold(id types.UID) time.Time {
-	t, _ := r.told.Load(id)
+func (r *Reconciler) lastStatusWrite(id types.UID) time.Time {
+	t, _ := r.statusWrites.Load(id)
 	at, _ := t.(time.Time)
 	return at
 }

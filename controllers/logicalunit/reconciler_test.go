@@ -24,13 +24,13 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // stub is a pair of which one call can be made to fail, to see what the reconciler says of it; what a pair does is tested with a real
 // one (test/integration/objects).
 type stub struct {
-	pairs.Pair
+	pairconn.Pair
 	lun   *targetv1.LUN
 	fail  map[string]codes.Code // by call, or call and host
 	calls []string
@@ -43,7 +43,7 @@ type stub struct {
 	exclusive bool
 }
 
-func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
+func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
 
 func (s *stub) did(call string) error {
 	s.calls = append(s.calls, call)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // workers is how many LUNs are worked on at once; they mostly wait for pairs.
@@ -32,7 +32,7 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-func SetupWithManager(mgr ctrl.Manager, p pairs.Pairs, c *chap.Keeper) error {
+func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper) error {
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c}
 	return r.Setup(mgr)
 }

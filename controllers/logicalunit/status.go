@@ -2,7 +2,6 @@ package logicalunit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,14 +16,14 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
-const DataKept = "the data is kept: to destroy it, set spec.destroy (CSI DeleteVolume does); to forget the object but keep the data, remove the finalizer " + v1alpha1.Finalizer
+const DataKept = "the data is kept: to destroy the data, set spec.destroy (CSI DeleteVolume sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
-// tell writes what was found, and says when to look again.
-func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, error) {
+// writeStatus writes what was found, and says when to look again.
+func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Result, error) {
 	r, rok := finding.Of(ready)
 	h, hok := finding.Of(published)
 	// What is no finding is the API server's: there is nothing to say, and no way.
@@ -38,12 +36,12 @@ func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, e
 	next := p.lu.DeepCopy()
 	p.fill(ctx, &next.Status)
 	changed := p.conditions(&next.Status, r, h)
-	wait, err := p.write(ctx, next)
+	wait, err := p.updateStatus(ctx, next)
 	if err != nil {
 		return ignoreStale(err)
 	}
 	if changed {
-		p.event(next)
+		p.recordEvents(next)
 	}
 	switch {
 	case r != nil && r.Again:
@@ -51,14 +49,12 @@ func (p *pass) tell(ctx context.Context, ready, published error) (ctrl.Result, e
 	case h != nil && h.Again:
 		return ctrl.Result{}, published
 	}
-	return ctrl.Result{RequeueAfter: min(wait, p.again())}, nil
+	return ctrl.Result{RequeueAfter: min(wait, p.requeueAfter())}, nil
 }
 
 func ignoreStale(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	r, err := object.RequeueIfStale(err)
+	return r, client.IgnoreNotFound(err)
 }
 
 // fill writes the fields. What could not be asked stays as it was; in particular observedGeneration stays behind until the pair has
@@ -85,7 +81,7 @@ func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 
 // conditions sets them, and tells whether one has changed.
 func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *finding.Finding) bool {
-	reason, message := v1alpha1.ReasonReady, "the LUN is there"
+	reason, message := v1alpha1.ReasonReady, "the LUN exists"
 	if p.deleted() {
 		reason, message = v1alpha1.ReasonDataKept, DataKept
 		if ready != nil {
@@ -94,7 +90,7 @@ func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *findi
 	}
 	a := finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.lu.Generation, ready, reason, message)
 	b := finding.Set(&s.Conditions, v1alpha1.ConditionPublished, p.lu.Generation, published, v1alpha1.ReasonReady,
-		fmt.Sprintf("the %d hosts of the spec reach it, and no other one", len(p.lu.Spec.Hosts)))
+		fmt.Sprintf("the %d hosts of the spec can reach the LUN, and no other host can", len(p.lu.Spec.Hosts)))
 	return a || b
 }
 
@@ -105,9 +101,9 @@ func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
 	return c
 }
 
-// write updates the status if it has changed, for lazy fields alone only now and then; wait is when it may be written then.
-func (p *pass) write(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
-	wait = p.again()
+// updateStatus writes the status if it has changed, for lazy fields alone only now and then; wait is when it may be written then.
+func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
+	wait = p.requeueAfter()
 	if equality.Semantic.DeepEqual(p.lu.Status, next.Status) {
 		return wait, nil
 	}
@@ -115,18 +111,18 @@ func (p *pass) write(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time
 	if pause == 0 {
 		pause = 30 * time.Second
 	}
-	if left := pause - time.Since(p.lastTold(p.lu.UID)); left > 0 && equality.Semantic.DeepEqual(lazy(&p.lu.Status), lazy(&next.Status)) {
+	if left := pause - time.Since(p.lastStatusWrite(p.lu.UID)); left > 0 && equality.Semantic.DeepEqual(lazy(&p.lu.Status), lazy(&next.Status)) {
 		return left, nil
 	}
 	if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
 		return 0, fmt.Errorf("status of LogicalUnit %s: %w", p.lu.Name, err)
 	}
-	p.Reconciler.told.Store(p.lu.UID, time.Now())
+	p.statusWrites.Store(p.lu.UID, time.Now())
 	return wait, nil
 }
 
-// event says what the conditions say now, in the order in which people look at them.
-func (p *pass) event(lu *v1alpha1.LogicalUnit) {
+// recordEvents says what the conditions say now, in the order in which people look at them.
+func (p *pass) recordEvents(lu *v1alpha1.LogicalUnit) {
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPublished} {
 		c := meta.FindStatusCondition(lu.Status.Conditions, kind)
 		old := meta.FindStatusCondition(p.lu.Status.Conditions, kind)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
@@ -65,13 +65,13 @@ func (r *Reconciler) authority(ctx context.Context, cluster string) (*trust, err
 	if err != nil {
 		return nil, err
 	}
-	return &trust{a, s.Data[pairs.KeyCA]}, nil
+	return &trust{a, s.Data[pairconn.KeyCA]}, nil
 }
 
 func signer(s *corev1.Secret) (*pki.Authority, error) {
 	a, err := pki.Load(pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]})
 	if err != nil {
-		return nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore it; living connections go on, new ones fail", s.Namespace, s.Name, err)
+		return nil, waiting(v1alpha1.ReasonInvalid, "Secret %s/%s: %v: restore the Secret; existing connections continue, new connections fail", s.Namespace, s.Name, err)
 	}
 	return a, nil
 }
@@ -86,7 +86,7 @@ func (r *Reconciler) found(ctx context.Context, key client.ObjectKey, cluster st
 	former := &corev1.Secret{}
 	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ControlSecret(cluster)}, former); {
 	case err == nil:
-		bundle = join(pair.Cert, former.Data[pairs.KeyCA])
+		bundle = join(pair.Cert, former.Data[pairconn.KeyCA])
 	case !apierrors.IsNotFound(err):
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 	_, announced := s.Data[keyNextCert]
 	_, asked := s.Annotations[AnnotationRotate]
 	switch {
-	case !announced && bytes.Equal(s.Data[pairs.KeyCA], s.Data[corev1.TLSCertKey]):
+	case !announced && bytes.Equal(s.Data[pairconn.KeyCA], s.Data[corev1.TLSCertKey]):
 		a, err := signer(s)
 		if err != nil || !asked && !a.Old(r.now()) {
 			return err
@@ -112,7 +112,7 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 			return err
 		}
 		next.Data[keyNextCert], next.Data[keyNextKey] = pair.Cert, pair.Key
-		next.Data[pairs.KeyCA] = join(s.Data[corev1.TLSCertKey], pair.Cert)
+		next.Data[pairconn.KeyCA] = join(s.Data[corev1.TLSCertKey], pair.Cert)
 		delete(next.Annotations, AnnotationRotate)
 	default:
 		if done, err := r.carried(ctx, s, cluster); err != nil || !done {
@@ -133,11 +133,11 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 			delete(next.Data, keyNextCert)
 			delete(next.Data, keyNextKey)
 		} else {
-			next.Data[pairs.KeyCA] = s.Data[corev1.TLSCertKey]
+			next.Data[pairconn.KeyCA] = s.Data[corev1.TLSCertKey]
 		}
 	}
 	if err := r.Update(ctx, next); apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonProgressing, "the authority of cluster %s is being changed by another operator", cluster)
+		return waiting(v1alpha1.ReasonProgressing, "another operator is changing the authority of cluster %s", cluster)
 	} else if err != nil {
 		return fmt.Errorf("authority of cluster %s: %w", cluster, err)
 	}
@@ -152,7 +152,7 @@ func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster stri
 		return false, err
 	}
 	l := &corev1.SecretList{}
-	if err := r.Live.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingLabels(pairs.SecretLabels), client.MatchingLabels{v1alpha1.LabelCluster: cluster}); err != nil {
+	if err := r.Live.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingLabels(pairconn.SecretLabels), client.MatchingLabels{v1alpha1.LabelCluster: cluster}); err != nil {
 		return false, err
 	}
 	certificates := 0
@@ -162,7 +162,7 @@ func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster stri
 			continue // credentials of workers, which no authority signs
 		}
 		certificates++
-		if x.Name != s.Name && (!bytes.Equal(x.Data[pairs.KeyCA], s.Data[pairs.KeyCA]) || !a.Signed(x.Data[corev1.TLSCertKey])) {
+		if x.Name != s.Name && (!bytes.Equal(x.Data[pairconn.KeyCA], s.Data[pairconn.KeyCA]) || !a.Signed(x.Data[corev1.TLSCertKey])) {
 			return false, nil
 		}
 	}

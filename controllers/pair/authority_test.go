@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/certfiles"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
@@ -38,7 +38,7 @@ func (m *mounted) files(t *testing.T) *certfiles.Files {
 			t.Fatal(err)
 		}
 	}
-	f, err := certfiles.Load(filepath.Join(dir, corev1.TLSCertKey), filepath.Join(dir, corev1.TLSPrivateKeyKey), filepath.Join(dir, pairs.KeyCA))
+	f, err := certfiles.Load(filepath.Join(dir, corev1.TLSCertKey), filepath.Join(dir, corev1.TLSPrivateKeyKey), filepath.Join(dir, pairconn.KeyCA))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestRotation(t *testing.T) {
 				t.Fatalf("not rotated: %v, annotations %v", ca.Data, ca.Annotations)
 			}
 			for _, n := range append(names, ca.Name) {
-				if s := w.secret(n); !bytes.Equal(s.Data[pairs.KeyCA], ca.Data[corev1.TLSCertKey]) {
+				if s := w.secret(n); !bytes.Equal(s.Data[pairconn.KeyCA], ca.Data[corev1.TLSCertKey]) {
 					t.Errorf("%s trusts more than the new authority", n)
 				}
 			}
@@ -156,7 +156,7 @@ func TestRotation(t *testing.T) {
 
 // same: nothing has changed since.
 func same(x, y *mounted) bool {
-	return bytes.Equal(x.data[pairs.KeyCA], y.data[pairs.KeyCA]) && bytes.Equal(x.data[corev1.TLSCertKey], y.data[corev1.TLSCertKey])
+	return bytes.Equal(x.data[pairconn.KeyCA], y.data[pairconn.KeyCA]) && bytes.Equal(x.data[corev1.TLSCertKey], y.data[corev1.TLSCertKey])
 }
 
 func (w *world) secret(name string) *corev1.Secret {
@@ -187,7 +187,7 @@ func TestRotationWaits(t *testing.T) {
 	if s := w.secret(ca.Name); len(s.Data[keyNextCert]) == 0 || !bytes.Equal(s.Data[corev1.TLSCertKey], ca.Data[corev1.TLSCertKey]) {
 		t.Fatal("the next authority signs, and one node does not know it")
 	}
-	stuck.Data[pairs.KeyCA] = w.secret(ca.Name).Data[pairs.KeyCA]
+	stuck.Data[pairconn.KeyCA] = w.secret(ca.Name).Data[pairconn.KeyCA]
 	w.ok(w.c.Update(w.ctx, stuck))
 	for range 3 {
 		w.step()
@@ -208,7 +208,7 @@ func TestLostAuthority(t *testing.T) {
 	w.ok(w.c.Delete(w.ctx, ca))
 	w.step()
 	after := &mounted{data: w.secret(NodeName(w.name, "b")).Data}
-	if !bytes.Contains(after.data[pairs.KeyCA], ca.Data[corev1.TLSCertKey]) {
+	if !bytes.Contains(after.data[pairconn.KeyCA], ca.Data[corev1.TLSCertKey]) {
 		t.Fatal("a node that is a minute late is refused")
 	}
 	if _, _, err := link(t, after.files(t), before.files(t)); err == nil {

@@ -218,7 +218,7 @@ func (w *world) crash(t *testing.T, sc *scene, landed bool) {
 	x := *w
 	x.t = t
 	s := x.stage(fmt.Sprintf("%s-%v", sc.name, landed), p)
-	defer s.hold(sc)()
+	defer s.createLUN(sc)()
 	if sc.calm {
 		s.calm()
 	}
@@ -267,8 +267,8 @@ func (s *stage) versions() string {
 
 var errCrashed = errors.New("this operator is dead")
 
-// hold gives the pair a LUN if the scene has one, and takes it away again.
-func (s *stage) hold(sc *scene) func() {
+// createLUN gives the pair a LUN if the scene has one; what it returns deletes the LUN.
+func (s *stage) createLUN(sc *scene) func() {
 	s.t.Helper()
 	if !sc.lun {
 		return func() {}
@@ -299,7 +299,7 @@ func TestTwoOperators(t *testing.T) {
 			x := *w
 			x.t = t
 			s := x.stage("two-"+sc.name, proxies...)
-			defer s.hold(sc)()
+			defer s.createLUN(sc)()
 			if sc.calm {
 				s.calm()
 			}

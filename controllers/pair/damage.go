@@ -36,12 +36,12 @@ type damageNews struct {
 	lu     *v1alpha1.LogicalUnit
 }
 
-// freshDamage is what a node has found since what is counted, put together by LUN, in the order in which it was told; and the findings themselves.
-func freshDamage(told v1alpha1.DamageCounted, node string, c *targetv1.Checksums) (news []damageNews, fresh []*targetv1.DamageFinding) {
-	if told.Process != c.Process {
-		told = v1alpha1.DamageCounted{} // another process: its counters began at zero
+// freshDamage is what a node has found since what is counted, put together by LUN, in the order in which the node lists it; and the findings themselves.
+func freshDamage(counted v1alpha1.DamageCounted, node string, c *targetv1.Checksums) (news []damageNews, fresh []*targetv1.DamageFinding) {
+	if counted.Process != c.Process {
+		counted = v1alpha1.DamageCounted{} // another process: its counters began at zero
 	}
-	left := map[bool]int64{false: int64(c.HealedBlocks) - told.HealedBlocks, true: int64(c.LostBlocks) - told.LostBlocks}
+	left := map[bool]int64{false: int64(c.HealedBlocks) - counted.HealedBlocks, true: int64(c.LostBlocks) - counted.LostBlocks}
 	add := func(x damageNews) {
 		left[x.lost] -= x.blocks
 		if i := slices.IndexFunc(news, func(y damageNews) bool { return y.uuid == x.uuid && y.lost == x.lost }); i >= 0 {
@@ -51,7 +51,7 @@ func freshDamage(told v1alpha1.DamageCounted, node string, c *targetv1.Checksums
 		news = append(news, x)
 	}
 	for _, f := range c.Findings {
-		if int64(f.Number) > told.Findings {
+		if int64(f.Number) > counted.Findings {
 			fresh = append(fresh, f)
 			add(damageNews{node: node, uuid: f.Uuid, lost: f.Lost, blocks: int64(f.Blocks), first: int64(f.Offset)})
 		}
@@ -119,15 +119,15 @@ func (r *Reconciler) damage(ctx context.Context, p *v1alpha1.TargetPair, v *view
 	return next, news
 }
 
-// tellDamage makes events and counts of what is written down now: one for each LUN and node, however many blocks.
-func (r *Reconciler) tellDamage(p *v1alpha1.TargetPair, news []damageNews) {
+// recordDamage makes events and counts of what is written down now: one for each LUN and node, however many blocks.
+func (r *Reconciler) recordDamage(p *v1alpha1.TargetPair, news []damageNews) {
 	for _, x := range news {
 		kind, reason, outcome, what := corev1.EventTypeNormal, v1alpha1.ReasonBlocksHealed, "healed", x.text()
 		if x.lost {
 			kind, reason, outcome = corev1.EventTypeWarning, v1alpha1.ReasonBlocksLost, "lost"
 		}
 		damagedBlocks.WithLabelValues(p.Name, x.node, outcome).Add(float64(x.blocks))
-		r.event(p, kind, reason, "Heal", what)
+		r.recordEvent(p, kind, reason, "Heal", what)
 		if x.lu != nil {
 			r.Events.Eventf(x.lu, p, kind, reason, "Heal", "%s", what)
 		}
@@ -151,7 +151,7 @@ func (x *damageNews) text() string {
 	if x.lost {
 		return fmt.Sprintf("node %s: %s of %s did not match the checksums, and no node has a good copy: restore the file or the volume from a backup", x.node, blocks, where)
 	}
-	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were written again from the other node; if that comes back, replace the disk of node %s", x.node, blocks, where, x.node)
+	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were written again from the other node; if that happens again, replace the disk of node %s", x.node, blocks, where, x.node)
 }
 
 // units are the LogicalUnits of a pair by uuid.

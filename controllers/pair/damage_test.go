@@ -82,7 +82,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 	if got := w.get().Status.Damage; got != nil {
 		t.Fatalf("%+v", got)
 	}
-	w.told()
+	w.events()
 
 	rot(0, 1<<20+5)
 	rot(0, 2<<20+5)
@@ -96,7 +96,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 		t.Fatalf("%+v %+v", x, x.LastHealed)
 	}
 	want := "Normal BlocksHealed node a: 2 blocks of 4 KiB of LUN or snapshot " + id + " (damage-lun), the first at byte 1048576, did not match the checksums and were written again from the other node"
-	if got := eventsOf(w.told()); len(got) != 2 || !strings.HasPrefix(got[0], want) || got[1] != got[0] { // of the pair, and of the LUN
+	if got := eventsOf(w.events()); len(got) != 2 || !strings.HasPrefix(got[0], want) || got[1] != got[0] { // of the pair, and of the LUN
 		t.Fatalf("%q", got)
 	}
 	if n := testutil.ToFloat64(damagedBlocks.WithLabelValues(w.name, "a", "healed")); n != 2 {
@@ -117,7 +117,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 	if x := counted("a"); x.LostBlocks != 1 || x.HealedBlocks != 2 || x.LastLost == nil || x.LastLost.Offset != 3<<20 || x.LastHealed.Offset != 2<<20 {
 		t.Fatalf("%+v", x)
 	}
-	got := eventsOf(w.told())
+	got := eventsOf(w.events())
 	if len(got) != 2 || !strings.HasPrefix(got[0], "Warning BlocksLost node a: 1 block of 4 KiB of LUN or snapshot "+id+" (damage-lun), the first at byte 3145728,") ||
 		!strings.HasSuffix(got[0], "no node has a good copy: restore the file or the volume from a backup") {
 		t.Fatalf("%q", got)
@@ -130,7 +130,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 	if x := counted("a"); x.HealedBlocks != 2 || x.LostBlocks != 1 {
 		t.Fatalf("%+v", x)
 	}
-	for _, e := range eventsOf(w.told()) {
+	for _, e := range eventsOf(w.events()) {
 		if strings.Contains(e, "node a:") { // the other one may have met the lost block when it was compared
 			t.Errorf("%q", e)
 		}
@@ -146,17 +146,17 @@ func TestFreshDamage(t *testing.T) {
 	c := &targetv1.Checksums{Process: "p", HealedBlocks: 10_107, LostBlocks: 3, Findings: []*targetv1.DamageFinding{
 		f(7, "x", false, 10_000, 8192), f(8, "y", true, 3, 4096), f(9, "x", false, 5, 0), f(10, "y", false, 2, 12288)}}
 	for name, q := range map[string]struct {
-		told v1alpha1.DamageCounted
-		want []damageNews
+		counted v1alpha1.DamageCounted
+		want    []damageNews
 	}{
-		"nothing told": {v1alpha1.DamageCounted{}, []damageNews{{node: "a", uuid: "x", blocks: 10_005, first: 8192}, {node: "a", uuid: "y", lost: true, blocks: 3, first: 4096},
+		"nothing counted": {v1alpha1.DamageCounted{}, []damageNews{{node: "a", uuid: "x", blocks: 10_005, first: 8192}, {node: "a", uuid: "y", lost: true, blocks: 3, first: 4096},
 			{node: "a", uuid: "y", blocks: 2, first: 12288}, {node: "a", blocks: 100}}},
-		"all told":  {v1alpha1.DamageCounted{Process: "p", Findings: 10, HealedBlocks: 10_107, LostBlocks: 3}, nil},
-		"some told": {v1alpha1.DamageCounted{Process: "p", Findings: 8, HealedBlocks: 10_100, LostBlocks: 3}, []damageNews{{node: "a", uuid: "x", blocks: 5}, {node: "a", uuid: "y", blocks: 2, first: 12288}}},
+		"all counted":  {v1alpha1.DamageCounted{Process: "p", Findings: 10, HealedBlocks: 10_107, LostBlocks: 3}, nil},
+		"some counted": {v1alpha1.DamageCounted{Process: "p", Findings: 8, HealedBlocks: 10_100, LostBlocks: 3}, []damageNews{{node: "a", uuid: "x", blocks: 5}, {node: "a", uuid: "y", blocks: 2, first: 12288}}},
 		"another process": {v1alpha1.DamageCounted{Process: "o", Findings: 99, HealedBlocks: 1 << 40, LostBlocks: 1 << 40}, []damageNews{{node: "a", uuid: "x", blocks: 10_005, first: 8192},
 			{node: "a", uuid: "y", lost: true, blocks: 3, first: 4096}, {node: "a", uuid: "y", blocks: 2, first: 12288}, {node: "a", blocks: 100}}},
 	} {
-		if got, _ := freshDamage(q.told, "a", c); !slices.Equal(got, q.want) {
+		if got, _ := freshDamage(q.counted, "a", c); !slices.Equal(got, q.want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

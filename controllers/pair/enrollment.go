@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/apply"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
@@ -30,7 +30,7 @@ func (r *Reconciler) Enrollment(ctx context.Context) error {
 		return err
 	}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: EnrollConfig, Labels: secretLabels(enrollDomain)},
-		Data: map[string]string{pairs.KeyCA: string(t.bundle)}}
+		Data: map[string]string{pairconn.KeyCA: string(t.bundle)}}
 	u, err := apply.Typed(m, r.Scheme())
 	if err != nil {
 		return err

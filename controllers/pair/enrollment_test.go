@@ -11,7 +11,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
@@ -25,7 +25,7 @@ func TestEnrollment(t *testing.T) {
 		t.Helper()
 		m := &corev1.ConfigMap{}
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: EnrollConfig}, m))
-		return []byte(m.Data[pairs.KeyCA])
+		return []byte(m.Data[pairconn.KeyCA])
 	}
 	step := func() *corev1.Secret {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestEnrollment(t *testing.T) {
 	}
 	ca.Annotations = map[string]string{AnnotationRotate: "now"}
 	w.ok(w.c.Update(w.ctx, ca))
-	var toldAt time.Time
+	var trustedAt time.Time
 	for end := now.Add(3 * settleTime); now.Before(end); now = now.Add(time.Minute) {
 		s, pem := step(), trusted()
 		signer := w.secret(AuthoritySecret(enrollDomain)).Data[corev1.TLSCertKey]
@@ -57,10 +57,10 @@ func TestEnrollment(t *testing.T) {
 			t.Fatal("node plugins do not trust who signs")
 		}
 		switch {
-		case toldAt.IsZero() && !bytes.Equal(pem, former):
-			toldAt = now
-		case !bytes.Equal(signer, former) && now.Sub(toldAt) < settleTime:
-			t.Fatalf("the next authority signs %v after it was told", now.Sub(toldAt))
+		case trustedAt.IsZero() && !bytes.Equal(pem, former):
+			trustedAt = now
+		case !bytes.Equal(signer, former) && now.Sub(trustedAt) < settleTime:
+			t.Fatalf("the next authority signs %v after it was trusted", now.Sub(trustedAt))
 		}
 		_ = s
 	}
@@ -101,7 +101,7 @@ func TestCredentialsGo(t *testing.T) {
 	for end := now.Add(6 * settleTime); now.Before(end); now = now.Add(5 * time.Minute) {
 		w.step()
 	}
-	if bytes.Contains(w.secret(AuthoritySecret(w.name)).Data[pairs.KeyCA], former) {
+	if bytes.Contains(w.secret(AuthoritySecret(w.name)).Data[pairconn.KeyCA], former) {
 		t.Error("the authority is not rotated")
 	}
 	left(2)

@@ -40,10 +40,10 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 		not    string
 	}{
 		{"waits", podOf(exits.Left, true), nil, []string{"CrashLoopBackOff", "check the disk"}, ""},
-		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "it left before, at 2026-11-23T09:00:00Z (started again 4 times)", "check the disk"}, ""},
-		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; it left before", "check the disk"}, ""},
-		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; it left before", "check the disk"}, ""},
-		{"another end", podOf(137, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining"}, "left before"},
+		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "its previous process left the pair at 2026-11-23T09:00:00Z (restarted 4 times)", "check the disk"}, ""},
+		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; its previous process left the pair", "check the disk"}, ""},
+		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; its previous process left the pair", "check the disk"}, ""},
+		{"another end", podOf(137, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining"}, "left the pair"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			v := &view{nodes: [2]nodeView{{name: "a", status: alone}, {name: "b", pod: x.pod, status: x.status}}}
@@ -69,8 +69,8 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 	if said := nodeStatus(&v.nodes[1]).Reason; said != "" {
 		t.Errorf("the node's reason is %q", said)
 	}
-	told := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
-	if now := *told; !worthTelling(told, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
+	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
+	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
 		t.Error("there is no event")
 	}
 }

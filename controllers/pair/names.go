@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // Names of what belongs to a pair, all in the operator's namespace.
@@ -34,7 +34,7 @@ func ClaimName(pair, node string, disk int32) string {
 func AuthoritySecret(cluster string) string { return fmt.Sprintf("gemel-%s-ca", cluster) }
 
 // ControlSecret holds the certificate of who may call the targets' control API.
-func ControlSecret(cluster string) string { return pairs.SecretName(cluster) }
+func ControlSecret(cluster string) string { return pairconn.SecretName(cluster) }
 
 // NewLease is a pair's record before anything is written to it.
 func NewLease(p *v1alpha1.TargetPair, namespace string) *coordinationv1.Lease {

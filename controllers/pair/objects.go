@@ -44,8 +44,8 @@ func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(lease), &coordinationv1.Lease{})
 	switch {
 	case apierrors.IsNotFound(err) && p.Status.Epoch > 0:
-		return waiting(v1alpha1.ReasonMissing, "Lease %s/%s, the pair's record, is gone: hosts are served as before, but no node can take over. "+
-			"Restore it; if that is not possible, make it empty with the label %s=%s and name the surviving node with force",
+		return waiting(v1alpha1.ReasonMissing, "Lease %s/%s, the record of the pair, does not exist: the pair continues to serve hosts, but no node can take over. "+
+			"Restore the Lease; if that is not possible, create an empty Lease with the label %s=%s and name the surviving node with force",
 			lease.Namespace, lease.Name, v1alpha1.LabelPair, p.Name)
 	case apierrors.IsNotFound(err):
 		err = client.IgnoreAlreadyExists(r.Create(ctx, lease))
@@ -121,8 +121,8 @@ func (r *Reconciler) claim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alp
 		return claim, unfit
 	case apierrors.IsNotFound(err):
 		if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
-			return claim, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both of a pair may lie on one worker: "+
-				"name a class with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
+			return claim, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both volumes of a pair can be on one worker: "+
+				"name a StorageClass with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
 		}
 		l := labels(p, n.Name)
 		l[v1alpha1.LabelPool] = pool.Name
@@ -142,7 +142,7 @@ func (r *Reconciler) volume(ctx context.Context, name string) error {
 		return err
 	}
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return waiting(v1alpha1.ReasonInvalid, "PersistentVolume %s belongs to no worker: Gemel copies the data itself and needs local volumes, which are lost with one worker only", name)
+		return waiting(v1alpha1.ReasonInvalid, "PersistentVolume %s has no node affinity: Gemel copies the data itself and needs local volumes, which are lost with one worker only", name)
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return nil
@@ -251,8 +251,8 @@ func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *
 func homeless(c *v1alpha1.StorageCluster, node, said string) error {
 	reason, fix := v1alpha1.ReasonTooFewNodes, "add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey"
 	if text := strings.ToLower(said); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
-		reason, fix = v1alpha1.ReasonNoStorage, "make a volume there "+wants(c)
+		reason, fix = v1alpha1.ReasonNoStorage, "create a volume there "+wants(c)
 	}
-	return waiting(reason, "node %s finds no worker (%s): it needs one that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the other node's, "+
+	return waiting(reason, "node %s cannot be scheduled (%s): the node needs a worker that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the worker of the other node, "+
 		"with a free volume of the class of each pool: %s", node, said, c.Spec.FailureDomainKey, fix)
 }

@@ -76,7 +76,7 @@ func (r *Reconciler) poolOf(ctx context.Context, p *v1alpha1.TargetPair, n *v1al
 	if err != nil || ok {
 		return nil, err
 	}
-	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: make one there, and the node gets it; until then no LUN can be made in the pool",
+	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: create one there, and the node uses it; until then no LUN can be created in the pool",
 		pool.Name, n.Worker, n.Name, pool.Size.String(), pool.StorageClassName), nil
 }
 
@@ -131,17 +131,17 @@ func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *sto
 	class = &storagev1.StorageClass{}
 	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
 	case apierrors.IsNotFound(err):
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q is not there; make it, or name another one in the StorageCluster", pool.Name, pool.StorageClassName), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q does not exist; create it, or name another StorageClass in the StorageCluster", pool.Name, pool.StorageClassName), nil
 	case err != nil:
 		return nil, nil, err
 	case class.Provisioner == v1alpha1.DriverName:
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is Gemel's own: backing volumes need a class of local disks", pool.Name, class.Name), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is a StorageClass of Gemel: backing volumes need a StorageClass of local disks", pool.Name, class.Name), nil
 	}
 	return class, nil, nil
 }
 
-// poolStatus is what a node says of the backing volumes, as pools: those that every member has. told is what was said before.
-func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, told []v1alpha1.PoolStatus) (out []v1alpha1.PoolStatus) {
+// poolStatus is what a node says of the backing volumes, as pools: those that every member has. recorded is the status before.
+func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, recorded []v1alpha1.PoolStatus) (out []v1alpha1.PoolStatus) {
 	volumes := s.Volumes
 	if len(volumes) == 0 { // of a release that knows one only
 		volumes = []*targetv1.BackingVolume{{Name: v1alpha1.DefaultVolume, CapacityBytes: s.CapacityBytes, FreeBytes: s.FreeBytes}}
@@ -152,8 +152,8 @@ func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, told []v1alpha1.
 		}
 		x := v1alpha1.PoolStatus{Name: c.Spec.PoolOf(v.Name), Capacity: resource.NewQuantity(int64(v.CapacityBytes), resource.BinarySI)}
 		var before *resource.Quantity
-		if i := slices.IndexFunc(told, func(t v1alpha1.PoolStatus) bool { return t.Name == x.Name }); i >= 0 {
-			before = told[i].Free
+		if i := slices.IndexFunc(recorded, func(t v1alpha1.PoolStatus) bool { return t.Name == x.Name }); i >= 0 {
+			before = recorded[i].Free
 		}
 		x.Free = quantized(v.FreeBytes, before)
 		out = append(out, x)

@@ -85,7 +85,7 @@ func TestAddsAPool(t *testing.T) {
 		t.Fatalf("%+v", one.Pools)
 	}
 	before := w.set("a")
-	w.told()
+	w.events()
 
 	w.addPool("fast", "flash")
 	for range 3 {
@@ -200,7 +200,7 @@ func TestPoolThatCanNotBe(t *testing.T) {
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "at-once"}, Provisioner: "example.org/disk"})))
 	w.step()
-	for pool, x := range map[string]struct{ class, says string }{"own": {"own", "Gemel's own"}, "early": {"at-once", "WaitForFirstConsumer"}, "none": {"nowhere", "is not there"}} {
+	for pool, x := range map[string]struct{ class, says string }{"own": {"own", "StorageClass of Gemel"}, "early": {"at-once", "WaitForFirstConsumer"}, "none": {"nowhere", "does not exist"}} {
 		c := &v1alpha1.StorageCluster{}
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c))
 		base := *c.DeepCopy()
@@ -289,7 +289,7 @@ func TestLastWords(t *testing.T) {
 	n := &nodeView{name: "a", pod: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "w"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "starting\ngemel-target: backing volume fast: no\n"}}}}}}}
-	if got := unreachable(n); got != "its pod waits: CrashLoopBackOff back-off; its last words: gemel-target: backing volume fast: no" {
+	if got := unreachable(n); got != "its pod is waiting: CrashLoopBackOff back-off; its last message: gemel-target: backing volume fast: no" {
 		t.Error(got)
 	}
 }

@@ -52,7 +52,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 		for _, node := range Nodes {
 			n := v1alpha1.PairNode{Name: node, Disk: t.disks[node], Address: t.address(node), Worker: boundTo(t.sets[node])}
 			if n.Address == "" {
-				out.Notes = append(out.Notes, fmt.Sprintf("pair %s: the address of node %s is not known any more: it gets a new one, and hosts reach it after their next attach", name, node))
+				out.Notes = append(out.Notes, fmt.Sprintf("pair %s: the address of node %s is no longer known: the node gets a new address, and hosts reach it after their next attach", name, node))
 			}
 			p.Spec.Nodes = append(p.Spec.Nodes, n)
 		}
@@ -62,7 +62,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 			x = t.storageCluster()
 			clusters[t.cluster] = x
 			if len(t.sets) == 0 {
-				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows image, lease and where it may run: it gets the defaults. To have others, apply your own StorageCluster first", t.cluster))
+				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows the image, the lease and the workers: the StorageCluster gets the defaults. For other values, apply your own StorageCluster first", t.cluster))
 			}
 		}
 		t.addPools(x)

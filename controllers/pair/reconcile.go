@@ -19,7 +19,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // Reconciler of TargetPairs.
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		v := r.look(ctx, p)
 		_ = r.scrub(ctx, nil, p, v, false) // looks only
 		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, nil, p, v, waiting(v1alpha1.ReasonInvalid,
-			"StorageCluster %q is not there: the pair runs on as it is; make the StorageCluster again", p.Spec.Cluster))
+			"StorageCluster %q does not exist: the pair continues to run unchanged; create the StorageCluster again", p.Spec.Cluster))
 	}
 	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, p); err != nil {
@@ -103,8 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		}
 	}
 	serr := r.writeStatus(ctx, c, p, view, err)
-	if apierrors.IsConflict(serr) { // somebody wrote to the pair meanwhile: look again
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil
+	if object.IsStale(serr) {
+		return object.RequeueIfStale(serr)
 	}
 	var w *wait
 	if errors.As(err, &w) {
@@ -154,11 +154,11 @@ func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone
 	}
 	luns, known := r.luns(ctx, p)
 	if !known || len(luns) > 0 {
-		msg := fmt.Sprintf("it holds %d LUNs: delete their volumes first; the data stays and is served", len(luns))
+		msg := fmt.Sprintf("the pair has %d LUNs: delete their volumes first; until then the pair keeps and serves the data", len(luns))
 		if !known {
-			msg = "no node says whether it holds LUNs: bring one up, or remove the finalizer " + v1alpha1.Finalizer + " to forget the pair and keep its disks"
+			msg = "no node reports whether the pair has LUNs: start a node, or remove the finalizer " + v1alpha1.Finalizer + " to delete only the object and keep the disks"
 		}
-		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", msg)
+		r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", msg)
 		return false, nil
 	}
 	if err := r.remove(ctx, p); err != nil {
@@ -168,7 +168,7 @@ func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone
 	return true, r.Update(ctx, p)
 }
 
-func (r *Reconciler) event(p *v1alpha1.TargetPair, kind, reason, action, note string) {
+func (r *Reconciler) recordEvent(p *v1alpha1.TargetPair, kind, reason, action, note string) {
 	r.Events.Eventf(p, nil, kind, reason, action, "%s", note)
 }
 

@@ -21,7 +21,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
@@ -100,7 +100,7 @@ func TestCertificates(t *testing.T) {
 	if read(ca.Name).ResourceVersion != ca.ResourceVersion {
 		t.Error("the authority is made anew")
 	}
-	if string(read(node.Name).Data[pairs.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
+	if string(read(node.Name).Data[pairconn.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
 		t.Error("the certificates lack their authority")
 	}
 }
@@ -111,7 +111,7 @@ func TestRefusesBackingClasses(t *testing.T) {
 	w.down["a"], w.down["b"] = true, true
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "at-once"}, Provisioner: "example.org/disk"})))
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
-	for class, want := range map[string]string{"own": "Gemel's own", "none": "is not there", "at-once": "WaitForFirstConsumer"} {
+	for class, want := range map[string]string{"own": "StorageClass of Gemel", "none": "does not exist", "at-once": "WaitForFirstConsumer"} {
 		c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "classes-" + class}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
 			Pools: []v1alpha1.Pool{{Name: "default", StorageClassName: class, Size: resource.MustParse("10Gi")}}}}
 		w.ok(w.c.Create(w.ctx, c))
@@ -123,7 +123,7 @@ func TestRefusesBackingClasses(t *testing.T) {
 			t.Errorf("%s: %+v", class, x)
 		}
 		w.step()
-		if got := w.told(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
+		if got := w.events(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
 			t.Errorf("%s: %q", class, got)
 		}
 		err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{})
@@ -155,7 +155,7 @@ func TestRefusesNetworkVolumes(t *testing.T) {
 	local := volume("network-local", "a", true)
 	volume("network-far", "b", false)
 	w.step()
-	if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, "network-far belongs to no worker") {
+	if x := w.condition(v1alpha1.ConditionReady); x.Reason != v1alpha1.ReasonInvalid || !strings.Contains(x.Message, "network-far has no node affinity") {
 		t.Errorf("%+v", x)
 	}
 	if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(w.name, "a")}, &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
@@ -192,7 +192,9 @@ func TestNoHome(t *testing.T) {
 			}
 		}
 	}
-	if n := len(slices.DeleteFunc(w.told(), func(e string) bool { return !strings.Contains(e, "finds no worker") || strings.Contains(e, "Degraded") })); n == 0 || n > 3 {
+	if n := len(slices.DeleteFunc(w.events(), func(e string) bool {
+		return !strings.Contains(e, "cannot be scheduled") || strings.Contains(e, "Degraded")
+	})); n == 0 || n > 3 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -232,7 +234,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	// Writing down a worker changes the template, which is no reason to restart a pod.
-	if got := w.told(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
+	if got := w.events(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
 		t.Fatalf("%q", got)
 	}
 	c := &v1alpha1.StorageCluster{}
@@ -357,7 +359,7 @@ func TestDeletion(t *testing.T) {
 	w.step()
 	w.ok(w.c.Delete(w.ctx, w.get()))
 	w.step()
-	if got := w.told(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "it holds 1 LUNs") }) {
+	if got := w.events(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "the pair has 1 LUNs") }) {
 		t.Errorf("%q", got)
 	}
 	w.down["a"], w.down["b"] = true, true

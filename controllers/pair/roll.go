@@ -30,7 +30,7 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		if n.pod == nil {
-			return waiting(v1alpha1.ReasonProgressing, "node %s: its pod is being made", n.name)
+			return waiting(v1alpha1.ReasonProgressing, "node %s: its pod is being created", n.name)
 		}
 		if !n.pod.DeletionTimestamp.IsZero() {
 			if r.abandoned(p, n) {
@@ -57,7 +57,7 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 		}
 	}
 	if !v.inSync() {
-		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted when both are in sync: %s", stale[0].name, reasons(v))
+		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted when both nodes are in sync: %s", stale[0].name, reasons(v))
 	}
 	// The one that owns less goes first: fewer LUNs move twice.
 	n := slices.MinFunc(stale, func(x, y *nodeView) int { return len(x.status.OwnedLuns) - len(y.status.OwnedLuns) })
@@ -66,7 +66,7 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 			return err
 		}
 	}
-	return r.restart(ctx, p, n, "it is to run "+r.image(c)+pooled(m[n.name]))
+	return r.restart(ctx, p, n, "it must run "+r.image(c)+pooled(m[n.name]))
 }
 
 // pooled names the pools beside the first one.
@@ -96,7 +96,7 @@ func (r *Reconciler) abandoned(p *v1alpha1.TargetPair, n *nodeView) bool {
 const abandonAfter = 30 * time.Second
 
 func (r *Reconciler) abandon(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
-	r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not end; its successor has another disk", n.pod.Name, n.pod.Spec.NodeName))
+	r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not terminate and is deleted by force; its successor has another disk", n.pod.Name, n.pod.Spec.NodeName))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (r *Reconciler) handOver(ctx context.Context, p *v1alpha1.TargetPair, n *no
 		to = "b"
 	}
 	if _, err := t.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: to}); err != nil {
-		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted; its LUNs cannot be moved to node %s yet: %v", n.name, to, err)
+		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted; its LUNs cannot be moved to node %s yet: %v", n.name, to, err)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (r *Reconciler) decide(ctx context.Context, p *v1alpha1.TargetPair, n *node
 	p.Annotations[annotationRestarting] = restartKey(n)
 	err := r.Update(ctx, p)
 	if apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonRolling, "node %s is to be restarted; the pair has changed meanwhile and is looked at again", n.name)
+		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted; the pair has changed meanwhile and is checked again", n.name)
 	}
 	return err
 }
@@ -158,7 +158,7 @@ func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nod
 	if err := r.decide(ctx, p, n); err != nil {
 		return err
 	}
-	r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
+	r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}); client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 	v := r.look(ctx, p)
 	other := &v.nodes[slices.IndexFunc(v.nodes[:], func(x nodeView) bool { return x.name != want.Node })]
 	if !other.serves() {
-		return waiting(v1alpha1.ReasonInUse, "spec.replace: node %s is not replaced while node %s does not serve: it would be what the new one is copied from (%s)",
+		return waiting(v1alpha1.ReasonInUse, "spec.replace: node %s is not replaced while node %s does not serve, because the new node is copied from that node (%s)",
 			want.Node, other.name, reasons(v))
 	}
 	// The claim's number is written first: a crash before the status is written repeats nothing, because the disk is another one
@@ -194,7 +194,7 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 		if err := r.Update(ctx, p); err != nil {
 			return err
 		}
-		r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Replace", fmt.Sprintf("node %s gets an empty disk, %s; the former one is kept", n.Name, ClaimName(p.Name, n.Name, n.Disk)))
+		r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Replace", fmt.Sprintf("node %s gets an empty disk, %s; the former disk is kept", n.Name, ClaimName(p.Name, n.Name, n.Disk)))
 	}
 	before := p.DeepCopy()
 	p.Status.Replaced = want.DeepCopy()

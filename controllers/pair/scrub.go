@@ -33,10 +33,10 @@ const turnTime = 5 * time.Minute
 // scrub looks how far the pair's scrub is, and begins the next one when it is due, the pair is well and it is its turn. The error says
 // what is wrong with the schedule.
 func (r *Reconciler) scrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, well bool) error {
-	told := p.Status.Scrub
+	before := p.Status.Scrub
 	now := r.now()
-	report := v.scrub(told)
-	next := scrubStatus(told, report, now)
+	report := v.scrub(before)
+	next := scrubStatus(before, report, now)
 	v.scrubs = next
 	if c == nil {
 		return nil
@@ -46,7 +46,7 @@ func (r *Reconciler) scrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		next.NextAt = nil
 		return waiting(v1alpha1.ReasonInvalid, "%v", err)
 	}
-	next.NextAt, next.Schedule = nextScrub(told, c.Spec.Scrub.Schedule, s, report, now), c.Spec.Scrub.Schedule
+	next.NextAt, next.Schedule = nextScrub(before, c.Spec.Scrub.Schedule, s, report, now), c.Spec.Scrub.Schedule
 	if next.NextAt == nil || now.Before(next.NextAt.Time) || !well || !v.inSync() || report != nil && report.Active {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (r *Reconciler) turn(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 			continue
 		}
 		s, begun := q.Status.Scrub, r.turns.begun[q.Name]
-		told := s != nil && s.ObservedAt != nil && !s.ObservedAt.Time.Before(begun.Truncate(time.Second))
-		if told && s.Active && now.Sub(s.ObservedAt.Time) < turnTime || !told && !begun.IsZero() && now.Sub(begun) < turnTime {
+		observed := s != nil && s.ObservedAt != nil && !s.ObservedAt.Time.Before(begun.Truncate(time.Second))
+		if observed && s.Active && now.Sub(s.ObservedAt.Time) < turnTime || !observed && !begun.IsZero() && now.Sub(begun) < turnTime {
 			others++
 		}
 	}
@@ -117,7 +117,7 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		return err
 	}
 	if !a.UnderWay {
-		r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubStarted, "Scrub", fmt.Sprintf("both copies of %d bytes are being compared, by schedule", a.TotalBytes))
+		r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubStarted, "Scrub", fmt.Sprintf("both copies of %d bytes are being compared, by schedule", a.TotalBytes))
 	}
 	if report, ok := scrubs.Of(a.Shares...); ok {
 		v.scrubs = scrubStatus(p.Status.Scrub, &report, r.now())
@@ -140,9 +140,9 @@ func (v *view) repair(x *v1alpha1.Scrub) bool {
 	return true
 }
 
-// scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer what it told before stands, as a
+// scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer, what it said before counts, as a
 // share that has ended: whatever it compares, the pair has come apart.
-func (v *view) scrub(told *v1alpha1.ScrubStatus) *scrubs.Report {
+func (v *view) scrub(before *v1alpha1.ScrubStatus) *scrubs.Report {
 	var shares []*targetv1.Scrub
 	for i := range v.nodes {
 		n := &v.nodes[i]
@@ -151,11 +151,11 @@ func (v *view) scrub(told *v1alpha1.ScrubStatus) *scrubs.Report {
 		}
 	}
 	for i := range v.nodes {
-		if n := &v.nodes[i]; n.status == nil && told != nil && told.ID != "" && told.StartedAt != nil {
-			for _, x := range told.Shares {
-				if x.Node == n.name && slices.ContainsFunc(shares, func(s *targetv1.Scrub) bool { return s.GetId() == told.ID }) {
-					shares = append(shares, &targetv1.Scrub{Id: told.ID, Node: n.name, TotalBytes: uint64(x.TotalBytes), DoneBytes: uint64(x.DoneBytes),
-						SkippedBytes: uint64(x.SkippedBytes), Started: timestamppb.New(told.StartedAt.Time), Reason: "node " + n.name + " does not answer"})
+		if n := &v.nodes[i]; n.status == nil && before != nil && before.ID != "" && before.StartedAt != nil {
+			for _, x := range before.Shares {
+				if x.Node == n.name && slices.ContainsFunc(shares, func(s *targetv1.Scrub) bool { return s.GetId() == before.ID }) {
+					shares = append(shares, &targetv1.Scrub{Id: before.ID, Node: n.name, TotalBytes: uint64(x.TotalBytes), DoneBytes: uint64(x.DoneBytes),
+						SkippedBytes: uint64(x.SkippedBytes), Started: timestamppb.New(before.StartedAt.Time), Reason: "node " + n.name + " does not answer"})
 				}
 			}
 		}
@@ -170,27 +170,27 @@ func (v *view) scrub(told *v1alpha1.ScrubStatus) *scrubs.Report {
 // scrubLook is how often the progress of a scrub is written down: what moves with each look would be looked at again because of that.
 const scrubLook = 9 * time.Second
 
-// scrubStatus is what is told of a scrub, from what was told before. Progress alone waits for its time.
-func scrubStatus(told *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v1alpha1.ScrubStatus {
-	if told == nil {
-		told = &v1alpha1.ScrubStatus{}
+// scrubStatus is the status of a scrub, from the status before. Progress alone waits for its time.
+func scrubStatus(before *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v1alpha1.ScrubStatus {
+	if before == nil {
+		before = &v1alpha1.ScrubStatus{}
 	}
 	if r == nil {
-		return told.DeepCopy()
+		return before.DeepCopy()
 	}
-	same := sameScrub(told, r)
-	if same && told.Active == r.Active && told.MismatchedRanges == int64(r.Mismatched) && told.RepairedRanges == int64(r.Repaired) && told.Reason == r.Reason &&
-		(!r.Active && told.DoneBytes == int64(r.DoneBytes) && told.SkippedBytes == int64(r.SkippedBytes) || r.Active && told.ObservedAt != nil && now.Sub(told.ObservedAt.Time) < scrubLook) {
-		return told.DeepCopy()
+	same := sameScrub(before, r)
+	if same && before.Active == r.Active && before.MismatchedRanges == int64(r.Mismatched) && before.RepairedRanges == int64(r.Repaired) && before.Reason == r.Reason &&
+		(!r.Active && before.DoneBytes == int64(r.DoneBytes) && before.SkippedBytes == int64(r.SkippedBytes) || r.Active && before.ObservedAt != nil && now.Sub(before.ObservedAt.Time) < scrubLook) {
+		return before.DeepCopy()
 	}
 	s := &v1alpha1.ScrubStatus{ID: r.ID, Active: r.Active, Origin: v1alpha1.ScrubByPerson, Repair: r.Repair, StartedAt: stamp(r.Started), FinishedAt: stamp(r.Finished),
 		ObservedAt: stamp(now), EstimatedCompletion: stamp(r.ExpectedEnd), TotalBytes: int64(r.TotalBytes), DoneBytes: int64(r.DoneBytes), SkippedBytes: int64(r.SkippedBytes),
-		MismatchedRanges: int64(r.Mismatched), RepairedRanges: int64(r.Repaired), Reason: r.Reason, LastResult: told.LastResult, NextAt: told.NextAt, Schedule: told.Schedule}
+		MismatchedRanges: int64(r.Mismatched), RepairedRanges: int64(r.Repaired), Reason: r.Reason, LastResult: before.LastResult, NextAt: before.NextAt, Schedule: before.Schedule}
 	if r.Scheduled {
 		s.Origin = v1alpha1.ScrubBySchedule
 	}
 	if same {
-		s.StartedAt = told.StartedAt
+		s.StartedAt = before.StartedAt
 	}
 	for _, x := range r.Skipped {
 		s.Skipped = append(s.Skipped, v1alpha1.ScrubSkip{Reason: x.Reason, Ranges: int64(x.Ranges), Bytes: int64(x.Bytes)})
@@ -201,7 +201,7 @@ func scrubStatus(told *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v
 		}
 		share := v1alpha1.ScrubShare{Node: x.Node, TotalBytes: int64(x.TotalBytes), DoneBytes: int64(x.DoneBytes), SkippedBytes: int64(x.SkippedBytes)}
 		if same {
-			share.Findings = toldFindings(told, x.Node)
+			share.Findings = findingsOf(before, x.Node)
 		}
 		if k := len(x.Findings); k > 0 {
 			share.Findings = max(share.Findings, int64(x.Findings[k-1].Number))
@@ -216,16 +216,16 @@ func scrubStatus(told *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v
 	return s
 }
 
-// sameScrub tells whether a report is of the scrub that was told. Releases without ids tell when it began, to the second or so.
-func sameScrub(told *v1alpha1.ScrubStatus, r *scrubs.Report) bool {
-	if told.StartedAt == nil || told.ID != r.ID {
+// sameScrub reports whether a report is of the scrub in the status. Releases without ids tell when it began, to the second or so.
+func sameScrub(before *v1alpha1.ScrubStatus, r *scrubs.Report) bool {
+	if before.StartedAt == nil || before.ID != r.ID {
 		return false
 	}
-	d := told.StartedAt.Sub(r.Started)
+	d := before.StartedAt.Sub(r.Started)
 	return r.ID != "" || max(d, -d) < 5*time.Second
 }
 
-func toldFindings(s *v1alpha1.ScrubStatus, node string) int64 {
+func findingsOf(s *v1alpha1.ScrubStatus, node string) int64 {
 	for _, x := range s.Shares {
 		if x.Node == node {
 			return x.Findings
@@ -243,11 +243,11 @@ func stamp(t time.Time) *metav1.Time {
 	return &x
 }
 
-// maxTold findings of one look are events by themselves; a disk that rots as a whole is not told range by range.
-const maxTold = 8
+// maxScrubEvents findings of one look are events by themselves; a disk that rots as a whole is not told range by range.
+const maxScrubEvents = 8
 
-// tellScrub makes events of what was found since the last time, and of the end of a scrub.
-func (r *Reconciler) tellScrub(ctx context.Context, p *v1alpha1.TargetPair, before, now *v1alpha1.ScrubStatus, v *view) {
+// recordScrub makes events of what was found since the last time, and of the end of a scrub.
+func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, before, now *v1alpha1.ScrubStatus, v *view) {
 	if now == nil {
 		return
 	}
@@ -259,12 +259,12 @@ func (r *Reconciler) tellScrub(ctx context.Context, p *v1alpha1.TargetPair, befo
 	for _, share := range now.Shares {
 		known := int64(0)
 		if before.ID == now.ID {
-			known = toldFindings(before, share.Node)
+			known = findingsOf(before, share.Node)
 		}
 		if share.Findings > known {
 			k := v.findings(now.ID, share.Node, known)
-			fresh = append(fresh, k[:min(len(k), maxTold)]...)
-			missed += share.Findings - known - int64(min(len(k), maxTold))
+			fresh = append(fresh, k[:min(len(k), maxScrubEvents)]...)
+			missed += share.Findings - known - int64(min(len(k), maxScrubEvents))
 		}
 	}
 	if len(fresh) > 0 {
@@ -272,14 +272,14 @@ func (r *Reconciler) tellScrub(ctx context.Context, p *v1alpha1.TargetPair, befo
 		for _, f := range fresh {
 			what := fmt.Sprintf("LUN or snapshot %s%s at %d+%d", f.Uuid, names[f.Uuid], f.Offset, f.Length)
 			if f.Repaired {
-				r.event(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubRepaired, "Scrub", what+" was written again from the copy that hosts read")
+				r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubRepaired, "Scrub", what+" was written again from the copy that hosts read")
 			} else {
-				r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", what+": the two copies differ; a disk, its controller or its memory changes data")
+				r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", what+": the two copies differ; a disk, its controller or its memory changes data")
 			}
 		}
 	}
 	if missed > 0 {
-		r.event(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", fmt.Sprintf("%d more findings: the logs of the target pods name each", missed))
+		r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", fmt.Sprintf("%d more findings: see the logs of the target pods", missed))
 	}
 	if l, old := now.LastResult, before.LastResult; l != nil && (old == nil || old.ID != l.ID || old.Result != l.Result) {
 		kind := corev1.EventTypeNormal
@@ -288,9 +288,9 @@ func (r *Reconciler) tellScrub(ctx context.Context, p *v1alpha1.TargetPair, befo
 		}
 		text := fmt.Sprintf("%s: %d of %d bytes compared, %d ranges differed, %d repaired", l.Result, l.DoneBytes, l.TotalBytes, l.MismatchedRanges, l.RepairedRanges)
 		if l.Reason != "" {
-			text += "; it ended early: " + l.Reason
+			text += "; the scrub ended early: " + l.Reason
 		}
-		r.event(p, kind, v1alpha1.ReasonScrubFinished, "Scrub", text)
+		r.recordEvent(p, kind, v1alpha1.ReasonScrubFinished, "Scrub", text)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestScrubBySchedule(t *testing.T) {
 	if s := w.get().Status.Scrub; s.Active || s.LastResult.ID != first.ID {
 		t.Fatalf("%+v", s)
 	}
-	w.told()
+	w.events()
 
 	// One that finds something, with repair, which the cluster says nothing of.
 	w.change(func(x *v1alpha1.Scrub) { x.BytesPerSecond = new(resource.MustParse("1Gi")) })
@@ -96,7 +96,7 @@ func TestScrubBySchedule(t *testing.T) {
 		t.Fatalf("%+v %+v", s, s.LastResult)
 	}
 	w.step()
-	text := strings.Join(w.told(), "\n")
+	text := strings.Join(w.events(), "\n")
 	for _, want := range []string{"Warning ScrubMismatched LUN or snapshot " + id + " (scrubs-lun) at 2097152+1048576: the two copies differ",
 		"Normal ScrubRepaired LUN or snapshot " + id + " (scrubs-lun) at 2097152+1048576 was written again", "Normal ScrubFinished Repaired: 4194304 of 4194304 bytes compared"} {
 		if strings.Count(text, want) != 1 {
@@ -151,7 +151,7 @@ func TestScrubsWaitForTheirTurn(t *testing.T) {
 	other := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "turns-2"}, Spec: v1alpha1.TargetPairSpec{Cluster: w.name, Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
 	w.ok(w.c.Create(w.ctx, other))
 	c := &v1alpha1.StorageCluster{Spec: v1alpha1.StorageClusterSpec{Scrub: v1alpha1.Scrub{Parallel: 1}}}
-	tell := func(s *v1alpha1.ScrubStatus) {
+	setScrub := func(s *v1alpha1.ScrubStatus) {
 		t.Helper()
 		other.Status.Scrub = s
 		w.ok(w.c.Status().Update(w.ctx, other))
@@ -165,19 +165,19 @@ func TestScrubsWaitForTheirTurn(t *testing.T) {
 		w.r.turns.back(w.name)
 	}
 	turn(true, "nobody is at it")
-	tell(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Second)})
+	setScrub(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Second)})
 	turn(false, "the other one is at it")
 	c.Spec.Scrub.Parallel = 2
 	turn(true, "two may be")
 	c.Spec.Scrub.Parallel = 1
-	tell(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Hour)})
+	setScrub(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Hour)})
 	turn(true, "nobody waits for one that does not answer")
-	tell(&v1alpha1.ScrubStatus{ObservedAt: at(time.Hour)})
+	setScrub(&v1alpha1.ScrubStatus{ObservedAt: at(time.Hour)})
 	if !w.r.turn(w.ctx, c, other, now) {
 		t.Fatal("refused")
 	}
 	turn(false, "the other one has been told to begin, and its status does not show it yet")
-	tell(&v1alpha1.ScrubStatus{ObservedAt: at(-time.Second)})
+	setScrub(&v1alpha1.ScrubStatus{ObservedAt: at(-time.Second)})
 	turn(true, "it has ended")
 }
 

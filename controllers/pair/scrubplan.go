@@ -25,34 +25,34 @@ func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
 		return nil, fmt.Errorf("spec.scrub.schedule: %q: %w; write minute, hour, day of the month, month and day of the week, as in \"0 2 * * 6\"", x.Schedule, err)
 	}
 	if s.Next(time.Now().UTC()).IsZero() {
-		return nil, fmt.Errorf("spec.scrub.schedule: %q never comes: there is no such day; write another, or set spec.scrub.suspend", x.Schedule)
+		return nil, fmt.Errorf("spec.scrub.schedule: %q never occurs, because there is no such day; write another schedule, or set spec.scrub.suspend", x.Schedule)
 	}
 	return s, nil
 }
 
-// nextScrub is when the next scrub is due, from what was planned (told), the schedule and the newest scrub of the pair, nil if there was none.
+// nextScrub is when the next scrub is due, from the plan in the status, the schedule and the newest scrub of the pair, nil if there was none.
 //
 // A plan that was lost, or is of another schedule, begins anew from now. Whatever has gone by meanwhile is one scrub that is due, not
 // several. A scrub of everything that began when one was due is that one, whoever began it: so an operator that ended between beginning it
 // and writing that down does not begin another.
-func nextScrub(told *v1alpha1.ScrubStatus, text string, s cron.Schedule, newest *scrubs.Report, now time.Time) *metav1.Time {
+func nextScrub(before *v1alpha1.ScrubStatus, text string, s cron.Schedule, newest *scrubs.Report, now time.Time) *metav1.Time {
 	if s == nil {
 		return nil
 	}
 	from := func(t time.Time) *metav1.Time { x := metav1.NewTime(s.Next(t.UTC())); return &x }
-	if told == nil || told.NextAt == nil || told.Schedule != text {
+	if before == nil || before.NextAt == nil || before.Schedule != text {
 		return from(now)
 	}
-	due := told.NextAt
+	due := before.NextAt
 	if newest == nil {
 		return due
 	}
 	switch {
 	case newest.Active && newest.Whole && !newest.Started.Before(due.Time), !newest.Active && newest.Whole && !newest.Started.Before(due.Time) && newest.Result() != scrubs.Stopped:
 		return from(later(newest.Started, now))
-	case newest.Scheduled && newest.Result() == scrubs.Stopped && (told.LastResult == nil || told.LastResult.ID != newest.ID):
-		if again := metav1.NewTime(newest.Finished.Add(againAfter).Truncate(time.Second)); again.Before(due) || !newest.Started.Before(due.Time) {
-			return &again
+	case newest.Scheduled && newest.Result() == scrubs.Stopped && (before.LastResult == nil || before.LastResult.ID != newest.ID):
+		if retry := metav1.NewTime(newest.Finished.Add(againAfter).Truncate(time.Second)); retry.Before(due) || !newest.Started.Before(due.Time) {
+			return &retry
 		}
 	}
 	return due

@@ -12,7 +12,7 @@ import (
 )
 
 func TestScheduleNamesTheField(t *testing.T) {
-	for text, want := range map[string]string{"0 2 * * 6": "", "*/5 1-3 1,15 jan-jun mon-fri": "", "0 25 * * *": "spec.scrub.schedule", "0 2 31 2 *": "never comes", "0 2 * *": "spec.scrub.schedule", "": "spec.scrub.schedule"} {
+	for text, want := range map[string]string{"0 2 * * 6": "", "*/5 1-3 1,15 jan-jun mon-fri": "", "0 25 * * *": "spec.scrub.schedule", "0 2 31 2 *": "never occurs", "0 2 * *": "spec.scrub.schedule", "": "spec.scrub.schedule"} {
 		c := &v1alpha1.StorageCluster{Spec: v1alpha1.StorageClusterSpec{Scrub: v1alpha1.Scrub{Schedule: text}}}
 		if _, err := schedule(c); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -53,7 +53,7 @@ func TestNextScrub(t *testing.T) {
 	other := planned(14)
 	other.Schedule = "0 3 * * *"
 	for name, x := range map[string]struct {
-		told   *v1alpha1.ScrubStatus
+		before *v1alpha1.ScrubStatus
 		newest *scrubs.Report
 		now    time.Time
 		want   time.Time
@@ -71,7 +71,7 @@ func TestNextScrub(t *testing.T) {
 		"but once":                                      {known(planned(21)), scrub(day(14, 4), stopped), day(14, 12), planned(21).NextAt.Time},
 		"a person's that was cut short is the person's": {planned(21), scrub(day(14, 4), stopped, person), day(14, 12), planned(21).NextAt.Time},
 	} {
-		if got := nextScrub(x.told, weekly, sched, x.newest, x.now); got == nil || !got.Time.Equal(x.want) {
+		if got := nextScrub(x.before, weekly, sched, x.newest, x.now); got == nil || !got.Time.Equal(x.want) {
 			t.Errorf("%s: %v, want %v", name, got, x.want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
@@ -44,7 +44,7 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 	}
 	now := pki.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}
 	due := err != nil || t.signer.Due(now.Cert, uri, r.now())
-	if !due && bytes.Equal(s.Data[pairs.KeyCA], t.bundle) && s.Labels[v1alpha1.LabelCluster] == cluster {
+	if !due && bytes.Equal(s.Data[pairconn.KeyCA], t.bundle) && s.Labels[v1alpha1.LabelCluster] == cluster {
 		return nil
 	}
 	if due {
@@ -64,18 +64,18 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 		err = r.Update(ctx, fresh)
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonProgressing, "certificate %s is being made by another operator", name)
+		return waiting(v1alpha1.ReasonProgressing, "another operator is creating the certificate %s", name)
 	}
 	return err
 }
 
 func secretLabels(cluster string) map[string]string {
-	l := maps.Clone(pairs.SecretLabels)
+	l := maps.Clone(pairconn.SecretLabels)
 	l[v1alpha1.LabelCluster] = cluster
 	return l
 }
 
 func secret(key client.ObjectKey, cluster string, p pki.Pair, bundle []byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: secretLabels(cluster)}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, pairs.KeyCA: bundle}}
+		Data: map[string][]byte{corev1.TLSCertKey: p.Cert, corev1.TLSPrivateKeyKey: p.Key, pairconn.KeyCA: bundle}}
 }

@@ -17,7 +17,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/apply"
 	"github.com/gemel-storage/gemel/internal/exits"
 	"github.com/gemel-storage/gemel/internal/pairclient"
@@ -30,7 +30,7 @@ type view struct {
 	known   bool     // luns
 	orphans []string // of them, those that no LogicalUnit stands for
 
-	scrubs *v1alpha1.ScrubStatus // what is told of scrubs; nil: nobody has looked
+	scrubs *v1alpha1.ScrubStatus // the status of scrubs; nil: nobody has looked
 }
 
 // nodeView is one node, as it says of itself, and its pod.
@@ -212,17 +212,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
-		if old := meta.FindStatusCondition(before.Status.Conditions, c.Type); worthTelling(old, c) {
-			r.tell(p, c)
+		if old := meta.FindStatusCondition(before.Status.Conditions, c.Type); needsEvent(old, c) {
+			r.recordCondition(p, c)
 		}
 	}
-	r.tellScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
-	r.tellDamage(p, news)
+	r.recordScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
+	r.recordDamage(p, news)
 	return nil
 }
 
-// worthTelling: people wait for the pair to be in sync, and have to do something about what the spec asks for in vain.
-func worthTelling(old, c *metav1.Condition) bool {
+// needsEvent: people wait for the pair to be in sync, and have to do something about what the spec asks for in vain.
+func needsEvent(old, c *metav1.Condition) bool {
 	switch c.Type {
 	case v1alpha1.ConditionInSync:
 		return old == nil || old.Status != c.Status || old.Message != c.Message
@@ -233,21 +233,21 @@ func worthTelling(old, c *metav1.Condition) bool {
 	return false
 }
 
-// tell makes an event of a change.
-func (r *Reconciler) tell(p *v1alpha1.TargetPair, c *metav1.Condition) {
+// recordCondition makes an event of a change.
+func (r *Reconciler) recordCondition(p *v1alpha1.TargetPair, c *metav1.Condition) {
 	kind := corev1.EventTypeNormal
 	if c.Status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning
 	}
-	r.event(p, kind, c.Reason, c.Type, c.Message)
+	r.recordEvent(p, kind, c.Reason, c.Type, c.Message)
 }
 
-// quantized leaves a number of bytes as it was told before while it has changed by less than a hundredth: a status that moves
+// quantized leaves a number of bytes as the status has it while it has changed by less than a hundredth: a status that moves
 // with each write would be written as often.
-func quantized(now uint64, told *resource.Quantity) *resource.Quantity {
-	if told != nil {
-		if d := int64(now) - told.Value(); max(d, -d) < told.Value()/100 {
-			return told
+func quantized(now uint64, before *resource.Quantity) *resource.Quantity {
+	if before != nil {
+		if d := int64(now) - before.Value(); max(d, -d) < before.Value()/100 {
+			return before
 		}
 	}
 	return resource.NewQuantity(int64(now), resource.BinarySI)
@@ -276,21 +276,21 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 // unreachable says why a node does not answer, as far as its pod shows.
 func unreachable(n *nodeView) string {
 	switch {
-	case errors.Is(n.err, pairs.ErrNoAddress):
-		return pairs.ErrNoAddress.Error()
+	case errors.Is(n.err, pairconn.ErrNoAddress):
+		return pairconn.ErrNoAddress.Error()
 	case n.pod == nil:
 		return "it has no pod"
 	case n.pod.Spec.NodeName == "":
 		for _, c := range n.pod.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message != "" {
-				return "its pod finds no worker: " + c.Message
+				return "its pod cannot be scheduled: " + c.Message
 			}
 		}
-		return "its pod waits for a worker"
+		return "its pod is not scheduled yet"
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("its pod waits: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
+			return fmt.Sprintf("its pod is waiting: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
 		}
 		if t := c.State.Terminated; t != nil {
 			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
@@ -307,7 +307,7 @@ func hadLeft(n *nodeView) string {
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if t := c.LastTerminationState.Terminated; t != nil && t.ExitCode == exits.Left {
-			return fmt.Sprintf("; it left before, at %s (started again %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
+			return fmt.Sprintf("; its previous process left the pair at %s (restarted %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
 		}
 	}
 	return ""
@@ -319,7 +319,7 @@ func lastWords(t *corev1.ContainerStateTerminated) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
-	return "; its last words: " + lines[len(lines)-1]
+	return "; its last message: " + lines[len(lines)-1]
 }
 
 // conditions of a pair.

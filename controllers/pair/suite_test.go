@@ -181,8 +181,8 @@ func (w *world) gone(node string) bool {
 	return true
 }
 
-// told waits for nothing: it says whether an event contains a text.
-func (w *world) told() (all []string) {
+// events are those that were recorded since the last call. It waits for none.
+func (w *world) events() (all []string) {
 	for {
 		select {
 		case e := <-w.rec.Events:

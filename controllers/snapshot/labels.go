@@ -32,7 +32,7 @@ func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 }
 
 // ErrForeign: a snapshot on the disks that no operator took, so that nothing says which object it was.
-var ErrForeign = errors.New("no object was made for it")
+var ErrForeign = errors.New("its labels name no Kubernetes object")
 
 // FromDisk is the object of a snapshot as the disks describe it. ErrForeign.
 func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot, error) {

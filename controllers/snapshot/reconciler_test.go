@@ -21,18 +21,18 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // stub is a pair of which one call can be made to fail; what a pair does is tested with a real one (test/integration/objects).
 type stub struct {
-	pairs.Pair
+	pairconn.Pair
 	snap  *targetv1.Snapshot
 	fail  codes.Code // of the next call that takes a snapshot
 	takes int
 }
 
-func (s *stub) Client(context.Context, string) (pairs.Pair, error) { return s, nil }
+func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
 
 func (s *stub) ListSnapshots(context.Context, *targetv1.ListSnapshotsRequest, ...grpc.CallOption) (*targetv1.ListSnapshotsResponse, error) {
 	r := &targetv1.ListSnapshotsResponse{}

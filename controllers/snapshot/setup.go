@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // workers is how many snapshots are worked on at once.
@@ -24,7 +24,7 @@ const workers = 8
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits;targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-func SetupWithManager(mgr ctrl.Manager, p pairs.Pairs) error {
+func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs) error {
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager)}
 	return r.Setup(mgr)
 }

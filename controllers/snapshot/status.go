@@ -2,13 +2,11 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,14 +15,14 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 // DataKept is what an object that is being deleted without spec.destroy says.
-const DataKept = "the snapshot is kept: to destroy it, set spec.destroy (CSI DeleteSnapshot does); to forget the object but keep the snapshot, remove the finalizer " + v1alpha1.Finalizer
+const DataKept = "the snapshot is kept: to destroy the snapshot, set spec.destroy (CSI DeleteSnapshot sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
-// tell writes what was found, and says when to look again.
-func (p *pass) tell(ctx context.Context, err error) (ctrl.Result, error) {
+// writeStatus writes what was found, and says when to look again.
+func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
 	f, ok := finding.Of(err)
 	if err != nil && !ok { // the API server's: there is nothing to say, and no way
 		return ignoreStale(err)
@@ -42,13 +40,13 @@ func (p *pass) tell(ctx context.Context, err error) (ctrl.Result, error) {
 			return ignoreStale(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
 		}
 		if changed {
-			p.event(next)
+			p.recordEvent(next)
 		}
 	}
 	if f != nil && f.Again {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: p.again()}, nil
+	return ctrl.Result{RequeueAfter: p.requeueAfter()}, nil
 }
 
 // same takes the moment as the API server keeps it, in whole seconds, for comparing.
@@ -61,14 +59,12 @@ func same(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStat
 }
 
 func ignoreStale(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		return ctrl.Result{RequeueAfter: apply.StaleAfter}, nil // what it was decided by has changed: look again
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	r, err := object.RequeueIfStale(err)
+	return r, client.IgnoreNotFound(err)
 }
 
 func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Finding) bool {
-	reason, message := v1alpha1.ReasonReady, "the snapshot is there"
+	reason, message := v1alpha1.ReasonReady, "the snapshot exists"
 	if p.deleted() {
 		reason, message = v1alpha1.ReasonDataKept, DataKept
 		if f != nil {
@@ -78,7 +74,7 @@ func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Findi
 	return finding.Set(&s.Conditions, v1alpha1.ConditionReady, p.o.Generation, f, reason, message)
 }
 
-func (p *pass) event(o *v1alpha1.LogicalUnitSnapshot) {
+func (p *pass) recordEvent(o *v1alpha1.LogicalUnitSnapshot) {
 	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 	level := corev1.EventTypeNormal
 	if c.Status != "True" || c.Reason == v1alpha1.ReasonDataKept {

@@ -12,6 +12,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
 type service = targetv1.TargetServiceClient
@@ -23,7 +24,7 @@ func (p *pass) place(ctx context.Context) error {
 	case p.o.Spec.Placement != nil:
 		return nil
 	case p.deleted():
-		return p.release(ctx) // nothing was taken: a conflict says so if this is not true any more
+		return object.RemoveFinalizer(ctx, p, &p.o) // nothing was taken: a conflict says so if this is not true any more
 	case p.o.Spec.Destroy:
 		return notTaken()
 	}
@@ -31,15 +32,15 @@ func (p *pass) place(ctx context.Context) error {
 	err := p.Live.Get(ctx, client.ObjectKey{Name: p.o.Spec.Source}, &lu)
 	switch {
 	case apierrors.IsNotFound(err):
-		return finding.New(v1alpha1.ReasonNoSource, "there is no LogicalUnit %s to take a snapshot of", p.o.Spec.Source)
+		return finding.New(v1alpha1.ReasonNoSource, "LogicalUnit %s, the source of this snapshot, does not exist", p.o.Spec.Source)
 	case err != nil:
 		return fmt.Errorf("LogicalUnit %s: %w", p.o.Spec.Source, err)
 	case lu.Spec.Cluster != p.o.Spec.Cluster:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster is %s: the source is in cluster %s", p.o.Spec.Cluster, lu.Spec.Cluster)
-	case lu.Spec.Placement == nil || lu.Annotations[v1alpha1.AnnotationMade] != "true":
-		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being made", p.o.Spec.Source)
+	case lu.Spec.Placement == nil || !object.IsMade(&lu):
+		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", p.o.Spec.Source)
 	}
-	return p.patch(ctx, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
+	return object.Patch(ctx, p, &p.o, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
 		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
 		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, Pool: lu.Spec.Placement.Pool, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
 	})
@@ -60,7 +61,7 @@ func (p *pass) find(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	r, err := rpc(ctx, p, "look for the snapshot", service.ListSnapshots, &targetv1.ListSnapshotsRequest{Uuid: p.o.Spec.Placement.UUID})
+	r, err := rpc(ctx, p, "get the snapshot", service.ListSnapshots, &targetv1.ListSnapshotsRequest{Uuid: p.o.Spec.Placement.UUID})
 	if err != nil {
 		return err
 	}
@@ -82,47 +83,42 @@ func (p *pass) take(ctx context.Context) error {
 	case p.snap != nil && p.made():
 		return nil
 	case p.made():
-		return finding.New(v1alpha1.ReasonMissing, "pair %s has no snapshot %s any more: it is not taken again, because that would be another point in time; "+
+		return finding.New(v1alpha1.ReasonMissing, "pair %s no longer has snapshot %s: the snapshot is not taken again, because it would be of another point in time; "+
 			"delete the VolumeSnapshot", at.Pair, at.UUID)
 	case p.snap == nil && p.deleted():
-		return p.release(ctx) // deleted before it was taken: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.o) // deleted before it was taken: there is nothing to keep
 	case p.snap == nil && p.o.Spec.Destroy:
 		return notTaken()
 	case p.snap == nil:
-		if err := p.confirm(ctx); err != nil {
+		if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 			return err
 		}
 		snap, err := rpc(ctx, p, "take the snapshot", service.CreateSnapshot, &targetv1.CreateSnapshotRequest{Uuid: at.UUID, Name: p.o.Name,
 			SourceLunUuid: at.SourceUUID, Labels: diskLabels(p.o)})
 		if finding.Code(err) == codes.NotFound {
-			return finding.New(v1alpha1.ReasonNoSource, "pair %s has no LUN %s to take a snapshot of", at.Pair, at.SourceUUID)
+			return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have LUN %s, the source of this snapshot", at.Pair, at.SourceUUID)
 		}
 		if err != nil {
 			return err
 		}
 		p.snap = snap
 	}
-	return p.patch(ctx, "mark", func(o *v1alpha1.LogicalUnitSnapshot) {
-		if o.Annotations == nil {
-			o.Annotations = map[string]string{}
-		}
-		o.Annotations[v1alpha1.AnnotationMade] = "true"
-	})
+	return object.MarkMade(ctx, p, &p.o)
 }
 
 // destroy removes the snapshot; what was restored from it stays.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.o.Spec.Placement == nil {
-		return p.release(ctx)
+		return object.RemoveFinalizer(ctx, p, &p.o)
 	}
 	if err := p.find(ctx); err != nil {
 		return err
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 		return err
 	}
 	if _, err := rpc(ctx, p, "destroy the snapshot", service.DeleteSnapshot, &targetv1.DeleteSnapshotRequest{Uuid: p.o.Spec.Placement.UUID}); err != nil {
 		return err
 	}
-	return p.release(ctx)
+	return object.RemoveFinalizer(ctx, p, &p.o)
 }

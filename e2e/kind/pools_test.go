@@ -149,7 +149,7 @@ spec:
 		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "delete", "storageclass", "e2e-none") }, NodeTimeout(time.Minute))
 		claimOf(ctx, ns, "none", "e2e-none", "64Mi", "Block", "")
 		Eventually(func() string { return kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}") }).WithContext(ctx).
-			Should(ContainSubstring("has no pool none, it has main, fast"))
+			Should(ContainSubstring("has no pool none; its pools are main, fast"))
 
 		By("those who were at work meanwhile")
 		Expect(finish(ctx, ns, "load", 1000)).To(BeNumerically("<", 20_000))

@@ -5,17 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	wholejson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction stay integers
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// StaleAfter is how long a reconciler waits before it looks again at an object that changed while it looked: about as long as a cache
-// is behind.
-const StaleAfter = 50 * time.Millisecond
 
 // PatchStatus writes what differs between before and the status of an object, if nobody has written to the object since it was read: a
 // summary of what was there a moment ago, by an operator that is no longer the leader or whose cache is behind, must not stay as the

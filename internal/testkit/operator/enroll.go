@@ -26,7 +26,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/enroll"
 	"github.com/gemel-storage/gemel/controllers/pair"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	wire "github.com/gemel-storage/gemel/internal/enroll"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
@@ -43,7 +43,7 @@ func secrets(namespace string) cache.Options {
 		return cache.Options{}
 	}
 	return cache.Options{ByObject: map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(pairs.SecretLabels)}}}}}
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(pairconn.SecretLabels)}}}}}
 }
 
 // enrolment adds the enrolment endpoint, on a port of its own, with its certificate and the keeper of credentials; nil without a namespace.
@@ -53,7 +53,7 @@ func (o *Operator) enrolment(m ctrl.Manager, e Enrolment) (*chap.Keeper, error) 
 		return nil, nil
 	}
 	rec := m.GetEventRecorder(v1alpha1.OperatorManager)
-	k := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: namespace, Made: chap.Tell(rec)}
+	k := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: namespace, Made: chap.RecordMade(rec)}
 	l, err := net.Listen("tcp", cmp.Or(e.Listen, "127.0.0.1:0"))
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func Worker(ctx context.Context, cfg *rest.Config, namespace, node, dir string) 
 	return w, harness.Wait(ctx, "the authority of the enrolment endpoint is told", func() (bool, string) {
 		m, err := k.CoreV1().ConfigMaps(namespace).Get(ctx, pair.EnrollConfig, metav1.GetOptions{})
 		if err == nil {
-			err = os.WriteFile(w.CAFile, []byte(m.Data[pairs.KeyCA]), 0o600)
+			err = os.WriteFile(w.CAFile, []byte(m.Data[pairconn.KeyCA]), 0o600)
 		}
 		if err != nil {
 			return false, err.Error()

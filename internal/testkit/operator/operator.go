@@ -26,7 +26,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
@@ -96,14 +96,14 @@ type Operator struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	err    error
-	dir    *pairs.Directory
+	dir    *pairconn.Directory
 
 	Enroll string // host:port of the enrolment endpoint
 }
 
 // Several reaches pairs beside the first one, which have ports of their own: a wrap for Start.
-func Several(c client.Reader, more ...*harness.Pair) (func(pairs.Pairs) pairs.Pairs, error) {
-	byName := map[string]pairs.Pairs{}
+func Several(c client.Reader, more ...*harness.Pair) (func(pairconn.Pairs) pairconn.Pairs, error) {
+	byName := map[string]pairconn.Pairs{}
 	for _, p := range more {
 		d, err := directory(c, p)
 		if err != nil {
@@ -111,26 +111,26 @@ func Several(c client.Reader, more ...*harness.Pair) (func(pairs.Pairs) pairs.Pa
 		}
 		byName[p.Name] = d
 	}
-	return func(first pairs.Pairs) pairs.Pairs { return several{first, byName} }, nil
+	return func(first pairconn.Pairs) pairconn.Pairs { return several{first, byName} }, nil
 }
 
 // directory of a pair on loopback, which has a port of its own and no certificates.
-func directory(c client.Reader, p *harness.Pair) (*pairs.Directory, error) {
+func directory(c client.Reader, p *harness.Pair) (*pairconn.Directory, error) {
 	_, text, err := net.SplitHostPort(p.Control[0])
 	if err != nil {
 		return nil, err
 	}
 	port, err := strconv.Atoi(text)
-	return &pairs.Directory{Reader: c, Plain: true, Port: port}, err
+	return &pairconn.Directory{Reader: c, Plain: true, Port: port}, err
 }
 
 type several struct {
-	first  pairs.Pairs
-	byName map[string]pairs.Pairs
+	first  pairconn.Pairs
+	byName map[string]pairconn.Pairs
 }
 
-// Client implements pairs.Pairs.
-func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
+// Client implements pairconn.Pairs.
+func (s several) Client(ctx context.Context, name string) (pairconn.Pair, error) {
 	if d := s.byName[name]; d != nil {
 		return d.Client(ctx, name)
 	}
@@ -139,12 +139,12 @@ func (s several) Client(ctx context.Context, name string) (pairs.Pair, error) {
 
 // Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, stands between them and the pairs. Hosts are
 // let in by their names.
-func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs) (*Operator, error) {
+func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairconn.Pairs) pairconn.Pairs) (*Operator, error) {
 	return StartWith(ctx, cfg, p, wrap, Enrolment{})
 }
 
 // StartWith is Start with CHAP credentials, for hosts that enrol.
-func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairs.Pairs) pairs.Pairs, e Enrolment) (*Operator, error) {
+func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairconn.Pairs) pairconn.Pairs, e Enrolment) (*Operator, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
@@ -156,7 +156,7 @@ func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func
 	if o.dir, err = directory(m.GetClient(), p); err != nil {
 		return nil, err
 	}
-	var found pairs.Pairs = o.dir
+	var found pairconn.Pairs = o.dir
 	if wrap != nil {
 		found = wrap(found)
 	}

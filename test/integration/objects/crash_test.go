@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/backend/objects"
 	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
@@ -210,7 +210,7 @@ func TestOperatorCrashesAtPair(t *testing.T) {
 	f := &faultyPairs{}
 	c := &sticky{crasher: f}
 	r.everyCrash(c, r.operated(c, func() (*operator.Operator, error) {
-		return operator.Start(r.ctx, r.cfg, r.pair, func(p pairs.Pairs) pairs.Pairs { f.Pairs = p; return f })
+		return operator.Start(r.ctx, r.cfg, r.pair, func(p pairconn.Pairs) pairconn.Pairs { f.Pairs = p; return f })
 	}))
 }
 

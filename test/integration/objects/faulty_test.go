@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
 // faultyPairs stands between the operator and the pairs: at the n-th call that changes something the operator dies, as far as
 // the pair can see, before or after the call has landed.
 type faultyPairs struct {
-	pairs.Pairs
+	pairconn.Pairs
 	mu     sync.Mutex
 	left   int
 	landed bool
@@ -40,7 +40,7 @@ func (f *faultyPairs) heal() {
 	f.left, f.down = 0, false
 }
 
-func (f *faultyPairs) Client(ctx context.Context, name string) (pairs.Pair, error) {
+func (f *faultyPairs) Client(ctx context.Context, name string) (pairconn.Pair, error) {
 	p, err := f.Pairs.Client(ctx, name)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (f *faultyPairs) next(changes bool) (carry, answer bool) {
 }
 
 type faultyPair struct {
-	pairs.Pair
+	pairconn.Pair
 	f *faultyPairs
 }
 

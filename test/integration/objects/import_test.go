@@ -120,7 +120,7 @@ func TestImport(t *testing.T) {
 	if len(l.Items) != 0 || !strings.Contains(out, "6 objects would be made, 0 are there, 1 on the disks belong to no object, 0 failed") {
 		t.Fatalf("%d objects after a dry run:\n%s", len(l.Items), out)
 	}
-	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "6 objects made") || !strings.Contains(out, `(by hand) of p0: no object was made for it`) {
+	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "6 objects made") || !strings.Contains(out, `(by hand) of p0: its labels name no Kubernetes object`) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.ok(operator.AddPair(r.ctx, r.c, r.pair))

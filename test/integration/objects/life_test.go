@@ -161,7 +161,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	q.Size, q.Cluster = mib, "elsewhere"
 	q.ID, q.Name = r.b.VolumeID("elsewhere"), "elsewhere"
-	if _, err := r.b.CreateVolume(r.ctx, q); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "there is no StorageCluster elsewhere") {
+	if _, err := r.b.CreateVolume(r.ctx, q); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "StorageCluster elsewhere does not exist") {
 		t.Fatal(err)
 	}
 	r.ok(r.b.DeleteVolume(r.ctx, q.ID)) // waits until it is gone

@@ -73,7 +73,7 @@ func TestVolumesInAPool(t *testing.T) {
 	if first.Pool != "default" || r.lun(first.ID).Volume != "default" || r.lun(old.ID).Volume != "default" {
 		t.Errorf("%+v", first)
 	}
-	if err := hurry("pvc-slow", "slow", nil); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "has no pool slow, it has default, fast") {
+	if err := hurry("pvc-slow", "slow", nil); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "has no pool slow; its pools are default, fast") {
 		t.Errorf("%v", err)
 	}
 	if n, err := r.b.Capacity(r.ctx, operator.Cluster, "fast"); err != nil || n == 0 {
@@ -90,7 +90,7 @@ func TestVolumesInAPool(t *testing.T) {
 	restore := func(q *backend.CreateVolume) { q.SourceSnapshot = snap.ID }
 	clone := func(q *backend.CreateVolume) { q.SourceVolume = v.ID }
 	for name, change := range map[string]func(*backend.CreateVolume){"restored": restore, "cloned": clone} {
-		if err := hurry(name, "default", change); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "which is fast and not default") {
+		if err := hurry(name, "default", change); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "which is fast, not default") {
 			t.Errorf("%s: %v", name, err)
 		}
 		c, err := in(name, "", change)

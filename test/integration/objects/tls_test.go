@@ -15,7 +15,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pairs"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
@@ -53,7 +53,7 @@ func TestCertificates(t *testing.T) {
 	defer func() { _ = p.Close() }()
 	ok(p.Start(ctx))
 
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "gemel-system", Name: pairs.SecretName(harness.Cluster)}, Data: map[string][]byte{}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "gemel-system", Name: pairconn.SecretName(harness.Cluster)}, Data: map[string][]byte{}}
 	for k, f := range map[string]string{"tls.crt": "control.pem", "tls.key": "control.key", "ca.crt": "ca.pem"} {
 		secret.Data[k], err = os.ReadFile(filepath.Join(dir, "pki", f))
 		ok(err)
@@ -62,7 +62,7 @@ func TestCertificates(t *testing.T) {
 		Nodes: []v1alpha1.PairNode{{Name: "a", Address: hosts[0]}, {Name: "b", Address: hosts[1]}}}}
 	other := o.DeepCopy()
 	other.Name = "p1"
-	d := &pairs.Directory{Reader: fake.NewClientBuilder().WithScheme(operator.Scheme()).WithObjects(secret, o, other).Build(), Namespace: "gemel-system", Port: control}
+	d := &pairconn.Directory{Reader: fake.NewClientBuilder().WithScheme(operator.Scheme()).WithObjects(secret, o, other).Build(), Namespace: "gemel-system", Port: control}
 	defer func() { _ = d.Close() }()
 
 	c, err := d.Client(ctx, "p0")

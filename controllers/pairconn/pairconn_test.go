@@ -1,4 +1,4 @@
-package pairs
+package pairconn
 
 import (
 	"crypto/ecdsa"
@@ -61,7 +61,7 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused("no TargetPair p0")
+	refused("TargetPair p0 does not exist")
 	p := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p0"}, Spec: v1alpha1.TargetPairSpec{Cluster: "main", Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
 	ok(c.Create(ctx, p))
 	refused("no addresses")

@@ -1,5 +1,5 @@
-// Package pairs reaches the pairs that TargetPairs stand for.
-package pairs
+// Package pairconn keeps connections to the pairs that TargetPairs describe.
+package pairconn
 
 import (
 	"context"
@@ -91,7 +91,7 @@ func (d *Directory) Client(ctx context.Context, name string) (Pair, error) {
 	var o v1alpha1.TargetPair
 	if err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, &o); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: there is no TargetPair %s", ErrUnknown, name)
+			return nil, fmt.Errorf("%w: TargetPair %s does not exist", ErrUnknown, name)
 		}
 		return nil, fmt.Errorf("TargetPair %s: %w", name, err)
 	}
@@ -142,7 +142,7 @@ func (d *Directory) open(ctx context.Context, o *v1alpha1.TargetPair) (*pairclie
 	if !d.Plain {
 		key := client.ObjectKey{Namespace: d.Namespace, Name: SecretName(o.Spec.Cluster)}
 		if err := d.Reader.Get(ctx, key, &s); apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: the Secret %s is not there yet", ErrUnknown, key)
+			return nil, fmt.Errorf("%w: Secret %s does not exist yet", ErrUnknown, key)
 		} else if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", key, err)
 		}
