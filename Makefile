@@ -35,7 +35,7 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
 	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/internal/testkit/chaos,/internal/testkit/scale
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, and the words of hack/vale
 	@hack/lint.sh
 
 generate: ## protobuf code, deep copies, CRDs

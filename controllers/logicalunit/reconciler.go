@@ -110,7 +110,7 @@ func (p *pass) bring(ctx context.Context) (ready, published error) {
 func (p *pass) deleted() bool { return !p.lu.DeletionTimestamp.IsZero() }
 func (p *pass) made() bool    { return p.lu.Annotations[v1alpha1.AnnotationMade] == "true" }
 
-// hold puts the finalizer on an object that has a place: one that was made anew from a backup, say. Others get both in one write.
+// hold puts the finalizer on an object that has a place: one that was made again from a backup, say. Others get both in one write.
 func (p *pass) hold(ctx context.Context) error {
 	if p.lu.Spec.Placement == nil || p.deleted() || controllerutil.ContainsFinalizer(p.lu, v1alpha1.Finalizer) {
 		return nil

@@ -87,7 +87,7 @@ func (p *pass) bring(ctx context.Context) error {
 func (p *pass) deleted() bool { return !p.o.DeletionTimestamp.IsZero() }
 func (p *pass) made() bool    { return p.o.Annotations[v1alpha1.AnnotationMade] == "true" }
 
-// hold puts the finalizer on an object that has a place: one that was made anew from a backup, say. Others get both in one write.
+// hold puts the finalizer on an object that has a place: one that was made again from a backup, say. Others get both in one write.
 func (p *pass) hold(ctx context.Context) error {
 	if p.o.Spec.Placement == nil || p.deleted() || controllerutil.ContainsFinalizer(p.o, v1alpha1.Finalizer) {
 		return nil
