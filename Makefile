@@ -17,7 +17,7 @@ RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/t
 .PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 deps: ## install what a fresh Debian machine lacks, once
 	@hack/deps.sh
