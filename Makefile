@@ -11,13 +11,13 @@ DURATION ?= 60s
 # target that does not get to run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./api/... ./charts/...
+PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 
 .PHONY: help deps build build-all test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 deps: ## install what a fresh Debian machine lacks, once
 	@hack/deps.sh
@@ -35,12 +35,13 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
 	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/internal/testkit/chaos,/internal/testkit/scale
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, and the words of hack/vale
 	@hack/lint.sh
 
-generate: ## protobuf code, deep copies, CRDs
+generate: ## protobuf code, deep copies, CRDs, the reference of CRDs and flags
 	@hack/gen-proto.sh
 	@hack/gen-crds.sh
+	@hack/gen-reference.sh
 
 check-generate: ## fail if committed generated code differs from what the pinned tools make
 	@hack/check-generate.sh

@@ -143,7 +143,7 @@ func rights(rules []rbacv1.PolicyRule) (out []string) {
 	return out
 }
 
-// Who may do what is this list, to be read by whoever changes it. There are no wildcards and no rights that are not listed.
+// Who may do what is this list, to be read by everyone who changes it. There are no wildcards and no rights that are not listed.
 func TestRights(t *testing.T) {
 	var b strings.Builder
 	objs := mustRender(t, userspace(nil))

@@ -27,7 +27,9 @@ install_package() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
 }
 
-# go_tool MODULE/PATH VERSION: builds a Go tool once into the cache's bin, a stamp file names the version.
+# go_tool MODULE/PATH VERSION: builds a Go tool once into the cache's bin, a stamp file names the version. Tools are no `tool` directives
+# of go.mod: those share one choice of versions with the program, and controller-gen, staticcheck and crd-ref-docs would raise versions of
+# libraries that it is built with (kube-openapi, fsnotify, x/tools, mergo, cast).
 go_tool() {
   local c name stamp
   c=$(cache_dir)

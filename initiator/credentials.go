@@ -24,7 +24,7 @@ func (d *Device) credentials() (auth, mutual *CHAP) {
 	return d.cfg.Auth, d.cfg.MutualAuth
 }
 
-// CredentialsRefused tells whether an error is one that other credentials may mend: the target refused ours, did not prove itself, or wants
+// CredentialsRefused tells whether an error is one that other credentials may fix: the target refused ours, did not prove itself, or wants
 // none. An initiator that the target does not know (0202) needs more than that.
 func CredentialsRefused(err error) bool {
 	var le *LoginError

@@ -142,7 +142,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.NoUnitAfter = 5 * time.Second
 	}
 	if c.NoUnitAfter < minNoUnitAfter {
-		return c, fmt.Errorf("initiator: no-unit bound %v is below %v: a LUN that is mapped anew would become an I/O error", c.NoUnitAfter, minNoUnitAfter)
+		return c, fmt.Errorf("initiator: no-unit bound %v is below %v: a LUN that is mapped again would become an I/O error", c.NoUnitAfter, minNoUnitAfter)
 	}
 	if c.ISID == ([6]byte{}) {
 		c.ISID = randomISID()

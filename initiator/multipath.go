@@ -116,7 +116,7 @@ func (p *path) setStateLocked(s alua.State) {
 	}
 }
 
-// hopeless tells errors that trying again does not mend without another configuration. That no LUN is mapped is judged as in nounit.go.
+// hopeless tells errors that trying again does not fix without another configuration. That no LUN is mapped is judged as in nounit.go.
 func hopeless(err error) bool {
 	var le *LoginError
 	if errors.As(err, &le) {

@@ -383,7 +383,7 @@ func TestDeviceCHAP(t *testing.T) {
 	}
 }
 
-// TestCredentialsChange: sessions go on while the target wants other credentials; what is refused says so, and is mended by the new ones.
+// TestCredentialsChange: sessions go on while the target wants other credentials; what is refused says so, and is fixed by the new ones.
 func TestCredentialsChange(t *testing.T) {
 	x := startTwoNodes(t)
 	want := func(secret string) {

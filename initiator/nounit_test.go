@@ -348,7 +348,7 @@ func TestOpenWithoutUnit(t *testing.T) {
 	}
 }
 
-// TestDoubtIsContinuous: the clock begins anew when a path has shown the unit, or when nobody says anything.
+// TestDoubtIsContinuous: the clock begins again when a path has shown the unit, or when nobody says anything.
 func TestDoubtIsContinuous(t *testing.T) {
 	d := &Device{cfg: Config{NoUnitAfter: time.Second}, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a, b := &path{d: d, portal: "a"}, &path{d: d, portal: "b"}

@@ -11,7 +11,7 @@ import (
 )
 
 // Reconnecting waits from reconnectFirst, doubling to reconnectMost; a session that lasted longer than steady starts
-// anew. A path that does not serve is asked for its state every 5 to 50 ms, or every idlePoll while another serves.
+// again. A path that does not serve is asked for its state every 5 to 50 ms, or every idlePoll while another serves.
 const (
 	reconnectFirst = 20 * time.Millisecond
 	reconnectMost  = time.Second

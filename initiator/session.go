@@ -40,7 +40,7 @@ type Session struct {
 	free        []uint16
 	head, tail  *Command   // waiting for the window, a tag or the end of an abort
 	deferred    []*Command // answered while their data was still being written
-	out, wr     *outBatch  // being filled; being written by whoever set writing
+	out, wr     *outBatch  // being filled; being written by the one that set writing
 	batchNumber uint64
 	written     uint64 // batches up to this one are written
 	writing     bool

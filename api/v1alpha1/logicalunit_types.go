@@ -104,7 +104,7 @@ type HostAccess struct {
 	// +optional
 	ReadOnly bool `json:"readOnly"`
 	// Replay puts readOnly off: the host may write, alone, until it has replayed the log of the filesystem. The operator takes it out when
-	// the host has said so, marks the LUN with the annotation gemel.storage/log-replayed, and lets the host in anew.
+	// the host has said so, marks the LUN with the annotation gemel.storage/log-replayed, and lets the host in again.
 	// +optional
 	Replay bool `json:"replay,omitempty"`
 }

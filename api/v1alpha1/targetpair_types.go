@@ -21,7 +21,7 @@ type TargetPairSpec struct {
 	// +listMapKey=name
 	Nodes []PairNode `json:"nodes"`
 
-	// Replace has a node made anew, with an empty disk that is then copied to: its worker or its disk is lost for good. Take the
+	// Replace has a node made again with an empty disk, which is then copied to: its worker or its disk is lost for good. Take the
 	// field out again when the pair is in sync. Refused while the other node does not serve.
 	// +optional
 	Replace *Replace `json:"replace,omitempty"`
@@ -55,7 +55,7 @@ type PairNode struct {
 	Disk int32 `json:"disk"`
 }
 
-// Replace names the node that is made anew.
+// Replace names the node that is made again.
 type Replace struct {
 	// Node is a or b.
 	// +kubebuilder:validation:Enum=a;b

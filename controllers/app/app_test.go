@@ -135,7 +135,7 @@ func TestRun(t *testing.T) {
 		x := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonNotSupported, fmt.Sprintf("%v %+v", err, x)
 	}))
-	// Whoever leads, every replica answers a worker: that it has no LUN of the pair, which it finds out last.
+	// Every replica answers a worker, not only the leader: that it has no LUN of the pair, which it finds out last.
 	w, err := operator.Worker(ctx, cfg, ns, "w0", t.TempDir())
 	ok(err)
 	ok(c.Create(ctx, &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "w0"}, Spec: v1alpha1.HostSpec{IQN: "iqn.2026-11.storage.gemel:w0", AttachMode: "Userspace"}}))

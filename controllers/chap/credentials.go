@@ -1,5 +1,5 @@
 // Package chap keeps the CHAP credentials by which a worker and the targets of a pair know each other: a Secret for each worker and
-// pair, in the operator's namespace (docs/decisions/0029). Whoever maps a LUN of the pair to the worker tells the targets; the worker
+// pair, in the operator's namespace (docs/decisions/0029). The code that maps a LUN of the pair to the worker tells the targets; the worker
 // asks for them by enrolment.
 package chap
 

@@ -231,7 +231,7 @@ func TestSweepAndRemove(t *testing.T) {
 	f.k.Grace, f.k.Now = time.Minute, func() time.Time { return now }
 	sweep(3)
 	now = now.Add(50 * time.Second)
-	c.Spec.Security.CHAP = v1alpha1.CHAPMutual // needed again: the time begins anew
+	c.Spec.Security.CHAP = v1alpha1.CHAPMutual // needed again: the time starts over
 	sweep(3)
 	c.Spec.Security.CHAP = v1alpha1.CHAPNone
 	now = now.Add(50 * time.Second)

@@ -15,7 +15,7 @@ import (
 
 // Sweep deletes the credentials on a pair that nobody has needed for a while: of workers whose Host is gone, or of all workers when the
 // cluster wants no CHAP. Those of a worker that has a LUN of the pair, or is to have one, stay. A deletion by an old picture does no
-// harm: the credentials are made anew, the targets told, and the worker enrols again.
+// harm: the credentials are made again, the targets told, and the worker enrols again.
 func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
 	all, err := k.secrets(ctx, pair)
 	if err != nil || len(all) == 0 {

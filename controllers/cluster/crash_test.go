@@ -135,7 +135,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 					case w.versions() == before:
 						crashes++
 						n++
-					default: // another state: each call in it counts anew
+					default: // another state: each call in it counts again
 						crashes++
 					}
 					w.play(born)

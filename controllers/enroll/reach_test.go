@@ -60,7 +60,7 @@ func TestReach(t *testing.T) {
 	if read(); lu.Spec.Hosts[0].Replay || !lu.Spec.Hosts[0].ReadOnly || lu.Annotations[v1alpha1.AnnotationReplayed] != "true" {
 		t.Fatalf("%+v", lu)
 	}
-	// Until the reconciler has fenced it and let it in anew, it is not told to read.
+	// Until the reconciler has fenced it and let it in again, it is not told to read.
 	if _, err := w.Reach(t.Context(), enroll.ReachRequest{Volume: "l"}); !errors.Is(err, enroll.ErrReach) {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 //
 // Here it also says that it has replayed the log of a filesystem, and learns how it reaches the volume from then on.
 //
-// Every replica of the operator serves, whoever leads: a worker that comes up again after a failure does not have to wait for an election. The one thing
+// Every replica of the operator serves, not only the leader: a worker that comes up again after a failure does not have to wait for an election. The one thing
 // that is written here, that a log was replayed, is written with an optimistic lock.
 package enroll
 

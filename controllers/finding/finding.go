@@ -29,7 +29,7 @@ func (f *Finding) Error() string { return f.Reason + ": " + f.Message }
 // Unwrap implements errors.Unwrap.
 func (f *Finding) Unwrap() error { return f.Err }
 
-// New is a finding that trying again soon does not mend.
+// New is a finding that trying again soon does not fix.
 func New(reason, format string, args ...any) *Finding {
 	return &Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }

@@ -78,7 +78,7 @@ func (m *Promotion) Run(ctx context.Context, name, node string) error {
 	return m.restart(ctx, name, pair.Other(node))
 }
 
-// restart has the other node begin anew: a process that has fenced itself never looks at the record again, so that it would not find
+// restart has the other node begin again: a process that has fenced itself never looks at the record again, so that it would not find
 // that it may join.
 func (m *Promotion) restart(ctx context.Context, name, node string) error {
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: pair.PodName(name, node)}}
@@ -133,7 +133,7 @@ func (m *Promotion) statusOf(ctx context.Context, p *v1alpha1.TargetPair, node s
 	return c.GetStatus(ctx, &targetv1.GetStatusRequest{})
 }
 
-// record makes an empty Lease if there is none: a record that was lost is written anew by the node that is forced.
+// record makes an empty Lease if there is none: a record that was lost is written again by the node that is forced.
 func (m *Promotion) record(ctx context.Context, p *v1alpha1.TargetPair) error {
 	l := pair.NewLease(p, m.Namespace)
 	err := m.Client.Get(ctx, client.ObjectKeyFromObject(l), &coordinationv1.Lease{})

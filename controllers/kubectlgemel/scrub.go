@@ -190,7 +190,7 @@ func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, 
 	}
 }
 
-// nodes are the control APIs of a pair's nodes, connected to when needed, and anew after an error.
+// nodes are the control APIs of a pair's nodes, connected to when needed, and again after an error.
 type nodes struct {
 	control Control
 	pair    *v1alpha1.TargetPair

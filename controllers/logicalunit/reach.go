@@ -22,7 +22,7 @@ var (
 
 // Reach says how a host reaches a LUN now. replayed is the generation of the mapping under which it says that it has replayed the
 // log of the LUN's filesystem, 0 if it says nothing of it. What it says is written down with an optimistic lock, in one write with what
-// follows: the host is fenced and let in anew, read-only, by the reconciler, and only a status that speaks of that is given out.
+// follows: the host is fenced and let in again, read-only, by the reconciler, and only a status that speaks of that is given out.
 //
 // A generation that is not the mapping's is of a life that has ended: the host was fenced since, another may have had the LUN, and nothing is
 // taken from it.

@@ -41,7 +41,7 @@ func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper) error 
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.CHAP != nil {
-		// Credentials that are gone are made anew, and the targets told, before anybody needs them.
+		// Credentials that are gone are made again, and the targets told, before anybody needs them.
 		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.mapped)).
 			// A worker that was not known is known now, or attaches in another way.
 			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.wanting), builder.WithPredicates(predicate.GenerationChangedPredicate{}))

@@ -44,7 +44,7 @@ type trust struct {
 }
 
 // authority is made once for a cluster. It is read live: a second authority, made from an old picture, would cut the nodes of a
-// pair off from each other at their next handshake. One that was lost is made anew, and trusts what the former one has signed.
+// pair off from each other at their next handshake. One that was lost is made again, and trusts what the former one has signed.
 func (r *Reconciler) authority(ctx context.Context, cluster string) (*trust, error) {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: AuthoritySecret(cluster)}

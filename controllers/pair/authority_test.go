@@ -104,7 +104,7 @@ func TestRotation(t *testing.T) {
 				for i := range names {
 					history = append(history, first(i))
 				}
-				// Whoever is behind by any time up to late, with whoever is up to date.
+				// A party that is behind by any time up to late, with one that is up to date.
 				fresh := history[len(history)-len(names):]
 				if n := len(history) - 2*len(names); n >= 0 && same(history[n], fresh[0]) && same(history[n+1], fresh[1]) && same(history[n+2], fresh[2]) {
 					for _, f := range fresh {
@@ -198,7 +198,7 @@ func TestRotationWaits(t *testing.T) {
 	}
 }
 
-// A Secret of an authority that somebody has deleted is made anew; what the former one has signed stays trusted for a while.
+// A Secret of an authority that somebody has deleted is made again; what the former one has signed stays trusted for a while.
 func TestLostAuthority(t *testing.T) {
 	w := newWorld(t, "lost-ca")
 	w.down["a"], w.down["b"] = true, true

@@ -234,7 +234,7 @@ func (w *world) crash(t *testing.T, sc *scene, landed bool) {
 		}
 		crashes++
 		if now := s.versions(); now != was {
-			was = now // what it left is another state: each call in it counts anew
+			was = now // what it left is another state: each call in it counts again
 		} else {
 			n++
 		}

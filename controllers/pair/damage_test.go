@@ -44,7 +44,7 @@ func (w *world) device(host string, m *targetv1.Mapping) *initiator.Device {
 	return d
 }
 
-// A block that a read heals, and one that both nodes have lost, are events of the pair and of the LogicalUnit, once, whoever looks again.
+// A block that a read heals, and one that both nodes have lost, are events of the pair and of the LogicalUnit, once, no matter who looks again.
 func TestDamagedBlocksAreTold(t *testing.T) {
 	w := newWorld(t, "damage")
 	w.run()

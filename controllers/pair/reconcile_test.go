@@ -278,7 +278,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 	}
 }
 
-// A lost node is made anew by one field, on another disk; its claim is kept. Not while the other one does not serve.
+// A lost node is made again by one field, on another disk; its claim is kept. Not while the other one does not serve.
 func TestReplace(t *testing.T) {
 	w := newWorld(t, "replace")
 	w.run()

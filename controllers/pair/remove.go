@@ -56,7 +56,7 @@ func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
 	return nil
 }
 
-// errGone: the pair was deleted, or made anew, after it was read.
+// errGone: the pair was deleted, or made again, after it was read.
 var errGone = errors.New("the TargetPair has changed")
 
 // confirm makes sure that the pair is still there before anything is made for it: a cache may be old, and what is made for a pair

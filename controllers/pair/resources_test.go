@@ -71,7 +71,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// Target pods are not what the kernel kills first, and Go's memory limit is below theirs, whoever chose it.
+// Target pods are not what the kernel kills first, and Go's memory limit is below theirs, no matter who chose it.
 func TestResourcesOfPods(t *testing.T) {
 	w := newWorld(t, "resources")
 	w.down["a"], w.down["b"] = true, true

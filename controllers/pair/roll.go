@@ -21,7 +21,7 @@ const annotationRevision = "gemel.storage/revision"
 
 // roll brings pods to what the spec says, one node of the pair at a time: ownership is handed to the other node, the pod is
 // taken down, and nothing else is touched before both are in sync again. A pod that does not serve anyway is taken down at
-// once if the other one does or none ever has: it may be the new revision that mends it.
+// once if the other one does or none ever has: it may be the new revision that fixes it.
 //
 // Crash windows: every step is decided from what is seen. A pod that is going down already is waited for, and one whose restart was
 // written down and not carried out is restarted.
@@ -165,7 +165,7 @@ func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nod
 	return waiting(v1alpha1.ReasonRolling, "node %s is being restarted: %s", n.name, why)
 }
 
-// replace makes a node anew: another disk, and another worker if one is named or the former one is gone. Its former disk is
+// replace makes a node again: another disk, and another worker if one is named or the former one is gone. Its former disk is
 // left as it is. The other node must serve: it is what the new one is copied from.
 func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error {
 	want := p.Spec.Replace

@@ -32,8 +32,8 @@ func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
 
 // nextScrub is when the next scrub is due, from the plan in the status, the schedule and the newest scrub of the pair, nil if there was none.
 //
-// A plan that was lost, or is of another schedule, begins anew from now. Whatever has gone by meanwhile is one scrub that is due, not
-// several. A scrub of everything that began when one was due is that one, whoever began it: so an operator that ended between beginning it
+// A plan that was lost, or is of another schedule, begins again from now. Whatever has gone by meanwhile is one scrub that is due, not
+// several. A scrub of everything that began when one was due is that one, no matter who began it: so an operator that ended between beginning it
 // and writing that down does not begin another.
 func nextScrub(before *v1alpha1.ScrubStatus, text string, s cron.Schedule, newest *scrubs.Report, now time.Time) *metav1.Time {
 	if s == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// certificates sees to the cluster's authority, the operator's own certificate and those of both nodes. They are made anew
+// certificates sees to the cluster's authority, the operator's own certificate and those of both nodes. They are made again
 // when two thirds of their life are over; targets read them without a restart.
 func (r *Reconciler) certificates(ctx context.Context, p *v1alpha1.TargetPair) error {
 	t, err := r.authority(ctx, p.Spec.Cluster)

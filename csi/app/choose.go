@@ -18,7 +18,7 @@ type facts struct {
 type choice struct{ mode, why string }
 
 // choose takes what was asked for. What is attached in one way is never forgotten for the other one. Of its own, and only with auto, it takes
-// userspace for a kernel that cannot attach, never for a worker that lacks a package or a daemon: that is told, and mended.
+// userspace for a kernel that cannot attach, never for a worker that lacks a package or a daemon: that is reported, and fixed by a person.
 func choose(asked string, f facts) (choice, error) {
 	held := map[string]int{attachKernel: f.kernelHeld, attachUserspace: f.userspaceHeld}
 	other := map[string]string{attachKernel: attachUserspace, attachUserspace: attachKernel}

@@ -91,7 +91,7 @@ func (c *config) check() error {
 			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
 		}
 		if c.NoLUNAfter < time.Second {
-			bad("no-lun-after", "%v is below 1s: a volume that is published anew would become an I/O error", c.NoLUNAfter)
+			bad("no-lun-after", "%v is below 1s: a volume that is published again would become an I/O error", c.NoLUNAfter)
 		}
 		c.checkEnroll(bad)
 		if c.MaxVolumes < 0 || c.MaxVolumes > maxLUNs {

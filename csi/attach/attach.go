@@ -111,7 +111,7 @@ type Attacher interface {
 	// Detach flushes, takes the device away and forgets it. It works from a durable record, whatever is already
 	// gone; without a record it succeeds. ErrBusy when something still uses the device.
 	Detach(ctx context.Context, volumeID string) error
-	// Resize reads the LUN's capacity anew and returns the device's size in bytes.
+	// Resize reads the LUN's capacity again and returns the device's size in bytes.
 	Resize(ctx context.Context, volumeID string) (int64, error)
 	// Status reports an attachment. It never does I/O to the LUN, so it cannot hang with it. ErrNotAttached without a record,
 	// ErrFailed (with as much of the status as is known) when the device cannot serve any more.

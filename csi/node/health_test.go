@@ -32,7 +32,7 @@ func (a told) Status(context.Context, string) (attach.Status, error) {
 	return attach.Status{Paths: a.paths}, nil
 }
 
-// Hazard 9: a path that is used without ALUA is told of, with what mends it.
+// Hazard 9: a path that is used without ALUA is told of, with what fixes it.
 func TestHazard9Health(t *testing.T) {
 	good, deaf := attach.Path{Portal: "a", Connected: true, Current: true}, attach.Path{Portal: "b", Connected: true, NoALUA: true, LastError: "no handler on sdb"}
 	down := attach.Path{Portal: "b", LastError: "no session"}

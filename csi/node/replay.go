@@ -76,7 +76,7 @@ const (
 
 // replay mounts the filesystem for writing where nobody looks, and takes it away again. An unmount does not tell whether what it wrote has arrived,
 // so the filesystem is mounted once more, without the right to write: the kernel refuses that while the log is dirty. Either time the volume
-// is attached anew: nothing that the kernel remembers of it is believed.
+// is attached again: nothing that the kernel remembers of it is believed.
 func (n *unlocked) replay(ctx context.Context, r *record) error {
 	for _, ro := range []bool{false, true} {
 		a := r.Attachment

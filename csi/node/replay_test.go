@@ -255,7 +255,7 @@ func TestReplayIsCutShort(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d steps", fs, total)
-		// Published anew, the log is clean: nothing is asked, and nothing attached for writing.
+		// Published again, the log is clean: nothing is asked, and nothing attached for writing.
 		st.steps, st.writable = 0, 0
 		q.PublishContext = st.now.PublishContext()
 		if _, err := s.NodeStageVolume(t.Context(), q); err != nil || st.steps != 1 || st.writable != 0 {
@@ -282,7 +282,7 @@ func TestReplayedByAnEarlierCall(t *testing.T) {
 	}
 }
 
-// What was never replayed is not mounted without its log, whoever published it so.
+// What was never replayed is not mounted without its log, no matter who published it so.
 func TestDirtyLogIsRefused(t *testing.T) {
 	for _, fs := range []string{"xfs", "ext4"} {
 		s, st, q := readers(t, fs)

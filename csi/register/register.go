@@ -26,7 +26,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// watchEvery is how often the socket is looked for: whoever empties the folder would make the driver unknown for good.
+// watchEvery is how often the socket is looked for: somebody who empties the folder would make the driver unknown for good.
 const watchEvery = 5 * time.Second
 
 // stopWithin bounds how long an answer under way may take when the socket goes: the kubelet, whose refusal ends the plugin, gets
@@ -72,7 +72,7 @@ func Run(ctx context.Context, c Config) error {
 		if err != nil || !again {
 			return err
 		}
-		c.Log.Warn("the registration socket has gone: made anew", "socket", sock)
+		c.Log.Warn("the registration socket has gone: made again", "socket", sock)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestRegistration(t *testing.T) {
 	if err := os.Remove(sock); err != nil {
 		t.Fatal(err)
 	}
-	kubelet(t, sock, true) // made anew
+	kubelet(t, sock, true) // made again
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)

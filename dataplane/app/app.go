@@ -116,7 +116,7 @@ func lastWords(path string, err error) error {
 }
 
 // stayResident keeps this node going while its machine is short of memory: a worker's dirty pages may be on their way to it. Before anything
-// is open: the program may begin anew. What is not permitted is told, once.
+// is open: the program may begin again. What is not permitted is told, once.
 func stayResident(log *slog.Logger) {
 	if err := resident.BecomeFlusher(); err != nil {
 		log.Info("this process is no I/O flusher: short of memory it may wait for volumes that it serves itself on this machine", "err", err)

@@ -64,7 +64,7 @@ func (s *Server) takePlace(c *conn) error {
 	return nil
 }
 
-// seldom lets some messages through in a while, and counts the rest: whoever may connect must not fill the log.
+// seldom lets some messages through in a while, and counts the rest: those who may connect must not fill the log.
 type seldom struct {
 	mu      sync.Mutex
 	since   time.Time

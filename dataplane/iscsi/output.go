@@ -12,7 +12,7 @@ import (
 
 // The output queue. PDUs are queued under the connection's mutex, in StatSN order. Who sends them:
 //   - while the reader works through its input (batching) nobody: the reader sends all of it at the end, in one writev;
-//   - else whoever queued, unless somebody is sending, who then takes the new ones too;
+//   - else the goroutine that queued, unless somebody is sending, who then takes the new ones too;
 //   - when the socket is full the rest is left to the connection's writer goroutine, so that neither the reader nor a
 //     goroutine of the Device ever waits for a slow initiator. The writer gives up after WriteTimeout.
 

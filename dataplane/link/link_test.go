@@ -173,7 +173,7 @@ func TestPeerThatEnds(t *testing.T) {
 	a.wait(t, "down 1 reset true")
 }
 
-// A peer whose old connections are half dead connects anew: the new link takes the old one's place.
+// A peer whose old connections are half dead connects again: the new link takes the old one's place.
 func TestReplacedLink(t *testing.T) {
 	l := listen(t)
 	a := run(t, Config{Self: pair.A, Listen: l})

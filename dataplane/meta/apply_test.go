@@ -135,7 +135,7 @@ func TestSnapshots(t *testing.T) {
 	if fx.CreatedSnapshot == nil || fx.CreatedSnapshot.Size != 4<<20 {
 		t.Fatalf("%+v", fx)
 	}
-	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made anew
+	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made again
 	s.must(Entry{Abort: &Object{id(9)}})
 	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil || s.Snapshots[id(9)].Born != s.Index {
 		t.Fatal("it is not prepared anew")

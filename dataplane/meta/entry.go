@@ -101,7 +101,7 @@ type Reset struct {
 	By    scsi.NexusID    `json:"by"`
 }
 
-// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is mapped anew (R8).
+// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is mapped again (R8).
 type MarkLost struct {
 	UUIDs []string `json:"uuids"`
 }

@@ -57,7 +57,7 @@ type Map struct {
 	LUN        uint16 `json:"lun"`
 	Generation uint64 `json:"generation"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
-	Lost       bool   `json:"lost,omitempty"` // writes acknowledged to this host may be gone: MEDIUM ERROR until it is mapped anew (R8)
+	Lost       bool   `json:"lost,omitempty"` // writes acknowledged to this host may be gone: MEDIUM ERROR until it is mapped again (R8)
 }
 
 // Snapshot is a read-only copy, not exported.

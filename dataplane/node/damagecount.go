@@ -14,7 +14,7 @@ import (
 )
 
 // damageTally counts what became of damaged blocks, and keeps the last findings for those who ask. Ten thousand blocks that are healed at once are
-// one finding: they are put together while they come within damageTime, and then told with a number, so that whoever has seen a
+// one finding: they are put together while they come within damageTime, and then told with a number, so that somebody who has seen a
 // number has seen all of it. It is kept in memory: nothing depends on it, and each block is in the log.
 type damageTally struct {
 	mu      sync.Mutex

@@ -199,7 +199,7 @@ func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 			err = v.CreateLUN(l.UUID, l.Size, born)
 		}
 		if errors.Is(err, store.ErrNoSpace) {
-			continue // whoever wants it asks again; the others are there
+			continue // the one that wants it asks again; the others are there
 		}
 		if err != nil {
 			return err

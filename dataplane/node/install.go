@@ -170,7 +170,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 	return nil
 }
 
-// withdraw takes objects out of the tables, so that those made anew are opened anew.
+// withdraw takes objects out of the tables, so that those made again are opened again.
 func (n *Node) withdraw(luns, snaps []string) {
 	old := n.tables.Load()
 	t := &tables{units: map[pair.LUNID]*unitEntry{}, snapshots: map[pair.LUNID]*store.File{}, hosts: old.hosts}

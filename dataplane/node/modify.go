@@ -64,7 +64,7 @@ func (n *Node) prepareBoth(ctx context.Context, q prepareModify) error {
 	return err
 }
 
-// prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, whoever asked for it (R12).
+// prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, no matter who asked for it (R12).
 func (n *Node) prepareModifyHere(q prepareModify) error {
 	if !q.Flush {
 		return nil

@@ -44,7 +44,7 @@ type Node struct {
 	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
 	occupied map[string]bool   // objects that were not made since something else has their name
 	sizes    sizes             // of what it holds
-	// metaBytes is their sum, for whoever does not hold metaMu.
+	// metaBytes is their sum, for callers that do not hold metaMu.
 	metaBytes atomic.Int64
 	tables    atomic.Pointer[tables] // what the command path reads
 	bench     atomic.Pointer[benchUnit]

@@ -135,7 +135,7 @@ type transferReply struct {
 	Pause time.Duration `json:"pause"`
 }
 
-// transfer moves LUNs to a node in one batch. Whoever owns them does it.
+// transfer moves LUNs to a node in one batch. The node that owns them does it.
 func (n *Node) transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
 	q := transferRequest{To: to.String()}
 	for _, u := range uuids {

@@ -13,7 +13,7 @@ import (
 )
 
 // Calls between the two runtimes ride on the link as requests and replies. They need no order and are not repeated:
-// whoever asked asks again.
+// the one that asked asks again.
 
 type request struct {
 	Method string          `json:"method"`

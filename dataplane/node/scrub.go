@@ -56,7 +56,7 @@ type scrubAnswer struct {
 // scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share, whatever moves meanwhile. While a scrub is
 // under way it is told in place of a new one.
 //
-// Two who ask at once: a share is begun at node a first, and whoever comes second finds it there.
+// Two who ask at once: a share is begun at node a first, and the one that comes second finds it there.
 func (n *Node) scrub(ctx context.Context, q scrubRequest) (scrubAnswer, error) {
 	q.Whole = len(q.UUIDs) == 0
 	shares, err := n.splitScrub(q.UUIDs)
@@ -235,7 +235,7 @@ func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
 	return r, nil
 }
 
-// scrubLoop scrubs everything at intervals, which a restart does not begin anew. Both nodes do; the second one finds the scrub of the first.
+// scrubLoop scrubs everything at intervals, which a restart does not begin again. Both nodes do; the second one finds the scrub of the first.
 func (n *Node) scrubLoop(every time.Duration) {
 	t := time.NewTicker(min(time.Minute, every/4+time.Millisecond))
 	defer t.Stop()

@@ -31,7 +31,7 @@ func (c *control) ListSessions(_ context.Context, q *targetv1.ListSessionsReques
 	slices.SortFunc(list, func(a, b iscsi.SessionInfo) int {
 		return cmp.Or(cmp.Compare(a.Initiator, b.Initiator), a.Since.Compare(b.Since))
 	})
-	// Times are told by the calendar as it is now: when it was set anew, it does not make a session older than it is.
+	// Times are told by the calendar as it is now: when it was set again, it does not make a session older than it is.
 	now := time.Now()
 	at := func(t time.Time) *timestamppb.Timestamp { return timestamppb.New(now.Add(-now.Sub(t))) }
 	r.Time = timestamppb.New(now)

@@ -179,7 +179,7 @@ func (n *Node) closeFiles() {
 	}
 }
 
-// closeLater closes a file that the tables no longer name, after whoever found it there is done with it.
+// closeLater closes a file that the tables no longer name, after everyone that found it there is done with it.
 func (n *Node) closeLater(f func() error) {
 	n.wg.Go(func() {
 		select {

@@ -20,7 +20,7 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// A node that is made anew gets everything, in every volume; and so does one whose volume was put back to an earlier state, although its
+// A node that is made again gets everything, in every volume; and so does one whose volume was put back to an earlier state, although its
 // metadata was not (R6).
 func TestVolumesAreCopied(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()

@@ -81,7 +81,7 @@ func (d *disk) do(op, path string, length int64) error {
 	var latency time.Duration
 	switch op {
 	case store.FaultRead:
-		if d.hit >= 1 && (d.cold == nil || !d.cold(path)) { // the page cache has it, whoever asks
+		if d.hit >= 1 && (d.cold == nil || !d.cold(path)) { // the page cache has it, no matter who asks
 			d.mu.Unlock()
 			return nil
 		}

@@ -157,7 +157,7 @@ func TestForceIsRefused(t *testing.T) {
 	}
 }
 
-// R2: a record of the epoch that this node acted under, with other content, was written anew after a rollback.
+// R2: a record of the epoch that this node acted under, with other content, was written again after a rollback.
 func TestForkIsKnownAfterARestart(t *testing.T) {
 	cfg := config(A)
 	known := record(6, A)

@@ -43,7 +43,7 @@ func (m *Machine) Wall(now, offset int64) {
 	m.nextBeat = now
 }
 
-// stood accounts for time that the clock has not counted: what has not started may be older than it seems, and whoever sent it may
+// stood accounts for time that the clock has not counted: what has not started may be older than it seems, and the one that sent it may
 // have gone on (R11).
 func (m *Machine) stood(now, by int64) {
 	m.signsAt = now

@@ -277,7 +277,7 @@ func TestDirtyThatCanNotBeRead(t *testing.T) {
 	r.next(ActDropLink)
 }
 
-// What was made anew has other bits on disk than what was there before under the same id.
+// What was made again has other bits on disk than what was there before under the same id.
 func TestInstalledAnewIsCold(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty = 5, false

@@ -4,7 +4,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // How an op ends.
 
-// finish ends an op: unlock, then tell whoever asked.
+// finish ends an op: unlock, then tell the one that asked.
 func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	if o.stage == stDone {
 		return

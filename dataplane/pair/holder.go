@@ -12,7 +12,7 @@ type LockState string
 const (
 	LockUnknown LockState = ""      // nothing is known of a former life, or of this one: release 0.1.0
 	LockSame    LockState = "same"  // the file is the one that the process held which last acted on a record
-	LockOther   LockState = "other" // it is another one: the folder is a copy, or lies on a disk that was attached anew
+	LockOther   LockState = "other" // it is another one: the folder is a copy, or lies on a disk that was attached again
 )
 
 func (m *Machine) lockState() LockState {

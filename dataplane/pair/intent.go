@@ -7,7 +7,7 @@ import (
 )
 
 // The write-intent bitmap (R7). A region's bit is durable on a node before that node first applies a write to it, so
-// that after a break the regions in which the two copies may differ are known to whoever comes back: the union of both
+// that after a break the regions in which the two copies may differ are known to the node that comes back: the union of both
 // nodes' bits. A write to a region whose bit is set, a hot one, costs nothing more. The bits go through ActIntend, one
 // at a time for a LUN, and what is asked for meanwhile goes with the next (group commit); both nodes of a pair do it in
 // parallel, each for its own. checkpoint.go clears them.

@@ -189,7 +189,7 @@ func (m *Machine) Appended(now int64, index uint64, res scsi.Result, outcome []b
 	m.settle(now)
 }
 
-// ended tells the proposer, or whoever will.
+// ended tells the proposer, or the code that will.
 func (m *Machine) ended(now int64, p *Proposal) {
 	l := &m.log
 	leads := m.chair() && (m.phase == Paired || m.phase == Alone)

@@ -32,7 +32,7 @@ type Machine struct {
 	since     int64  // start of the present phase
 	watchAt   int64  // a lone member reads the record again (watch.go)
 	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
-	holdTill  int64  // alone, and whoever was replaced may not know it yet: nothing is served before
+	holdTill  int64  // alone, and the node that was replaced may not know it yet: nothing is served before
 	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
 	steppedAt int64  // a step of the wall clock was last told
 	signsAt   int64  // signs of life of before count for nothing

@@ -104,7 +104,7 @@ func TestLostRecordIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Whoever cannot be forced and does not change by itself is over.
+// A node that cannot be forced and does not change by itself is over.
 func TestFencedForAnotherReasonIsOver(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)

@@ -316,7 +316,7 @@ func (m *Machine) replaceUnits(now int64, units []UnitInfo, full []LUNID) {
 	m.SetUnits(now, units)
 	for id, u := range m.units {
 		if o := old[id]; o != nil && !slices.Contains(full, id) {
-			u.intents = o.intents // the bits on disk are as they were; those of an object made anew are not
+			u.intents = o.intents // the bits on disk are as they were; those of an object made again are not
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (n *Nexus) raise(u *Unit, a Attention) {
 	}
 	if len(q) >= maxUnitAttnPend {
 		// More different events than there are codes here cannot be; if there were, the most general one tells the
-		// host to look at everything anew.
+		// host to look at everything again.
 		n.pending.Add(int32(1 - len(q)))
 		n.attentions[u] = append(q[:0], AttnPowerOn)
 		return

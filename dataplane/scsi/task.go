@@ -31,7 +31,7 @@ const (
 )
 
 // Task is one SCSI command on its way through the device server. The transport fills the first part, calls
-// Server.Submit and reads the second part when the task is complete. Transports reuse tasks: whoever keeps a
+// Server.Submit and reads the second part when the task is complete. Transports reuse tasks: code that keeps a
 // *Task after it completed has a bug.
 type Task struct {
 	// Set by the transport.

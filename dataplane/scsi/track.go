@@ -5,7 +5,7 @@ import "sync/atomic"
 // taskState is the device server's part of a Task. The first group is guarded by the nexus, the second belongs to
 // the command's own steps.
 //
-// A task on its way is pinned by whoever may still touch it: the goroutine that submits its operation, and each
+// A task on its way is pinned by everyone who may still touch it: the goroutine that submits its operation, and each
 // aborter. A task that completes while pinned is delivered by the one who takes the last pin away. That is what
 // lets an aborter call Medium.Abort on an operation without holding a lock and without finding the task reused.
 type taskState struct {

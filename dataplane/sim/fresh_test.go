@@ -12,7 +12,7 @@ import (
 const freshTime = 5 * time.Second
 
 // TestFreshSeeds plays histories that nobody has seen, and reports: a violation is printed with the command that replays it,
-// to be mended and to join failedOnce. It does not fail the run, which would depend on chance.
+// to be fixed and to join failedOnce. It does not fail the run, which would depend on chance.
 func TestFreshSeeds(t *testing.T) {
 	base := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(base, 1))

@@ -109,7 +109,7 @@ func (h *host) starts(o *pair.Op) {
 	}
 }
 
-// judge checks a transition of the record, at the moment the arbiter takes it (R2), and that whoever it names holds
+// judge checks a transition of the record, at the moment the arbiter takes it (R2), and that every node it names holds
 // what was acknowledged.
 func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	w, old := a.w, &a.rec
@@ -187,7 +187,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		}
 	}
 	if other := w.nodes[first.Node.Peer()]; !next.Both() && other.m != nil && other.stands == 0 && other.m.Serving(other.clock()) && !w.partedNow() &&
-		!(other.phase == pair.Alone && other.epoch < old.Epoch) { // whoever is named waits until it has looked at the record
+		!(other.phase == pair.Alone && other.epoch < old.Epoch) { // the node that is named waits until it has looked at the record
 
 		w.fail("R3: epoch %d excludes node %v, which serves under epoch %d", next.Epoch, other.id, other.epoch)
 	}

@@ -99,7 +99,7 @@ func (d *disk) misfits() string {
 	return ""
 }
 
-// makeFiles makes the files of an installation anew that were lost, to be copied whole.
+// makeFiles makes the files of an installation again that were lost, to be copied whole.
 func (d *disk) makeFiles() {
 	for object, lost := range d.misfit {
 		switch slot := object - len(d.bits); {

@@ -7,7 +7,7 @@ import (
 )
 
 // Scrubs run under load now and then, and once more at the end. In some histories a block of the partner's disk changes by
-// itself right before: nobody is served from there, so no host may ever see it, and the scrub has to find and mend it. If
+// itself right before: nobody is served from there, so no host may ever see it, and the scrub has to find and repair it. If
 // anything happens to the pair meanwhile the disk finds its way back (unflip): a copy that has rotted and becomes the source
 // without having been scrubbed is promised to nobody.
 

@@ -19,7 +19,7 @@ func fixed() (all []Config) {
 	return all
 }
 
-// failedOnce found a bug of the pair when they were fresh, under today's generator, and pass since it is mended.
+// failedOnce found a bug of the pair when they were fresh, under today's generator, and pass since it is fixed.
 var failedOnce = []Config{
 	{Seed: 3893223846172118379}, // a resync was interrupted after the joiner had taken a snapshot
 	{Seed: 9223936591952761838, With: []string{"both killed", "slow disk"}}, // two snapshots under one index of the log

@@ -76,12 +76,12 @@ type world struct {
 	luns      []pair.LUNID
 	deadline  int64 // liveness is claimed until then
 	admin     administrator
-	parted    int64           // since then, true time, the arbiter was set back and two may be alone (parted.go)
-	flips     int             // blocks changed behind a node's back
-	damagedAt int64           // the last one under load
-	away      []func()        // put lost files back
+	parted    int64            // since then, true time, the arbiter was set back and two may be alone (parted.go)
+	flips     int              // blocks changed behind a node's back
+	damagedAt int64            // the last one under load
+	away      []func()         // put lost files back
 	rotten    map[[2]int]int64 // groups of LUNs that have been damaged at either node
-	ids       int             // stores made
+	ids       int              // stores made
 	pool      []*pair.Op
 	stopped   bool
 }

@@ -297,7 +297,7 @@ func noFiles(t *testing.T, dir string) {
 	}))
 }
 
-// TestFailedChecksumsFailTheStore (R12), whoever meets the failure.
+// TestFailedChecksumsFailTheStore (R12), no matter who meets the failure.
 func TestFailedChecksumsFailTheStore(t *testing.T) {
 	for _, c := range []struct {
 		op  string

@@ -22,7 +22,7 @@ import (
 //
 // Set returns when its bits are in both maps at one moment. So a Set after a Clear of the same region is free while the
 // old bit is still on disk and no write that would remove it is under way, and otherwise waits for a write of its own;
-// the next write of the block, whoever asks for it, has the bit because set has it. A cleared bit that is still set on
+// the next write of the block, no matter who asks for it, has the bit because set has it. A cleared bit that is still set on
 // disk only costs a needless comparison after a crash.
 type Intents struct {
 	s     *Store
@@ -152,7 +152,7 @@ func (x *Intents) ensureLocked(q intentRequest) error {
 		if err := x.s.Failed(); err != nil {
 			return err
 		}
-		// In every round anew: a Clear may have come meanwhile, and a write without what it took from set.
+		// In every round again: a Clear may have come meanwhile, and a write without what it took from set.
 		block := x.addLocked(&q)
 		if block < 0 {
 			return nil
@@ -221,7 +221,7 @@ func (x *Intents) pwrite(p []byte, block int) error {
 // Clear takes every region that is not in keep out of the bitmap, at once in memory; words that keep lacks are zero.
 // On disk the bits go with the next write of their block, or with Flush or Close. It does not wait for writes.
 //
-// A Set that has not returned yet is not undone. One that has returned is: whoever calls decides what to keep and calls
+// A Set that has not returned yet is not undone. One that has returned is: the caller decides what to keep and calls
 // Clear under the lock under which writes enter their regions, or a write could be under way in a region whose bit is
 // being cleared.
 func (x *Intents) Clear(keep []uint64) {

@@ -49,7 +49,7 @@ func bitset(size int64, regions ...uint32) []uint64 {
 	return w
 }
 
-// onDisk opens the file anew, as the next process would after a crash at this moment.
+// onDisk opens the file again, as the next process would after a crash at this moment.
 func onDisk(t testing.TB, s *Store, size int64) []uint64 {
 	t.Helper()
 	x, err := s.Default().OpenIntents(lunA, size)

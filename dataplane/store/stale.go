@@ -31,7 +31,7 @@ func (s *Store) hearStale() error {
 			for name := range names {
 				f, err := os.Open(name)
 				if err != nil {
-					continue // whoever needs it says so
+					continue // the code that needs it says so
 				}
 				err = fd.Datasync(f)
 				if all.Add(1); errors.Join(err, f.Close()) != nil {

@@ -26,7 +26,7 @@ const (
 	// sumsDir is in the state directory, whatever volume the LUNs are in.
 	sumsDir = "sums"
 	// sumsMark is a file among a volume's LUNs that says that nobody has written to them without their checksums. Its name is that
-	// of a leftover, so that whoever opens the volume without checksums deletes it, also a version that knows of none.
+	// of a leftover, so that a process that opens the volume without checksums deletes it, also one of a version that knows of none.
 	sumsMark = "sums-are-kept" + tmpSuffix
 )
 

@@ -471,7 +471,7 @@ OneServes == ~(Serving("a") /\ Serving("b") /\ Owns("a") /\ Owns("b"))
 (* Nobody is alone and serves while a process whose disk has gone may still serve what it has in memory (R2b). *)
 NoGhost == \A n, q \in Node : s[n].gh > 0 => ~(Serving(q) /\ s[q].phase = "alone")
 
-(* Whoever serves has what any host was told of: nothing acknowledged is lost, nothing read is un-read (R1, R5, R8). *)
+(* The node that serves has what any host was told of: nothing acknowledged is lost, nothing read is un-read (R1, R5, R8). *)
 NothingLost == \A n \in Node : Serving(n) /\ Owns(n) /\ NoWriteAt(n) => s[n].data >= seen
 
 (* Nothing is served under an epoch that a restart would forget (R2). *)

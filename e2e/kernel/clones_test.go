@@ -36,7 +36,7 @@ func (v *volume) mapTo(ctx context.Context, w *worker) (*volume, error) {
 	return other, nil
 }
 
-// only publishes the LUN to its worker anew, to be read only or to be written.
+// only publishes the LUN to its worker again, to be read only or to be written.
 func (v *volume) only(ctx context.Context, ro bool) error {
 	c := v.w.rig.pair.Client(0)
 	if _, err := c.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: v.id, HostIqn: v.w.iqn}); err != nil {

@@ -210,7 +210,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	}, NodeTimeout(4*time.Minute))
 
 	// udev looks into a map whenever something about it has changed, and waits as long as I/O does: --io-deadline. Until then the map is in
-	// use, which is not to be told from a use that matters, and whoever asks calls again, as kubelet does.
+	// use, which is not to be told from a use that matters, and the one that asks calls again, as kubelet does.
 	It("14: a volume goes away while no portal answers", hazard(14), func(ctx SpecContext) {
 		for _, looks := range []bool{false, true} {
 			v := raw(ctx)

@@ -56,7 +56,7 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		return sh(ctx, `for c in /sys/class/iscsi_connection/*; do [ "$(cat $c/persistent_address)" = `+portalIP[i]+` ] && basename $c | sed 's/connection\(.*\):0/\1/'; done; true`)
 	}
 
-	// The first spec: LUN numbers begin anew with the second pair.
+	// The first spec: LUN numbers begin again with the second pair.
 	It("purges what another LUN shows under the number", func(ctx SpecContext) {
 		whole(ctx, soon)
 		Expect(r.startPair(ctx)).To(Succeed()) // with the name, portals and LUN numbers of the first

@@ -166,7 +166,7 @@ func (v *volume) published(m *targetv1.Mapping) {
 	v.wwid, v.portals, v.context = m.Wwid, m.Portals, a.PublishContext()
 }
 
-// republish fences the worker and maps the LUN anew, as after the loss of contact with it.
+// republish fences the worker and maps the LUN again, as after the loss of contact with it.
 func (v *volume) republish(ctx context.Context) error {
 	c := v.w.rig.pair.Client(0)
 	if _, err := c.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: v.id, HostIqn: v.w.iqn}); err != nil {

@@ -85,7 +85,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("8: the administrator's polling stays, and what is in the way is named with what mends it", hazard(8), func(ctx SpecContext) {
+	It("8: the administrator's polling stays, and what is in the way is named with what fixes it", hazard(8), func(ctx SpecContext) {
 		ready := func() string {
 			p, err := w.ident.Probe(ctx, &csi.ProbeRequest{})
 			if err != nil {

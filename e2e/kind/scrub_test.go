@@ -16,7 +16,7 @@ func lastScrub(ctx context.Context, name string) string {
 }
 
 var _ = Describe("a scrub", func() {
-	It("finds a byte that a disk has changed, names it, and mends it", func(ctx context.Context) {
+	It("finds a byte that a disk has changed, names it, and repairs it", func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "64Mi", "Block", "")
 		Eventually(func() string { return field(ctx, "pvc", "data", ns, "{.status.phase}") }).WithContext(ctx).Should(Equal("Bound"))

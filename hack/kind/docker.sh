@@ -66,7 +66,7 @@ start_docker() {
   "default-runtime": "gemel-lab"
 }
 EOF
-  # It outlives whoever starts it, so it must not keep open what they have open: an inherited lock would stay taken.
+  # It outlives the process that starts it, so it must not keep open what that has open: an inherited lock would stay taken.
   (
     for fd in /proc/"$BASHPID"/fd/*; do
       fd=${fd##*/}

@@ -52,7 +52,7 @@ func (s *Set) Render(name string, data any) ([]*unstructured.Unstructured, error
 	}
 }
 
-// Objects applies objects for a field manager, taking the fields over from whoever has them.
+// Objects applies objects for a field manager, taking the fields over from the managers that have them.
 func Objects(ctx context.Context, c client.Client, manager string, objs ...*unstructured.Unstructured) error {
 	var errs []error
 	for _, u := range objs {

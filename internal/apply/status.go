@@ -20,7 +20,7 @@ func PatchStatus(ctx context.Context, c client.Client, o, before client.Object) 
 	return client.IgnoreNotFound(c.Status().Patch(ctx, o, patch))
 }
 
-// Status applies fields of the status of an object without a namespace, taking them over from whoever has them. Those that the manager
+// Status applies fields of the status of an object without a namespace, taking them over from the managers that have them. Those that the manager
 // applied before and leaves out now go; those of other managers stay.
 func Status(ctx context.Context, c client.Client, manager string, gvk schema.GroupVersionKind, name string, fields map[string]any) error {
 	raw, err := json.Marshal(map[string]any{"status": fields})

@@ -62,7 +62,7 @@ func StartFlusher(cmd *exec.Cmd) error {
 // variable marks a process that has been through BecomeFlusher, should the setting not survive it.
 const variable = "GEMEL_IO_FLUSHER"
 
-// BecomeFlusher makes this process one. Other threads than this one run already, so the program begins anew in the same process, with what it
+// BecomeFlusher makes this process one. Other threads than this one run already, so the program begins again in the same process, with what it
 // was started with; whatever it has open that is not for its children is closed. Where it does return, nil means that this has happened.
 func BecomeFlusher() error {
 	runtime.LockOSThread()

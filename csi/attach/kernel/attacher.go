@@ -197,7 +197,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 }
 
 func (a *Attacher) build(ctx context.Context, g goal) (string, error) {
-	// A map of this WWID that no record knows of: from a publish whose record was lost. Whoever uses it must not come to use this one.
+	// A map of this WWID that no record knows of: from a publish whose record was lost. A process that uses it must not come to use this one.
 	if g.fresh {
 		o, err := a.host.observe(ctx)
 		if err != nil {
@@ -229,7 +229,7 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	return a.take(ctx, volumeID, false)
 }
 
-// Purge takes an attachment away whoever uses it: for a LUN that is lost. What has not been written yet is lost.
+// Purge takes an attachment away, no matter who uses it: for a LUN that is lost. What has not been written yet is lost.
 func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
 	return a.take(ctx, volumeID, true)
 }

@@ -28,7 +28,7 @@ func TestHazard8DropIn(t *testing.T) {
 	}
 }
 
-// Hazard 7: the administrator's choices stay, and those that cannot are named with what mends them.
+// Hazard 7: the administrator's choices stay, and those that cannot are named with what fixes them.
 func TestHazard7Config(t *testing.T) {
 	for text, want := range map[string]int{
 		"":                                       0,

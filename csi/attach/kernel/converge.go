@@ -11,7 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// rounds bound how often a plan is made anew. An attachment from nothing takes about six.
+// rounds bound how often a plan is made again. An attachment from nothing takes about six.
 const rounds = 40
 
 // converge observes, plans and acts until nothing is left to do. What concerns sessions is planned and done under the target's lock,

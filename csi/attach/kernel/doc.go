@@ -10,6 +10,6 @@
 // so that a detach works from any point at which a crash may have left things. A record also says who else uses a target: its sessions
 // are shared, and end with the last of them.
 //
-// The device that is handed out is /dev/dm-N. The number is looked up anew each time by the map's UUID, which is made of the LUN's
+// The device that is handed out is /dev/dm-N. The number is looked up again each time by the map's UUID, which is made of the LUN's
 // WWID: names of maps are the administrator's choice, those of sd devices and the by-path links depend on who was faster.
 package kernel

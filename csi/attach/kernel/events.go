@@ -27,7 +27,7 @@ type change struct {
 // maxSized bounds what is remembered of single devices.
 const maxSized = 1024
 
-// of tells whether a device of an attachment is to be read anew.
+// of tells whether a device of an attachment is to be read again.
 func (c change) of(g goal, o *observed) bool {
 	return c.all || slices.ContainsFunc(g.sessions(o), func(s session) bool { return slices.Contains(c.sized, g.address(s)) })
 }

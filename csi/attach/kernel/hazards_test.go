@@ -46,7 +46,7 @@ func TestHazard1StaleDevice(t *testing.T) {
 			for _, x := range f.sessions {
 				at := hctl{host: x.host, lun: u.lun}
 				steps := slices.DeleteFunc(slices.Clone(f.steps), func(s step) bool { return s.do != doDelete && s.do != doScan || s.disk.at != at && s.at != at })
-				// udev, and whatever else has looked at it, took it for the other one: it comes anew under a name of its own.
+				// udev, and whatever else has looked at it, took it for the other one: it comes again under a name of its own.
 				if len(steps) < 2 || steps[0].do != doDelete || steps[1].do != doScan {
 					t.Errorf("%v: %v", at, steps)
 				}
@@ -373,7 +373,7 @@ func TestHazard26Generations(t *testing.T) {
 	}
 }
 
-// Hazard 27: sessions under a name that is no longer ours are made anew.
+// Hazard 27: sessions under a name that is no longer ours are made again.
 func TestHazard27Name(t *testing.T) {
 	f, a, want := setup(t)
 	if _, err := a.Attach(t.Context(), want); err != nil {

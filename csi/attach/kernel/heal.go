@@ -197,7 +197,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 }
 
 // mend brings an attachment to what its record says, unless a call has it. Whether there is anything to do is told without any lock from what
-// was seen of all; what is done then is planned anew under the locks.
+// was seen of all; what is done then is planned again under the locks.
 func (h *healer) mend(ctx context.Context, g goal, o *observed) (done progress, err error) {
 	first := newProgress()
 	h.a.remember(g, o, first)
@@ -242,7 +242,7 @@ func yieldTo(ctx context.Context, wanted <-chan struct{}) (_ context.Context, st
 }
 
 // stuck lists, by target, the portals that answer although our session to them is without a connection for a while. iscsid logs in again by
-// itself, with the secrets that it was given when the session was made, and does not tell why that fails; a session that is made anew
+// itself, with the secrets that it was given when the session was made, and does not tell why that fails; a session that is made again
 // has the present ones, and if they are refused that is known.
 func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []entry, soon func(time.Time)) map[iqn][]netip.AddrPort {
 	answered, out := map[int]time.Time{}, map[iqn][]netip.AddrPort{}

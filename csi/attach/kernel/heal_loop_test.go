@@ -75,7 +75,7 @@ func TestHazard19Events(t *testing.T) {
 	})
 }
 
-// However loud the kernel is and whoever undoes what is healed: an hour has a bounded number of attempts.
+// However loud the kernel is, and no matter who undoes what is healed: an hour has a bounded number of attempts.
 func TestHazard19Bounded(t *testing.T) {
 	storm := func(x *ill) {
 		go func() {

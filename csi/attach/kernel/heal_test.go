@@ -80,7 +80,7 @@ func (x *ill) loseSession(i int) {
 	}
 }
 
-// Hazard 19: what a call would mend is mended without one.
+// Hazard 19: what a call would fix is fixed without one.
 func TestHazard19Heals(t *testing.T) {
 	other, _ := parseNAA(wwid2)
 	elsewhere := netip.MustParseAddrPort("10.0.9.9:3260")
@@ -253,7 +253,7 @@ func TestHazard19LeftAlone(t *testing.T) {
 	})
 }
 
-// The credentials of a session that lost its connection were changed: it is made anew, one at a time, and only where its portal answers.
+// The credentials of a session that lost its connection were changed: it is made again, one at a time, and only where its portal answers.
 func TestHazard19Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIll(t)

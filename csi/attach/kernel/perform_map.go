@@ -81,7 +81,7 @@ func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 	if u := m.users(); len(u) > 0 {
 		return fmt.Errorf("%w: /dev/%s is used by %s", attach.ErrBusy, m.kernel, strings.Join(u, ", "))
 	}
-	// Whoever has it open is mostly udev, which looks into a device whenever something about it has changed.
+	// The process that has it open is mostly udev, which looks into a device whenever something about it has changed.
 	var err error
 	poll(ctx, openLimit, func() bool {
 		_, err = l.run(ctx, flushLimit, "multipath", "-f", m.name)
@@ -109,7 +109,7 @@ func inUse(err error) bool {
 	return errors.As(err, &exit) && strings.Contains(exit.output, "in use")
 }
 
-// resumeLimit is how long a suspended map is left to whoever suspended it.
+// resumeLimit is how long a suspended map is left to the process that suspended it.
 const resumeLimit = 2 * time.Second
 
 // openLimit is how long a flush waits for somebody who has the map open for a moment.

@@ -16,12 +16,12 @@ type goal struct {
 	// above it can be saved any more, and not one more byte of it may be sent.
 	force  bool
 	keep   bool // with absent: the record stays
-	fresh  bool // nothing that is found was made by this attachment: it is looked at anew before it is believed
-	resize bool // read the capacity anew
+	fresh  bool // nothing that is found was made by this attachment: it is looked at again before it is believed
+	resize bool // read the capacity again
 	others []unit
 	// heal: nobody has asked. What a call would force, wait for or refuse because of is left alone.
 	heal bool
-	// relog are portals whose session, if it has no connection, is made anew: iscsid logs in again with what it was given first.
+	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again with what it was given first.
 	relog []netip.AddrPort
 	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node record, a portal is not logged in to.
 	noSecrets bool

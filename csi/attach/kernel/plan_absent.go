@@ -37,7 +37,7 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	return strays(g, o), nil
 }
 
-// planCut takes a map away from whoever uses it. Its paths go first: what hangs turns into errors then, and nothing that is still in
+// planCut takes a map away from the processes that use it. Its paths go first: what hangs turns into errors then, and nothing that is still in
 // memory reaches a LUN that has moved on. A map that somebody keeps open stays; it gets a table that fails everything, and the
 // call is refused: with the next publish of the same LUN, multipathd would put the new paths under the old user.
 func planCut(o *observed, m *dmMap, p progress) (steps []step, err error) {

@@ -40,7 +40,7 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 	}
 	for _, s := range up {
 		more, err := planPath(g, o, p, g.address(s))
-		if err != nil && !g.heal { // else the other path may be mended all the same; the status tells of this one
+		if err != nil && !g.heal { // else the other path may be fixed all the same; the status tells of this one
 			return nil, err
 		}
 		steps = append(steps, more...)
@@ -67,7 +67,7 @@ func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	case g.heal && wrong && p.done(purge) == 1 && !o.usedBeside(*d, g.id):
 		return []step{purge}, nil // it is to stay away
 	case wrong && (p.done(purge) > 0 || d.id != g.id && o.usedBeside(*d, g.id)):
-		// Asked anew, the target says that another LUN has the number. One that is in use is not touched, unless it is our own map that
+		// Asked again, the target says that another LUN has the number. One that is in use is not touched, unless it is our own map that
 		// would write to it.
 		return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
 	case wrong, p.done(identify) > 0 && p.done(purge) == 0:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Lack is something that a worker misses, and the command that mends it.
+// Lack is something that a worker misses, and the command that fixes it.
 type Lack struct{ What, Mend string }
 
 func (l Lack) String() string { return l.What + ": " + l.Mend }

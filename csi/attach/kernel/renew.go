@@ -47,8 +47,8 @@ func (a *Attacher) refused(u unit, o *observed) bool {
 	return false
 }
 
-// Renew implements attach.Attacher: it writes the node records anew and logs in where a session is missing. Sessions that are up go on; one
-// without a connection is made anew, because iscsid goes on with the secrets that it was given first.
+// Renew implements attach.Attacher: it writes the node records again and logs in where a session is missing. Sessions that are up go on; one
+// without a connection is made again, because iscsid goes on with the secrets that it was given first.
 func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
 	if _, err := a.path(volumeID); err != nil {
 		return err

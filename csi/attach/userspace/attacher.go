@@ -201,7 +201,7 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	return a.teardown(ctx, dir, r, o, false)
 }
 
-// Purge takes an attachment away whoever uses it: for a LUN that is lost, and for tests that failed. What has not been
+// Purge takes an attachment away, no matter who uses it: for a LUN that is lost, and for tests that failed. What has not been
 // written yet is lost.
 func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
 	dir, err := a.folder(volumeID)

@@ -61,7 +61,7 @@ func startCommand(command []string, dir string, f holderFiles) (*exec.Cmd, error
 }
 
 // agentClient has holders started by an agent (package agent's counterpart is Agent below). The files travel with the
-// request, so that a holder is the same whoever is its parent: the lock is held by it from its birth.
+// request, so that a holder is the same, no matter which process is its parent: the lock is held by it from its birth.
 type agentClient struct{ socket string }
 
 type agentRequest struct {

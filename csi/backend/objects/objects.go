@@ -155,7 +155,7 @@ func failed(list []metav1.Condition, kind string, generation int64) *metav1.Cond
 	return nil
 }
 
-// verdict is the error of a condition that waiting does not mend, nil of others.
+// verdict is the error of a condition that waiting does not fix, nil of others.
 func verdict(what string, c *metav1.Condition) error {
 	if c == nil {
 		return nil

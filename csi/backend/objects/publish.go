@@ -98,7 +98,7 @@ func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
 	}
 	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: q.HostIQN, ReadOnly: q.ReadOnly, Replay: replay})
 	if !q.ReadOnly {
-		delete(lu.Annotations, v1alpha1.AnnotationReplayed) // in the same write: whoever writes may die with a dirty log
+		delete(lu.Annotations, v1alpha1.AnnotationReplayed) // in the same write: the worker that writes may die with a dirty log
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (b *Backend) checkSource(ctx context.Context, q backend.CreateVolume) error
 	return nil
 }
 
-// takeBack removes an object whose LUN was never made; if that fails, the repeated call finds it. Whoever finds it made meanwhile
+// takeBack removes an object whose LUN was never made; if that fails, the repeated call finds it. A call that finds it made meanwhile
 // wins: nothing is written if anything has changed since the failure was read.
 func (b *Backend) takeBack(ctx context.Context, lu *v1alpha1.LogicalUnit) {
 	if lu.Annotations[v1alpha1.AnnotationMade] == "true" || len(hosts(lu)) > 0 {
@@ -224,7 +224,7 @@ func (b *Backend) remove(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
 
 // gone waits until an object with spec.destroy is gone, and with it the data.
 func (b *Backend) gone(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
-	// It may be that whoever set destroy died before the deletion.
+	// It may be that the process that set destroy died before the deletion.
 	if lu.DeletionTimestamp.IsZero() {
 		if err := b.remove(ctx, lu); err != nil && !apierrors.IsConflict(err) {
 			return apiError("volume", lu.Name, err)

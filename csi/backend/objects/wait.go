@@ -21,7 +21,7 @@ func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 const (
 	// watchLimit is how long a watch is trusted that says nothing; then the object is read again.
 	watchLimit = 10 * time.Second
-	// watchPause is before a watch that ended is opened anew.
+	// watchPause is before a watch that ended is opened again.
 	watchPause = 200 * time.Millisecond
 )
 

@@ -65,7 +65,7 @@ func decode(b []byte) (*object, error) {
 	return o, nil
 }
 
-// version names one state of one object: a Lease that was deleted and made anew has another uid.
+// version names one state of one object: a Lease that was deleted and made again has another uid.
 func (o *object) version() string { return o.uid + "/" + o.rv }
 
 // bare: no record was ever written, or all of it was taken away.
@@ -115,7 +115,7 @@ func mirrored(rec *pair.Record) map[string]string {
 	}
 }
 
-// successor is the body of an update from o to rec. now is for whoever looks at the object.
+// successor is the body of an update from o to rec. now is for people who look at the object.
 func (o *object) successor(rec *pair.Record, token string, now time.Time) ([]byte, error) {
 	text, err := json.Marshal(rec)
 	if err != nil {

@@ -162,7 +162,7 @@ func (e *endpoint) drop() {
 	e.rt, e.base = nil, nil
 }
 
-// transport is what to send with. It is made anew after a failure, which also reads CA, certificate and token again.
+// transport is what to send with. It is made again after a failure, which also reads CA, certificate and token again.
 func (e *endpoint) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

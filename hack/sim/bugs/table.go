@@ -21,7 +21,7 @@ type edit struct{ file, old, new string }
 const maxSeeds = 2000
 
 // The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
-// defence or the hosts' own retries mend before anybody can see it, and tests of dataplane/pair carry instead: the joiner's half of the
+// defence or the hosts' own retries repair before anybody can see it, and tests of dataplane/pair carry instead: the joiner's half of the
 // bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone;
 // a duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late); that a partner whose store has stopped leaves (the owner excludes
 // it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force;

@@ -320,7 +320,7 @@ func (r *rig) run(ctx context.Context, seed uint64, wg *sync.WaitGroup) {
 		rng := rand.New(rand.NewPCG(seed, n))
 		wg.Go(func() { work(ctx, r.rec, rng, one) })
 	}
-	served := func(one func(*rand.Rand, *progress)) { // whoever has to be served again after each episode
+	served := func(one func(*rand.Rand, *progress)) { // the hosts that have to be served again after each episode
 		p := r.rec.worker()
 		start(func(rng *rand.Rand) { one(rng, p) })
 	}

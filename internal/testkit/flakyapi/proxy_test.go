@@ -257,7 +257,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// Whoever is under way when it happens is broken off, too.
+// A request that is under way when it happens is broken off, too.
 func TestCrashCutsWatches(t *testing.T) {
 	_, p, c := setup(t)
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", p.Config().Host+"/api/v1/pods?watch=1", nil)

@@ -69,7 +69,7 @@ type Network struct {
 // Pair is two nodes.
 type Pair struct {
 	Options
-	ISCSI, Control, Metrics [2]string // host:port; a node that is started anew may be given another
+	ISCSI, Control, Metrics [2]string // host:port; a node that is started again may be given another
 	portals                 [2]string
 	link                    string
 	clients                 [2]*grpc.ClientConn

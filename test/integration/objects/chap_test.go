@@ -150,7 +150,7 @@ func hasEvent(l *eventsv1.EventList, host, reason string) bool {
 	return false
 }
 
-// Credentials that were deleted are made anew and the targets told: sessions go on, logins need the new ones.
+// Credentials that were deleted are made again and the targets told: sessions go on, logins need the new ones.
 func TestCHAPReplaced(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)

@@ -161,7 +161,7 @@ func (r *rig) everyCrash(c crasher, run func(step) error) {
 	}
 }
 
-// operated runs a step while the operator dies and is started anew.
+// operated runs a step while the operator dies and is started again.
 func (r *rig) operated(c crasher, launch func() (*operator.Operator, error)) func(step) error {
 	return func(s step) error {
 		o, err := launch()

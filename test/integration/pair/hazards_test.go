@@ -14,7 +14,7 @@ import (
 )
 
 // A host puts paths together by the NAA designator, and takes a LUN for another one by nothing else: both nodes report one and the same for a
-// LUN, whoever owns it and after a restart, and it is different for every LUN ever made, also under a name and a number that were used before.
+// LUN, no matter which node owns it, and after a restart, and it is different for every LUN ever made, also under a name and a number that were used before.
 func TestHazard3Designator(t *testing.T) {
 	p, ctx := start(t)
 	seen := map[string]bool{}

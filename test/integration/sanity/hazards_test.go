@@ -158,7 +158,7 @@ func TestHazard28MkfsOverOldData(t *testing.T) {
 	}
 	f = v.open()
 	at, n := xfsLog(t, f)
-	for off := at + mib; off < at+n; off += mib { // its first records are written anew
+	for off := at + mib; off < at+n; off += mib { // its first records are written again
 		expect(t, f, off, int(min(mib, at+n-off)), 0)
 	}
 	e.ok(f.Close())

@@ -259,7 +259,7 @@ func (e *env) killEverywhere(kinds map[string]*csi.VolumeCapability, skipped fun
 	}
 }
 
-// An mkfs.xfs that dies with its plugin leaves what blkid calls xfs and no kernel mounts. It is made anew.
+// An mkfs.xfs that dies with its plugin leaves what blkid calls xfs and no kernel mounts. It is made again.
 func TestFormattingThatWasCutShort(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("cut", 320*mib, mounted("xfs"), nil).up()

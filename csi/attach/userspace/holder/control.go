@@ -27,7 +27,7 @@ const maxLine = 64 << 10
 // Operations.
 const (
 	OpStatus = "status"
-	OpResize = "resize" // read the capacity anew
+	OpResize = "resize" // read the capacity again
 	OpRenew  = "renew"  // log in with other credentials from now on
 )
 

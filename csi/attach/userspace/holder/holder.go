@@ -127,7 +127,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 		<-served
 		return fmt.Errorf("fuse mount: %w", err)
 	}
-	// A parent that has died meanwhile does not matter: whoever comes next finds the record.
+	// A parent that has died meanwhile does not matter: the process that comes next finds the record.
 	err = json.NewEncoder(tell).Encode(Ready{Size: dev.Size(), BlockSize: dev.BlockSize()})
 	_ = tell.Close()
 	log.Info("serving", "size", dev.Size(), "blockSize", dev.BlockSize(), "parent", err == nil)

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// output sends requests. Whoever submits one writes it himself as far as the socket takes it; the
+// output sends requests. The goroutine that submits one writes it as far as the socket takes it; the
 // rest, and what comes meanwhile, is the goroutine's. So the reader, which calls Done, never waits
 // for the server to read.
 type output struct {
