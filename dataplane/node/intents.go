@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
@@ -71,7 +72,7 @@ func (n *Node) markLost(ids []pair.LUNID) {
 			n.log.Warn("acknowledged writes may be lost: hosts get MEDIUM ERROR until the volumes are published again", "luns", e.MarkLost.UUIDs)
 			n.do(func(m *pair.Machine, now int64) { m.LostMarked(now) })
 			return
-		case errors.Is(err, ErrUnavailable) || n.ctx.Err() != nil:
+		case errors.Is(err, control.ErrUnavailable) || n.ctx.Err() != nil:
 			return // no member any more; it is on record, and comes again
 		}
 		n.log.Error("marking LUNs that may have lost writes", "err", err)
