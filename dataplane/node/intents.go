@@ -7,7 +7,6 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
 // The write-intent bits (R7) and what a double failure may have lost (R8), as the runtime has them carried out.
@@ -41,17 +40,6 @@ func (n *Node) clearBits(x *pair.Action) {
 			n.log.Warn("write-intent bits", "lun", e.lun.UUID, "err", err) // the store has failed, or the LUN is gone
 		}
 	})
-}
-
-// cleanBits is for a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all bits
-// set, which costs a comparison.
-func cleanBits(v *store.Volume, uuid string, size int64) error {
-	bits, err := v.OpenIntents(uuid, size)
-	if err != nil {
-		return err
-	}
-	bits.Clear(nil)
-	return bits.Close()
 }
 
 const markRetry = 100 * time.Millisecond

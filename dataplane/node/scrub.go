@@ -272,13 +272,13 @@ func (n *Node) scrubSum(f *store.File, msg *pair.Msg) (differs bool, res scsi.Re
 			return false, err
 		}
 		if len(msg.Meta) == 0 { // a hole there
-			return allZero(buf), nil
+			return store.AllZero(buf), nil
 		}
 		return bytes.Equal(sumOf(buf), msg.Meta), nil
 	}
 	same, err := equal()
-	if bad := damagedIn(err); len(bad) > 0 {
-		if same, err = acceptEqual(f, bad, equal); err == nil && !same {
+	if bad := store.Mismatched(err); len(bad) > 0 {
+		if same, err = f.AcceptEqual(bad, equal); err == nil && !same {
 			return true, scsi.Damaged
 		}
 	}
