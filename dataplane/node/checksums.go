@@ -44,11 +44,7 @@ func ranges(list []store.Range) (out []scsi.Range) {
 
 // damagedIn names the blocks that an error says do not match their checksums.
 func damagedIn(err error) []scsi.Range {
-	var e *store.ChecksumError
-	if errors.As(err, &e) {
-		return ranges(e.Blocks)
-	}
-	return nil
+	return ranges(store.Mismatched(err))
 }
 
 // readMarked reads whole blocks for a copy. What is damaged is named; it is no error.
@@ -177,7 +173,7 @@ func applyCopy(f *store.File, msg *pair.Msg) error {
 	if err != nil {
 		return err
 	}
-	if err := parts(msg.Data, msg.Off, bad, func(data []byte, off int64) error { return writeSparse(f, data, off) }); err != nil {
+	if err := parts(msg.Data, msg.Off, bad, f.WriteSparse); err != nil {
 		return err
 	}
 	for _, r := range bad {
@@ -186,27 +182,6 @@ func applyCopy(f *store.File, msg *pair.Msg) error {
 		}
 	}
 	return nil
-}
-
-// acceptEqual is for blocks of the partner that have no known checksums: if the range is what the owner has, which was checked there,
-// they get them. Else nothing vouches for them.
-func acceptEqual(f *store.File, bad []scsi.Range, equal func() (bool, error)) (bool, error) {
-	for _, r := range bad {
-		lost, err := f.Accept(r.Off, r.Len)
-		if err != nil || len(lost) > 0 {
-			return false, err
-		}
-	}
-	same, err := equal()
-	if err != nil || same {
-		return same, err
-	}
-	for _, r := range bad {
-		if err := f.SetBad(r.Off, r.Len); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
 }
 
 // adoptEvery is how often the node looks for LUNs and snapshots without all of their checksums: of a release before, or copies of those.

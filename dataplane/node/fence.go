@@ -7,10 +7,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// unmapHost takes a LUN from a host, or from all with an empty name, and returns when nothing of theirs can happen to it any more. A
+// UnmapHost takes a LUN from a host, or from all with an empty name, and returns when nothing of theirs can happen to it any more. A
 // registration that one of their commands had on its way into the log when the entry ended it comes after the entry, and is taken out
 // then, unless the host has the LUN again by now.
-func (n *Node) unmapHost(ctx context.Context, lun, host string) error {
+func (n *Node) UnmapHost(ctx context.Context, lun, host string) error {
 	if _, err := n.propose(ctx, &meta.Entry{UnmapHost: &meta.UnmapHost{UUID: lun, Host: host}}); err != nil {
 		return err
 	}

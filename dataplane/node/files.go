@@ -74,7 +74,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return err
 		}
-		return cleanBits(v, l.UUID, l.Size)
+		return v.CleanIntents(l.UUID, l.Size)
 	case fx.CreatedSnapshot != nil:
 		s := fx.CreatedSnapshot
 		defer n.noteOccupied(s.UUID, &err)

@@ -140,7 +140,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 			err = v.CreateLUN(id, l.Size, l.Born)
 		}
 		if err == nil {
-			err = cleanBits(v, id, l.Size)
+			err = v.CleanIntents(id, l.Size)
 		}
 		if err != nil {
 			return err

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
 // The write-intent bits (R7) and what a double failure may have lost (R8), as the runtime has them carried out.
@@ -42,17 +42,6 @@ func (n *Node) clearBits(x *pair.Action) {
 	})
 }
 
-// cleanBits is for a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all bits
-// set, which costs a comparison.
-func cleanBits(v *store.Volume, uuid string, size int64) error {
-	bits, err := v.OpenIntents(uuid, size)
-	if err != nil {
-		return err
-	}
-	bits.Clear(nil)
-	return bits.Close()
-}
-
 const markRetry = 100 * time.Millisecond
 
 // markLost has every host of these LUNs told that acknowledged writes may be gone. Nobody is served before.
@@ -71,7 +60,7 @@ func (n *Node) markLost(ids []pair.LUNID) {
 			n.log.Warn("acknowledged writes may be lost: hosts get MEDIUM ERROR until the volumes are published again", "luns", e.MarkLost.UUIDs)
 			n.do(func(m *pair.Machine, now int64) { m.LostMarked(now) })
 			return
-		case errors.Is(err, ErrUnavailable) || n.ctx.Err() != nil:
+		case errors.Is(err, control.ErrUnavailable) || n.ctx.Err() != nil:
 			return // no member any more; it is on record, and comes again
 		}
 		n.log.Error("marking LUNs that may have lost writes", "err", err)

@@ -212,7 +212,7 @@ func TestLargeMetadataAndAnEarlierRelease(t *testing.T) {
 	p := loneWith(t, 20*mib, func(p *testPair) { p.cfg[1].earlier = true })
 	events := p.keepLog(1)
 	p.start(1)
-	p.until("a says what to do", func() bool { return strings.Contains(p.nodes[0].status(p.ctx).Reason, "upgrade node b") })
+	p.until("a says what to do", func() bool { return strings.Contains(p.nodes[0].Status(p.ctx).Reason, "upgrade node b") })
 	if v := p.nodes[0].View(); v.Phase != pair.Alone || !v.Serving || !v.Linked {
 		t.Errorf("a is %v, serving %v, linked %v", v.Phase, v.Serving, v.Linked)
 	}

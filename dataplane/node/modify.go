@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// modify changes write cache mode and preferred node of a LUN.
-func (n *Node) modify(ctx context.Context, e meta.Modify) error {
+// ModifyLUN changes write cache mode and preferred node of a LUN.
+func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 	return n.atOwner(ctx, e.UUID, "modify", e, func() error { return n.modifyHere(ctx, e) })
 }
 
@@ -59,7 +60,7 @@ func (n *Node) prepareBoth(ctx context.Context, q prepareModify) error {
 	}
 	err := n.prepareModifyHere(q)
 	if perr := <-peer; perr != nil && err == nil {
-		err = fmt.Errorf("the other node: %w: %w", perr, ErrUnavailable)
+		err = fmt.Errorf("the other node: %w: %w", perr, control.ErrUnavailable)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/link"
 	"github.com/gemel-storage/gemel/dataplane/meta"
@@ -73,7 +74,7 @@ type Node struct {
 	phaseC chan struct{} // closed and replaced when the standing changed
 
 	peerCap  atomic.Pointer[capacity]
-	events   broadcaster
+	events   control.Events
 	lastTick atomic.Int64
 	wg       sync.WaitGroup
 	ctx      context.Context

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
@@ -16,8 +17,8 @@ const (
 	snapshotHold = 2500 * time.Millisecond // with reflink it takes milliseconds; without, a copy may not fit
 )
 
-// createLUN prepares the LUN on every member and makes it visible, or undoes it.
-func (n *Node) createLUN(ctx context.Context, l meta.LUN) error {
+// CreateLUN prepares the LUN on every member and makes it visible, or undoes it.
+func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 	if l.SourceLUN != "" {
 		return n.atOwner(ctx, l.SourceLUN, "clone_lun", l, func() error { return n.cloneHere(ctx, l) })
 	}
@@ -62,7 +63,7 @@ func (n *Node) twoStep(ctx context.Context, prepare *meta.Entry, id string) erro
 		_, err = n.propose(ctx, &meta.Entry{Commit: &meta.Object{UUID: id}})
 		return err
 	}
-	if refused := errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrInvalid) || errors.Is(err, meta.ErrNotFound); !refused && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
+	if refused := errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrInvalid) || errors.Is(err, meta.ErrNotFound); !refused && ctx.Err() == nil && !errors.Is(err, control.ErrUnavailable) {
 		if _, aerr := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}}); aerr != nil {
 			n.log.Warn("what could not be prepared could not be removed yet; asking again resumes it", "uuid", id, "err", aerr)
 		}
@@ -95,8 +96,8 @@ func (n *Node) cloneHere(ctx context.Context, l meta.LUN) error {
 	})
 }
 
-// createSnapshot makes a snapshot at one log position of both nodes.
-func (n *Node) createSnapshot(ctx context.Context, s meta.Snapshot) error {
+// CreateSnapshot makes a snapshot at one log position of both nodes.
+func (n *Node) CreateSnapshot(ctx context.Context, s meta.Snapshot) error {
 	return n.atOwner(ctx, s.Source, "create_snapshot", s, func() error { return n.createSnapshotHere(ctx, s) })
 }
 
@@ -135,8 +136,8 @@ type transferReply struct {
 	Pause time.Duration `json:"pause"`
 }
 
-// transfer moves LUNs to a node in one batch. The node that owns them does it.
-func (n *Node) transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
+// Transfer moves LUNs to a node in one batch. The node that owns them does it.
+func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
 	q := transferRequest{To: to.String()}
 	for _, u := range uuids {
 		id, err := parseID(u)
@@ -157,7 +158,7 @@ func (n *Node) transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 		return 0, 0, nil
 	}
 	if v := n.View(); v.Phase != pair.Paired || !v.Agreed {
-		return 0, 0, fmt.Errorf("ownership moves only while both nodes are members and linked; now: %s %s: %w", v.Phase, v.Reason, ErrUnavailable)
+		return 0, 0, fmt.Errorf("ownership moves only while both nodes are members and linked; now: %s %s: %w", v.Phase, v.Reason, control.ErrUnavailable)
 	}
 	if to == n.self {
 		var r transferReply
@@ -168,15 +169,15 @@ func (n *Node) transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 	return r.Moved, r.Pause, err
 }
 
-// transferAll moves every LUN.
-func (n *Node) transferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
+// TransferAll moves every LUN.
+func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
 	n.metaMu.Lock()
 	var ids []string
 	for id := range n.state.LUNs {
 		ids = append(ids, id)
 	}
 	n.metaMu.Unlock()
-	return n.transfer(ctx, ids, to)
+	return n.Transfer(ctx, ids, to)
 }
 
 // transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What arrived meanwhile is

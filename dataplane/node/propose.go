@@ -3,16 +3,13 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
-
-// ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
-var ErrUnavailable = errors.New("this node is not a serving member of the pair now: ask the other node")
 
 type proposalEnd struct {
 	res scsi.Result
@@ -30,7 +27,7 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 	case end := <-c:
 		switch {
 		case end.res == scsi.Unavailable:
-			return end.out, ErrUnavailable
+			return end.out, control.ErrUnavailable
 		case end.out.Code != "":
 			return end.out, end.out.Err()
 		}
@@ -153,47 +150,4 @@ func (n *Node) takeAll() {
 	if _, err := n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("taking ownership of all LUNs", "err", err)
 	}
-}
-
-// entryText says what an entry did, for the event stream.
-func entryText(e *meta.Entry, out *meta.Outcome) string {
-	suffix := ""
-	if out.Code != "" {
-		suffix = ": refused: " + out.Error
-	}
-	switch {
-	case e.CreateLUN != nil:
-		return "prepare LUN " + e.CreateLUN.LUN.UUID + suffix
-	case e.CreateSnapshot != nil:
-		return "prepare snapshot " + e.CreateSnapshot.Snapshot.UUID + suffix
-	case e.Commit != nil:
-		return "commit " + e.Commit.UUID + suffix
-	case e.Abort != nil:
-		return "abort " + e.Abort.UUID + suffix
-	case e.DeleteLUN != nil:
-		return "delete LUN " + e.DeleteLUN.UUID + suffix
-	case e.DeleteSnapshot != nil:
-		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
-	case e.Grow != nil:
-		return fmt.Sprintf("make room for LUN %s of %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
-	case e.MarkLost != nil:
-		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
-	case e.Expand != nil:
-		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
-	case e.Modify != nil:
-		return "modify LUN " + e.Modify.UUID + suffix
-	case e.MapHost != nil:
-		return "map host " + e.MapHost.Host + " to LUN " + e.MapHost.UUID + suffix
-	case e.UnmapHost != nil:
-		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
-	case e.SetOwner != nil:
-		return "ownership to node " + e.SetOwner.To + suffix
-	case e.PR != nil:
-		return "reservations of LUN " + e.PR.UUID + suffix
-	case e.Mode != nil:
-		return "mode pages of LUN " + e.Mode.UUID + suffix
-	case e.Reset != nil:
-		return "reset" + suffix
-	}
-	return "entry" + suffix
 }

@@ -272,58 +272,15 @@ func (n *Node) scrubSum(f *store.File, msg *pair.Msg) (differs bool, res scsi.Re
 			return false, err
 		}
 		if len(msg.Meta) == 0 { // a hole there
-			return allZero(buf), nil
+			return store.AllZero(buf), nil
 		}
 		return bytes.Equal(sumOf(buf), msg.Meta), nil
 	}
 	same, err := equal()
-	if bad := damagedIn(err); len(bad) > 0 {
-		if same, err = acceptEqual(f, bad, equal); err == nil && !same {
+	if bad := store.Mismatched(err); len(bad) > 0 {
+		if same, err = f.AcceptEqual(bad, equal); err == nil && !same {
 			return true, scsi.Damaged
 		}
 	}
 	return !same, classify(err, false)
-}
-
-// Scrub implements targetv1.TargetServiceServer.
-func (c *control) Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
-	for _, id := range q.Uuids {
-		if err := checkUUID("uuids", id); err != nil {
-			return nil, err
-		}
-	}
-	if q.BytesPerSecond > 1<<40 {
-		return nil, invalid("bytes_per_second", "%d is beyond 1 TiB", q.BytesPerSecond)
-	}
-	if err := c.member(); err != nil {
-		return nil, err
-	}
-	if _, ok := targetv1.ScrubOrigin_name[int32(q.Origin)]; !ok {
-		return nil, invalid("origin", "%d is none that this release knows: 0 is a person, 1 a schedule", q.Origin)
-	}
-	a, err := c.n.scrub(ctx, scrubRequest{UUIDs: q.Uuids, Repair: q.Repair, Rate: int64(q.BytesPerSecond), Origin: q.Origin})
-	if err != nil {
-		return nil, grpcError(err)
-	}
-	r := &targetv1.ScrubResponse{TotalBytes: a.total, UnderWay: a.underWay}
-	for _, x := range a.shares {
-		r.Shares = append(r.Shares, x.proto())
-	}
-	return r, nil
-}
-
-// Force implements targetv1.TargetServiceServer.
-func (c *control) Force(_ context.Context, q *targetv1.ForceRequest) (*targetv1.ForceResponse, error) {
-	if !q.AcceptDataLoss {
-		return nil, invalid("accept_data_loss", "must be true: writes that only the lost member has are given up")
-	}
-	if q.Epoch == 0 {
-		return nil, invalid("epoch", "is needed: force_epoch of this node's status")
-	}
-	var err error
-	c.n.do(func(m *pair.Machine, now int64) { err = m.Force(now, q.Epoch) })
-	if err != nil {
-		return nil, grpcError(err)
-	}
-	return &targetv1.ForceResponse{}, nil
 }

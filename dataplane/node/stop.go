@@ -82,7 +82,7 @@ func (n *Node) stepDown() {
 func (n *Node) giveAway(ctx context.Context) error {
 	end := make(chan error, 1)
 	n.wg.Go(func() {
-		_, _, err := n.transferAll(ctx, n.self.Peer())
+		_, _, err := n.TransferAll(ctx, n.self.Peer())
 		end <- err
 	})
 	select {

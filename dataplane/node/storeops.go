@@ -122,10 +122,10 @@ func (n *Node) repair(f *store.File, data []byte, off int64) error {
 	}
 	for i := 0; i < len(data); i += block {
 		end := min(i+block, len(data))
-		if !damaged && bytes.Equal(have[i:end], data[i:end]) && !allZero(data[i:end]) {
+		if !damaged && bytes.Equal(have[i:end], data[i:end]) && !store.AllZero(data[i:end]) {
 			continue
 		}
-		if err := writeSparse(f, data[i:end], off+int64(i)); err != nil {
+		if err := f.WriteSparse(data[i:end], off+int64(i)); err != nil {
 			return err
 		}
 	}
@@ -156,78 +156,19 @@ func write(f *store.File, kind scsi.OpKind, data []byte, off, length int64, canU
 		return f.WriteAt(data, off)
 	}
 	var err error
-	if allZero(data) {
+	if store.AllZero(data) {
 		if canUnmap {
 			err = f.Discard(off, length)
 		} else {
 			err = f.Zero(off, length)
 		}
 	} else {
-		err = writePattern(f, data, off, length)
+		err = f.WritePattern(data, off, length)
 	}
 	if err == nil && durable {
 		err = f.Sync()
 	}
 	return err
-}
-
-func writePattern(f *store.File, block []byte, off, length int64) error {
-	const chunk = 1 << 20
-	buf := bytes.Repeat(block, max(1, int(min(chunk, length))/len(block)))
-	for length > 0 {
-		b := buf[:min(int64(len(buf)), length)]
-		if err := f.WriteAt(b, off); err != nil {
-			return err
-		}
-		off += int64(len(b))
-		length -= int64(len(b))
-	}
-	return nil
-}
-
-// writeSparse writes data whose zero blocks become holes: what was a hole at the source is one here, and a repair
-// after "no space" needs none.
-func writeSparse(f *store.File, data []byte, off int64) error {
-	const block = 4096
-	for len(data) > 0 {
-		i := run(data, block)
-		var err error
-		if allZero(data[:min(block, len(data))]) {
-			err = f.Discard(off, int64(i))
-		} else {
-			err = f.WriteAt(data[:i], off)
-		}
-		if err != nil {
-			return err
-		}
-		data, off = data[i:], off+int64(i)
-	}
-	return nil
-}
-
-// run is the length of the leading run of blocks that are all zero or all not.
-func run(data []byte, block int) int {
-	zero := allZero(data[:min(block, len(data))])
-	i := min(block, len(data))
-	for i < len(data) && allZero(data[i:min(i+block, len(data))]) == zero {
-		i = min(i+block, len(data))
-	}
-	return i
-}
-
-func allZero(b []byte) bool {
-	for len(b) >= 64 {
-		if [64]byte(b[:64]) != ([64]byte{}) {
-			return false
-		}
-		b = b[64:]
-	}
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // flush makes a LUN durable, with its checksums if bits are about to be taken back.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
@@ -157,14 +158,14 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 	v := n.View()
 	both := v.Record.Both()
 	if v.Linked && !n.peerKnows(featureVolumes) {
-		return fmt.Errorf("the release of node %s knows one backing volume only: upgrade it: %w", n.self.Peer(), ErrUnavailable)
+		return fmt.Errorf("the release of node %s knows one backing volume only: upgrade it: %w", n.self.Peer(), control.ErrUnavailable)
 	}
 	if both || v.Linked {
 		switch err := n.call(ctx, "prepare_volume", prepareVolume{name}, nil); {
 		case err == nil || errors.Is(err, meta.ErrInvalid):
 			return err
 		case both || !errors.Is(err, errNoLink):
-			return fmt.Errorf("the other node: %w: %w", err, ErrUnavailable)
+			return fmt.Errorf("the other node: %w: %w", err, control.ErrUnavailable)
 		}
 	}
 	if p := n.peerCap.Load(); p != nil && !p.has(name) {

@@ -139,7 +139,7 @@ func TestLUNInAnotherVolume(t *testing.T) {
 		}
 	}
 
-	s := p.nodes[0].status(p.ctx)
+	s := p.nodes[0].Status(p.ctx)
 	if len(s.Volumes) != 2 || s.Volumes[0].Name != "default" || s.Volumes[1].Name != "fast" || !slices.Equal(s.Volumes[1].Nodes, []string{"a", "b"}) ||
 		s.Volumes[1].FreeBytes == 0 || len(s.Volumes[1].Lacks) > 0 || s.CapacityBytes != s.Volumes[0].CapacityBytes+s.Volumes[1].CapacityBytes {
 		t.Errorf("%+v", s)
@@ -215,14 +215,14 @@ func TestVolumeOfOneNode(t *testing.T) {
 	for i := range p.cfg {
 		p.refuses(make(i, "fast"), codes.InvalidArgument, `volume: node b: `, `backing volume "fast"`, "--backing-volume fast=DIR")
 		p.refuses(make(i, "slow"), codes.InvalidArgument, `backing volume "slow"`)
-		v := p.nodes[i].status(p.ctx).Volumes
+		v := p.nodes[i].Status(p.ctx).Volumes
 		if len(v) != 2 || !slices.Equal(v[1].Nodes, []string{"a"}) || !slices.Equal(v[1].Lacks, []string{"b"}) {
 			t.Errorf("%v", v)
 		}
 	}
 	p.end(1)
 	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && !v.Linked })
-	if v := p.nodes[0].status(p.ctx).Volumes; !slices.Equal(v[1].Lacks, []string{"b"}) {
+	if v := p.nodes[0].Status(p.ctx).Volumes; !slices.Equal(v[1].Lacks, []string{"b"}) {
 		t.Errorf("%v", v)
 	}
 	p.refuses(make(0, "fast"), codes.InvalidArgument, `node b, which is away, has no backing volume "fast"`)
@@ -232,7 +232,7 @@ func TestVolumeOfOneNode(t *testing.T) {
 	id, _ := p.lunIn(0, "fast")
 	p.start(1)
 	p.until("b says what it lacks", func() bool {
-		return strings.Contains(p.nodes[1].status(p.ctx).Reason, `LUNs in backing volume "fast", which node b lacks: start it with --backing-volume fast=DIR`)
+		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, `LUNs in backing volume "fast", which node b lacks: start it with --backing-volume fast=DIR`)
 	})
 	p.end(1)
 	p.cfg[1] = with
@@ -259,7 +259,7 @@ func TestEarlierRelease(t *testing.T) {
 	}
 	p.start(1)
 	p.until("b is refused, and a says why", func() bool {
-		return strings.Contains(p.nodes[1].status(p.ctx).Reason, "metadata") && strings.Contains(p.nodes[0].status(p.ctx).Reason, "the release of node b does not know")
+		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, "metadata") && strings.Contains(p.nodes[0].Status(p.ctx).Reason, "the release of node b does not know")
 	})
 	p.end(1)
 	p.cfg[1].earlier = false

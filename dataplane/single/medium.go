@@ -218,7 +218,7 @@ func (l *Medium) change(op *scsi.Op) error {
 		}
 		return nil
 	}
-	if allZero(op.Data) {
+	if store.AllZero(op.Data) {
 		return l.file.Zero(op.Off, op.Len)
 	}
 	chunk := bytes.Repeat(op.Data, int(min(op.Len, 256<<10))/len(op.Data))
@@ -230,15 +230,6 @@ func (l *Medium) change(op *scsi.Op) error {
 		off, left = off+n, left-n
 	}
 	return nil
-}
-
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func (l *Medium) compare(op *scsi.Op) scsi.Result {

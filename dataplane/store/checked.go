@@ -34,6 +34,15 @@ func (e *ChecksumError) Error() string {
 
 func (e *ChecksumError) Unwrap() error { return ErrChecksum }
 
+// Mismatched are the blocks that a ChecksumError names, nil for another error.
+func Mismatched(err error) []Range {
+	var e *ChecksumError
+	if errors.As(err, &e) {
+		return e.Blocks
+	}
+	return nil
+}
+
 // addRange puts a range at the end of a list.
 func addRange(list []Range, off, length int64) []Range {
 	if n := len(list); n > 0 && list[n-1].Off+list[n-1].Len == off {
@@ -282,60 +291,6 @@ func (f *File) Hole(off, length int64) (bool, error) {
 		first, n = first+k, n-k
 	}
 	return true, nil
-}
-
-// acceptStep is how much is read at once where nobody has given a buffer, in bytes.
-const acceptStep = 256 << 10
-
-// Accept takes blocks as they are of which nothing is known any more, since their checksums were lost: for a node that has nobody to
-// ask. Those whose checksums say that they are not what was written, or cannot be read, stay as they are and are returned. It
-// takes whole blocks only; ErrRange.
-func (f *File) Accept(off, length int64) (lost []Range, err error) {
-	if err := f.wholeOnly("accept", off, length); err != nil || f.obj == nil {
-		return nil, err
-	}
-	buf := make([]byte, min(acceptStep, length))
-	for length > 0 {
-		p := buf[:min(acceptStep, length)]
-		err := f.eachReadable(p, off, func(p []byte, off int64, readable bool) error {
-			if !readable {
-				lost = addRange(lost, off, int64(len(p)))
-				return nil
-			}
-			bad, err := f.acceptBlocks(p, off)
-			for _, r := range bad {
-				lost = addRange(lost, r.Off, r.Len)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		off, length = off+int64(len(p)), length-int64(len(p))
-	}
-	return lost, nil
-}
-
-func (f *File) acceptBlocks(p []byte, off int64) (bad []Range, err error) {
-	o := f.obj
-	faults, err := o.sums.Check(off/sumBlock, p)
-	if err != nil {
-		return nil, f.sumsError("accept", err)
-	}
-	for _, x := range faults {
-		at := x.Block*sumBlock - off
-		block := p[at:min(at+sumBlock, int64(len(p)))]
-		if x.Want != sums.Unknown && !o.accepts(x) {
-			bad = addRange(bad, off+at, int64(len(block)))
-			continue
-		}
-		if err := o.sums.Put(x.Block, block); err != nil {
-			return nil, f.sumsError("accept", err)
-		}
-		f.s.sums.settled.Add(1)
-	}
-	o.doubt.clear(off/sumBlock, sums.Blocks(int64(len(p))))
-	return bad, nil
 }
 
 // eachReadable reads whole blocks and calls fn for them, block by block if the disk cannot read them all.

@@ -280,57 +280,6 @@ func rotSector(t *testing.T, dir, id string, sector int64) {
 	must(t, errors.Join(err, f.Close()))
 }
 
-func TestUnknownIsAMismatchUntilAccepted(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir, testIdent, withSums())
-	must(t, err)
-	f := newLUN(t, s, lunA, 2<<20)
-	model := content(1, 2<<20)
-	must(t, f.WriteAt(model, 0))
-	must(t, f.SetBad(127*4096, 4096))
-	must(t, errors.Join(f.Checkpoint(), f.Close(), s.Close()))
-	rotSector(t, dir, lunA, 0)
-	s = open(t, dir, withSums())
-	f = openLUN(t, s, lunA)
-	wantWrong(t, f, Range{0, 126 * 4096}, Range{127 * 4096, 4096})
-	must(t, f.WriteAt(content(2, 512), 4096)) // in part: still nobody knows of the rest
-	copy(model[4096:], content(2, 512))
-	must(t, f.WriteAt(content(3, 4096), 8192))
-	copy(model[8192:], content(3, 4096))
-	wantWrong(t, f, Range{0, 8192}, Range{12288, 123 * 4096}, Range{127 * 4096, 4096})
-	flip(t, s, lunA, 8192)
-	lost, err := f.Accept(0, 2<<20)
-	must(t, err)
-	if want := []Range{{8192, 4096}, {127 * 4096, 4096}}; !reflect.DeepEqual(lost, want) {
-		t.Errorf("lost %v, want %v", lost, want)
-	}
-	wantWrong(t, f, lost...)
-	reads(t, f, 0, model[:8192])
-	reads(t, f, 12288, model[12288:126*4096])
-	if st := s.SumsStats(); st.LostSectors != 1 {
-		t.Errorf("%+v", st)
-	}
-}
-
-// TestAcceptLeavesWhatCannotBeRead: block by block.
-func TestAcceptLeavesWhatCannotBeRead(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir, testIdent, withSums())
-	must(t, err)
-	f := newLUN(t, s, lunA, 2<<20)
-	must(t, f.WriteAt(content(1, 2<<20), 0))
-	must(t, errors.Join(f.Checkpoint(), f.Close(), s.Close()))
-	rotSector(t, dir, lunA, 0)
-	opts := withSums()
-	opts.Faults = unreadable(40960)
-	f = openLUN(t, open(t, dir, opts), lunA)
-	lost, err := f.Accept(0, 512<<10)
-	if want := []Range{{40960, 4096}}; err != nil || !reflect.DeepEqual(lost, want) {
-		t.Errorf("%v, %v, want %v", lost, err, want)
-	}
-	reads(t, f, 0, content(1, 40960))
-}
-
 // unreadable is a disk with a block that it cannot read.
 func unreadable(at int64) FaultFunc {
 	return func(op, _ string, off, length int64) error {

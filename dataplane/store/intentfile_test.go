@@ -208,3 +208,16 @@ func TestIntentsGoWithTheirLUN(t *testing.T) {
 		}
 	}
 }
+
+// Bits of a new LUN are all set until they are cleaned, which the next process sees too.
+func TestCleanIntentsIsDurable(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	must(t, s.Default().CreateLUN(lunA, testLUN, NoBirth))
+	if x := openIntents(t, s, testLUN); x.Count() != x.Regions() {
+		t.Fatalf("%d of %d bits are set at first", x.Count(), x.Regions())
+	} else {
+		must(t, x.Close())
+	}
+	must(t, s.Default().CleanIntents(lunA, testLUN))
+	same(t, "after it", onDisk(t, s, testLUN), bitset(testLUN))
+}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
 // Calls between the two runtimes ride on the link as requests and replies. They need no order and are not repeated:
@@ -26,7 +26,7 @@ type reply struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-var errNoLink = fmt.Errorf("%w: there is no link to it", ErrUnavailable)
+var errNoLink = fmt.Errorf("%w: there is no link to it", control.ErrUnavailable)
 
 // call asks the peer's runtime.
 func (n *Node) call(ctx context.Context, method string, in, out any) error {
@@ -64,7 +64,7 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 				return errors.New(r.Error)
 			}
 			if r.Code == "unavailable" {
-				return fmt.Errorf("%s: %w", r.Error, ErrUnavailable)
+				return fmt.Errorf("%s: %w", r.Error, control.ErrUnavailable)
 			}
 			return o.Err()
 		}
@@ -123,7 +123,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 		}
 		raw, err := json.Marshal(r)
 		if err != nil {
-			n.log.Error("reply to the peer", "err", err)
+			n.log.Error("cannot encode the reply to the peer", "err", err)
 			return
 		}
 		n.link.Send(link, &pair.Msg{Type: pair.MsgReply, ID: msg.ID, Meta: raw})
@@ -133,7 +133,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 
 func errorCode(err error) string {
 	for code, base := range map[string]error{"not_found": meta.ErrNotFound, "exists": meta.ErrExists, "in_use": meta.ErrInUse,
-		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": ErrUnavailable} {
+		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": control.ErrUnavailable} {
 		if errors.Is(err, base) {
 			return code
 		}
@@ -174,45 +174,4 @@ func served[T any](body json.RawMessage, f func(T) (any, error)) (any, error) {
 		return nil, err
 	}
 	return f(q)
-}
-
-// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them go on.
-func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
-	id := n.nextCall.Add(1)
-	c := make(chan scsi.Result, 1)
-	n.waitMu.Lock()
-	n.quiets[id] = c
-	n.waitMu.Unlock()
-	release = func() {
-		n.waitMu.Lock()
-		delete(n.quiets, id)
-		n.waitMu.Unlock()
-		n.do(func(m *pair.Machine, now int64) { m.Release(now, id) })
-	}
-	n.do(func(m *pair.Machine, now int64) { m.Quiesce(now, id, ids, int64(limit)) })
-	select {
-	case res := <-c:
-		switch res {
-		case scsi.OK:
-			return release, nil
-		case scsi.Busy:
-			err = fmt.Errorf("commands did not come to rest within %v: %w", limit, ErrUnavailable)
-		default:
-			err = ErrUnavailable
-		}
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	release()
-	return nil, err
-}
-
-func (n *Node) quietEnded(x pair.Action) {
-	n.waitMu.Lock()
-	c := n.quiets[x.ID]
-	delete(n.quiets, x.ID)
-	n.waitMu.Unlock()
-	if c != nil {
-		c <- x.Result
-	}
 }

@@ -1,0 +1,102 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+)
+
+// invalid is an error that begins with the name of the field.
+func invalid(field, format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
+}
+
+// firstStatus keeps the first of joined status errors.
+func firstStatus(err error) error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()[0]
+	}
+	return err
+}
+
+// checkUUID wants the canonical form, which file names and designators are made from.
+func checkUUID(field, s string) error {
+	if u, err := uuid.Parse(s); err != nil || u.String() != s {
+		return invalid(field, "%q is not a uuid in canonical lower-case form", s)
+	}
+	return nil
+}
+
+func checkName(s string) error {
+	if s == "" || len(s) > meta.MaxName {
+		return invalid("name", "%q must have 1 to %d bytes", s, meta.MaxName)
+	}
+	return nil
+}
+
+func checkLabels(l map[string]string) error {
+	if len(l) > meta.MaxLabels {
+		return invalid("labels", "%d labels exceed the limit of %d", len(l), meta.MaxLabels)
+	}
+	for k, v := range l {
+		if len(k)+len(v) > meta.MaxLabelSize {
+			return invalid("labels", "key and value of %q are longer than %d bytes", k, meta.MaxLabelSize)
+		}
+	}
+	return nil
+}
+
+func checkSize(size uint64) error {
+	switch {
+	case size == 0 || size%meta.SizeStep != 0:
+		return invalid("size_bytes", "%d is not a positive multiple of %d", size, meta.SizeStep)
+	case size > meta.MaxSize:
+		return invalid("size_bytes", "%d exceeds the limit of %d", size, int64(meta.MaxSize))
+	}
+	return nil
+}
+
+// checkNode wants a node of the pair, or nothing.
+func checkNode(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	if _, err := pair.ParseNode(s); err != nil {
+		return invalid(field, "%v", err)
+	}
+	return nil
+}
+
+func checkCHAP(c *targetv1.CHAP) error {
+	if c == nil || c.User == "" && c.Secret == "" && c.MutualUser == "" && c.MutualSecret == "" {
+		return nil
+	}
+	length := func(field, s string) error {
+		if len(s) < 12 || len(s) > 255 {
+			return invalid(field, "a CHAP secret has 12 to 255 bytes")
+		}
+		return nil
+	}
+	if c.User == "" {
+		return invalid("chap.user", "is required with a secret")
+	}
+	if err := length("chap.secret", c.Secret); err != nil {
+		return err
+	}
+	if c.MutualUser == "" && c.MutualSecret == "" {
+		return nil
+	}
+	if c.MutualUser == "" {
+		return invalid("chap.mutual_user", "is required with mutual_secret")
+	}
+	if c.MutualSecret == c.Secret {
+		return invalid("chap.mutual_secret", "must differ from secret (RFC 7143 section 12.1.3)")
+	}
+	return length("chap.mutual_secret", c.MutualSecret)
+}

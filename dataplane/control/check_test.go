@@ -1,0 +1,113 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+)
+
+// Bad input gets the code that a client decides by, and a text that names the field.
+func TestBadInputIsRefusedByField(t *testing.T) {
+	f := newFake(t)
+	c, ctx := f.client(), t.Context()
+	id, snap := f.lun(), uuid.NewString()
+	if _, err := c.MapHost(ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: "iqn.2026-01.test:other"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateSnapshot(ctx, &targetv1.CreateSnapshotRequest{Uuid: snap, Name: "snap", SourceLunUuid: id}); err != nil {
+		t.Fatal(err)
+	}
+	other := uuid.NewString()
+	create := func(change func(*targetv1.CreateLUNRequest)) func() error {
+		return func() error {
+			q := &targetv1.CreateLUNRequest{Uuid: other, Name: "other", SizeBytes: 1 << 20}
+			change(q)
+			_, err := c.CreateLUN(ctx, q)
+			return err
+		}
+	}
+	mapHost := func(change func(*targetv1.MapHostRequest)) func() error {
+		return func() error {
+			q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: "iqn.2026-01.test:h"}
+			change(q)
+			_, err := c.MapHost(ctx, q)
+			return err
+		}
+	}
+	for name, x := range map[string]struct {
+		call func() error
+		code codes.Code
+		says string
+	}{
+		"uuid":            {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = "../x" }), codes.InvalidArgument, "uuid"},
+		"uuid upper case": {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = strings.ToUpper(other) }), codes.InvalidArgument, "uuid"},
+		"size 0":          {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 0 }), codes.InvalidArgument, "size_bytes"},
+		"size odd":        {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 1<<20 + 512 }), codes.InvalidArgument, "size_bytes"},
+		"size huge":       {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 1 << 63 }), codes.InvalidArgument, "size_bytes"},
+		"no name":         {create(func(q *targetv1.CreateLUNRequest) { q.Name = "" }), codes.InvalidArgument, "name"},
+		"long name":       {create(func(q *targetv1.CreateLUNRequest) { q.Name = strings.Repeat("n", 254) }), codes.InvalidArgument, "name"},
+		"two sources":     {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid, q.SourceSnapshotUuid = id, snap }), codes.InvalidArgument, "only one"},
+		"bad source":      {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid = "x" }), codes.InvalidArgument, "source_lun_uuid"},
+		"no such source":  {create(func(q *targetv1.CreateLUNRequest) { q.SourceSnapshotUuid = other }), codes.NotFound, other},
+		"no such LUN":     {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid = uuid.NewString() }), codes.NotFound, "LUN"},
+		"third node":      {create(func(q *targetv1.CreateLUNRequest) { q.PreferredNode = "c" }), codes.InvalidArgument, "preferred_node"},
+		"name taken":      {create(func(q *targetv1.CreateLUNRequest) { q.Name = "lun-" + id }), codes.AlreadyExists, "another uuid"},
+		"uuid taken":      {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = id }), codes.AlreadyExists, id},
+		"many labels": {create(func(q *targetv1.CreateLUNRequest) {
+			q.Labels = map[string]string{}
+			for i := range 65 {
+				q.Labels[fmt.Sprint(i)] = "x"
+			}
+		}), codes.InvalidArgument, "labels"},
+		"long label":      {create(func(q *targetv1.CreateLUNRequest) { q.Labels = map[string]string{"k": strings.Repeat("v", 1025)} }), codes.InvalidArgument, "labels"},
+		"host name":       {mapHost(func(q *targetv1.MapHostRequest) { q.HostIqn = "worker1" }), codes.InvalidArgument, "host_iqn"},
+		"map nothing":     {mapHost(func(q *targetv1.MapHostRequest) { q.LunUuid = other }), codes.NotFound, other},
+		"short secret":    {mapHost(func(q *targetv1.MapHostRequest) { q.Chap = &targetv1.CHAP{User: "u", Secret: "short"} }), codes.InvalidArgument, "chap.secret"},
+		"secret, no user": {mapHost(func(q *targetv1.MapHostRequest) { q.Chap = &targetv1.CHAP{Secret: "twelve bytes long"} }), codes.InvalidArgument, "chap.user"},
+		"same secrets": {mapHost(func(q *targetv1.MapHostRequest) {
+			q.Chap = &targetv1.CHAP{User: "u", Secret: "twelve bytes long", MutualUser: "v", MutualSecret: "twelve bytes long"}
+		}), codes.InvalidArgument, "mutual_secret"},
+		"delete in use":   {func() error { _, err := c.DeleteLUN(ctx, &targetv1.DeleteLUNRequest{Uuid: id}); return err }, codes.FailedPrecondition, "unmap"},
+		"delete nonsense": {func() error { _, err := c.DeleteLUN(ctx, &targetv1.DeleteLUNRequest{Uuid: "x"}); return err }, codes.InvalidArgument, "uuid"},
+		"get nothing":     {func() error { _, err := c.GetLUN(ctx, &targetv1.GetLUNRequest{Name: "nobody"}); return err }, codes.NotFound, "nobody"},
+		"expand nothing": {func() error {
+			_, err := c.ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: other, SizeBytes: 2 << 20})
+			return err
+		}, codes.NotFound, other},
+		"snapshot of nothing": {func() error {
+			_, err := c.CreateSnapshot(ctx, &targetv1.CreateSnapshotRequest{Uuid: other, Name: "x", SourceLunUuid: other})
+			return err
+		}, codes.NotFound, other},
+		"write cache": {create(func(q *targetv1.CreateLUNRequest) { q.WriteCache = 9 }), codes.InvalidArgument, "write_cache"},
+		"scrub too fast": {func() error {
+			_, err := c.Scrub(ctx, &targetv1.ScrubRequest{BytesPerSecond: maxScrubRate + 1})
+			return err
+		}, codes.InvalidArgument, "bytes_per_second"},
+		"scrub of no origin": {func() error { _, err := c.Scrub(ctx, &targetv1.ScrubRequest{Origin: 9}); return err }, codes.InvalidArgument, "origin"},
+		"scrub nonsense":     {func() error { _, err := c.Scrub(ctx, &targetv1.ScrubRequest{Uuids: []string{"x"}}); return err }, codes.InvalidArgument, "uuids"},
+		"force, no consent":  {func() error { _, err := c.Force(ctx, &targetv1.ForceRequest{Epoch: 1}); return err }, codes.InvalidArgument, "accept_data_loss"},
+		"force, no epoch":    {func() error { _, err := c.Force(ctx, &targetv1.ForceRequest{AcceptDataLoss: true}); return err }, codes.InvalidArgument, "epoch"},
+		"move to nobody": {func() error {
+			_, err := c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "c"})
+			return err
+		}, codes.InvalidArgument, "to_node"},
+		"move nothing": {func() error {
+			_, err := c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{ToNode: "b"})
+			return err
+		}, codes.InvalidArgument, "lun_uuids"},
+	} {
+		err := x.call()
+		if status.Code(err) != x.code || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s: %v, want %v that says %q", name, err, x.code, x.says)
+		}
+	}
+	if l, err := c.ListLUNs(ctx, &targetv1.ListLUNsRequest{}); err != nil || len(l.Luns) != 1 {
+		t.Errorf("refused requests leave LUNs behind: %v, %v", l, err)
+	}
+}

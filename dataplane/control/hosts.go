@@ -1,0 +1,90 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/iscsi"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/internal/pdu"
+)
+
+// MapHost implements targetv1.TargetServiceServer.
+func (c *server) MapHost(ctx context.Context, q *targetv1.MapHostRequest) (*targetv1.Mapping, error) {
+	if err := errors.Join(checkUUID("lun_uuid", q.LunUuid), checkCHAP(q.Chap)); err != nil {
+		return nil, firstStatus(err)
+	}
+	host := strings.ToLower(q.HostIqn)
+	if !pdu.ValidName(host) {
+		return nil, invalid("host_iqn", "%q is not an iSCSI name (iqn., eui. or naa.)", q.HostIqn)
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	e := &meta.MapHost{UUID: q.LunUuid, Host: host, ReadOnly: q.ReadOnly, Exclusive: q.Exclusive}
+	if p := q.Chap; p != nil {
+		e.CHAP = meta.CHAP{User: p.User, Secret: p.Secret, MutualUser: p.MutualUser, MutualSecret: p.MutualSecret}
+	}
+	out, err := c.n.Change(ctx, &meta.Entry{MapHost: e})
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return c.mapping(q.LunUuid, host, *out.Map), nil
+}
+
+// UnmapHost implements targetv1.TargetServiceServer.
+func (c *server) UnmapHost(ctx context.Context, q *targetv1.UnmapHostRequest) (*targetv1.UnmapHostResponse, error) {
+	if err := checkUUID("lun_uuid", q.LunUuid); err != nil {
+		return nil, err
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	return &targetv1.UnmapHostResponse{}, grpcError(c.n.UnmapHost(ctx, q.LunUuid, strings.ToLower(q.HostIqn)))
+}
+
+func (c *server) mapping(lun, host string, m meta.Map) *targetv1.Mapping {
+	return &targetv1.Mapping{HostIqn: host, Lun: uint32(m.LUN), ReadOnly: proto.Bool(m.ReadOnly), TargetIqn: c.cfg.TargetIQN, Portals: Portals(c.cfg.Portals),
+		Wwid: scsi.WWIDString(lun), Generation: m.Generation}
+}
+
+// maxSessions that one answer lists.
+const maxSessions = 4096
+
+// ListSessions implements targetv1.TargetServiceServer.
+func (c *server) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest) (*targetv1.ListSessionsResponse, error) {
+	r := &targetv1.ListSessionsResponse{Node: c.cfg.Self.String()}
+	for _, p := range Portals(c.cfg.Portals) {
+		if p.Node == r.Node {
+			r.Portal = p
+		}
+	}
+	host := strings.ToLower(q.HostIqn)
+	list := slices.DeleteFunc(c.n.Sessions(), func(s iscsi.SessionInfo) bool {
+		return s.Discovery || host != "" && strings.ToLower(s.Initiator) != host
+	})
+	slices.SortFunc(list, func(a, b iscsi.SessionInfo) int {
+		return cmp.Or(cmp.Compare(a.Initiator, b.Initiator), a.Since.Compare(b.Since))
+	})
+	// Times are told by the calendar as it is now: when it was set again, it does not make a session older than it is.
+	now := time.Now()
+	at := func(t time.Time) *timestamppb.Timestamp { return timestamppb.New(now.Add(-now.Sub(t))) }
+	r.Time = timestamppb.New(now)
+	for _, s := range list[:min(len(list), maxSessions)] {
+		x := &targetv1.Session{HostIqn: strings.ToLower(s.Initiator), Remote: s.Remote, Since: at(s.Since)}
+		if !s.AskedGroups.IsZero() {
+			x.LastRtpg = at(s.AskedGroups)
+		}
+		r.Sessions = append(r.Sessions, x)
+	}
+	return r, nil
+}

@@ -1,0 +1,201 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// CreateLUN implements targetv1.TargetServiceServer.
+func (c *server) CreateLUN(ctx context.Context, q *targetv1.CreateLUNRequest) (*targetv1.LUN, error) {
+	if err := errors.Join(checkUUID("uuid", q.Uuid), checkSize(q.SizeBytes), checkLabels(q.Labels), checkName(q.Name)); err != nil {
+		return nil, firstStatus(err)
+	}
+	if q.SourceLunUuid != "" && q.SourceSnapshotUuid != "" {
+		return nil, invalid("source_lun_uuid", "only one of source_lun_uuid and source_snapshot_uuid may be set")
+	}
+	for _, f := range [][2]string{{"source_lun_uuid", q.SourceLunUuid}, {"source_snapshot_uuid", q.SourceSnapshotUuid}} {
+		if f[1] != "" {
+			if err := checkUUID(f[0], f[1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := checkNode("preferred_node", q.PreferredNode); err != nil {
+		return nil, err
+	}
+	through, err := writeThrough(q.WriteCache)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	l := meta.LUN{UUID: q.Uuid, Name: q.Name, Size: int64(q.SizeBytes), Preferred: q.PreferredNode, Labels: q.Labels,
+		SourceLUN: q.SourceLunUuid, SourceSnapshot: q.SourceSnapshotUuid, Volume: meta.VolumeOf(q.Volume), Created: meta.Now()}
+	if err := c.sourceVolume(q); err != nil {
+		return nil, err
+	}
+	l.SetWriteThrough(through)
+	if err := c.n.CreateLUN(ctx, l); err != nil {
+		return nil, grpcError(err)
+	}
+	return c.lun(q.Uuid)
+}
+
+// sourceVolume refuses a copy in the default volume of what lies in another one: in an entry, no name means that of the source.
+func (c *server) sourceVolume(q *targetv1.CreateLUNRequest) error {
+	if q.Volume != meta.DefaultVolume {
+		return nil
+	}
+	at := ""
+	c.n.ReadMetadata(func(s *meta.State) {
+		if l := s.LUNs[q.SourceLunUuid]; l != nil {
+			at = l.Volume
+		} else if x := s.Snapshots[q.SourceSnapshotUuid]; x != nil {
+			at = x.Volume
+		}
+	})
+	if at != "" {
+		return invalid("volume", "a copy shares extents with its source and lies in the same backing volume, which is %q and not %q: leave it out", at, q.Volume)
+	}
+	return nil
+}
+
+// DeleteLUN implements targetv1.TargetServiceServer.
+func (c *server) DeleteLUN(ctx context.Context, q *targetv1.DeleteLUNRequest) (*targetv1.DeleteLUNResponse, error) {
+	if err := checkUUID("uuid", q.Uuid); err != nil {
+		return nil, err
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	_, err := c.n.Change(ctx, &meta.Entry{DeleteLUN: &meta.Object{UUID: q.Uuid}})
+	return &targetv1.DeleteLUNResponse{}, grpcError(err)
+}
+
+// ExpandLUN implements targetv1.TargetServiceServer.
+func (c *server) ExpandLUN(ctx context.Context, q *targetv1.ExpandLUNRequest) (*targetv1.LUN, error) {
+	if err := errors.Join(checkUUID("uuid", q.Uuid), checkSize(q.SizeBytes)); err != nil {
+		return nil, firstStatus(err)
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	x := &meta.Expand{UUID: q.Uuid, Size: int64(q.SizeBytes)}
+	for _, e := range []*meta.Entry{{Grow: x}, {Expand: x}} { // room on both nodes first (R14)
+		if _, err := c.n.Change(ctx, e); err != nil {
+			return nil, grpcError(err)
+		}
+	}
+	return c.lun(q.Uuid)
+}
+
+// ModifyLUN implements targetv1.TargetServiceServer.
+func (c *server) ModifyLUN(ctx context.Context, q *targetv1.ModifyLUNRequest) (*targetv1.LUN, error) {
+	if err := checkUUID("uuid", q.Uuid); err != nil {
+		return nil, err
+	}
+	if err := checkNode("preferred_node", q.PreferredNode); err != nil {
+		return nil, err
+	}
+	e := meta.Modify{UUID: q.Uuid, Preferred: q.PreferredNode}
+	if q.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
+		through, err := writeThrough(q.WriteCache)
+		if err != nil {
+			return nil, err
+		}
+		e.WriteThrough = &through
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	if err := c.n.ModifyLUN(ctx, e); err != nil {
+		return nil, grpcError(err)
+	}
+	return c.lun(q.Uuid)
+}
+
+// GetLUN implements targetv1.TargetServiceServer.
+func (c *server) GetLUN(_ context.Context, q *targetv1.GetLUNRequest) (*targetv1.LUN, error) {
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	if q.Uuid != "" {
+		return c.lun(q.Uuid)
+	}
+	var l *meta.LUN
+	c.n.ReadMetadata(func(s *meta.State) { l = s.LUNByName(q.Name) })
+	if l == nil {
+		return nil, status.Errorf(codes.NotFound, "no LUN is named %q", q.Name)
+	}
+	return c.lun(l.UUID)
+}
+
+// ListLUNs implements targetv1.TargetServiceServer.
+func (c *server) ListLUNs(_ context.Context, q *targetv1.ListLUNsRequest) (*targetv1.ListLUNsResponse, error) {
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	var sorted []*meta.LUN
+	c.n.ReadMetadata(func(s *meta.State) { sorted = s.SortedLUNs() })
+	list, next := page(sorted, func(l *meta.LUN) string { return l.UUID }, q.AfterUuid, q.Limit)
+	r := &targetv1.ListLUNsResponse{NextAfterUuid: next}
+	for _, l := range list {
+		if l.Stage == meta.Ready {
+			r.Luns = append(r.Luns, c.toProto(l))
+		}
+	}
+	return r, nil
+}
+
+func (c *server) lun(id string) (*targetv1.LUN, error) {
+	var l *meta.LUN
+	c.n.ReadMetadata(func(s *meta.State) { l = s.LUNs[id] })
+	if l == nil || l.Stage != meta.Ready {
+		return nil, status.Errorf(codes.NotFound, "LUN %s does not exist", id)
+	}
+	return c.toProto(l), nil
+}
+
+func (c *server) toProto(l *meta.LUN) *targetv1.LUN {
+	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
+		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume)}
+	owner, allocated := c.n.Usage(l.UUID)
+	if owner != "" {
+		p.Owner = owner
+	}
+	p.AllocatedBytes = allocated
+	for host, m := range l.Maps {
+		p.Mappings = append(p.Mappings, c.mapping(l.UUID, host, m))
+	}
+	slices.SortFunc(p.Mappings, func(a, b *targetv1.Mapping) int { return strings.Compare(a.HostIqn, b.HostIqn) })
+	return p
+}
+
+// writeThrough reads a write cache mode; unspecified is write-back.
+func writeThrough(w targetv1.WriteCache) (bool, error) {
+	switch w {
+	case targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED, targetv1.WriteCache_WRITE_CACHE_WRITE_BACK:
+		return false, nil
+	case targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH:
+		return true, nil
+	}
+	return false, invalid("write_cache", "%d is neither write-back nor write-through", w)
+}
+
+func writeCacheProto(l *meta.LUN) targetv1.WriteCache {
+	if l.WriteThrough() {
+		return targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH
+	}
+	return targetv1.WriteCache_WRITE_CACHE_WRITE_BACK
+}

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+)
+
+// event tells the watchers.
+func (n *Node) event(kind, text string) {
+	n.events.Send(&targetv1.Event{Time: timestamppb.Now(), Kind: kind, Message: text})
+}
+
+// entryText says what an entry did, for the event stream.
+func entryText(e *meta.Entry, out *meta.Outcome) string {
+	suffix := ""
+	if out.Code != "" {
+		suffix = ": refused: " + out.Error
+	}
+	switch {
+	case e.CreateLUN != nil:
+		return "prepare LUN " + e.CreateLUN.LUN.UUID + suffix
+	case e.CreateSnapshot != nil:
+		return "prepare snapshot " + e.CreateSnapshot.Snapshot.UUID + suffix
+	case e.Commit != nil:
+		return "commit " + e.Commit.UUID + suffix
+	case e.Abort != nil:
+		return "abort " + e.Abort.UUID + suffix
+	case e.DeleteLUN != nil:
+		return "delete LUN " + e.DeleteLUN.UUID + suffix
+	case e.DeleteSnapshot != nil:
+		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
+	case e.Grow != nil:
+		return fmt.Sprintf("make room for LUN %s of %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
+	case e.MarkLost != nil:
+		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
+	case e.Expand != nil:
+		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
+	case e.Modify != nil:
+		return "modify LUN " + e.Modify.UUID + suffix
+	case e.MapHost != nil:
+		return "map host " + e.MapHost.Host + " to LUN " + e.MapHost.UUID + suffix
+	case e.UnmapHost != nil:
+		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
+	case e.SetOwner != nil:
+		return "ownership to node " + e.SetOwner.To + suffix
+	case e.PR != nil:
+		return "reservations of LUN " + e.PR.UUID + suffix
+	case e.Mode != nil:
+		return "mode pages of LUN " + e.Mode.UUID + suffix
+	case e.Reset != nil:
+		return "reset" + suffix
+	}
+	return "entry" + suffix
+}

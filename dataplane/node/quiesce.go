@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/control"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them go on.
+func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
+	id := n.nextCall.Add(1)
+	c := make(chan scsi.Result, 1)
+	n.waitMu.Lock()
+	n.quiets[id] = c
+	n.waitMu.Unlock()
+	release = func() {
+		n.waitMu.Lock()
+		delete(n.quiets, id)
+		n.waitMu.Unlock()
+		n.do(func(m *pair.Machine, now int64) { m.Release(now, id) })
+	}
+	n.do(func(m *pair.Machine, now int64) { m.Quiesce(now, id, ids, int64(limit)) })
+	select {
+	case res := <-c:
+		switch res {
+		case scsi.OK:
+			return release, nil
+		case scsi.Busy:
+			err = fmt.Errorf("commands did not come to rest within %v: %w", limit, control.ErrUnavailable)
+		default:
+			err = control.ErrUnavailable
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	release()
+	return nil, err
+}
+
+func (n *Node) quietEnded(x pair.Action) {
+	n.waitMu.Lock()
+	c := n.quiets[x.ID]
+	delete(n.quiets, x.ID)
+	n.waitMu.Unlock()
+	if c != nil {
+		c <- x.Result
+	}
+}
