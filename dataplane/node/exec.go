@@ -265,7 +265,7 @@ func (n *Node) slow(x pair.Action) {
 			n.damage.add(x.Damage, time.Now())
 		}
 		n.event("pair", x.Text)
-		n.standingChanged()
+		n.waits.standing.changed()
 	case pair.ActDropHosts:
 		n.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
 	case pair.ActDropLink:

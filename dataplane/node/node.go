@@ -57,11 +57,7 @@ type Node struct {
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
 
-	waitMu    sync.Mutex
-	proposals map[uint64]chan proposalEnd
-	quiets    map[uint64]chan scsi.Result
-	calls     map[uint64]chan reply
-	nextCall  atomic.Uint64
+	waits waits
 
 	probed atomic.Pointer[probed]
 
@@ -69,9 +65,7 @@ type Node struct {
 	doubt     atomic.Bool // a backing volume is not as it should be: their marks stand still
 	refused   atomic.Pointer[string]
 
-	lifeMu sync.Mutex
-	lifeID uint64        // number of the machine's own state that was saved last
-	phaseC chan struct{} // closed and replaced when the standing changed
+	saved saved
 
 	peerCap  atomic.Pointer[capacity]
 	events   control.Events
@@ -127,8 +121,8 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, proposals: map[uint64]chan proposalEnd{},
-		quiets: map[uint64]chan scsi.Result{}, calls: map[uint64]chan reply{}, phaseC: make(chan struct{}), readers: map[*store.Volume]*readers{}, occupied: map[string]bool{}}
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, readers: map[*store.Volume]*readers{},
+		occupied: map[string]bool{}}
 	n.tables.Store(&tables{})
 	lock, err := st.LockID()
 	if err != nil {
@@ -360,9 +354,7 @@ func (n *Node) hotRegions() int {
 // waitView waits until the standing satisfies ok.
 func (n *Node) waitView(ctx context.Context, ok func(pair.View) bool) error {
 	for {
-		n.waitMu.Lock()
-		c := n.phaseC
-		n.waitMu.Unlock()
+		c := n.waits.standing.next() // before the look
 		if ok(n.View()) {
 			return nil
 		}
@@ -372,11 +364,4 @@ func (n *Node) waitView(ctx context.Context, ok func(pair.View) bool) error {
 			return ctx.Err()
 		}
 	}
-}
-
-func (n *Node) standingChanged() {
-	n.waitMu.Lock()
-	close(n.phaseC)
-	n.phaseC = make(chan struct{})
-	n.waitMu.Unlock()
 }

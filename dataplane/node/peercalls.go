@@ -38,16 +38,10 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	id := n.nextCall.Add(1)
+	id := n.waits.next.Add(1)
 	c := make(chan reply, 1)
-	n.waitMu.Lock()
-	n.calls[id] = c
-	n.waitMu.Unlock()
-	defer func() {
-		n.waitMu.Lock()
-		delete(n.calls, id)
-		n.waitMu.Unlock()
-	}()
+	n.waits.calls.add(id, c)
+	defer n.waits.calls.take(id)
 	if !n.View().Linked {
 		return errNoLink
 	}
@@ -78,14 +72,7 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 }
 
 // failCalls ends what waits on a link that is down.
-func (n *Node) failCalls() {
-	n.waitMu.Lock()
-	defer n.waitMu.Unlock()
-	for id, c := range n.calls {
-		close(c)
-		delete(n.calls, id)
-	}
-}
+func (n *Node) failCalls() { n.waits.calls.fail() }
 
 // callTime bounds the work for one request of the peer.
 const callTime = 30 * time.Second
@@ -93,10 +80,7 @@ const callTime = 30 * time.Second
 // request serves the peer's call, or takes the answer to ours.
 func (n *Node) request(link uint64, msg *pair.Msg) {
 	if msg.Type == pair.MsgReply {
-		n.waitMu.Lock()
-		c := n.calls[msg.ID]
-		delete(n.calls, msg.ID)
-		n.waitMu.Unlock()
+		c := n.waits.calls.take(msg.ID)
 		var r reply
 		if err := json.Unmarshal(msg.Meta, &r); err != nil {
 			r.Error = "reply: " + err.Error()

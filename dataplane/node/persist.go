@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -91,12 +92,18 @@ func (n *Node) saveIncarnation(inc pair.Incarnation) error {
 	return n.updateLife(func(l *life) { l.Incarnation = inc })
 }
 
+// saved is what was last made durable of the machine's own state.
+type saved struct {
+	mu sync.Mutex
+	id uint64 // its number
+}
+
 // saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveLife does.
 func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.Life) error {
-	n.lifeMu.Lock()
-	defer n.lifeMu.Unlock()
+	n.saved.mu.Lock()
+	defer n.saved.mu.Unlock()
 	err := n.updateLife(func(l *life) {
-		if id >= n.lifeID {
+		if id >= n.saved.id {
 			l.Life = x
 		}
 		if r.Epoch < l.Epoch {
@@ -107,22 +114,22 @@ func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.Life) erro
 		}
 	})
 	if err == nil {
-		n.lifeID = max(n.lifeID, id)
+		n.saved.id = max(n.saved.id, id)
 	}
 	return err
 }
 
 // saveLife makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
 func (n *Node) saveLife(id uint64, x pair.Life) error {
-	n.lifeMu.Lock()
-	defer n.lifeMu.Unlock()
-	if id < n.lifeID {
+	n.saved.mu.Lock()
+	defer n.saved.mu.Unlock()
+	if id < n.saved.id {
 		return nil
 	}
 	if err := n.updateLife(func(l *life) { l.Life = x }); err != nil {
 		return err
 	}
-	n.lifeID = id
+	n.saved.id = id
 	return nil
 }
 

@@ -43,18 +43,13 @@ func (n *Node) proposeAsync(raw []byte) <-chan proposalEnd {
 	// channel is registered before the lock is given up.
 	n.do(func(m *pair.Machine, now int64) {
 		id := m.Propose(now, raw)
-		n.waitMu.Lock()
-		n.proposals[id] = c
-		n.waitMu.Unlock()
+		n.waits.proposals.add(id, c)
 	})
 	return c
 }
 
 func (n *Node) proposalEnded(x pair.Action) {
-	n.waitMu.Lock()
-	c := n.proposals[x.ID]
-	delete(n.proposals, x.ID)
-	n.waitMu.Unlock()
+	c := n.waits.proposals.take(x.ID)
 	if c == nil {
 		return
 	}

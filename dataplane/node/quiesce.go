@@ -12,15 +12,11 @@ import (
 
 // quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them go on.
 func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
-	id := n.nextCall.Add(1)
+	id := n.waits.next.Add(1)
 	c := make(chan scsi.Result, 1)
-	n.waitMu.Lock()
-	n.quiets[id] = c
-	n.waitMu.Unlock()
+	n.waits.quiets.add(id, c)
 	release = func() {
-		n.waitMu.Lock()
-		delete(n.quiets, id)
-		n.waitMu.Unlock()
+		n.waits.quiets.take(id)
 		n.do(func(m *pair.Machine, now int64) { m.Release(now, id) })
 	}
 	n.do(func(m *pair.Machine, now int64) { m.Quiesce(now, id, ids, int64(limit)) })
@@ -42,10 +38,7 @@ func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duratio
 }
 
 func (n *Node) quietEnded(x pair.Action) {
-	n.waitMu.Lock()
-	c := n.quiets[x.ID]
-	delete(n.quiets, x.ID)
-	n.waitMu.Unlock()
+	c := n.waits.quiets.take(x.ID)
 	if c != nil {
 		c <- x.Result
 	}

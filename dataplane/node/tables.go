@@ -353,7 +353,7 @@ func (n *Node) aluaChanged(id pair.LUNID) {
 	} else if e := units[id]; e != nil {
 		tell(e)
 	}
-	n.standingChanged()
+	n.waits.standing.changed()
 }
 
 func (n *Node) raise(u *scsi.Unit, except *scsi.NexusID, only func(scsi.NexusID) bool, a scsi.Attention) {
