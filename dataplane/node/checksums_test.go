@@ -138,7 +138,8 @@ func TestDamageOfALoneNode(t *testing.T) {
 	}
 	p.end(1)
 	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && v.Serving })
-	if _, err := d.WriteAt(p.ctx, want[mib:2*mib], mib); err != nil { // has its bit
+	copy(want[mib:2*mib], noise(mib, 3)) // of which the other node knows nothing
+	if _, err := d.WriteAt(p.ctx, want[mib:2*mib], mib); err != nil {
 		t.Fatal(err)
 	}
 	p.harm(0, id, "a flipped bit")
@@ -169,6 +170,31 @@ func TestDamageOfALoneNode(t *testing.T) {
 	}
 	p.holds(d, want)
 	p.alike(id)
+}
+
+// The node that comes back has what the lone one has lost: only another block of its region was written meanwhile.
+func TestLoneNodeIsHealedByTheJoiner(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, m := p.lun(8*mib, "a")
+	d := p.device(m)
+	want := noise(8*mib, 2)
+	if _, err := d.WriteAt(p.ctx, want, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.end(1)
+	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && v.Serving })
+	copy(want[2*mib:], noise(4096, 3))
+	if _, err := d.WriteAt(p.ctx, want[2*mib:2*mib+4096], 2*mib); err != nil { // sets the bit of the region
+		t.Fatal(err)
+	}
+	p.harm(0, id, "a flipped bit")
+	p.start(1)
+	p.inSync()
+	p.holds(d, want)
+	p.alike(id)
+	if h := p.nodes[0].View().Stats.HealedFromJoiner; h != 1 {
+		t.Errorf("%d blocks were healed from the joiner", h)
+	}
 }
 
 // An image of before has no checksums: it gets them while hosts are at work, and then damage heals.
