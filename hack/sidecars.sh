@@ -5,5 +5,6 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/lib.sh"
+export STEP_SAYS="first build, part 2 of 2: the five CSI sidecars; 5 to 10 minutes on two cores, once"
 "$here/kind/binaries.sh" sidecars >&2
 echo "$(cache_dir)/kind/sidecars"

@@ -22,6 +22,7 @@ unchanged() { [ "$(cat "$LAB/stamps/$1" 2>/dev/null)" = "$2" ]; }
 # step NAME OUTPUT INPUT... -- COMMAND...: runs COMMAND unless OUTPUT exists and the inputs are those it was made from; COMMAND itself,
 # a function's text included, is one of them. Its output goes to a log whose end is shown if it fails. The lock lets two callers share
 # one cache: the second waits and then has nothing to do. Call it as a plain command: under `if` or `||` bash would ignore errors in it.
+# STEP_SAYS, if set, is said before COMMAND runs: what a person waits for, and how long.
 step() {
   local name=$1 output=$2 inputs=() hash status log
   shift 2
@@ -34,6 +35,7 @@ step() {
   flock 8
   if ! [ -e "$output" ] || ! unchanged "$name" "$hash"; then
     rm -f "$LAB/stamps/$name"
+    [ -z "${STEP_SAYS:-}" ] || say "$STEP_SAYS (log: $log)"
     set +e
     (set -e; exec 3>&2 >"$log" 2>&1 8>&-; progress=3; timed "$name" "$@")
     status=$?
