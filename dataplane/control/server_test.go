@@ -128,7 +128,7 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 	}
 }
 
-// A watcher that does not read loses events; whoever sends does not wait.
+// A watcher that does not read loses events; the sender does not wait.
 func TestSlowWatcherLosesEvents(t *testing.T) {
 	var b Events
 	c, stop := b.subscribe()

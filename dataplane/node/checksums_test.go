@@ -192,9 +192,11 @@ func TestLoneNodeIsHealedByTheJoiner(t *testing.T) {
 	p.inSync()
 	p.holds(d, want)
 	p.alike(id)
-	if h := p.nodes[0].View().Stats.HealedFromJoiner; h != 1 {
-		t.Errorf("%d blocks were healed from the joiner", h)
-	}
+	p.nodes[0].do(func(m *pair.Machine, _ int64) {
+		if h := m.Stats.HealedFromJoiner; h != 1 {
+			t.Errorf("%d blocks were healed from the joiner", h)
+		}
+	})
 }
 
 // An image of before has no checksums: it gets them while hosts are at work, and then damage heals.
