@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,9 @@ var ErrMissing = errors.New("the commit is not in this repository")
 // other; the first one does the work. ErrMissing.
 func (s Store) Make(ctx context.Context, r Release) (t Tree, err error) {
 	dir := filepath.Join(s.Cache, r.Commit)
-	t = Tree{Source: filepath.Join(dir, "src"), Bin: filepath.Join(dir, "bin")}
+	// What is built otherwise has another place: a cache may have what an earlier tree has built.
+	built := sha256.Sum256([]byte(linkerFlags(r)))
+	t = Tree{Source: filepath.Join(dir, "src"), Bin: filepath.Join(dir, fmt.Sprintf("bin-%x", built[:4]))}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return t, err
 	}
@@ -124,19 +127,24 @@ func (s Store) has(ctx context.Context, r Release) error {
 	return fmt.Errorf("%w: %s has no %s: fetch the project's whole history", ErrMissing, s.Repository, r.Commit)
 }
 
+// linkerFlags name the version in all packages that have one, in this tree and in releases before it: the linker passes
+// over those that a release does not have.
+func linkerFlags(r Release) string {
+	flags := "-s -w"
+	for _, p := range []string{"dataplane/node", "target/node", "csi/app", "controllers/app", "controllers/kubectlgemel", "internal/kubectlgemel"} {
+		flags += " -X github.com/gemel-storage/gemel/" + p + ".Version=" + r.Name
+	}
+	return flags
+}
+
 // build compiles the commands as hack/kind does, with the name of the release as their version. The
 // release has a module of its own: what the environment says of modules is about this tree's.
 func (s Store) build(ctx context.Context, r Release, source, into string) error {
 	if s.Log != nil {
 		_, _ = fmt.Fprintf(s.Log, "building release %s, once\n", r.Name)
 	}
-	const module = "github.com/gemel-storage/gemel/"
-	flags := "-s -w"
-	for _, p := range []string{"dataplane/node", "csi/app", "controllers/app", "controllers/kubectlgemel"} {
-		flags += " -X " + module + p + ".Version=" + r.Name
-	}
 	env := append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
-	_, err := output(ctx, source, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", into+"/", "./cmd/...")
+	_, err := output(ctx, source, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(r), "-o", into+"/", "./cmd/...")
 	return err
 }
 

@@ -94,7 +94,7 @@ func TestReleaseIsMadeOnceOfItsOwnCommit(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if made.Bin != filepath.Join(s.Cache, first.Commit, "bin") {
+			if filepath.Dir(made.Bin) != filepath.Join(s.Cache, first.Commit) {
 				t.Errorf("%+v", made)
 			}
 		})
