@@ -99,13 +99,24 @@ func cloneHazards(worker func() *worker) {
 			Expect(c.only(ctx, true)).To(Succeed())
 			Expect(c.stage(ctx)).To(Succeed())
 			Expect(c.publish(ctx)).To(Succeed())
-			Expect(w.sh(ctx, "cat "+c.path()+"/[0-9]* | sort -n | uniq | wc -l; touch "+c.path()+"/new 2>/dev/null || echo refused")).To(Equal("100\nrefused"))
-			Expect(c.reasons(ctx)).To(BeEmpty())
-			for _, x := range []*volume{c, v} {
+			// A second worker reads it at the same time.
+			second, err := w.rig.worker(ctx, "reader-"+fs)
+			Expect(err).NotTo(HaveOccurred())
+			d, err := c.mapTo(ctx, second)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(d.only(ctx, true)).To(Succeed())
+			Expect(d.stage(ctx)).To(Succeed())
+			Expect(d.publish(ctx)).To(Succeed())
+			for _, x := range []*volume{c, d} {
+				Expect(x.w.sh(ctx, "cat "+x.path()+"/[0-9]* | sort -n | uniq | wc -l; touch "+x.path()+"/new 2>/dev/null || echo refused")).To(Equal("100\nrefused"))
+				Expect(x.reasons(ctx)).To(BeEmpty())
+			}
+			for _, x := range []*volume{d, c, v} {
 				Expect(x.unpublish(ctx)).To(Succeed())
 				Expect(x.unstage(ctx)).To(Succeed())
 			}
 			Expect(w.left(ctx)).To(BeEmpty())
+			Expect(second.left(ctx)).To(BeEmpty())
 		})
 	}
 
