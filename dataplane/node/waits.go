@@ -32,7 +32,7 @@ func (w *waiters[T]) add(id uint64, c chan T) {
 	w.by[id] = c
 }
 
-// take removes who waits for a number; nil: nobody does, or not any more.
+// take removes the waiter for a number; nil if there is none, or none any more.
 func (w *waiters[T]) take(id uint64) chan T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *waiters[T]) fail() {
 // signal tells all who wait that something has changed. Its zero value is ready.
 type signal struct {
 	mu sync.Mutex
-	c  chan struct{} // closed by the next change; nil: nobody has asked for it
+	c  chan struct{} // closed by the next change; nil until it is asked for
 }
 
 // next is closed by the next change.

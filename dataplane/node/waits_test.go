@@ -6,7 +6,7 @@ import "testing"
 func TestWaitersTakeTheirAnswerOnce(t *testing.T) {
 	var w waiters[int]
 	if w.take(1) != nil {
-		t.Error("nobody waits")
+		t.Error("a number without a waiter has one")
 	}
 	w.fail()
 	c, d := make(chan int, 1), make(chan int, 1)

@@ -164,21 +164,19 @@ func (m *Machine) healResume(o *Op) {
 // disk, and a block in the midst of a write does not match. A joiner answers only who compares what it gets.
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
-	switch joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0; {
-	case joining:
-	case m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self):
+	joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0
+	if !joining && (m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
 		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose
 		// entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
 		return
 	}
-	switch {
-	case msg.Off < 0 || msg.Len <= 0 || msg.Len > maxForward:
+	if msg.Off < 0 || msg.Len <= 0 || msg.Len > maxForward {
 		m.send(&Msg{Type: MsgFetched, ID: msg.ID, Result: scsi.Failed})
 		return
 	}
 	m.applying++
-	if u == nil || m.phase == Outside {
+	if u == nil || joining {
 		m.act(Action{Kind: ActFetch, Msg: msg})
 	} else {
 		m.applyInOrder(now, u, msg)

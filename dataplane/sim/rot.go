@@ -142,7 +142,7 @@ func (w *world) vouches() {
 // askedWithin is how long it may take from the question to a joiner to the second look, which is what is copied.
 const askedWithin = 100 * ms
 
-// givenUp judges what a joiner is told to be lost: it must not have what the checksums of the source say that the blocks were. What
+// givenUp judges what is marked as lost at a joiner: the joiner must not have what the checksums of the source say that the blocks were. What
 // rots after the joiner was asked is excused.
 func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 	source := h.w.nodes[h.id.Peer()]
@@ -156,7 +156,7 @@ func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 				continue
 			}
 			if c := &source.disk.sums[l[0]-1][g]; !c.doubt && c.mem.kind == sumOf && c.mem == h.disk.content(int(l[0])-1, g) {
-				h.w.fail("R15: node %v had the good copy of LUN %d group %d, and is told that it is lost", h.id, l[0], g)
+				h.w.fail("R15: node %v had the good copy of LUN %d group %d, which is marked as lost", h.id, l[0], g)
 			}
 		}
 	}
