@@ -257,7 +257,7 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	}
 	r := &m.resync
 	switch {
-	case m.gone(o) || r.stage != rsCopy || o.gen != m.copies:
+	case m.gone() || r.stage != rsCopy || o.gen != m.copies:
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile
 		m.finish(now, o, scsi.OK)

@@ -54,9 +54,10 @@
 //
 // # Where to read
 //
-// A write travels through io.go (Submit, lock, lease), intent.go (write-intent bits), mirror.go (the partner's half) and
-// back to io.go (the own half, the answer). membership.go and outside.go are the record, link.go the lease,
-// forward.go the other path, path.go and late.go what late commands may do (R11), resync.go and copy.go readmission,
-// heal.go checksums, scrub.go comparisons, log.go the metadata log, quiesce.go transfers and snapshots, checkpoint.go
-// taking bits back.
+// write.go is a host's command from Submit to its status, in the order in which it happens; partner.go is the other
+// node's half of a write. intent.go has the write-intent bits, late.go what late commands may do (R11), forward.go
+// the way to the owner, flush.go and repair.go what their names say, storefail.go a store that has failed, slow.go
+// one that is slow. membership.go and outside.go are the record, link.go the lease, resync.go and copy.go
+// readmission, heal.go checksums, scrub.go comparisons, log.go the metadata log, quiesce.go transfers and
+// snapshots, checkpoint.go the return of bits.
 package pair

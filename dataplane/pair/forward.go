@@ -1,9 +1,6 @@
 package pair
 
 import (
-	"encoding/binary"
-	"errors"
-
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
@@ -250,54 +247,4 @@ func (m *Machine) dropRemote(now int64) {
 		m.abandon(now, o, scsi.Aborted)
 	}
 	clear(m.fwdDone)
-}
-
-var errWire = errors.New("pair: malformed message body")
-
-func encodeRanges(rs []scsi.Range) []byte {
-	b := make([]byte, 0, 16*len(rs))
-	for _, r := range rs {
-		b = binary.BigEndian.AppendUint64(b, uint64(r.Off))
-		b = binary.BigEndian.AppendUint64(b, uint64(r.Len))
-	}
-	return b
-}
-
-func decodeRanges(b []byte) ([]scsi.Range, error) {
-	if len(b)%16 != 0 {
-		return nil, errWire
-	}
-	rs := make([]scsi.Range, 0, len(b)/16)
-	for ; len(b) > 0; b = b[16:] {
-		r := scsi.Range{Off: int64(binary.BigEndian.Uint64(b)), Len: int64(binary.BigEndian.Uint64(b[8:]))}
-		if r.Off < 0 || r.Len < 0 || r.Off+r.Len < 0 {
-			return nil, errWire
-		}
-		rs = append(rs, r)
-	}
-	return rs, nil
-}
-
-// DecodeRanges reads the ranges of an UNMAP from a mirror message.
-func (msg *Msg) DecodeRanges() ([]scsi.Range, error) { return decodeRanges(msg.Meta) }
-
-func appendNexus(b []byte, n scsi.NexusID) []byte {
-	b = binary.BigEndian.AppendUint16(b, n.Port)
-	b = append(b, n.ISID[:]...)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(n.Initiator)))
-	return append(b, n.Initiator...)
-}
-
-func decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
-	if len(b) < 10 {
-		return nil, errWire
-	}
-	n.Port = binary.BigEndian.Uint16(b)
-	copy(n.ISID[:], b[2:8])
-	l := int(binary.BigEndian.Uint16(b[8:]))
-	if len(b) < 10+l {
-		return nil, errWire
-	}
-	n.Initiator = string(b[10 : 10+l])
-	return b[10+l:], nil
 }

@@ -22,33 +22,14 @@ const healMax = 256 << 10
 // that is written stays ends it.
 const healRounds = 3
 
-// wide makes a range one of whole blocks: two writes into one block must not be under way at once, for each would make a
-// checksum of what it sees itself, and no read may find a block and a checksum that are not of one moment.
-func (m *Machine) wide(off, end int64) (int64, int64) {
-	if off >= end {
-		return off, end // a flush, which locks nothing
-	}
-	b := m.cfg.Block
-	end = min(end, 1<<62)
-	return off / b * b, end + (b-end%b)%b
-}
-
 // looks reports work for the peer that changes nothing.
 func (msg *Msg) looks() bool { return msg.Type == MsgFetch || msg.Type == MsgCopySum }
-
-func (o *Op) flushMsg() *Msg {
-	msg := &Msg{Type: MsgFlush, ID: o.id, LUN: o.LUN}
-	if o.sums {
-		msg.Flags = FlagSums
-	}
-	return msg
-}
 
 // damaged goes on with an op whose blocks do not match their checksums.
 func (m *Machine) damaged(now int64, o *Op) {
 	o.back, o.since = o.stage, now
 	switch {
-	case m.gone(o):
+	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
 	case o.healed:
 		m.lost(now, o)
@@ -67,7 +48,7 @@ func (m *Machine) damaged(now int64, o *Op) {
 func (m *Machine) healNext(now int64, o *Op) {
 	o.since = now
 	switch {
-	case m.gone(o):
+	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
 	case len(o.Bad) == 0 && len(o.beyond) > 0:
 		o.Bad, o.beyond = o.beyond, nil
@@ -202,7 +183,7 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 	delete(m.ops, o.id)
 	off, n := m.healRange(o)
 	switch {
-	case m.gone(o):
+	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
 	case o.Verify && (msg.Result != scsi.OK && msg.Result != scsi.Damaged || int64(len(msg.Data)) != n):
 		m.healBeyond(now, o)
@@ -239,7 +220,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	healed := o.Heal
 	o.Heal = nil
 	switch {
-	case m.gone(o):
+	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
 	case healed != nil && o.Verify && res == scsi.Damaged:
 		m.healBeyond(now, o)

@@ -204,27 +204,3 @@ func (m *Machine) cancelWaits() {
 		}
 	}
 }
-
-// applyHot applies what the peer sent once its regions are hot.
-func (m *Machine) applyHot(now int64, w *applyWait) {
-	if w.msg.Epoch < m.rec.Epoch {
-		m.Stats.Cancelled++
-		w.msg.owed.drop()
-		w.unit.applies.Release(&w.lock)
-		m.applyEnded(now)
-		return
-	}
-	switch w.msg.Type {
-	case MsgFetch:
-		m.act(Action{Kind: ActFetch, Msg: w.msg})
-		return
-	case MsgCopySum:
-		m.act(Action{Kind: ActCompareSum, Msg: w.msg})
-		return
-	}
-	if m.hotMsg(now, w.unit, w.msg) {
-		m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
-		return
-	}
-	w.unit.intents.waits = append(w.unit.intents.waits, intentWait{apply: w})
-}

@@ -2,191 +2,428 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// Slow is not failed (R3, R12). A node leaves, or is excluded, for slowness only when that helps: when the other one is a member and
-// is faster. Two disks that are equally busy make writes take long on both nodes; if one of them left, the other one
-// would have the same load, write through, and a resync on top.
+// Late commands: R11 (a) and (b). No command takes effect after its host has given it up and gone on. (c) is abort.go with the
+// log; (d), duplicates of forwarded commands, is forward.go.
 
-// lateness is what the unfinished work says of both nodes.
-type lateness struct {
-	self bool // an operation is at this node's store for longer than Dm, and the store has stopped or the peer did its part in less than a quarter of that
-	peer bool // an operation waits for the peer for longer than Dm, and the peer has stopped, or lets it wait for three times that
-	slow bool // the peer may be about to be late
-	// The backing volume of the first one that waits, and a LUN on it; no LUN: the first backing volume.
-	of    *pacer
-	group uint64
-	lun   LUNID
-}
+// verdict is what R11 says of a command that has not started.
+type verdict uint8
 
-// at notes where the operation is; nil: an entry of the log.
-func (l *lateness) at(m *Machine, u *unit) {
+const (
+	mayStart verdict = iota
+	mustWait         // for the peer, or for a sign of life of the host
+	tooLate          // its host may have gone on: BUSY, which the host repeats
+)
+
+// judge applies R11a before a command is executed or forwarded. What this node has to ask for is asked for here.
+func (m *Machine) judge(now int64, o *Op) verdict {
 	switch {
-	case !l.self && !l.peer || l.of != nil:
-	case u == nil:
-		l.of = &m.pacers[0]
-	default:
-		l.of, l.group, l.lun = m.pacer(u), uint64(u.group%maxGroups), u.id
+	case o.stray && !m.pathKnown(o) && o.S.Life == nil:
+		return tooLate // its host may have gone on over the other path meanwhile
+	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
+		return mustWait
+	case !o.remote && !o.internal() && !m.pathHere(now, o):
+		return mustWait // asked for first, so that the other node does not take the path for its own meanwhile
+	case !o.remote && !o.internal() && !m.fresh(now, o):
+		return mustWait
+	case o.remote && m.owns(o.unit) && m.overtaken(o):
+		return tooLate // its host is asked for another sign where it is
 	}
+	return mayStart
 }
 
-// selfDone, peerDone: a store has finished something of a backing volume.
-func (m *Machine) selfDone(now int64, u *unit) { m.pacer(u).selfAt = now }
-func (m *Machine) peerDone(now int64, o *Op) {
-	m.pacer(o.unit).peerAt = now
-	o.peerTook = max(now-o.since, 1)
+// overtaken reports whether a command of another nexus has started since the sign of life that o was admitted for: its host
+// may have gone on.
+func (m *Machine) overtaken(o *Op) bool { return o.calm && !o.unit.starts.calm(o.S, o.signedAt()) }
+
+// aged reports whether a write is too old to start (R11b).
+func (m *Machine) aged(now int64, o *Op) bool {
+	return !o.internal() && o.S.Kind.Writes() && now-o.S.Arrived > int64(m.cfg.AgeMax)
 }
 
-// look judges one op.
-func (m *Machine) look(now int64, o *Op, l *lateness) {
-	age, limit, p := now-o.since, int64(m.cfg.MirrorMax), m.pacer(o.unit)
-	if age <= limit/2 {
+// pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
+func (m *Machine) pathHere(now int64, o *Op) bool {
+	if m.phase == Alone || m.pathKnown(o) {
+		return true // alone the other node is no member
+	}
+	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	for _, p := range m.paths {
+		if p.ours && p.key == k && p.nexus == o.S.Nexus && p.life == o.S.Life {
+			return false
+		}
+	}
+	m.nextID++
+	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life, since: now}
+	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
+	return false
+}
+
+// stays reports whether the host of a command that was held undecided has not given its session up.
+func (m *Machine) stays(now int64, o *Op) bool {
+	if o.strayAt == 0 {
+		o.strayAt = now
+	}
+	if o.S.Life.At() >= o.strayAt {
+		return true
+	}
+	m.prove(now, o.S.Life)
+	return false
+}
+
+// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
+// silent target before they go on over another path; front ends ask those that write more often than that.
+const proofMax = 1_000_000_000
+
+// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
+// A node that is alone asks nobody for a path, so a sign of before it was alone is no sign: the host may have left for the
+// other node since, and have gone on there while that was a member.
+//
+// A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
+// younger than a round trip, and where that takes more than proofMax another proof is needed: that nothing but this nexus
+// has started a command on the unit since. A host that has gone on, or had another one go on, did it by such a command.
+// Where the other node is the owner, it judges that: the sign goes with the command, by the owner's clock (signed).
+func (m *Machine) fresh(now int64, o *Op) bool {
+	l := o.S.Life
+	o.calm, o.sign = false, 0
+	if l == nil || !o.S.Kind.Writes() {
+		return true
+	}
+	at := l.At()
+	if at < m.signsAt {
+		m.prove(now, l)
+		return false
+	}
+	counts := m.phase != Alone || at >= m.since
+	switch {
+	case counts && now-at <= proofMax:
+		return true
+	case counts && m.owns(o.unit) && o.unit.starts.calm(o.S, at):
+		o.calm = true // and looked at again when it starts
+		return true
+	case !m.owns(o.unit):
+		if o.sign = m.signed(at); o.sign != 0 {
+			return true
+		}
+	}
+	m.prove(now, l)
+	return false
+}
+
+// start is when commands of one nexus last started on a unit. A session that replaces another one of the same name is
+// another one here; what came over the link has no Life.
+type start struct {
+	nexus scsi.NexusID
+	life  *scsi.Life
+	at    int64
+}
+
+// starts is what the owner of a unit remembers of them: the nexus that started one last, and the last one of any other.
+type starts struct{ last, other start }
+
+// unknownStarts says that anybody may have started commands until now, at the other node.
+func unknownStarts(now int64) starts { return starts{last: start{at: now}} }
+
+func (s *starts) note(now int64, o *scsi.Op) {
+	if s.last.nexus != o.Nexus || s.last.life != o.Life {
+		s.other = s.last
+		s.last = start{nexus: o.Nexus, life: o.Life}
+	}
+	s.last.at = now
+}
+
+// calm reports whether no command of another nexus has started later than a sign of life of this one.
+func (s *starts) calm(o *scsi.Op, sign int64) bool {
+	x := &s.last
+	if x.nexus == o.Nexus && x.life == o.Life {
+		x = &s.other
+	}
+	return x.at <= sign
+}
+
+// prove asks for a sign of life, once at a time.
+func (m *Machine) prove(now int64, l *scsi.Life) {
+	if l == nil {
 		return
 	}
-	self := func() {
-		if age > limit {
-			l.self = l.self || now-p.selfAt > limit || o.peerTook > 0 && o.peerTook < age/4
-			l.at(m, o.unit)
-		}
+	if at, ok := m.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
+		return
 	}
-	peer := func() {
-		l.slow = l.slow || now-p.peerAt > limit/2
-		if age > limit && !l.peer {
-			l.peer = now-p.peerAt > limit || age > 3*limit || m.phase == Alone // a resync that is stopped begins again
-			l.at(m, o.unit)
-		}
-	}
-	switch o.stage {
-	case stMirror, stRepair, stCopy, stHealAsk:
-		if m.ops[o.id] != nil {
-			peer()
-		}
-	case stBoth:
-		if !o.peerOK {
-			peer()
-		}
-		if !o.selfOK {
-			self()
-		}
-	case stStore, stIntent, stHealWrite:
-		if !o.waits {
-			self()
-		}
-	}
+	m.proving[l] = now
+	m.Stats.Proofs++
+	m.act(Action{Kind: ActProve, Alive: l})
 }
 
-// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the undecided.
-func (m *Machine) tickOps(now int64) {
-	var l lateness
+// Proved reports ActProve: a ping that was sent after it has been answered.
+func (m *Machine) Proved(now int64, l *scsi.Life) {
+	delete(m.proving, l)
+	for _, id := range sorted(m.paths) {
+		if p := m.paths[id]; p != nil && p.ours && p.life == l {
+			m.pathDone(now, p)
+		}
+	}
 	for o := range m.eachOp() {
-		if o.stage == stHeld {
-			if now-o.since > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
-				m.finish(now, o, scsi.Busy)
-			}
-			continue
-		}
-		m.look(now, o, &l)
-	}
-	m.lookOwed(now, &l)
-	for i := range m.pacers {
-		if p := &m.pacers[i]; !l.self && !l.peer {
-			p.self.since, p.peer.since = 0, 0
+		if o.stage == stHeld && o.S.Life == l && !o.remote && !o.internal() {
+			m.dispatch(now, o)
 		}
 	}
-	switch {
-	case m.phase == Paired && l.self && (l.peer || l.slow):
-		m.Stats.BothLate++ // neither would help the other by going
-	case m.phase == Paired && l.self && !m.peerAlive(now, &l):
-	case m.phase == Paired && l.self && m.leaving == "":
-		m.Stats.SlowLeaves++
-		m.StepDown(now, "the local store does not finish its work: "+diskFix)
-		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
-		// their commands time out.
-		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
-		return
-	case m.phase == Paired && l.peer && !m.selfAlive(now, &l):
-	case m.phase == Paired && l.peer:
-		if !m.excl.active {
-			m.Stats.SlowExcludes++
-		}
-		m.excludeFirm(now, "a mirrored write, a flush or an entry of the log stays unanswered")
-	case m.phase == Alone && l.peer && m.resync.mirror && !m.resync.stopped:
-		m.peerFailed(now)
-		m.resyncStop(now, "the joiner does not answer mirrored writes, or an entry of the log")
-	}
-	m.tickQuiesce(now)
-}
-
-// prober asks a disk whether it is at work, again and again: it has to take a block durably. Only a disk that answers promptly for a
-// while counts, because disks that stopped for one reason come back together, and not at one instant.
-type prober struct {
-	busy  bool
-	at    int64  // when the probe under way was asked for
-	id    uint64 // of the message, for the peer's
-	link  uint64 // over which it went
-	since int64  // each probe has been answered promptly; 0: the disk is not known to be at work
-}
-
-// alive asks, if no probe is under way, and tells what is known.
-func (p *prober) alive(now, prompt int64, ask func()) bool {
-	switch {
-	case !p.busy:
-		p.busy, p.at = true, now
-		ask()
-	case now-p.at > prompt:
-		p.since = 0
-	}
-	return p.since != 0 && now-p.since >= prompt
-}
-
-func (p *prober) answered(now, prompt int64) {
-	if p.busy = false; now-p.at > prompt {
-		p.since = 0
-	} else if p.since == 0 {
-		p.since = now
-	}
-}
-
-// prompt is how soon a probe is answered by a disk that is well, and for how long it has to be.
-func (m *Machine) prompt() int64 { return int64(m.cfg.MirrorMax) / 10 }
-
-// selfAlive tells whether this node's own disk does what the peer's does not. A mirrored write is at the peer first, so an owner whose
-// disk has stopped as well need not have noticed.
-func (m *Machine) selfAlive(now int64, l *lateness) bool {
-	return l.of.self.alive(now, m.prompt(), func() {
-		m.act(Action{Kind: ActProbe, LUN: l.lun, ID: l.group})
-	})
-}
-
-// Probed reports ActProbe done: the disk has taken a block durably. A failure is reported by StoreFailed.
-func (m *Machine) Probed(now int64, group uint64) {
-	p := &m.pacers[group%maxGroups]
-	p.self.answered(now, m.prompt())
-	p.selfAt = now
 	m.settle(now)
 }
 
-// peerAlive tells whether the peer's disk does what this node's does not: what has stopped here may be all that was under way. A peer
-// of release 0.1.0 does not know the flag and flushes the LUN, which asks its disk if it has applied anything since the last flush.
-func (m *Machine) peerAlive(now int64, l *lateness) bool {
-	p := &l.of.peer
-	if p.busy && p.link != m.linkN {
-		p.busy, p.since = false, 0 // the answer went with the link
+// tickProofs forgets those who never answered.
+func (m *Machine) tickProofs(now int64) {
+	for l, at := range m.proving {
+		if now-at > 4*int64(m.cfg.HoldMax) {
+			delete(m.proving, l)
+		}
 	}
-	return p.alive(now, m.prompt(), func() {
-		m.nextID++
-		p.id, p.link = m.nextID, m.linkN
-		m.send(&Msg{Type: MsgFlush, Flags: FlagProbe, ID: p.id, LUN: l.lun})
-	})
 }
 
-// peerProbed is the peer's answer; false: the message answers something else.
-func (m *Machine) peerProbed(now int64, msg *Msg) bool {
-	for i := range m.pacers {
-		if p := &m.pacers[i]; p.peer.busy && p.peer.id == msg.ID {
-			if p.peer.answered(now, m.prompt()); msg.Result != scsi.OK {
-				p.peer.since = 0
-			}
+// A sign of life that is old, for a write that is forwarded. The owner has to know when it was, by the owner's clock, to tell
+// whether another nexus has started a command since. The nodes' clocks do not agree, and what a message takes is not known,
+// but heartbeats carry the time at which they were sent: whatever the owner did before it sent one, it did before everything
+// that happened here after it came. So the time in the last heartbeat that had come when the ping was sent is never later
+// than the sign.
+
+const (
+	beatEvery = 250_000_000 // ns between the heartbeats that are remembered
+	beatsMax  = 64          // for as long as a sign may be old: a round trip, and the time between attempts of a host
+)
+
+// beat is when a heartbeat came, and the peer's clock in it.
+type beat struct{ here, there int64 }
+
+// noteBeat remembers the peer's clock, for the life of a link: that is with one process.
+func (m *Machine) noteBeat(now, there int64) {
+	if n := len(m.beats); n > 0 && (now-m.beats[n-1].here < beatEvery || there < m.beats[n-1].there) {
+		return
+	}
+	if len(m.beats) == beatsMax {
+		m.beats = append(m.beats[:0], m.beats[1:]...)
+	}
+	m.beats = append(m.beats, beat{now, there})
+}
+
+// signed is a time by the peer's clock, not later than a time by the clock here; 0: none is known, or the peer could not use it.
+func (m *Machine) signed(at int64) int64 {
+	if !m.peerKnown || !m.peer.Signs {
+		return 0
+	}
+	for i := len(m.beats) - 1; i >= 0; i-- {
+		if m.beats[i].here <= at {
+			return m.beats[i].there
+		}
+	}
+	return 0
+}
+
+// signedAt is the sign of life that a command was admitted for, by the clock here.
+func (o *Op) signedAt() int64 {
+	if o.remote {
+		return o.sign
+	}
+	return o.S.Life.At()
+}
+
+// The path switch: a host's first command for a LUN over another nexus than its last one starts only after the node of the
+// old path has drained that host's sessions and has started or killed what it found, and after the host has shown, later than
+// that, that it has not given the new nexus up: an answer to a ping that was sent after the old path had been let go. Without
+// the second a command that was on its way for long, over a session that its host has left, would take the path back. An
+// answer from before proves too little: the host may have left since, and its retry may have started over the old path while
+// that was still its own.
+
+// pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not exclude each other, for a
+// host may use several to one node.
+type pathKey struct {
+	lun  LUNID
+	host string
+}
+
+// pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained here.
+type pathAsk struct {
+	key   pathKey
+	ours  bool
+	peer  uint64 // the peer's number, when it asked
+	nexus scsi.NexusID
+	life  *scsi.Life
+	at    int64 // when the peer had let go; 0: not yet
+	since int64 // when it was asked
+}
+
+// pathMax is how long a switch goes on without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
+// round trip to the host and one to the peer.
+const pathMax = 12_000_000_000
+
+// unasked notes a host's command that is held while nobody can be asked for its path. Its host may give it up and go on at
+// the other node, which takes the path for its own: such a command starts only if the host shows, once this node serves,
+// that it is still there.
+func (m *Machine) unasked(o *Op) {
+	if !o.remote && !o.internal() && !m.pathKnown(o) {
+		o.stray = true
+	}
+}
+
+// pathKnown reports whether the host's path for this LUN is known to be over this nexus.
+func (m *Machine) pathKnown(o *Op) bool {
+	return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus]
+}
+
+func (m *Machine) onPathSwitch(now int64, msg *Msg) {
+	k := pathKey{msg.LUN, string(msg.Meta)}
+	m.nextID++
+	m.paths[m.nextID] = &pathAsk{key: k, peer: msg.ID}
+	m.act(Action{Kind: ActDrain, ID: m.nextID, Host: k.host, LUN: k.lun})
+}
+
+// Drained reports that what was readable from the host's sessions here, when the switch was asked for, has been
+// submitted. If both nodes ask at once for one host and LUN, node a goes first: it answers b only after its own
+// commands have started, while b kills its own, which the host repeats.
+func (m *Machine) Drained(now int64, id uint64) {
+	ask, ok := m.paths[id]
+	if !ok {
+		return
+	}
+	if m.cfg.Self == A && m.asking(ask.key) {
+		return // pathResume comes back to it
+	}
+	delete(m.paths, id)
+	m.yieldPath(now, ask)
+	m.settle(now)
+}
+
+// asking reports whether commands of this node wait for the path. A switch whose last command was answered BUSY makes way.
+func (m *Machine) asking(k pathKey) bool {
+	for _, p := range m.paths {
+		if p.ours && p.key == k && m.wanted(p, nil) {
 			return true
 		}
 	}
 	return false
+}
+
+func (m *Machine) yieldPath(now int64, ask *pathAsk) {
+	delete(m.pathTable, ask.key)
+	for id, p := range m.paths {
+		if p.ours && p.key == ask.key {
+			delete(m.paths, id) // what asked is killed below
+		}
+	}
+	if u := m.units[ask.key.lun]; u != nil {
+		for o := range u.ops.all() {
+			if !o.remote && !o.copy && o.S.Nexus.Initiator == ask.key.host && (o.stage == stHeld || o.stage == stLock) {
+				m.finish(now, o, scsi.Busy)
+			}
+		}
+	}
+	m.send(&Msg{Type: MsgPathSwitchAck, ID: ask.peer})
+}
+
+func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
+	ask, ok := m.paths[msg.ID]
+	if !ok || !ask.ours {
+		m.Stats.StaleMessages++
+		return
+	}
+	ask.at = max(now, 1)
+	m.pathDone(now, ask)
+}
+
+// pathDone ends a switch that both the peer and the host have agreed to.
+func (m *Machine) pathDone(now int64, ask *pathAsk) {
+	if ask.at == 0 {
+		return
+	}
+	if ask.life != nil && ask.life.At() < ask.at {
+		m.prove(now, ask.life)
+		return
+	}
+	for id, p := range m.paths {
+		if p.ours && p.key == ask.key && p.nexus == ask.nexus {
+			delete(m.paths, id) // also what an earlier session of this nexus had asked: its commands need no switch any more
+		}
+	}
+	if m.pathTable[ask.key] == nil {
+		m.pathTable[ask.key] = map[scsi.NexusID]bool{}
+	}
+	m.pathTable[ask.key][ask.nexus] = true
+	m.Stats.PathSwitches++
+	if u := m.units[ask.key.lun]; u != nil {
+		for o := range u.ops.all() {
+			if o.stage == stHeld && !o.remote && !o.copy {
+				m.dispatch(now, o)
+			}
+		}
+	}
+	m.pathResume(ask.key)
+}
+
+// pathResume goes on with what the peer has asked for and what had to wait for our own turn.
+func (m *Machine) pathResume(k pathKey) {
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if !p.ours && p.key == k {
+			m.act(Action{Kind: ActDrain, ID: id, Host: p.key.host, LUN: p.key.lun})
+		}
+	}
+}
+
+// pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited for.
+func (m *Machine) pathDrop(o *Op) {
+	if len(m.paths) == 0 || o.remote || o.internal() {
+		return
+	}
+	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if !p.ours || p.key != k || p.nexus != o.S.Nexus || p.life != o.S.Life {
+			continue
+		}
+		if m.wanted(p, o) {
+			return
+		}
+		delete(m.paths, id)
+		m.pathResume(k)
+		return
+	}
+}
+
+// wanted reports whether a command other than o waits for a switch of ours.
+func (m *Machine) wanted(p *pathAsk, o *Op) bool {
+	u := m.units[p.key.lun]
+	if u == nil {
+		return false
+	}
+	for w := range u.ops.all() {
+		if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
+			return true
+		}
+	}
+	return false
+}
+
+// tickPaths forgets the switches that no command has been waiting for, for long: their hosts have left.
+func (m *Machine) tickPaths(now int64) {
+	for _, id := range sorted(m.paths) {
+		if p := m.paths[id]; p != nil && p.ours && now-p.since > pathMax && !m.wanted(p, nil) {
+			delete(m.paths, id)
+			m.pathResume(p.key)
+		}
+	}
+}
+
+// pathResend asks again on a new link; what the peer had asked for it asks again itself.
+func (m *Machine) pathResend() {
+	for _, id := range sorted(m.paths) {
+		p := m.paths[id]
+		if p.ours {
+			p.at = 0
+			m.send(&Msg{Type: MsgPathSwitch, ID: id, LUN: p.key.lun, Meta: []byte(p.key.host)})
+		} else {
+			delete(m.paths, id)
+		}
+	}
+}
+
+// pathForget starts over: with one member there is one path, with the next two everyone asks once.
+func (m *Machine) pathForget(now int64) {
+	clear(m.paths)
+	clear(m.pathTable)
 }

@@ -54,7 +54,7 @@ func (m *Machine) Propose(now int64, entry []byte) uint64 {
 	m.log.nextID++
 	p := &Proposal{Nonce: m.cfg.Incarnation.Nonce, ID: m.log.nextID, Entry: entry}
 	m.log.open[p.ID] = p
-	if m.gone(nil) {
+	if m.gone() {
 		m.proposed(p, scsi.Unavailable, nil)
 	} else if m.phase == Alone || m.phase == Paired && m.chair() {
 		m.log.queue = append(m.log.queue, p)

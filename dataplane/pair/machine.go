@@ -69,9 +69,9 @@ type Machine struct {
 	nextBeat   int64
 	nextSync   int64
 	beatN      uint64
-	beats      []beat // of the peer (sign.go)
+	beats      []beat // of the peer (late.go)
 
-	// Commands (io.go, mirror.go, forward.go, path.go).
+	// Commands (write.go, partner.go, forward.go, late.go).
 	units     map[LUNID]*unit
 	snaps     unit           // of ranges of snapshots, which nobody writes and no table names
 	order     []*unit        // sorted, nil when stale
@@ -293,11 +293,6 @@ func (m *Machine) sortedUnits() []*unit {
 		slices.SortFunc(m.order, func(a, b *unit) int { return bytes.Compare(a.id[:], b.id[:]) })
 	}
 	return m.order
-}
-
-// lockGranted makes the callback that a unit's range locks call.
-func (m *Machine) lockGranted(o *Op) func(*rangelock.Request) {
-	return func(*rangelock.Request) { m.granted = append(m.granted, o) }
 }
 
 // Tick lets time pass; call it at least every Heartbeat/2.

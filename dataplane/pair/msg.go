@@ -126,23 +126,3 @@ type SyncInfo struct {
 	// Partial: Untrusted is said because of single objects only, which its answer to the metadata names (R12). Release 0.1.0 copies everything.
 	Partial bool `json:"partial,omitempty"`
 }
-
-// encodeIDs and decodeIDs carry a list of LUNs.
-func encodeIDs(ids []LUNID) []byte {
-	b := make([]byte, 0, 16*len(ids))
-	for _, id := range ids {
-		b = append(b, id[:]...)
-	}
-	return b
-}
-
-func decodeIDs(b []byte) ([]LUNID, error) {
-	if len(b)%16 != 0 {
-		return nil, errWire
-	}
-	out := make([]LUNID, 0, len(b)/16)
-	for ; len(b) > 0; b = b[16:] {
-		out = append(out, LUNID(b[:16]))
-	}
-	return out, nil
-}

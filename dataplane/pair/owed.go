@@ -1,7 +1,7 @@
 package pair
 
 // What a node owes its partner, and since when: mirrored writes and flushes that are under way here, and an entry of the log at
-// either. The owner watches its own commands (late.go), and sees of the partner only what it waits for itself. It may also be gone: a
+// either. The owner watches its own commands (slow.go), and sees of the partner only what it waits for itself. It may also be gone: a
 // partner that then took over would wait for its own disk for ever (R4, R12).
 
 // owe notes work for the owner that begins here.

@@ -22,7 +22,7 @@ type pacer struct {
 	turns  []*unit // with writes that wait, in turn
 	cutAt  int64   // the window was last made smaller
 
-	// What the disks have done, for who is late (late.go).
+	// What the disks have done, for who is late (slow.go).
 	selfAt, peerAt int64
 	self, peer     prober
 }

@@ -120,7 +120,7 @@ func (m *Machine) scrubEnd(now int64, why string) {
 // scrubRead sends what the owner read, to be compared.
 func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
 	switch {
-	case m.gone(o) || m.phase != Paired || !m.linked || o.gen != m.scrub.n:
+	case m.gone() || m.phase != Paired || !m.linked || o.gen != m.scrub.n:
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile
 		o.skip = SkipDeleted

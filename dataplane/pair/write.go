@@ -1,29 +1,20 @@
 package pair
 
-import (
-	"iter"
-	"maps"
-	"slices"
+import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-	"github.com/gemel-storage/gemel/dataplane/scsi"
-)
-
-// eachOp walks all ops, those on snapshots last; the one at hand may be removed.
-func (m *Machine) eachOp() iter.Seq[*Op] {
-	return func(yield func(*Op) bool) {
-		for _, u := range m.sortedUnits() {
-			for o := range u.ops.all() {
-				if !yield(o) {
-					return
-				}
-			}
-		}
-		m.snaps.ops.all()(yield)
-	}
-}
-
-// sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
-func sorted[V any](t map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(t)) }
+// A host's command, in the order in which it happens. A write goes this way:
+//
+//	Submit      the command has arrived at this node
+//	dispatch    is it to be executed, here, now? (late.go for R11, forward.go for the way to the owner, pace.go)
+//	run         its range is locked: it starts (R9, R11b)
+//	startWrite  the bits (intent.go) and the partner's half (partner.go) begin at once (R5, R7)
+//	onMirrorAck the partner has it
+//	storeWrite  it is applied here
+//	StoreDone   this node has it (repair.go: no space; heal.go: a damaged block; storefail.go: the disk failed)
+//	answer      may a status be sent? (R1)
+//	finish      the range is unlocked, the host gets its status
+//
+// A read goes from run straight to the store, a flush by flush.go to both.
 
 // Submit starts a host's command that arrived at this node.
 func (m *Machine) Submit(now int64, o *Op) {
@@ -45,28 +36,27 @@ func (m *Machine) begin(now int64, o *Op) {
 	m.dispatch(now, o)
 }
 
-// internal reports an op that no host sent.
-func (o *Op) internal() bool { return o.copy || o.ckpt }
-
 // dispatch moves an op that has not started: hold it, send it to the owner, or queue it for its range.
 func (m *Machine) dispatch(now int64, o *Op) {
-	u := o.unit
 	switch {
-	case m.phase == Fenced || m.phase == Outside || m.leaving != "":
+	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
+		return
 	case !m.Serving(now):
 		m.unasked(o)
 		m.hold(now, o)
-	case o.stray && !m.pathKnown(o) && o.S.Life == nil:
-		m.finish(now, o, scsi.Busy) // its host may have gone on over the other path meanwhile (R11a)
-	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
+		return
+	}
+	switch m.judge(now, o) {
+	case mustWait:
 		m.hold(now, o)
-	case !o.remote && !o.internal() && !m.pathHere(now, o):
-		m.hold(now, o) // asked for first, so that the other node does not take the path for its own meanwhile
-	case !o.remote && !o.internal() && !m.fresh(now, o):
-		m.hold(now, o)
-	case o.remote && o.calm && m.owns(u) && !u.starts.calm(o.S, o.sign):
-		m.finish(now, o, scsi.Busy) // its host may have gone on since; it is asked for another sign where it is
+		return
+	case tooLate:
+		m.finish(now, o, scsi.Busy)
+		return
+	}
+	u := o.unit
+	switch {
 	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
 	case m.owns(u) && !m.paceEnter(o):
@@ -96,32 +86,6 @@ func (m *Machine) hold(now int64, o *Op) {
 	}
 }
 
-// setRange computes what an op locks; a flush locks nothing.
-func (m *Machine) setRange(o *Op) {
-	s := o.S
-	o.lock.Shared = s.Kind == scsi.OpRead || s.Kind == scsi.OpMapped || o.copy
-	o.lock.Off, o.lock.End = s.Off, s.Off+s.Len
-	switch s.Kind {
-	case scsi.OpFlush:
-		o.lock.Off, o.lock.End = 0, 0
-	case scsi.OpMapped:
-		o.lock.Off, o.lock.End = s.Off, s.Off+512
-	case scsi.OpUnmap:
-		for i, r := range s.Ranges {
-			if i == 0 || r.Off < o.lock.Off {
-				o.lock.Off = r.Off
-			}
-			if i == 0 || r.Off+r.Len > o.lock.End {
-				o.lock.End = r.Off + r.Len
-			}
-		}
-	}
-	o.lock.Off, o.lock.End = m.wide(o.lock.Off, o.lock.End)
-	if o.lock.Granted == nil {
-		o.lock.Granted = m.lockGranted(o)
-	}
-}
-
 // run starts an op whose range is locked. This is the moment of R9 and R11b: what the host may still expect is
 // judged here.
 func (m *Machine) run(now int64, o *Op) {
@@ -133,25 +97,23 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || o.calm && !u.starts.calm(o.S, o.signedAt()) {
+	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || m.overtaken(o) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
 	}
+	if m.aged(now, o) {
+		m.Stats.Aged++
+		m.finish(now, o, scsi.Busy)
+		return
+	}
 	s := o.S
 	if !o.internal() {
-		if s.Kind.Writes() && now-s.Arrived > int64(m.cfg.AgeMax) {
-			m.Stats.Aged++
-			m.finish(now, o, scsi.Busy)
-			return
-		}
 		if r := m.cfg.Check(s, o.LUN); r != scsi.OK {
 			m.finish(now, o, r)
 			return
 		}
-	}
-	if !o.internal() {
-		u.starts.note(now, o.S)
+		u.starts.note(now, s)
 	}
 	u.started++
 	o.began, o.Started, o.StartedAt = true, true, now
@@ -176,15 +138,6 @@ func (m *Machine) run(now int64, o *Op) {
 	}
 }
 
-// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
-// a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
-// answers needs none.
-func (m *Machine) StoreBegins(now int64, o *Op) {
-	if o.stage == stStore && o.waits {
-		o.waits, o.since = false, now
-	}
-}
-
 // startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone (R1b).
 func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
@@ -196,6 +149,77 @@ func (m *Machine) startWrite(now int64, o *Op) {
 		o.stage = stMirror
 		m.ops[o.id] = o
 		m.sendMirror(o)
+		return
+	}
+	m.storeWrite(now, o)
+}
+
+func (m *Machine) sendMirror(o *Op) { m.send(m.mirrorMsg(o)) }
+
+func (m *Machine) mirrorMsg(o *Op) *Msg {
+	s := o.S
+	msg := &Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o}
+	if s.Kind == scsi.OpCompareWrite {
+		msg.Kind = scsi.OpWrite // compared at the owner, under the lock that is held
+	}
+	if s.Kind == scsi.OpUnmap {
+		msg.Meta, msg.Data = encodeRanges(s.Ranges), nil
+	}
+	if o.stage == stRepair {
+		msg.Kind, msg.Data, msg.Meta, msg.Flags = scsi.OpWrite, o.Buf, nil, FlagRepair
+		msg.Off, msg.Len = o.Range()
+		if len(o.Bad) > 0 {
+			msg.Meta = encodeRanges(o.Bad) // the peer's own are left as they are
+		}
+	}
+	if s.FUA || m.resync.durable {
+		msg.Flags |= FlagFUA // R1c, R8
+	}
+	if s.Unmap {
+		msg.Flags |= FlagUnmap
+	}
+	m.Stats.Mirrored++
+	return msg
+}
+
+func (m *Machine) onMirrorAck(now int64, msg *Msg) {
+	o := m.ops[msg.ID]
+	if o == nil {
+		m.Stats.StaleMessages++
+		return
+	}
+	m.peerDone(now, o)
+	switch {
+	case o.stage == stRepair:
+		if msg.Result != scsi.OK {
+			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent again.
+			m.peerRefuses(now, "a range could not be re-copied after a refused write")
+			return
+		}
+		delete(m.ops, o.id)
+		m.answer(now, o)
+	case o.stage != stMirror:
+		m.Stats.StaleMessages++
+	case msg.Result == scsi.OK:
+		delete(m.ops, o.id)
+		m.afterMirror(now, o)
+	case msg.Result == scsi.NoSpace:
+		m.Stats.NoSpace++
+		o.result = scsi.NoSpace
+		m.repair(now, o)
+	case m.phase == Alone:
+		m.resyncStop(now, "the joiner's store refused a write")
+	default:
+		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
+		m.excludeFirm(now, "the peer's store refused a write")
+	}
+}
+
+// afterMirror applies a write here, once it is on the peer or there is no peer.
+func (m *Machine) afterMirror(now int64, o *Op) {
+	if m.gone() {
+		m.finish(now, o, scsi.Unavailable)
 		return
 	}
 	m.storeWrite(now, o)
@@ -214,15 +238,13 @@ func (m *Machine) storeWrite(now int64, o *Op) {
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
 }
 
-func (m *Machine) startFlush(now int64, o *Op) {
-	o.stage, o.since = stBoth, now
-	o.selfOK, o.peerOK = false, !m.mirrors()
-	if !o.peerOK {
-		m.ops[o.id] = o
-		m.send(o.flushMsg())
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
+// a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
+// answers needs none.
+func (m *Machine) StoreBegins(now int64, o *Op) {
+	if o.stage == stStore && o.waits {
+		o.waits, o.since = false, now
 	}
-	m.storeOps++
-	m.act(Action{Kind: ActFlush, Op: o, Durable: o.sums})
 }
 
 // StoreDone reports that the local store is done with an op.
@@ -234,7 +256,7 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 	switch o.stage {
 	case stCompare:
 		switch {
-		case m.gone(o):
+		case m.gone():
 			m.finish(now, o, scsi.Unavailable)
 		case res == scsi.Damaged:
 			m.damaged(now, o)
@@ -245,7 +267,7 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 		}
 	case stStore:
 		switch {
-		case m.gone(o):
+		case m.gone():
 			m.finish(now, o, scsi.Unavailable)
 		case res == scsi.Damaged:
 			m.damaged(now, o)
@@ -274,7 +296,7 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 }
 
 // gone reports that an op's outcome is no longer this node's to give.
-func (m *Machine) gone(o *Op) bool { return m.phase == Outside || m.phase == Fenced || m.leaving != "" }
+func (m *Machine) gone() bool { return m.phase == Outside || m.phase == Fenced || m.leaving != "" }
 
 // result ends an op whose store work is over; a store that failed makes the node step down (R12).
 func (m *Machine) result(now int64, o *Op, res scsi.Result) {
@@ -286,34 +308,9 @@ func (m *Machine) result(now int64, o *Op, res scsi.Result) {
 	m.answer(now, o)
 }
 
-func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
-	if m.phase == Alone {
-		// Nobody to hand over to: the host learns the truth, and nothing more is served from this store.
-		m.finish(now, o, res)
-	} else {
-		m.finish(now, o, scsi.Unavailable)
-	}
-	switch {
-	case res == scsi.WriteError:
-		m.StoreFailed(now, "a write or flush of a host's command")
-	case m.phase == Paired:
-		m.StepDown(now, "the store failed (a read): "+diskFix)
-	}
-}
-
-// diskFix is what to do about a store that failed; the rest the next life of the node does by itself.
-const diskFix = "check the disk, replace it if this comes back"
-
-// StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
-func (m *Machine) StoreFailed(now int64, why string) {
-	m.failed = true
-	m.StepDown(now, "the store failed ("+why+"): "+diskFix)
-	m.settle(now)
-}
-
 // answer sends the status once R1 allows it; until then the range stays locked.
 func (m *Machine) answer(now int64, o *Op) {
-	if m.gone(o) {
+	if m.gone() {
 		m.finish(now, o, scsi.Unavailable)
 		return
 	}
@@ -325,22 +322,51 @@ func (m *Machine) answer(now int64, o *Op) {
 	m.finish(now, o, o.result)
 }
 
-// pump moves everything that was waiting for a decision.
-func (m *Machine) pump(now int64) {
-	if !m.Serving(now) && m.phase != Outside && m.phase != Fenced {
+// finish ends an op: unlock, then tell the one that asked.
+func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
+	if o.stage == stDone {
 		return
 	}
-	for _, u := range m.sortedUnits() {
+	if res == scsi.OK {
+		m.timed(now, o)
+	}
+	if o.touched && res == scsi.Busy {
+		res = scsi.NoSpace // BUSY says that nothing was changed (SAM-5 §5.3.1); this is what the owner found before it died
+	}
+	m.unlock(o)
+	m.paceLeave(o)
+	m.forwardEnds(now, o)
+	held := o.stage == stHeld
+	o.stage = stDone
+	o.result = res
+	u := o.unit
+	o.place.drop()
+	delete(m.ops, o.id)
+	if held && res != scsi.Busy { // one that has waited too long comes again
+		m.pathDrop(o)
+	}
+	if o.began {
+		o.began = false
+		u.started--
 		m.quiet(now, u)
 	}
-	for o := range m.eachOp() {
-		switch o.stage {
-		case stHeld:
-			m.dispatch(now, o)
-		case stAnswer:
-			m.answer(now, o)
-		}
+	switch {
+	case o.scrub:
+		m.scrubEnded(now, o)
+	case o.copy:
+		m.copyEnded(now, o)
+	case o.ckpt:
+		m.ckptFlushed(now, o)
+	case o.remote:
+		m.replyRemote(now, o)
+	default:
+		m.reply(o)
 	}
-	m.logNext(now)
-	m.copyNext(now)
+}
+
+func (m *Machine) reply(o *Op) {
+	o.stage = stDone
+	o.S.Result = o.result
+	o.S.Medium = nil // under the caller's mutex: an abort that comes now finds nothing
+	m.act(Action{Kind: ActReply, Op: o})
 }

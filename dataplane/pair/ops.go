@@ -1,0 +1,75 @@
+package pair
+
+import (
+	"iter"
+	"maps"
+	"slices"
+)
+
+// eachOp walks all ops, those on snapshots last; the one at hand may be removed.
+func (m *Machine) eachOp() iter.Seq[*Op] {
+	return func(yield func(*Op) bool) {
+		for _, u := range m.sortedUnits() {
+			for o := range u.ops.all() {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		m.snaps.ops.all()(yield)
+	}
+}
+
+// sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
+func sorted[V any](t map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(t)) }
+
+// internal reports an op that no host sent.
+func (o *Op) internal() bool { return o.copy || o.ckpt }
+
+// pump moves everything that was waiting for a decision.
+func (m *Machine) pump(now int64) {
+	if !m.Serving(now) && m.phase != Outside && m.phase != Fenced {
+		return
+	}
+	for _, u := range m.sortedUnits() {
+		m.quiet(now, u)
+	}
+	for o := range m.eachOp() {
+		switch o.stage {
+		case stHeld:
+			m.dispatch(now, o)
+		case stAnswer:
+			m.answer(now, o)
+		}
+	}
+	m.logNext(now)
+	m.copyNext(now)
+}
+
+// relink sends again what the old link left unanswered.
+func (m *Machine) relink(now int64) {
+	for o := range m.eachOp() {
+		switch {
+		case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
+			m.sendAgain(m.mirrorMsg(o))
+		case o.stage == stBoth && !o.peerOK:
+			m.send(o.flushMsg())
+		case o.stage == stHealAsk:
+			m.healSend(o)
+		case o.stage == stForward:
+			m.sendAgain(m.forwardMsg(now, o))
+			if o.aborted {
+				m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
+			}
+		}
+	}
+	m.pathResend()
+}
+
+// sendAgain sends what was sent before, with data of its own: the answer to one frame ends the op and frees its buffer
+// while another of its frames may still wait for the socket. A frame that then carried the next command's bytes would
+// be applied in place of the write that was acknowledged.
+func (m *Machine) sendAgain(msg *Msg) {
+	msg.Data = slices.Clone(msg.Data)
+	m.send(msg)
+}

@@ -1,0 +1,30 @@
+package pair
+
+import "github.com/gemel-storage/gemel/dataplane/scsi"
+
+// A store that has failed (R12).
+
+func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
+	if m.phase == Alone {
+		// Nobody to hand over to: the host learns the truth, and nothing more is served from this store.
+		m.finish(now, o, res)
+	} else {
+		m.finish(now, o, scsi.Unavailable)
+	}
+	switch {
+	case res == scsi.WriteError:
+		m.StoreFailed(now, "a write or flush of a host's command")
+	case m.phase == Paired:
+		m.StepDown(now, "the store failed (a read): "+diskFix)
+	}
+}
+
+// diskFix is what to do about a store that failed; the rest the next life of the node does by itself.
+const diskFix = "check the disk, replace it if this comes back"
+
+// StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
+func (m *Machine) StoreFailed(now int64, why string) {
+	m.failed = true
+	m.StepDown(now, "the store failed ("+why+"): "+diskFix)
+	m.settle(now)
+}
