@@ -83,12 +83,12 @@ func setup(t *testing.T) *fixture {
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}},
 		&v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.HostSpec{IQN: strings.ToUpper(iqn)}},
 		&v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.HostSpec{IQN: iqn + "b"}}).Build()
-	a, ca, err := pki.New("enroll", pki.AuthorityLife)
+	a, ca, err := pki.New("enroll", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.ca = ca
-	leaf, err := a.Issue(pki.EnrollURI, pki.LeafLife)
+	leaf, err := a.Issue(pki.EnrollURI, pki.LeafValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestAnswers(t *testing.T) {
 func TestWorkerTrusts(t *testing.T) {
 	f := setup(t)
 	w := f.worker("token of a")
-	other, ca, err := pki.New("other", pki.AuthorityLife)
+	other, ca, err := pki.New("other", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestWorkerTrusts(t *testing.T) {
 		t.Errorf("another authority: %v", err)
 	}
 	// Of the right authority, but a target's.
-	leaf, err := other.Issue(pki.TargetURI("c", "p", "a"), pki.LeafLife)
+	leaf, err := other.Issue(pki.TargetURI("c", "p", "a"), pki.LeafValidity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func signer(s *corev1.Secret) (*pki.Authority, error) {
 
 // found makes a new authority.
 func (r *Reconciler) found(ctx context.Context, key client.ObjectKey, cluster string) (*corev1.Secret, error) {
-	_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityLife)
+	_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityValidity)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 		if err != nil || !asked && !a.Old(r.now()) {
 			return err
 		}
-		_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityLife)
+		_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityValidity)
 		if err != nil {
 			return err
 		}

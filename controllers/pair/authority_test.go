@@ -77,13 +77,13 @@ func link(t *testing.T, a, b *certfiles.Files) (x, y *tls.Conn, err error) {
 // An authority that is old, or of which an administrator wants another one, is replaced: nobody who is late by minutes is refused at
 // any moment, no connection is cut, and in the end the former authority is trusted by nobody.
 func TestRotation(t *testing.T) {
-	for name, age := range map[string]time.Duration{"asked": 0, "old": pki.AuthorityLife*2/3 + time.Hour} {
+	for name, age := range map[string]time.Duration{"asked": 0, "old": pki.AuthorityValidity*2/3 + time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "rotate-"+name)
 			w.down["a"], w.down["b"] = true, true
 			now := time.Now()
 			w.r.Now = func() time.Time { return now }
-			_, pair, err := pki.NewAt("x", now.Add(-age), pki.AuthorityLife)
+			_, pair, err := pki.NewAt("x", now.Add(-age), pki.AuthorityValidity)
 			w.ok(err)
 			w.ok(w.c.Create(w.ctx, secret(client.ObjectKey{Namespace: w.r.Namespace, Name: AuthoritySecret(w.name)}, w.name, pair, pair.Cert)))
 			w.step()

@@ -92,7 +92,7 @@ func TestCertificates(t *testing.T) {
 	if read(node.Name).ResourceVersion != node.ResourceVersion {
 		t.Error("a young certificate is made anew")
 	}
-	w.r.Now = func() time.Time { return time.Now().Add(pki.LeafLife * 7 / 10) }
+	w.r.Now = func() time.Time { return time.Now().Add(pki.LeafValidity * 7 / 10) }
 	w.step()
 	if string(read(node.Name).Data[corev1.TLSCertKey]) == string(node.Data[corev1.TLSCertKey]) {
 		t.Error("an old certificate stays")

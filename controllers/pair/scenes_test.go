@@ -97,7 +97,7 @@ var scenes = []scene{
 		s.old, err = s.certificates()
 		s.ok(err)
 		for _, r := range s.ops {
-			r.Now = func() time.Time { return time.Now().Add(pki.LeafLife * 7 / 10) }
+			r.Now = func() time.Time { return time.Now().Add(pki.LeafValidity * 7 / 10) }
 		}
 	}, func(s *stage) error {
 		now, err := s.certificates()

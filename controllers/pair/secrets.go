@@ -49,7 +49,7 @@ func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pa
 	}
 	if due {
 		var ierr error
-		if now, ierr = t.signer.IssueAt(uri, r.now(), pki.LeafLife); ierr != nil {
+		if now, ierr = t.signer.IssueAt(uri, r.now(), pki.LeafValidity); ierr != nil {
 			return ierr
 		}
 	}

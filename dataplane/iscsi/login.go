@@ -270,8 +270,8 @@ func (l *login) enter() error {
 			return fail(pdu.LoginUnavailable, "%w", err)
 		}
 		c.nexus = s.device.OpenNexus(scsi.NexusID{Initiator: c.id.Initiator, ISID: c.id.ISID, Port: c.id.Port})
-		c.nexus.Life.Answered(s.cfg.Clock())
-		c.nexus.Life.Bind(c.ask)
+		c.nexus.Liveness.Answered(s.cfg.Clock())
+		c.nexus.Liveness.Bind(c.ask)
 		c.opened = true
 	}
 	s.entered(c)

@@ -72,7 +72,7 @@ func (c *conn) answered(ttt uint32) {
 		c.mu.Unlock()
 	}
 	if c.nexus != nil {
-		c.nexus.Life.Answered(at)
+		c.nexus.Liveness.Answered(at)
 	}
 	for _, f := range done {
 		f()
@@ -83,7 +83,7 @@ func (c *conn) answered(ttt uint32) {
 // to wait for one. It is called by the server's ticker.
 func (c *conn) refresh(now int64) {
 	const recent = int64(1e9)
-	if c.nexus == nil || now-c.wrote.Load() >= recent || now-c.nexus.Life.At() <= pingEvery {
+	if c.nexus == nil || now-c.wrote.Load() >= recent || now-c.nexus.Liveness.At() <= pingEvery {
 		return
 	}
 	c.mu.Lock()

@@ -17,7 +17,7 @@ func TestSignOfLife(t *testing.T) {
 		t.Fatal(r.status)
 	}
 	cmds := b.dev.commands()
-	life := &cmds[len(cmds)-1].Nexus.Life
+	life := &cmds[len(cmds)-1].Nexus.Liveness
 	login := life.At()
 	if login == 0 {
 		t.Fatal("an initiator that has logged in lives")
@@ -74,7 +74,7 @@ func TestPingsUnderWay(t *testing.T) {
 	c.send(h, nil)
 	c.result(h.ITT())
 	cmds := b.dev.commands()
-	life := &cmds[len(cmds)-1].Nexus.Life
+	life := &cmds[len(cmds)-1].Nexus.Liveness
 	done := make(chan int, 2*maxPings)
 	for i := range maxPings + 3 {
 		life.Ask(func() { done <- i })
@@ -141,7 +141,7 @@ func TestRefreshOverALongRoundTrip(t *testing.T) {
 }
 
 func TestLifeOfNobody(t *testing.T) {
-	var l scsi.Life
+	var l scsi.Liveness
 	l.Ask(func() { t.Error("nobody answers") })
 	l.Answered(5)
 	l.Answered(3)

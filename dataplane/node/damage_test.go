@@ -93,8 +93,8 @@ func TestMetadataThatCannotBeRead(t *testing.T) {
 		"an object":               func(tx *store.Tx) error { return tx.Put(bucketLUNs, id, []byte(`{"uuid":"`)) },
 		"a field of another kind": func(tx *store.Tx) error { return tx.Put(bucketLUNs, id, []byte(`{"uuid":7}`)) },
 		"the head":                func(tx *store.Tx) error { return tx.Put(bucketMeta, keyHead, []byte(`x`)) },
-		"its own state":           func(tx *store.Tx) error { return tx.Put(bucketLife, keyLife, []byte(`{"epoch":-1}`)) },
-		"its own state is lost":   func(tx *store.Tx) error { return tx.Delete(bucketLife, keyLife) },
+		"its own state":           func(tx *store.Tx) error { return tx.Put(bucketState, keyState, []byte(`{"epoch":-1}`)) },
+		"its own state is lost":   func(tx *store.Tx) error { return tx.Delete(bucketState, keyState) },
 	} {
 		whole := p.read(p.meta(1))
 		st, err := store.Open(p.cfg[1].StateDir, store.Identity{Cluster: "test", Pair: "p0", Node: "b"}, store.Options{Log: p.cfg[1].Logger})

@@ -109,7 +109,7 @@ func (n *Node) run(a *actions, cur current) (completed bool) {
 		x := &a.list[i]
 		switch x.Kind {
 		case pair.ActStore:
-			if o := x.Op; reads(o.S.Kind) {
+			if o := x.Op; reads(o.Cmd.Kind) {
 				n.look(a, o, a.at != onTimer)
 			} else {
 				n.change(a, o, x.Durable)
@@ -118,7 +118,7 @@ func (n *Node) run(a *actions, cur current) (completed bool) {
 			o := x.Op
 			if cur.is(o) {
 				completed = true
-			} else if s := o.S; s.Done != nil {
+			} else if s := o.Cmd; s.Done != nil {
 				s.Done(s)
 			}
 			n.ops.put(o)
@@ -216,7 +216,7 @@ func (n *Node) slow(x pair.Action) {
 		})
 	case pair.ActSaveEpoch:
 		n.wg.Go(func() {
-			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.Life)
+			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
 			if err != nil {
 				n.log.Error("the epoch cannot be saved", "err", err)
 			}
@@ -238,13 +238,13 @@ func (n *Node) slow(x pair.Action) {
 		n.wg.Go(n.takeAll)
 	case pair.ActIntend:
 		n.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
-	case pair.ActSaveLife:
+	case pair.ActSaveState:
 		n.wg.Go(func() {
-			err := n.saveLife(x.ID, x.Life)
+			err := n.saveState(x.ID, x.State)
 			if err != nil {
 				n.log.Error("the node's own state cannot be saved", "err", err)
 			}
-			n.do(func(m *pair.Machine, now int64) { m.LifeSaved(now, x.ID, err == nil) })
+			n.do(func(m *pair.Machine, now int64) { m.StateSaved(now, x.ID, err == nil) })
 		})
 	case pair.ActProve:
 		x.Alive.Ask(func() { n.do(func(m *pair.Machine, now int64) { m.Proved(now, x.Alive) }) })

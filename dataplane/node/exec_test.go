@@ -13,21 +13,21 @@ func TestOpOfAnotherCommandInTheSameList(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"the first one ends here": false, "the first one ends elsewhere": true} {
 		t.Run(name, func(t *testing.T) {
 			n := new(Node)
-			o, between := &pair.Op{S: new(scsi.Op)}, &pair.Op{S: new(scsi.Op)}
+			o, between := &pair.Op{Cmd: new(scsi.Op)}, &pair.Op{Cmd: new(scsi.Op)}
 			cur := current{o, o.Uses()}
 			a := &actions{list: []pair.Action{{Kind: pair.ActReply, Op: o}, {Kind: pair.ActReply, Op: between}, {Kind: pair.ActReply, Op: o}}}
 			if elsewhere {
 				a.list = a.list[1:]
 			}
 			ended := 0
-			between.S.Done = func(*scsi.Op) { // another goroutine has taken it out of the pool
+			between.Cmd.Done = func(*scsi.Op) { // another goroutine has taken it out of the pool
 				n.ops.pool.New = func() any { return o }
 				for n.ops.get() != o {
 				}
 				if elsewhere {
 					o.Reset()
 				}
-				o.S = &scsi.Op{Done: func(*scsi.Op) { ended++ }}
+				o.Cmd = &scsi.Op{Done: func(*scsi.Op) { ended++ }}
 			}
 			if n.run(a, cur) == elsewhere || ended != 1 {
 				t.Errorf("the host of the second command heard of its end %d times", ended)

@@ -97,7 +97,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 
 // begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may be in the middle of being copied to: it is
 // made again only if it is not the LUN's, and nobody has a use for it.
-func (n *Node) begun(v *store.Volume, l *meta.LUN, joining bool) (done bool, err error) {
+func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bool, err error) {
 	f, err := v.LUN(l.UUID)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil

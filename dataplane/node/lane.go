@@ -81,10 +81,10 @@ const laneKeep = 64
 // block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	switch e := n.tables.Load().units[o.LUN]; {
-	case !inlineOp(o.S, durable):
+	case !inlineOp(o.Cmd, durable):
 		n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
-	case e != nil && !e.file.Prompt(o.S.Off, o.S.Len):
-		e.readers.read(o.S.Len, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
+	case e != nil && !e.file.Prompt(o.Cmd.Off, o.Cmd.Len):
+		e.readers.read(o.Cmd.Len, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == anywhere || e == nil:
 		n.storeDone(a, o, n.runOp(o, durable))
 	default:

@@ -16,7 +16,7 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	n := d.n
 	o := n.ops.get()
 	cur := current{o, o.Uses()}
-	o.S, o.LUN = s, d.id
+	o.Cmd, o.LUN = s, d.id
 	s.Medium = o
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
@@ -32,7 +32,7 @@ func (d *medium) Abort(s *scsi.Op) {
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
 	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
-	if o, _ := s.Medium.(*pair.Op); o != nil && o.S == s {
+	if o, _ := s.Medium.(*pair.Op); o != nil && o.Cmd == s {
 		n.m.Abort(n.boottime(), o)
 	}
 	n.takeLocked(a)

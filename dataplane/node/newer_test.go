@@ -113,7 +113,7 @@ func TestStateDirOfANewerRelease(t *testing.T) {
 		{"a field of a LUN", "luns/" + id, set(bucketLUNs, id, "queue"), set(bucketLUNs, id, "queue")},
 		{"a field of a host", "queue", set(bucketHosts, testHost, "queue"), set(bucketHosts, testHost, "queue")},
 		{"a field of the head", "queue", set(bucketMeta, keyHead, "queue"), set(bucketMeta, keyHead, "queue")},
-		{"a field of its own state", "node state", set(bucketLife, keyLife, "queue"), set(bucketLife, keyLife, "queue")},
+		{"a field of its own state", "node state", set(bucketState, keyState, "queue"), set(bucketState, keyState, "queue")},
 		{"a bucket", `"groups"`, func(tx *store.Tx) error { return tx.Put("groups", "g", []byte("{}")) }, func(tx *store.Tx) error { return tx.Drop("groups") }},
 	} {
 		change(c.do)

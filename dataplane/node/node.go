@@ -40,7 +40,7 @@ type Node struct {
 	ops opPool
 
 	metaMu   longlock.Mutex // held while files are made and closed
-	readers  map[*store.Volume]*readers
+	readers  map[*store.BackingVolume]*readers
 	state    *meta.State
 	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
 	occupied map[string]bool   // objects that were not made since something else has their name
@@ -121,25 +121,25 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, readers: map[*store.Volume]*readers{},
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, readers: map[*store.BackingVolume]*readers{},
 		occupied: map[string]bool{}}
 	n.tables.Store(&tables{})
 	lock, err := st.LockID()
 	if err != nil {
 		return nil, err
 	}
-	life, err := n.loadLife()
+	own, err := n.loadState()
 	if err != nil {
 		return nil, err
 	}
-	if n.state, err = n.loadState(); err != nil {
+	if n.state, err = n.loadMetadata(); err != nil {
 		return nil, err
 	}
 	untrusted, err := st.Untrusted()
 	if err != nil {
 		return nil, err
 	}
-	doubt, err := n.checkVolumes(&life)
+	doubt, err := n.checkVolumes(&own)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
-		DurableEpoch: life.Epoch, Known: life.Record, Acted: life.Acted, Life: life.Life, LogIndex: n.state.Index,
+		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})

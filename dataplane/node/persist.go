@@ -14,22 +14,22 @@ import (
 
 // Buckets of meta.db: the node's own life, and the replicated metadata by object.
 const (
-	bucketLife      = "life"
+	bucketState     = "life"
 	bucketMeta      = "meta"
 	bucketLUNs      = "luns"
 	bucketSnapshots = "snapshots"
 	bucketHosts     = "hosts"
 	bucketCopying   = "copying"
-	keyLife         = "life"
+	keyState        = "life"
 	keyHead         = "head"
 )
 
-// life is what a node remembers of itself.
-type life struct {
+// nodeState is what a node remembers of itself.
+type nodeState struct {
 	Epoch       uint64           `json:"epoch"`            // last one acted on (R2)
 	Record      *pair.Record     `json:"record,omitempty"` // that the epoch is of
 	Acted       *pair.Record     `json:"acted,omitempty"`  // the last one that named the process of then
-	Life        pair.Life        `json:"life"`
+	Pair        pair.State       `json:"life"`
 	Incarnation pair.Incarnation `json:"incarnation"` // of the last process
 
 	Mark    uint64            `json:"mark,omitempty"`    // of the backing volumes beside the default one, moved on with each change of this
@@ -41,17 +41,17 @@ type head struct {
 	Generation uint64 `json:"generation"`
 }
 
-// errNoLife: a node writes its own state before anything else.
-var errNoLife = errors.New("the node's own state is missing")
+// errNoState: a node writes its own state before anything else.
+var errNoState = errors.New("the node's own state is missing")
 
-func (n *Node) loadLife() (l life, err error) {
+func (n *Node) loadState() (l nodeState, err error) {
 	err = n.store.DB().View(func(tx *store.Tx) error {
-		raw, err := tx.Get(bucketLife, keyLife)
+		raw, err := tx.Get(bucketState, keyState)
 		if err != nil || raw != nil {
 			return errors.Join(err, n.decode(raw, &l))
 		}
 		if others, err := tx.Buckets(); err != nil || len(others) > 0 {
-			return errors.Join(err, n.store.DB().Damaged(errNoLife))
+			return errors.Join(err, n.store.DB().Damaged(errNoState))
 		}
 		return nil
 	})
@@ -70,10 +70,10 @@ func (n *Node) decode(raw []byte, into any) error {
 	return n.store.DB().Damaged(err)
 }
 
-func (n *Node) updateLife(f func(*life)) error {
+func (n *Node) updateState(f func(*nodeState)) error {
 	return n.store.DB().Update(func(tx *store.Tx) error {
-		var l life
-		raw, err := tx.Get(bucketLife, keyLife)
+		var l nodeState
+		raw, err := tx.Get(bucketState, keyState)
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &l)
 		}
@@ -84,12 +84,12 @@ func (n *Node) updateLife(f func(*life)) error {
 		if err := n.mark(&l); err != nil {
 			return err
 		}
-		return put(tx, bucketLife, keyLife, l)
+		return put(tx, bucketState, keyState, l)
 	})
 }
 
 func (n *Node) saveIncarnation(inc pair.Incarnation) error {
-	return n.updateLife(func(l *life) { l.Incarnation = inc })
+	return n.updateState(func(l *nodeState) { l.Incarnation = inc })
 }
 
 // saved is what was last made durable of the machine's own state.
@@ -98,13 +98,13 @@ type saved struct {
 	id uint64 // its number
 }
 
-// saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveLife does.
-func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.Life) error {
+// saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveState does.
+func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.State) error {
 	n.saved.mu.Lock()
 	defer n.saved.mu.Unlock()
-	err := n.updateLife(func(l *life) {
+	err := n.updateState(func(l *nodeState) {
 		if id >= n.saved.id {
-			l.Life = x
+			l.Pair = x
 		}
 		if r.Epoch < l.Epoch {
 			return
@@ -119,14 +119,14 @@ func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.Life) erro
 	return err
 }
 
-// saveLife makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
-func (n *Node) saveLife(id uint64, x pair.Life) error {
+// saveState makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
+func (n *Node) saveState(id uint64, x pair.State) error {
 	n.saved.mu.Lock()
 	defer n.saved.mu.Unlock()
 	if id < n.saved.id {
 		return nil
 	}
-	if err := n.updateLife(func(l *life) { l.Life = x }); err != nil {
+	if err := n.updateState(func(l *nodeState) { l.Pair = x }); err != nil {
 		return err
 	}
 	n.saved.id = id
@@ -173,8 +173,8 @@ func put(tx *store.Tx, bucket, key string, v any) error {
 	return tx.Put(bucket, key, raw)
 }
 
-// loadState reads the replicated metadata.
-func (n *Node) loadState() (*meta.State, error) {
+// loadMetadata reads the replicated metadata.
+func (n *Node) loadMetadata() (*meta.State, error) {
 	s := meta.NewState()
 	err := n.store.DB().View(func(tx *store.Tx) error {
 		if err := known(tx); err != nil {
@@ -208,7 +208,7 @@ func (n *Node) loadState() (*meta.State, error) {
 func known(tx *store.Tx) error {
 	names, err := tx.Buckets()
 	for _, name := range names {
-		if !slices.Contains([]string{bucketLife, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying}, name) {
+		if !slices.Contains([]string{bucketState, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying}, name) {
 			return fmt.Errorf("%w: there is a bucket %q, which is not known here", meta.ErrNewer, name)
 		}
 	}

@@ -107,7 +107,7 @@ func (r *readers) due() (out []reading) {
 }
 
 // readersOf are the readers of a backing volume. The caller holds metaMu.
-func (n *Node) readersOf(v *store.Volume) *readers {
+func (n *Node) readersOf(v *store.BackingVolume) *readers {
 	r := n.readers[v]
 	if r == nil {
 		r = &readers{wg: &n.wg}
@@ -127,7 +127,7 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		n.storeDone(a, o, scsi.Unavailable)
 		return
 	}
-	s := o.S
+	s := o.Cmd
 	if probe && s.Kind == scsi.OpRead && !e.readers.saturated() && e.file.ReadCached(s.Data, s.Off) {
 		n.storeDone(a, o, scsi.OK)
 		return

@@ -43,8 +43,8 @@ func TestLockIsOnRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := n.loadLife(); err != nil || l.Life.Lock != want || l.Life.Check.Peer == "" {
-			t.Fatalf("%v: %+v, %v; the lock is %s", n.self, l.Life, err, want)
+		if l, err := n.loadState(); err != nil || l.Pair.Lock != want || l.Pair.Check.Peer == "" {
+			t.Fatalf("%v: %+v, %v; the lock is %s", n.self, l.Pair, err, want)
 		}
 	}
 	says := func(want pair.LockState) {
@@ -64,10 +64,10 @@ func TestLockIsOnRecord(t *testing.T) {
 	p.start(1)
 	p.until("node b has met node a", func() bool { return p.nodes[1].View().Phase != pair.Starting && p.nodes[0].View().Linked })
 	p.inSync()
-	if l, err := p.nodes[1].loadLife(); err != nil {
+	if l, err := p.nodes[1].loadState(); err != nil {
 		t.Fatal(err)
-	} else if own, err := p.nodes[1].store.LockID(); err != nil || l.Life.Lock != own {
-		t.Fatalf("%+v, %v", l.Life, err)
+	} else if own, err := p.nodes[1].store.LockID(); err != nil || l.Pair.Lock != own {
+		t.Fatalf("%+v, %v", l.Pair, err)
 	}
 }
 

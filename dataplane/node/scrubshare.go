@@ -146,11 +146,11 @@ func (n *Node) saveScrubs() {
 	r.Now, r.Last = n.shares()
 	err := n.store.DB().Update(func(tx *store.Tx) error {
 		if at, ok := n.lastFullScrub(); ok {
-			if err := put(tx, bucketLife, keyScrub, at); err != nil {
+			if err := put(tx, bucketState, keyScrub, at); err != nil {
 				return err
 			}
 		}
-		return put(tx, bucketLife, keyScrubShares, r)
+		return put(tx, bucketState, keyScrubShares, r)
 	})
 	if err != nil {
 		n.log.Warn("result of the last scrub", "err", err)
@@ -163,7 +163,7 @@ func (n *Node) loadScrubs(now time.Time) {
 	var r scrubRecord
 	err := n.store.DB().View(func(tx *store.Tx) error {
 		for key, into := range map[string]any{keyScrub: &n.scrubs.full, keyScrubShares: &r} {
-			raw, err := tx.Get(bucketLife, key)
+			raw, err := tx.Get(bucketState, key)
 			if err == nil && raw != nil {
 				err = json.Unmarshal(raw, into)
 			}

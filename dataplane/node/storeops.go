@@ -49,7 +49,7 @@ func classify(err error, write bool) scsi.Result {
 
 // runOp executes an op on the local store.
 func (n *Node) runOp(o *pair.Op, durable bool) scsi.Result {
-	f, s := n.file(o.LUN), o.S
+	f, s := n.file(o.LUN), o.Cmd
 	if f == nil {
 		return scsi.Unavailable
 	}
@@ -224,15 +224,15 @@ func (n *Node) compare(o *pair.Op) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
-	buf := n.buffers.get(len(o.S.Verify))
+	buf := n.buffers.get(len(o.Cmd.Verify))
 	defer n.buffers.put(buf)
-	if err := f.ReadAt(buf, o.S.Off); err != nil {
+	if err := f.ReadAt(buf, o.Cmd.Off); err != nil {
 		o.Bad = damagedIn(err)
 		return classify(err, false)
 	}
 	for i := range buf {
-		if buf[i] != o.S.Verify[i] {
-			o.S.MiscompareAt = int64(i)
+		if buf[i] != o.Cmd.Verify[i] {
+			o.Cmd.MiscompareAt = int64(i)
 			return scsi.Miscompare
 		}
 	}

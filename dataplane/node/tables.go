@@ -211,7 +211,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 			err = errors.Join(err, e.bits.Grow(l.Size))
 		}
 	} else {
-		var v *store.Volume
+		var v *store.BackingVolume
 		if v, err = n.store.Volume(l.Volume); err != nil {
 			return nil, fmt.Errorf("LUN %s: %w", l.UUID, err)
 		}

@@ -41,7 +41,7 @@ func (n *Node) misread(volumes map[string]int) bool {
 }
 
 // volumes are the backing volumes beside the default one, as the configuration has them.
-func (c *Config) volumes() (out []store.VolumeDir, err error) {
+func (c *Config) volumes() (out []store.BackingVolumeDir, err error) {
 	var errs []error
 	for _, s := range c.BackingVolumes {
 		name, dir, ok := strings.Cut(s, "=")
@@ -49,7 +49,7 @@ func (c *Config) volumes() (out []store.VolumeDir, err error) {
 			errs = append(errs, bad("backing-volume", "%q must be NAME=DIR", s))
 			continue
 		}
-		out = append(out, store.VolumeDir{Name: name, Dir: dir})
+		out = append(out, store.BackingVolumeDir{Name: name, Dir: dir})
 	}
 	if err := store.CheckVolumes(c.StateDir, out); err != nil {
 		errs = append(errs, bad("backing-volume", "%v", err))
@@ -60,7 +60,7 @@ func (c *Config) volumes() (out []store.VolumeDir, err error) {
 // checkVolumes compares the backing volumes with what the metadata here says of them. One that holds something has to be there and to be
 // the one that it was; the error says which is not. One that was put back to an earlier state makes the store one that needs a full
 // copy (R6), and so do metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
-func (n *Node) checkVolumes(l *life) (doubt string, err error) {
+func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 	held := n.state.Volumes()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(held)) {
@@ -94,7 +94,7 @@ func (n *Node) checkVolumes(l *life) (doubt string, err error) {
 }
 
 // mark has the backing volumes move on with the node's own state, and remembers which they are. The caller is about to save l.
-func (n *Node) mark(l *life) error {
+func (n *Node) mark(l *nodeState) error {
 	volumes := n.store.Volumes()
 	if len(volumes) == 1 {
 		return nil
@@ -123,7 +123,7 @@ func (n *Node) trustVolumes() error {
 		return nil
 	}
 	n.store.DB().Settle()
-	return n.updateLife(func(*life) {})
+	return n.updateState(func(*nodeState) {})
 }
 
 // lacking names the backing volumes that a state needs and this node does not have.
@@ -191,7 +191,7 @@ type volume struct {
 // all are the volumes of a node, of an earlier release perhaps.
 func (c *capacity) all() map[string]volume {
 	if len(c.Volumes) == 0 {
-		return map[string]volume{store.DefaultVolume: {Total: c.Total, Free: c.Free, Reflink: true}}
+		return map[string]volume{store.DefaultBackingVolume: {Total: c.Total, Free: c.Free, Reflink: true}}
 	}
 	return c.Volumes
 }
@@ -211,7 +211,7 @@ func (n *Node) capacity() (c capacity, err error) {
 		}
 		c.Volumes[v.Name()] = volume{total, free, v.Reflink()}
 	}
-	first := c.Volumes[store.DefaultVolume]
+	first := c.Volumes[store.DefaultBackingVolume]
 	c.Total, c.Free = first.Total, first.Free
 	return c, err
 }
@@ -264,8 +264,8 @@ func merge(self string, own map[string]volume, other string, peer *capacity, mem
 
 // byName puts the default volume first.
 func byName(a, b string) int {
-	if (a == store.DefaultVolume) != (b == store.DefaultVolume) {
-		if a == store.DefaultVolume {
+	if (a == store.DefaultBackingVolume) != (b == store.DefaultBackingVolume) {
+		if a == store.DefaultBackingVolume {
 			return -1
 		}
 		return 1
@@ -275,7 +275,7 @@ func byName(a, b string) int {
 
 // reflinks: every backing volume here can share extents.
 func (n *Node) reflinks() bool {
-	return !slices.ContainsFunc(n.store.Volumes(), func(v *store.Volume) bool { return !v.Reflink() })
+	return !slices.ContainsFunc(n.store.Volumes(), func(v *store.BackingVolume) bool { return !v.Reflink() })
 }
 
 // reflink tells whether copies of a LUN share extents here.

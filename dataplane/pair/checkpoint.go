@@ -20,8 +20,8 @@ type Checkpoint struct {
 	Settled    uint64    `json:"settled"`    // the last one led by the other node that has its number durable there, and whose bits may be gone here
 }
 
-// Life is what a node remembers of itself beside the epoch and the metadata.
-type Life struct {
+// State is what a node remembers of itself beside the epoch and the metadata.
+type State struct {
 	Check    Checkpoint `json:"check"`
 	Flushed  uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
 	Old      bool       `json:"old"`      // the store is an older copy of itself, until it has been copied to (R6)
@@ -60,7 +60,7 @@ func (m *Machine) tickCheckpoint(now int64) {
 		m.ckptDrop() // the bits stay, on both nodes or on this one
 	}
 	// A number that is not durable here yet must not be followed by a higher one at the partner: it could be two behind.
-	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.life.Check.Peer == "" || len(m.lifeWaits) > 0 {
+	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.state.Check.Peer == "" || len(m.saveWaits) > 0 {
 		return
 	}
 	var due, fullest *unit
@@ -108,13 +108,13 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 		n.lead, n.since, n.wrote = watch{on: true}, 0, 0
 	}
 	for o := range u.ops.all() {
-		if !flushOnly && o.began && o.S.Kind.Writes() && !o.copy { // may end after the flush has passed it by
-			for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
+		if !flushOnly && o.began && o.Cmd.Kind.Writes() && !o.copy { // may end after the flush has passed it by
+			for s := range m.spans(o.Cmd.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.Cmd.Ranges) {
 				n.lead.recent.AddAll(s.first, s.last)
 			}
 		}
 	}
-	o := &Op{S: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true, sums: !flushOnly}
+	o := &Op{Cmd: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true, sums: !flushOnly}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
 	u.ops.push(&o.place, o)
@@ -152,7 +152,7 @@ func (m *Machine) ckptFlushed(now int64, o *Op) {
 
 func (m *Machine) ckptSend(now int64) {
 	c := &m.ckpt
-	m.send(&Msg{Type: MsgClear, ID: c.id, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.life.Check.Count[m.cfg.Self] + 1),
+	m.send(&Msg{Type: MsgClear, ID: c.id, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.state.Check.Count[m.cfg.Self] + 1),
 		Meta: c.unit.intents.keep(&c.unit.intents.lead).Encode()})
 	c.sent = now
 }
@@ -174,7 +174,7 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		m.Stats.StaleMessages++
 		return
 	}
-	switch have := m.life.Check.Count[peer]; {
+	switch have := m.state.Check.Count[peer]; {
 	case m.follow != nil && !m.follow.saved: // its answer comes when it is durable
 		m.Stats.StaleMessages++
 		return
@@ -202,9 +202,9 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		}
 	}
 	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux), id: msg.ID}
-	m.life.Check.Count[peer] = uint64(msg.Aux)
-	m.life.Check.Settled = uint64(msg.Aux) - 1 // the leader starts no other before the last one is durable there
-	m.saveLife(lifeFollow)
+	m.state.Check.Count[peer] = uint64(msg.Aux)
+	m.state.Check.Settled = uint64(msg.Aux) - 1 // the leader starts no other before the last one is durable there
+	m.saveState(thenFollow)
 }
 
 // follower is a checkpoint of the peer's that this node takes part in.
@@ -251,13 +251,13 @@ func (m *Machine) onClearDone(now int64, msg *Msg) {
 	if f == nil || !f.saved || msg.ID != f.id || !m.followHolds() {
 		return
 	}
-	m.life.Check.Settled = f.count
-	m.saveLife(lifeSettle)
+	m.state.Check.Settled = f.count
+	m.saveState(thenSettle)
 }
 
 func (m *Machine) followSettled(now int64) {
 	f := m.follow
-	if f == nil || m.life.Check.Settled != f.count {
+	if f == nil || m.state.Check.Settled != f.count {
 		return
 	}
 	if m.followHolds() {
@@ -268,14 +268,14 @@ func (m *Machine) followSettled(now int64) {
 
 func (m *Machine) onClearAck(now int64, msg *Msg) {
 	c := &m.ckpt
-	if c.stage != ckPeer || msg.ID != c.id || uint64(msg.Aux) != m.life.Check.Count[m.cfg.Self]+1 {
+	if c.stage != ckPeer || msg.ID != c.id || uint64(msg.Aux) != m.state.Check.Count[m.cfg.Self]+1 {
 		m.Stats.StaleMessages++
 		return
 	}
 	// The partner has the number: from here on it is this node's too, whatever becomes of the bits.
-	m.life.Check.Count[m.cfg.Self]++
+	m.state.Check.Count[m.cfg.Self]++
 	c.stage = ckSelf
-	m.saveLife(lifeCheckpoint)
+	m.saveState(thenCheckpoint)
 	if msg.Result != scsi.OK {
 		m.ckptDrop() // it stands for another checkpoint there; the next one takes the next number
 	}
@@ -308,55 +308,55 @@ func (m *Machine) clear(u *unit, w *watch) {
 	m.act(Action{Kind: ActClear, LUN: u.id, Keep: keep})
 }
 
-// lifeWhy says what waits for a Life to be durable.
-type lifeWhy uint8
+// afterSave says what waits for a State to be durable.
+type afterSave uint8
 
 const (
-	lifeNothing    lifeWhy = iota
-	lifeFollow             // the partner's half of a checkpoint
-	lifeCheckpoint         // the owner's
-	lifeSettle             // the partner's, when the owner has the number
-	lifeAdmit              // source: the joiner's store is the counterpart now; then the arbiter is asked
-	lifeJoined             // joiner: the copy is complete; then the source is told
-	lifeClaim              // it is on record that acknowledged writes may be lost; then the arbiter is asked
+	thenNothing    afterSave = iota
+	thenFollow               // the partner's half of a checkpoint
+	thenCheckpoint           // the owner's
+	thenSettle               // the partner's, when the owner has the number
+	thenAdmit                // source: the joiner's store is the counterpart now; then the arbiter is asked
+	thenJoined               // joiner: the copy is complete; then the source is told
+	thenClaim                // it is on record that acknowledged writes may be lost; then the arbiter is asked
 )
 
-type lifeWait struct {
+type saveWait struct {
 	id  uint64
-	why lifeWhy
+	why afterSave
 	msg *Msg
 	n   uint64 // link
 }
 
-func (m *Machine) saveLife(why lifeWhy) { m.saveLifeFor(why, nil) }
+func (m *Machine) saveState(why afterSave) { m.saveStateFor(why, nil) }
 
-func (m *Machine) saveLifeFor(why lifeWhy, msg *Msg) {
-	m.lifeID++
-	m.lifeWaits = append(m.lifeWaits, lifeWait{m.lifeID, why, msg, m.linkN})
-	m.act(Action{Kind: ActSaveLife, ID: m.lifeID, Life: m.life})
+func (m *Machine) saveStateFor(why afterSave, msg *Msg) {
+	m.stateID++
+	m.saveWaits = append(m.saveWaits, saveWait{m.stateID, why, msg, m.linkN})
+	m.act(Action{Kind: ActSaveState, ID: m.stateID, State: m.state})
 }
 
-// LifeSaved reports ActSaveLife number id, and with it every lower one.
-func (m *Machine) LifeSaved(now int64, id uint64, ok bool) {
+// StateSaved reports ActSaveState number id, and with it every lower one.
+func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 	if !ok {
 		m.StoreFailed(now, "the node's own state")
 		return
 	}
-	for len(m.lifeWaits) > 0 && m.lifeWaits[0].id <= id {
-		w := m.lifeWaits[0]
-		m.lifeWaits = m.lifeWaits[1:]
+	for len(m.saveWaits) > 0 && m.saveWaits[0].id <= id {
+		w := m.saveWaits[0]
+		m.saveWaits = m.saveWaits[1:]
 		switch w.why {
-		case lifeFollow:
+		case thenFollow:
 			m.followSaved(now)
-		case lifeSettle:
+		case thenSettle:
 			m.followSettled(now)
-		case lifeCheckpoint:
+		case thenCheckpoint:
 			m.ckptSaved(now)
-		case lifeAdmit:
+		case thenAdmit:
 			m.admitSaved(now)
-		case lifeJoined:
+		case thenJoined:
 			m.joinSaved(now, w)
-		case lifeClaim:
+		case thenClaim:
 			m.claimSaved(now)
 		}
 	}

@@ -77,10 +77,10 @@ func (m *Machine) flushSelf() {
 // names this boot would hide it from this node's next life (R8).
 func (m *Machine) claimFlushed(now int64) {
 	forced := m.force.stage == forceClaim
-	if lost := m.mayHaveLost(); lost && !m.life.Lost || forced && !m.life.LostAll {
-		m.life.Lost, m.life.LostAll = true, m.life.LostAll || forced
+	if lost := m.mayHaveLost(); lost && !m.state.Lost || forced && !m.state.LostAll {
+		m.state.Lost, m.state.LostAll = true, m.state.LostAll || forced
 		m.claimed = claimRecording
-		m.saveLife(lifeClaim)
+		m.saveState(thenClaim)
 		return
 	}
 	m.claimed = claimReady
@@ -102,26 +102,26 @@ func (m *Machine) mayHaveLost() bool {
 	if me == nil || me.Incarnation.Boot == m.cfg.Incarnation.Boot {
 		return false
 	}
-	return (m.rec.Both() || m.life.Flushed < m.rec.Epoch) && m.HotRegions() > 0
+	return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
 // markLost has hosts told before anybody is served: a LUN with bits set may have lost writes, one without has none that
 // were not durable.
 func (m *Machine) markLost() {
-	m.marking = m.life.Lost
+	m.marking = m.state.Lost
 	if !m.marking {
 		return
 	}
 	m.Stats.Lost++
 	var ids []LUNID
 	for _, u := range m.sortedUnits() {
-		if m.life.LostAll || !u.intents.hot.Empty() {
+		if m.state.LostAll || !u.intents.hot.Empty() {
 			ids = append(ids, u.id)
 		}
 	}
 	m.event("acknowledged writes that were not flushed may be lost: %d LUNs answer MEDIUM ERROR until they are published again", len(ids))
 	m.act(Action{Kind: ActMarkLost, Units: ids})
-	if m.life.LostAll {
+	if m.state.LostAll {
 		m.act(Action{Kind: ActDropHosts, Text: "another generation of the data is served from here on"})
 	}
 }
@@ -131,8 +131,8 @@ func (m *Machine) LostMarked(now int64) {
 	if !m.marking || m.phase != Alone {
 		return
 	}
-	m.marking, m.life.Lost, m.life.LostAll = false, false, false
-	m.saveLife(lifeNothing)
+	m.marking, m.state.Lost, m.state.LostAll = false, false, false
+	m.saveState(thenNothing)
 	m.pump(now)
 	m.settle(now)
 }
@@ -141,7 +141,7 @@ func (m *Machine) LostMarked(now int64) {
 // on it, so only the last step may be in doubt (R6).
 func (m *Machine) old() bool {
 	me := m.rec.Member(m.cfg.Self)
-	return m.life.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
+	return m.state.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
 }
 
 // me is this node as a member.
@@ -152,9 +152,9 @@ func (m *Machine) me() Member {
 // basis starts the checkpoints of a pair that was founded now: two empty stores are alike.
 func (m *Machine) basis() {
 	pm := m.rec.Member(m.cfg.Self.Peer())
-	if m.life.Check.Peer == "" && m.cfg.Empty && m.rec.Epoch == 1 {
-		m.life.Check = Checkpoint{Peer: pm.Store, Generation: m.rec.Generation}
-		m.saveLife(lifeNothing)
+	if m.state.Check.Peer == "" && m.cfg.Empty && m.rec.Epoch == 1 {
+		m.state.Check = Checkpoint{Peer: pm.Store, Generation: m.rec.Generation}
+		m.saveState(thenNothing)
 	}
 }
 
@@ -237,7 +237,7 @@ func (m *Machine) casForce(now int64) {
 // forceGot has the version: nothing else of what was read counts.
 func (m *Machine) forceGot(now int64, rec *Record, version string) {
 	m.force = forceState{}
-	gen := max(m.rec.Generation, m.life.Check.Generation, 1) + 1
+	gen := max(m.rec.Generation, m.state.Check.Generation, 1) + 1
 	epoch := max(m.durable, m.rec.Epoch)
 	if rec != nil {
 		gen, epoch = max(gen, rec.Generation+1), max(epoch, rec.Epoch)

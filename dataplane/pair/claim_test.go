@@ -8,12 +8,12 @@ import (
 )
 
 // rebooted is a lone member whose operating system restarted; its last life had flushed everything up to an epoch.
-func rebooted(t *testing.T, flushed uint64, life Life) *rig {
+func rebooted(t *testing.T, flushed uint64, state State) *rig {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty = 6, false
 	cfg.Incarnation = inc("another boot", 9)
-	cfg.Life = life
-	cfg.Life.Flushed = flushed
+	cfg.State = state
+	cfg.State.Flushed = flushed
 	r := newRig(t, cfg)
 	r.got(record(6, A), "v6")
 	return r
@@ -21,10 +21,10 @@ func rebooted(t *testing.T, flushed uint64, life Life) *rig {
 
 // R8: the only member lost power before it had flushed what was written while there were two: hosts are told.
 func TestLostDataIsMarkedBeforeService(t *testing.T) {
-	r := rebooted(t, 5, Life{})
+	r := rebooted(t, 5, State{})
 	r.next(ActFlushAll)
 	r.m.SelfFlushed(r.now, true)
-	if l := r.saveLife(); !l.Lost {
+	if l := r.saveState(); !l.Lost {
 		t.Fatalf("%+v", l)
 	}
 	r.won(r.cas(), "v7")
@@ -37,11 +37,11 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 	r.none(ActStore)              // nobody is served before hosts would be told
 	r.pass(int64(r.m.replaces())) // its former life may be on another machine (R2b)
 	r.none(ActStore)
-	if l := r.saveLife(); l.Replaces || !l.Lost {
+	if l := r.saveState(); l.Replaces || !l.Lost {
 		t.Fatalf("%+v", l)
 	}
 	r.m.LostMarked(r.now)
-	if l := r.saveLife(); l.Lost {
+	if l := r.saveState(); l.Lost {
 		t.Fatalf("%+v", l)
 	}
 	r.ended(o, scsi.Busy) // held for so long
@@ -51,13 +51,13 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 }
 
 func TestNothingLostWhenAllWasFlushed(t *testing.T) {
-	r := rebooted(t, 6, Life{})
+	r := rebooted(t, 6, State{})
 	r.won(r.claim(), "v7")
 	r.saved()
 	r.none(ActMarkLost)
 	r.next(ActFlushAll)
 	r.m.SelfFlushed(r.now, true)
-	if l := r.saveLife(); l.Flushed != 7 {
+	if l := r.saveState(); l.Flushed != 7 {
 		t.Fatalf("%+v", l)
 	}
 }
@@ -65,7 +65,7 @@ func TestNothingLostWhenAllWasFlushed(t *testing.T) {
 // The process died after it had claimed and before hosts were told.
 func TestLostDataIsNotForgottenByARestart(t *testing.T) {
 	cfg := config(A)
-	cfg.DurableEpoch, cfg.Empty, cfg.Life.Lost = 7, false, true
+	cfg.DurableEpoch, cfg.Empty, cfg.State.Lost = 7, false, true
 	cfg.Incarnation.Nonce = 50
 	r := newRig(t, cfg)
 	r.got(record(7, A), "v7")
@@ -99,7 +99,7 @@ func TestForceTakesOver(t *testing.T) {
 	}
 	r.next(ActFlushAll)
 	r.m.SelfFlushed(r.now, true)
-	if l := r.saveLife(); !l.Lost || !l.LostAll {
+	if l := r.saveState(); !l.Lost || !l.LostAll {
 		t.Fatalf("%+v", l)
 	}
 	r.got(record(6, A), "v66") // its version only
@@ -118,7 +118,7 @@ func TestForceTakesOver(t *testing.T) {
 
 func TestForceOverALostRecord(t *testing.T) {
 	cfg := config(A)
-	cfg.DurableEpoch, cfg.Empty, cfg.Life.Check.Generation = 9, false, 4
+	cfg.DurableEpoch, cfg.Empty, cfg.State.Check.Generation = 9, false, 4
 	r := newRig(t, cfg)
 	r.arbiter(Missing)
 	r.phase(Fenced)
@@ -127,7 +127,7 @@ func TestForceOverALostRecord(t *testing.T) {
 	}
 	r.next(ActFlushAll)
 	r.m.SelfFlushed(r.now, true)
-	r.saveLife()
+	r.saveState()
 	r.arbiter(Missing)
 	x := r.cas()
 	if x.Version != "" || x.Record.Epoch != 10 || x.Record.Generation != 5 {
@@ -231,7 +231,7 @@ func TestForceIsGivenUpForACopy(t *testing.T) {
 		}
 		r.next(ActFlushAll)
 		r.m.SelfFlushed(r.now, true)
-		r.saveLife()
+		r.saveState()
 		return r
 	}
 	t.Run("before it has asked", func(t *testing.T) {

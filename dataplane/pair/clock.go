@@ -49,7 +49,7 @@ func (m *Machine) stood(now, by int64) {
 	m.signsAt = now
 	for o := range m.eachOp() {
 		if !o.began && !o.internal() {
-			o.S.Arrived -= by
+			o.Cmd.Arrived -= by
 		}
 	}
 	if by > int64(m.cfg.AgeMax) {

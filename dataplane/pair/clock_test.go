@@ -69,8 +69,8 @@ func TestClockStepAgesCommands(t *testing.T) {
 		r.m.Wall(r.now, 0)
 		r.m.leaseUntil = r.now
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))
-		o.S.Life = new(scsi.Life)
-		o.S.Life.Answered(r.now)
+		o.Cmd.Liveness = new(scsi.Liveness)
+		o.Cmd.Liveness.Answered(r.now)
 		r.now += ms
 		r.m.Wall(r.now, by)
 		_, dropped := r.poll(ActDropHosts)
@@ -80,7 +80,7 @@ func TestClockStepAgesCommands(t *testing.T) {
 		r.beat()
 		x := r.next(ActProve)
 		r.notSent(MsgMirror)
-		o.S.Life.Answered(r.now)
+		o.Cmd.Liveness.Answered(r.now)
 		r.m.Proved(r.now, x.Alive)
 		if want == scsi.Busy {
 			r.ended(o, scsi.Busy)

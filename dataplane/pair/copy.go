@@ -177,7 +177,7 @@ func (m *Machine) planAgain(o *Op) {
 		return
 	}
 	if c := m.plan.known[o.LUN]; c != nil {
-		for s := range m.spans(o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges) {
+		for s := range m.spans(o.Cmd.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.Cmd.Ranges) {
 			c.todo.AddAll(s.first, s.last)
 		}
 	}
@@ -193,7 +193,7 @@ func (m *Machine) rangeCopied(o *Op) {
 	if c == nil {
 		return
 	}
-	i := int(o.S.Off / m.cfg.Region)
+	i := int(o.Cmd.Off / m.cfg.Region)
 	if c.left[i]--; c.left[i] <= 0 && c.next > i {
 		delete(c.left, i)
 		c.todo.Drop(i)
@@ -238,7 +238,7 @@ func (m *Machine) copyNext(now int64) {
 }
 
 func (m *Machine) copyRange(now int64, id LUNID, off, n int64) {
-	o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: off, Len: n}, LUN: id, copy: true, gen: m.copies}
+	o := &Op{Cmd: &scsi.Op{Kind: scsi.OpRead, Off: off, Len: n}, LUN: id, copy: true, gen: m.copies}
 	m.resync.inflight++
 	u := m.units[id]
 	if u == nil {
@@ -273,12 +273,12 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 		m.copySend(o)
 	default:
 		m.ops[o.id] = o
-		m.send(&Msg{Type: MsgCopySum, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Meta: o.Sum})
+		m.send(&Msg{Type: MsgCopySum, ID: o.id, LUN: o.LUN, Off: o.Cmd.Off, Len: o.Cmd.Len, Meta: o.Sum})
 	}
 }
 
 func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
-	m.Stats.ResyncCompared += uint64(o.S.Len)
+	m.Stats.ResyncCompared += uint64(o.Cmd.Len)
 	if msg.Result != scsi.OK {
 		m.peerFailed(now)
 		m.resyncStop(now, "the joiner's store failed")
@@ -292,9 +292,9 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 }
 
 func (m *Machine) copySend(o *Op) {
-	m.resync.view.Sent += uint64(o.S.Len)
-	m.Stats.ResyncBytes += uint64(o.S.Len)
-	msg := &Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o}
+	m.resync.view.Sent += uint64(o.Cmd.Len)
+	m.Stats.ResyncBytes += uint64(o.Cmd.Len)
+	msg := &Msg{Type: MsgCopyData, ID: o.id, LUN: o.LUN, Off: o.Cmd.Off, Len: o.Cmd.Len, Data: o.Buf[:o.Cmd.Len], Op: o}
 	if len(o.Bad) > 0 {
 		msg.Meta = encodeRanges(o.Bad)
 	}
@@ -306,7 +306,7 @@ func (m *Machine) copyEnded(now int64, o *Op) {
 		r.inflight--
 		switch o.result {
 		case scsi.OK:
-			r.view.Done += uint64(o.S.Len)
+			r.view.Done += uint64(o.Cmd.Len)
 			m.rangeCopied(o)
 		case scsi.Unavailable: // the LUN is gone
 		default:

@@ -12,7 +12,7 @@ import (
 func source(t *testing.T) (*rig, SyncInfo) {
 	t.Helper()
 	r := alone(t, A)
-	r.m.life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{4, 2}}
+	r.m.state.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{4, 2}}
 	n := r.cold()
 	n.hot.AddAll(1, 2)
 	in := r.joiner()
@@ -46,9 +46,9 @@ func (r *rig) copies(limit int) (regions []int64) {
 		if !ok {
 			break
 		}
-		x.Op.Sum, x.Op.Buf = []byte("sum"), make([]byte, x.Op.S.Len)
+		x.Op.Sum, x.Op.Buf = []byte("sum"), make([]byte, x.Op.Cmd.Len)
 		r.m.StoreDone(r.now, x.Op, scsi.OK)
-		regions = append(regions, x.Op.S.Off/region)
+		regions = append(regions, x.Op.Cmd.Off/region)
 		if d := r.sentMaybe(MsgCopyData); d != nil { // blind: R12
 			r.recv(&Msg{Type: MsgCopyAck, ID: d.ID})
 			continue
@@ -81,9 +81,9 @@ func TestFullResync(t *testing.T) {
 		"had failed":         func(_ *rig, in *SyncInfo) { in.Untrusted = true },
 		"rolled back":        func(_ *rig, in *SyncInfo) { in.Check.Count[A] = 3 },
 		"rolled back ":       func(_ *rig, in *SyncInfo) { in.Check.Count[B] = 0 },
-		"rolled back  ":      func(r *rig, in *SyncInfo) { r.m.life.Check.Settled, in.Check.Count[B] = 2, 1 },
+		"rolled back  ":      func(r *rig, in *SyncInfo) { r.m.state.Check.Settled, in.Check.Count[B] = 2, 1 },
 		"data generation":    func(_ *rig, in *SyncInfo) { in.Check.Generation = 0 },
-		"data generation ":   func(r *rig, _ *SyncInfo) { r.m.life.Check.Generation = 0 },
+		"data generation ":   func(r *rig, _ *SyncInfo) { r.m.state.Check.Generation = 0 },
 		"half of another":    func(_ *rig, in *SyncInfo) { in.Check.Peer = "store-x" },
 		"not the other half": func(_ *rig, in *SyncInfo) { in.Store = "store-x" },
 	} {
@@ -116,12 +116,12 @@ func TestReadmissionSettlesTheCopy(t *testing.T) {
 	for name, nonce := range map[string]uint64{"the joiner": 1, "its next process": 9} {
 		cfg := config(A)
 		cfg.DurableEpoch, cfg.Empty, cfg.Incarnation.Nonce = 4, false, nonce
-		cfg.Life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
+		cfg.State.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
 		r := newRig(t, cfg)
 		r.got(record(5, B, A), "v5")
 		x := r.next(ActSaveEpoch)
-		if x.Life.Check.Settled != 9 {
-			t.Errorf("%s: %+v", name, x.Life.Check)
+		if x.State.Check.Settled != 9 {
+			t.Errorf("%s: %+v", name, x.State.Check)
 		}
 		r.m.EpochSaved(r.now, 5, true)
 		r.m.peer.Store, r.m.peer.Check = "store-b", Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{5, 8}, Settled: 5}
@@ -131,11 +131,11 @@ func TestReadmissionSettlesTheCopy(t *testing.T) {
 	}
 	// A record that names another store of this node says nothing of this one.
 	cfg := config(A)
-	cfg.Store, cfg.Life.Check = "store-x", Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
+	cfg.Store, cfg.State.Check = "store-x", Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{5, 9}, Settled: 8}
 	r := newRig(t, cfg)
 	r.got(record(5, B, A), "v5")
-	if x := r.next(ActSaveEpoch); x.Life.Check.Settled != 8 {
-		t.Errorf("another store: %+v", x.Life.Check)
+	if x := r.next(ActSaveEpoch); x.State.Check.Settled != 8 {
+		t.Errorf("another store: %+v", x.State.Check)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestNoReadmissionWithALUNGivenAway(t *testing.T) {
 	f := r.sent(MsgFlushAll)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 9, Size: 64 * region}})
 	r.recv(&Msg{Type: MsgFlushAllAck, ID: f.ID, Aux: int64(r.m.log.index)})
-	r.none(ActSaveLife)
+	r.none(ActSaveState)
 	if v := r.m.View(r.now).Resync; v.Active {
 		t.Fatalf("%+v", v)
 	}

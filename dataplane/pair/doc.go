@@ -8,7 +8,7 @@
 //
 // Inputs are method calls that carry the time; outputs are Actions. A caller begins like this:
 //
-//	m := pair.New(cfg)               // what the store knows: incarnation, epoch, record, log index, life
+//	m := pair.New(cfg)               // what the store knows: incarnation, epoch, record, log index, state
 //	m.SetUnits(now, units)           // what the applied metadata says of LUNs
 //	m.LoadIntents(lun, hot)          // the write-intent bits of each LUN, as they are on disk
 //	m.Start(now)                     // asks for the record
@@ -32,7 +32,7 @@
 //     frame, which R11 covers: so the time has to be read under the mutex, and not before.
 //   - ActSend keeps its order within a link. A message may be lost with its link, never within it; Receive is
 //     called with the number of the link that a message came over, so that an old one is known.
-//   - ActSaveEpoch, ActSaveLife and ActAppend are durable before they end. ActIntend is durable before the write that
+//   - ActSaveEpoch, ActSaveState and ActAppend are durable before they end. ActIntend is durable before the write that
 //     it precedes, and ActClear takes effect before any later ActIntend. ActStore with Durable, ActFlush, ActPeerFlush
 //     and ActFlushAll are durable, and cover the checksums where the comment says so.
 //   - ActApply of two messages that overlap is never given at once: the machine orders them. ActCopyRead, ActHeal,

@@ -12,7 +12,7 @@ import (
 // behind it on the link (docs/decisions/0011). A single command may be longer.
 const forwardWindow = 4 << 20
 
-func (o *Op) bulk() int64 { return int64(len(o.S.Data)) + int64(len(o.S.Verify)) }
+func (o *Op) bulk() int64 { return int64(len(o.Cmd.Data)) + int64(len(o.Cmd.Verify)) }
 
 // forwardRoom reports whether the window has room for a command. One that is held goes on when an answer comes.
 func (m *Machine) forwardRoom(o *Op) bool {
@@ -55,7 +55,7 @@ func (m *Machine) forward(now int64, o *Op) {
 	o.id = m.nextID
 	m.ops[o.id] = o
 	m.Stats.Forwarded++
-	o.S.Result = scsi.OK
+	o.Cmd.Result = scsi.OK
 	o.seq = o.unit.seq
 	if o.sign != 0 {
 		m.Stats.Signed++
@@ -65,7 +65,7 @@ func (m *Machine) forward(now int64, o *Op) {
 
 // forwardMsg carries the command's age as it is now (R11b): the owner's clock is another.
 func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
-	s := o.S
+	s := o.Cmd
 	msg := &Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
 		Front: m.cfg.Incarnation.Nonce, FrontN: m.lowestForward(), Aux: now - s.Arrived, Op: o}
 	if s.FUA {
@@ -143,7 +143,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	if s.Kind == scsi.OpRead {
 		s.Data = make([]byte, s.Len)
 	}
-	o := &Op{S: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
+	o := &Op{Cmd: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
 	s.Medium = o
 	m.fwdIn[msg.ID] = o
 	m.begin(now, o)
@@ -178,7 +178,7 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 		return // the front end is gone
 	}
 	delete(m.fwdIn, o.frontN)
-	s := o.S
+	s := o.Cmd
 	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt}
 	switch {
 	case o.result == scsi.ReadError && s.Located:
@@ -215,15 +215,15 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 		m.dispatch(now, o)
 		return
 	}
-	o.S.MiscompareAt = msg.Off
+	o.Cmd.MiscompareAt = msg.Off
 	if msg.Result == scsi.ReadError && msg.Aux == 1 {
-		o.S.BadAt, o.S.Located = msg.Off, true
+		o.Cmd.BadAt, o.Cmd.Located = msg.Off, true
 	}
-	if o.S.Kind == scsi.OpMapped {
-		o.S.Extent, o.S.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
+	if o.Cmd.Kind == scsi.OpMapped {
+		o.Cmd.Extent, o.Cmd.Mapped = scsi.Range{Off: msg.Off, Len: msg.Len}, msg.Aux == 1
 	}
 	o.result = msg.Result
-	if o.S.Kind == scsi.OpRead && msg.Result == scsi.OK && copy(o.S.Data, msg.Data) != len(o.S.Data) {
+	if o.Cmd.Kind == scsi.OpRead && msg.Result == scsi.OK && copy(o.Cmd.Data, msg.Data) != len(o.Cmd.Data) {
 		o.result = scsi.Failed // never GOOD with bytes that did not come
 	}
 	m.answer(now, o)

@@ -13,7 +13,7 @@ func TestForwardAndResult(t *testing.T) {
 	f := r.sent(MsgForward)
 	r.recv(&Msg{Type: MsgForwardResult, ID: f.ID, Data: bytes.Repeat([]byte{9}, 512)})
 	r.ended(o, scsi.OK)
-	if o.S.Data[511] != 9 {
+	if o.Cmd.Data[511] != 9 {
 		t.Fatal("the data did not come back")
 	}
 	short := r.submit(r.op(scsi.OpRead, 512, 512))
@@ -23,10 +23,10 @@ func TestForwardAndResult(t *testing.T) {
 }
 
 func (r *rig) forward(id uint64, o *Op) *Msg {
-	msg := &Msg{Type: MsgForward, Kind: o.S.Kind, Seq: 1, ID: id, LUN: lun1, Off: o.S.Off, Len: o.S.Len, Front: 2, FrontN: id, Data: o.S.Data}
-	msg.Meta = appendNexus(nil, o.S.Nexus)
-	if o.S.Kind == scsi.OpCompareWrite {
-		msg.Meta = append(msg.Meta, o.S.Verify...)
+	msg := &Msg{Type: MsgForward, Kind: o.Cmd.Kind, Seq: 1, ID: id, LUN: lun1, Off: o.Cmd.Off, Len: o.Cmd.Len, Front: 2, FrontN: id, Data: o.Cmd.Data}
+	msg.Meta = appendNexus(nil, o.Cmd.Nexus)
+	if o.Cmd.Kind == scsi.OpCompareWrite {
+		msg.Meta = append(msg.Meta, o.Cmd.Verify...)
 	}
 	return msg
 }

@@ -197,7 +197,7 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 	case msg.Result != scsi.OK && !o.Verify || int64(len(msg.Data)) != n:
 		m.accept(now, o)
 	case o.full:
-		copy(o.S.Data, msg.Data[o.S.Off-off:])
+		copy(o.Cmd.Data, msg.Data[o.Cmd.Off-off:])
 		m.answer(now, o)
 	default:
 		o.Heal, o.HealAt, o.stage, o.since = msg.Data, off, stHealWrite, now
@@ -252,7 +252,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		}
 		o.healedTo(o.HealAt + int64(len(healed)))
 		m.healNext(now, o)
-	case res == scsi.NoSpace && o.S.Kind == scsi.OpRead && !o.copy: // a snapshot shares it: answered, and healed another time
+	case res == scsi.NoSpace && o.Cmd.Kind == scsi.OpRead && !o.copy: // a snapshot shares it: answered, and healed another time
 		o.full = true
 		m.healNext(now, o)
 	case res == scsi.NoSpace && o.scrub:
@@ -269,7 +269,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 // lost ends an op whose blocks are good nowhere.
 func (m *Machine) lost(now int64, o *Op) {
 	m.Stats.LostBlocks++
-	at := o.S.Off
+	at := o.Cmd.Off
 	if len(o.Bad) > 0 {
 		at = max(at, o.Bad[0].Off)
 	}
@@ -283,7 +283,7 @@ func (m *Machine) lost(now int64, o *Op) {
 		m.finish(now, o, scsi.Unavailable)
 		return
 	}
-	o.S.BadAt, o.S.Located = at, true
+	o.Cmd.BadAt, o.Cmd.Located = at, true
 	o.result = scsi.ReadError
 	m.answer(now, o)
 }
@@ -306,7 +306,7 @@ func (m *Machine) copyBad(now int64, o *Op) {
 		m.finish(now, o, scsi.ReadError)
 		return
 	}
-	m.damageEvent(m.lostRuns(o, o.S.Off), "LUN %s: %d runs of blocks between %d and %d do not match their checksums and are copied as bad", o.LUN, len(o.Bad), o.S.Off, o.S.Off+o.S.Len)
+	m.damageEvent(m.lostRuns(o, o.Cmd.Off), "LUN %s: %d runs of blocks between %d and %d do not match their checksums and are copied as bad", o.LUN, len(o.Bad), o.Cmd.Off, o.Cmd.Off+o.Cmd.Len)
 	m.ops[o.id] = o
 	m.copySend(o)
 }

@@ -83,8 +83,8 @@ func (r *rig) tells(lost bool, runs ...scsi.Range) {
 func (r *rig) lostAt(o *Op, at int64) {
 	r.t.Helper()
 	r.ended(o, scsi.ReadError)
-	if !o.S.Located || o.S.BadAt != at || r.m.Stats.LostBlocks == 0 {
-		r.t.Fatalf("located %v at %d, want %d", o.S.Located, o.S.BadAt, at)
+	if !o.Cmd.Located || o.Cmd.BadAt != at || r.m.Stats.LostBlocks == 0 {
+		r.t.Fatalf("located %v at %d, want %d", o.Cmd.Located, o.Cmd.BadAt, at)
 	}
 }
 
@@ -250,13 +250,13 @@ func TestDamagedAgainIsLost(t *testing.T) {
 	o = f.submit(f.op(scsi.OpRead, 512, 512))
 	f.recv(&Msg{Type: MsgForwardResult, ID: f.sent(MsgForward).ID, Result: scsi.ReadError, Off: 512, Aux: 1})
 	f.ended(o, scsi.ReadError)
-	if !o.S.Located || o.S.BadAt != 512 {
-		t.Fatalf("%+v", o.S)
+	if !o.Cmd.Located || o.Cmd.BadAt != 512 {
+		t.Fatalf("%+v", o.Cmd)
 	}
 	o = f.submit(f.op(scsi.OpRead, 512, 512))
 	f.recv(&Msg{Type: MsgForwardResult, ID: f.sent(MsgForward).ID, Result: scsi.ReadError})
 	f.ended(o, scsi.ReadError)
-	if o.S.Located {
+	if o.Cmd.Located {
 		t.Fatal("a disk that cannot be read names no block")
 	}
 }

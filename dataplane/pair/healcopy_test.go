@@ -23,7 +23,7 @@ func healScrub(t *testing.T) *rig {
 func (r *rig) copyFinds(bad ...scsi.Range) *Op {
 	r.t.Helper()
 	o := r.next(ActCopyRead).Op
-	o.Buf, o.Sum, o.Bad = make([]byte, o.S.Len), []byte("sum"), bad
+	o.Buf, o.Sum, o.Bad = make([]byte, o.Cmd.Len), []byte("sum"), bad
 	r.m.StoreDone(r.now, o, scsi.OK)
 	return o
 }
@@ -242,7 +242,7 @@ func TestResyncStopsWhileARangeIsAccepted(t *testing.T) {
 
 // R7: bits are taken back only after a flush that covers the checksums as well, on both nodes.
 func TestCheckpointFlushesChecksums(t *testing.T) {
-	r := paired(t, A, func(c *Config) { c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1} })
+	r := paired(t, A, func(c *Config) { c.State.Check = Checkpoint{Peer: "store-b", Generation: 1} })
 	r.cold().hot.Add(0)
 	for _, flushOnly := range []bool{false, true} {
 		r.m.ckptBegin(r.now, r.m.units[lun1], flushOnly)

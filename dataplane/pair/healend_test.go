@@ -75,12 +75,12 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 		}
 		r.none(ActStore)
 		for x, ok := r.poll(ActReply); ok; x, ok = r.poll(ActReply) {
-			if x.Op.S.Result != scsi.Unavailable {
-				t.Errorf("%v", x.Op.S.Result)
+			if x.Op.Cmd.Result != scsi.Unavailable {
+				t.Errorf("%v", x.Op.Cmd.Result)
 			}
 		}
-		if o.stage != stDone || o.S.Result != scsi.Unavailable || r.m.ops[o.id] != nil {
-			t.Errorf("stage %d, %v", o.stage, o.S.Result)
+		if o.stage != stDone || o.Cmd.Result != scsi.Unavailable || r.m.ops[o.id] != nil {
+			t.Errorf("stage %d, %v", o.stage, o.Cmd.Result)
 		}
 	}
 	for name, stage := range stages {
@@ -170,7 +170,7 @@ func TestNoSpaceToHeal(t *testing.T) {
 	r.none(ActHeal)
 	r.none(ActStore)
 	r.ended(o, scsi.OK)
-	if !bytes.Equal(o.S.Data, bytes.Repeat([]byte{5}, 4096)) {
+	if !bytes.Equal(o.Cmd.Data, bytes.Repeat([]byte{5}, 4096)) {
 		t.Fatal("not what the partner has")
 	}
 	// A range that is wider than what is read, at the end of a LUN whose last block is short.
@@ -187,7 +187,7 @@ func TestNoSpaceToHeal(t *testing.T) {
 	}
 	r.recv(&Msg{Type: MsgFetched, ID: q.ID, Data: data})
 	r.ended(o, scsi.OK)
-	for i, v := range o.S.Data {
+	for i, v := range o.Cmd.Data {
 		if v != byte(700+i) {
 			t.Fatalf("byte %d is %d", i, v)
 		}

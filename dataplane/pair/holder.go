@@ -17,9 +17,9 @@ const (
 
 func (m *Machine) lockState() LockState {
 	switch {
-	case m.cfg.Lock == "" || m.life.Lock == "":
+	case m.cfg.Lock == "" || m.state.Lock == "":
 		return LockUnknown
-	case m.cfg.Lock == m.life.Lock:
+	case m.cfg.Lock == m.state.Lock:
 		return LockSame
 	}
 	return LockOther
@@ -44,7 +44,7 @@ func (m *Machine) succeeds(me *Member) bool {
 // replacing reports whether a lone member's former life may not be over: it was one under another boot or from another folder, or one
 // that replaced such a one and ended before it had served, or before it knew that it was the member.
 func (m *Machine) replacing(me *Member) bool {
-	if m.life.Replaces || !m.kept(me) {
+	if m.state.Replaces || !m.kept(me) {
 		return true
 	}
 	if m.cfg.Acted == nil {

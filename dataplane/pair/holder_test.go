@@ -7,28 +7,28 @@ import "testing"
 func TestLockGoesWithTheEpoch(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty, cfg.Lock = 5, false, "8:1"
-	cfg.Life.Lock = "8:0"
+	cfg.State.Lock = "8:0"
 	r := newRig(t, cfg)
 	if s := r.m.lockState(); s != LockOther {
 		t.Fatalf("a copy of the folder is %q", s)
 	}
 	r.got(record(7, B), "v7")
-	if x := r.next(ActSaveEpoch); x.Life.Lock != "8:0" {
-		t.Fatalf("a process that is no member is put on record: %q", x.Life.Lock)
+	if x := r.next(ActSaveEpoch); x.State.Lock != "8:0" {
+		t.Fatalf("a process that is no member is put on record: %q", x.State.Lock)
 	}
 	r.m.EpochSaved(r.now, 7, true)
 	r.m.get(r.now)
 	r.got(record(8, B, A), "v8")
 	x := r.next(ActSaveEpoch)
-	if x.Life.Lock != "8:1" {
-		t.Fatalf("lock %q", x.Life.Lock)
+	if x.State.Lock != "8:1" {
+		t.Fatalf("lock %q", x.State.Lock)
 	}
 	r.m.EpochSaved(r.now, 8, true)
 	if s := r.m.lockState(); s != LockSame {
 		t.Fatalf("%q", s)
 	}
 	for _, c := range []struct{ mine, before string }{{"", "8:1"}, {"8:1", ""}} {
-		cfg.Lock, cfg.Life.Lock = c.mine, c.before
+		cfg.Lock, cfg.State.Lock = c.mine, c.before
 		if s := New(cfg).lockState(); s != LockUnknown {
 			t.Errorf("%+v is %q", c, s)
 		}
@@ -40,7 +40,7 @@ func TestLockGoesWithTheEpoch(t *testing.T) {
 func TestCopiedFolderIsNoWarmStart(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
-	cfg.Incarnation.Nonce, cfg.Lock, cfg.Life.Lock = 9, "8:2", "8:1"
+	cfg.Incarnation.Nonce, cfg.Lock, cfg.State.Lock = 9, "8:2", "8:1"
 	r := newRig(t, cfg)
 	r.got(record(5, A, B), "v5")
 	r.pass(10 * lease)
@@ -62,7 +62,7 @@ func TestRenewalFromElsewhereWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(A)
 			cfg.DurableEpoch, cfg.Empty = 6, false
-			cfg.Incarnation.Nonce, cfg.Lock, cfg.Life.Lock, cfg.Life.Flushed = 9, "8:1", "8:1", 6
+			cfg.Incarnation.Nonce, cfg.Lock, cfg.State.Lock, cfg.State.Flushed = 9, "8:1", "8:1", 6
 			c.change(&cfg)
 			r := newRig(t, cfg)
 			r.got(record(6, A), "v6")

@@ -81,7 +81,7 @@ func (m *Machine) spans(kind scsi.OpKind, off, length int64, ranges []scsi.Range
 
 // hotOp reports whether all bits that an op needs are durable, and asks for those that are not.
 func (m *Machine) hotOp(now int64, o *Op) bool {
-	return m.hot(now, o.unit, o.S.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.S.Ranges)
+	return m.hot(now, o.unit, o.Cmd.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.Cmd.Ranges)
 }
 
 // hotMsg is hotOp for what the peer sent.

@@ -83,7 +83,7 @@ func TestUnmapSetsBitsOfItsRangesOnly(t *testing.T) {
 	r := paired(t, A)
 	r.cold()
 	o := r.op(scsi.OpUnmap, 0, 0)
-	o.S.Ranges = []scsi.Range{{Off: 0, Len: 512}, {Off: 40 * region, Len: region + 1}, {Off: 7 * region}}
+	o.Cmd.Ranges = []scsi.Range{{Off: 0, Len: 512}, {Off: 40 * region, Len: region + 1}, {Off: 7 * region}}
 	r.submit(o)
 	if got := r.intended(); !slices.Equal(got, []uint32{0, 40, 41}) {
 		t.Fatalf("%v", got)
@@ -110,7 +110,7 @@ func checkpointed(t *testing.T) (*rig, *intents) {
 	t.Helper()
 	r := paired(t, A, func(c *Config) {
 		c.CheckpointIdle = time.Second
-		c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{3, 7}}
+		c.State.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{3, 7}}
 	})
 	n := r.cold()
 	n.hot.AddAll(1, 3)
@@ -142,13 +142,13 @@ func TestCheckpointClearsOnBoth(t *testing.T) {
 	if keep, err := decodeRegions(c.Meta, 64); err != nil || !keep.Empty() || c.Aux != 4 {
 		t.Fatalf("%+v %v", c, err)
 	}
-	r.none(ActSaveLife)
+	r.none(ActSaveState)
 	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
-	if x := r.next(ActSaveLife); x.Life.Check.Count != [2]uint64{4, 7} {
-		t.Fatalf("%+v", x.Life)
+	if x := r.next(ActSaveState); x.State.Check.Count != [2]uint64{4, 7} {
+		t.Fatalf("%+v", x.State)
 	}
 	r.none(ActClear) // R6: the number is durable first
-	r.m.LifeSaved(r.now, r.m.lifeID, true)
+	r.m.StateSaved(r.now, r.m.stateID, true)
 	if x := r.next(ActClear); !x.Keep.Empty() || !n.hot.Empty() || r.m.Stats.Cleared != 3 {
 		t.Fatalf("%+v", x)
 	}
@@ -171,7 +171,7 @@ func TestCheckpointKeepsWhatWasWrittenSince(t *testing.T) {
 	}
 	r.submit(r.op(scsi.OpWrite, 3*region, 512)) // after the partner was told
 	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
-	r.saveLife()
+	r.saveState()
 	r.next(ActClear)
 	if !slices.Equal(n.hot.List(), []uint32{2, 3}) {
 		t.Fatalf("%v", n.hot.List())
@@ -194,8 +194,8 @@ func TestCheckpointOfAnotherEpochClearsNothing(t *testing.T) {
 			f(r)
 			r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
 			r.pass(20 * ms)
-			if x, ok := r.poll(ActSaveLife); ok {
-				r.m.LifeSaved(r.now, x.ID, true)
+			if x, ok := r.poll(ActSaveState); ok {
+				r.m.StateSaved(r.now, x.ID, true)
 			}
 			r.none(ActClear)
 			if n.hot.Count() != 3 {
@@ -206,7 +206,7 @@ func TestCheckpointOfAnotherEpochClearsNothing(t *testing.T) {
 }
 
 func TestPartnerClears(t *testing.T) {
-	r := paired(t, B, func(c *Config) { c.Life.Check = Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{3, 7}} })
+	r := paired(t, B, func(c *Config) { c.State.Check = Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{3, 7}} })
 	n := r.cold()
 	n.hot.AddAll(1, 5)
 	// A write that is still being applied keeps its bit, whatever the owner says.
@@ -218,17 +218,17 @@ func TestPartnerClears(t *testing.T) {
 	r.notSent(MsgClearAck)
 	r.recv(msg) // again, before the number is durable
 	r.notSent(MsgClearAck)
-	if l := r.saveLife(); l.Check.Count != [2]uint64{4, 7} {
+	if l := r.saveState(); l.Check.Count != [2]uint64{4, 7} {
 		t.Fatalf("%+v", l)
 	}
 	r.sent(MsgClearAck)
 	r.none(ActClear) // R6: not before the leader has the number too, and this node has that on record
 	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 6, LUN: lun1, Off: 3 * region, Len: 512, Data: make([]byte, 512)})
 	r.recv(&Msg{Type: MsgClearDone, ID: 76, LUN: lun1}) // of another one
-	r.none(ActSaveLife)
+	r.none(ActSaveState)
 	r.recv(&Msg{Type: MsgClearDone, ID: 77, LUN: lun1})
 	r.none(ActClear)
-	if l := r.saveLife(); l.Check.Settled != 4 {
+	if l := r.saveState(); l.Check.Settled != 4 {
 		t.Fatalf("%+v", l)
 	}
 	r.next(ActClear)
@@ -253,7 +253,7 @@ func TestPartnerClears(t *testing.T) {
 		{Type: MsgClear, Seq: 1, LUN: lun1, Aux: 5, Meta: []byte("torn")},
 	} {
 		r.recv(bad)
-		r.none(ActSaveLife)
+		r.none(ActSaveState)
 		r.notSent(MsgClearAck)
 	}
 }
@@ -266,7 +266,7 @@ func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
 	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4, Result: scsi.Busy})
 	r.calm(3000 * ms)
 	r.none(ActFlush) // no other before the number is durable
-	if l := r.saveLife(); l.Check.Count[A] != 4 {
+	if l := r.saveState(); l.Check.Count[A] != 4 {
 		t.Fatalf("%+v", l)
 	}
 	r.none(ActClear)
@@ -281,7 +281,7 @@ func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
 
 // What is not flushed is bounded: a busy owner flushes on both nodes, and takes no bits back.
 func TestUnflushedBytesAreBounded(t *testing.T) {
-	r := paired(t, A, func(c *Config) { c.Life.Check = Checkpoint{Peer: "store-b", Generation: 1} })
+	r := paired(t, A, func(c *Config) { c.State.Check = Checkpoint{Peer: "store-b", Generation: 1} })
 	n := r.cold()
 	n.hot.Add(0)
 	for range 40 {

@@ -17,7 +17,7 @@ const (
 // judge applies R11a before a command is executed or forwarded. What this node has to ask for is asked for here.
 func (m *Machine) judge(now int64, o *Op) verdict {
 	switch {
-	case o.stray && !m.pathKnown(o) && o.S.Life == nil:
+	case o.stray && !m.pathKnown(o) && o.Cmd.Liveness == nil:
 		return tooLate // its host may have gone on over the other path meanwhile
 	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
 		return mustWait
@@ -33,11 +33,11 @@ func (m *Machine) judge(now int64, o *Op) verdict {
 
 // overtaken reports whether a command of another nexus has started since the sign of life that o was admitted for: its host
 // may have gone on.
-func (m *Machine) overtaken(o *Op) bool { return o.calm && !o.unit.starts.calm(o.S, o.signedAt()) }
+func (m *Machine) overtaken(o *Op) bool { return o.calm && !o.unit.starts.calm(o.Cmd, o.signedAt()) }
 
 // aged reports whether a write is too old to start (R11b).
 func (m *Machine) aged(now int64, o *Op) bool {
-	return !o.internal() && o.S.Kind.Writes() && now-o.S.Arrived > int64(m.cfg.AgeMax)
+	return !o.internal() && o.Cmd.Kind.Writes() && now-o.Cmd.Arrived > int64(m.cfg.AgeMax)
 }
 
 // pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
@@ -45,14 +45,14 @@ func (m *Machine) pathHere(now int64, o *Op) bool {
 	if m.phase == Alone || m.pathKnown(o) {
 		return true // alone the other node is no member
 	}
-	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	k := pathKey{o.LUN, o.Cmd.Nexus.Initiator}
 	for _, p := range m.paths {
-		if p.ours && p.key == k && p.nexus == o.S.Nexus && p.life == o.S.Life {
+		if p.ours && p.key == k && p.nexus == o.Cmd.Nexus && p.life == o.Cmd.Liveness {
 			return false
 		}
 	}
 	m.nextID++
-	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.S.Nexus, life: o.S.Life, since: now}
+	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.Cmd.Nexus, life: o.Cmd.Liveness, since: now}
 	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
 	return false
 }
@@ -62,10 +62,10 @@ func (m *Machine) stays(now int64, o *Op) bool {
 	if o.strayAt == 0 {
 		o.strayAt = now
 	}
-	if o.S.Life.At() >= o.strayAt {
+	if o.Cmd.Liveness.At() >= o.strayAt {
 		return true
 	}
-	m.prove(now, o.S.Life)
+	m.prove(now, o.Cmd.Liveness)
 	return false
 }
 
@@ -82,9 +82,9 @@ const proofMax = 1_000_000_000
 // has started a command on the unit since. A host that has gone on, or had another one go on, did it by such a command.
 // Where the other node is the owner, it judges that: the sign goes with the command, by the owner's clock (signed).
 func (m *Machine) fresh(now int64, o *Op) bool {
-	l := o.S.Life
+	l := o.Cmd.Liveness
 	o.calm, o.sign = false, 0
-	if l == nil || !o.S.Kind.Writes() {
+	if l == nil || !o.Cmd.Kind.Writes() {
 		return true
 	}
 	at := l.At()
@@ -96,7 +96,7 @@ func (m *Machine) fresh(now int64, o *Op) bool {
 	switch {
 	case counts && now-at <= proofMax:
 		return true
-	case counts && m.owns(o.unit) && o.unit.starts.calm(o.S, at):
+	case counts && m.owns(o.unit) && o.unit.starts.calm(o.Cmd, at):
 		o.calm = true // and looked at again when it starts
 		return true
 	case !m.owns(o.unit):
@@ -109,10 +109,10 @@ func (m *Machine) fresh(now int64, o *Op) bool {
 }
 
 // start is when commands of one nexus last started on a unit. A session that replaces another one of the same name is
-// another one here; what came over the link has no Life.
+// another one here; what came over the link has no Liveness.
 type start struct {
 	nexus scsi.NexusID
-	life  *scsi.Life
+	life  *scsi.Liveness
 	at    int64
 }
 
@@ -123,9 +123,9 @@ type starts struct{ last, other start }
 func unknownStarts(now int64) starts { return starts{last: start{at: now}} }
 
 func (s *starts) note(now int64, o *scsi.Op) {
-	if s.last.nexus != o.Nexus || s.last.life != o.Life {
+	if s.last.nexus != o.Nexus || s.last.life != o.Liveness {
 		s.other = s.last
-		s.last = start{nexus: o.Nexus, life: o.Life}
+		s.last = start{nexus: o.Nexus, life: o.Liveness}
 	}
 	s.last.at = now
 }
@@ -133,14 +133,14 @@ func (s *starts) note(now int64, o *scsi.Op) {
 // calm reports whether no command of another nexus has started later than a sign of life of this one.
 func (s *starts) calm(o *scsi.Op, sign int64) bool {
 	x := &s.last
-	if x.nexus == o.Nexus && x.life == o.Life {
+	if x.nexus == o.Nexus && x.life == o.Liveness {
 		x = &s.other
 	}
 	return x.at <= sign
 }
 
 // prove asks for a sign of life, once at a time.
-func (m *Machine) prove(now int64, l *scsi.Life) {
+func (m *Machine) prove(now int64, l *scsi.Liveness) {
 	if l == nil {
 		return
 	}
@@ -153,7 +153,7 @@ func (m *Machine) prove(now int64, l *scsi.Life) {
 }
 
 // Proved reports ActProve: a ping that was sent after it has been answered.
-func (m *Machine) Proved(now int64, l *scsi.Life) {
+func (m *Machine) Proved(now int64, l *scsi.Liveness) {
 	delete(m.proving, l)
 	for _, id := range sorted(m.paths) {
 		if p := m.paths[id]; p != nil && p.ours && p.life == l {
@@ -161,7 +161,7 @@ func (m *Machine) Proved(now int64, l *scsi.Life) {
 		}
 	}
 	for o := range m.eachOp() {
-		if o.stage == stHeld && o.S.Life == l && !o.remote && !o.internal() {
+		if o.stage == stHeld && o.Cmd.Liveness == l && !o.remote && !o.internal() {
 			m.dispatch(now, o)
 		}
 	}
@@ -220,7 +220,7 @@ func (o *Op) signedAt() int64 {
 	if o.remote {
 		return o.sign
 	}
-	return o.S.Life.At()
+	return o.Cmd.Liveness.At()
 }
 
 // The path switch: a host's first command for a LUN over another nexus than its last one starts only after the node of the
@@ -243,7 +243,7 @@ type pathAsk struct {
 	ours  bool
 	peer  uint64 // the peer's number, when it asked
 	nexus scsi.NexusID
-	life  *scsi.Life
+	life  *scsi.Liveness
 	at    int64 // when the peer had let go; 0: not yet
 	since int64 // when it was asked
 }
@@ -263,7 +263,7 @@ func (m *Machine) unasked(o *Op) {
 
 // pathKnown reports whether the host's path for this LUN is known to be over this nexus.
 func (m *Machine) pathKnown(o *Op) bool {
-	return m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus]
+	return m.pathTable[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus]
 }
 
 func (m *Machine) onPathSwitch(now int64, msg *Msg) {
@@ -308,7 +308,7 @@ func (m *Machine) yieldPath(now int64, ask *pathAsk) {
 	}
 	if u := m.units[ask.key.lun]; u != nil {
 		for o := range u.ops.all() {
-			if !o.remote && !o.copy && o.S.Nexus.Initiator == ask.key.host && (o.stage == stHeld || o.stage == stLock) {
+			if !o.remote && !o.copy && o.Cmd.Nexus.Initiator == ask.key.host && (o.stage == stHeld || o.stage == stLock) {
 				m.finish(now, o, scsi.Busy)
 			}
 		}
@@ -370,10 +370,10 @@ func (m *Machine) pathDrop(o *Op) {
 	if len(m.paths) == 0 || o.remote || o.internal() {
 		return
 	}
-	k := pathKey{o.LUN, o.S.Nexus.Initiator}
+	k := pathKey{o.LUN, o.Cmd.Nexus.Initiator}
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]
-		if !p.ours || p.key != k || p.nexus != o.S.Nexus || p.life != o.S.Life {
+		if !p.ours || p.key != k || p.nexus != o.Cmd.Nexus || p.life != o.Cmd.Liveness {
 			continue
 		}
 		if m.wanted(p, o) {
@@ -392,7 +392,7 @@ func (m *Machine) wanted(p *pathAsk, o *Op) bool {
 		return false
 	}
 	for w := range u.ops.all() {
-		if w != o && w.stage == stHeld && w.S.Nexus == p.nexus && w.S.Life == p.life {
+		if w != o && w.stage == stHeld && w.Cmd.Nexus == p.nexus && w.Cmd.Liveness == p.life {
 			return true
 		}
 	}

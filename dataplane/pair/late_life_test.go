@@ -7,14 +7,14 @@ import (
 )
 
 // ofSession gives an op the nexus of another session of the host, whose path is here, too.
-func (r *rig) ofSession(o *Op, session byte, l *scsi.Life) *Op {
-	o.S.Nexus.ISID[5] = session
-	o.S.Life = l
-	r.m.pathTable[pathKey{o.LUN, o.S.Nexus.Initiator}][o.S.Nexus] = true
+func (r *rig) ofSession(o *Op, session byte, l *scsi.Liveness) *Op {
+	o.Cmd.Nexus.ISID[5] = session
+	o.Cmd.Liveness = l
+	r.m.pathTable[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus] = true
 	return o
 }
 
-func (r *rig) write(off int64, l *scsi.Life) *Op {
+func (r *rig) write(off int64, l *scsi.Liveness) *Op {
 	return r.submit(r.ofSession(r.op(scsi.OpWrite, off, 512), 1, l))
 }
 
@@ -28,7 +28,7 @@ func (r *rig) completes(o *Op) {
 // reads has another session start a command.
 func (r *rig) reads() {
 	r.t.Helper()
-	o := r.submit(r.ofSession(r.op(scsi.OpRead, 1<<20, 512), 2, new(scsi.Life)))
+	o := r.submit(r.ofSession(r.op(scsi.OpRead, 1<<20, 512), 2, new(scsi.Liveness)))
 	r.stored(scsi.OK)
 	r.ended(o, scsi.OK)
 }
@@ -46,7 +46,7 @@ func TestWriteOverALongRoundTrip(t *testing.T) {
 		}} {
 		t.Run(name, func(t *testing.T) {
 			r := self(t)
-			life := new(scsi.Life)
+			life := new(scsi.Liveness)
 			life.Answered(r.now)
 			for range 3 {
 				r.calm(4 * proofMax)
@@ -78,14 +78,14 @@ func TestStartsElsewhereAreNotKnown(t *testing.T) {
 			r.m.Release(r.now, 1)
 		},
 		"a command that the peer forwards": func(r *rig) {
-			o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Len: 512, Nexus: scsi.NexusID{Initiator: "iqn.2024-01.org.example:other", Port: 2}}, LUN: lun1, remote: true, seq: 1}
+			o := &Op{Cmd: &scsi.Op{Kind: scsi.OpRead, Len: 512, Nexus: scsi.NexusID{Initiator: "iqn.2024-01.org.example:other", Port: 2}}, LUN: lun1, remote: true, seq: 1}
 			r.m.Submit(r.now, o)
 			r.stored(scsi.OK)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := paired(t, A)
-			life := new(scsi.Life)
+			life := new(scsi.Liveness)
 			life.Answered(r.now)
 			r.calm(2 * proofMax)
 			happen(r)
@@ -99,7 +99,7 @@ func TestStartsElsewhereAreNotKnown(t *testing.T) {
 // Whether somebody else has started a command is judged when the write starts, not when it begins to wait for its range.
 func TestCalmIsJudgedAtTheStart(t *testing.T) {
 	r := paired(t, A)
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	life.Answered(r.now)
 	r.calm(4 * proofMax)
 	first := r.write(0, life)
@@ -121,7 +121,7 @@ func TestCalmIsJudgedAtTheStart(t *testing.T) {
 func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	life.Answered(r.now)
 	r.calm(2 * proofMax)
 	r.write(0, life)
@@ -133,10 +133,10 @@ func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 // command that is repeated.
 func TestPathSwitchOutlivesBusy(t *testing.T) {
 	r := unowned(t, A)
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	write := func() *Op {
 		o := r.op(scsi.OpWrite, 0, 512)
-		o.S.Life = life
+		o.Cmd.Liveness = life
 		return r.submit(o)
 	}
 	first := write()
@@ -160,7 +160,7 @@ func TestPathSwitchNobodyWaitsFor(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		r := unowned(t, A)
 		o := r.op(scsi.OpRead, 0, 512)
-		o.S.Life = new(scsi.Life)
+		o.Cmd.Liveness = new(scsi.Liveness)
 		r.submit(o)
 		r.sent(MsgPathSwitch)
 		r.calm(4000 * ms)

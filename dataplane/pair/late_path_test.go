@@ -184,27 +184,27 @@ func TestQuiesceOfWhatIsNotOurs(t *testing.T) {
 
 // A host goes over to this node; before its command starts it has to answer a ping that was sent after the command came.
 func TestPathSwitchWantsASignOfLife(t *testing.T) {
-	for name, life := range map[string]func(*scsi.Life, int64){
-		"never": func(*scsi.Life, int64) {},
+	for name, life := range map[string]func(*scsi.Liveness, int64){
+		"never": func(*scsi.Liveness, int64) {},
 		// The command had come by then, and yet: the host may have left since, and have started its retry over the old path.
-		"to a ping of before the peer let go": func(l *scsi.Life, now int64) { l.Answered(now - 1) },
-		"to a ping of since then":             func(l *scsi.Life, now int64) { l.Answered(now) },
+		"to a ping of before the peer let go": func(l *scsi.Liveness, now int64) { l.Answered(now - 1) },
+		"to a ping of since then":             func(l *scsi.Liveness, now int64) { l.Answered(now) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := unowned(t, A)
 			o := r.op(scsi.OpWrite, 0, 512)
-			o.S.Life = new(scsi.Life)
+			o.Cmd.Liveness = new(scsi.Liveness)
 			r.submit(o)
 			ask := r.sent(MsgPathSwitch)
 			r.none(ActProve)
 			r.pass(10 * ms)
 			r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
-			if x := r.next(ActProve); x.Alive != o.S.Life {
+			if x := r.next(ActProve); x.Alive != o.Cmd.Liveness {
 				t.Fatalf("%+v", x)
 			}
-			life(o.S.Life, r.now)
+			life(o.Cmd.Liveness, r.now)
 			if name != "never" {
-				r.m.Proved(r.now, o.S.Life)
+				r.m.Proved(r.now, o.Cmd.Liveness)
 			}
 			if name != "to a ping of since then" {
 				r.notSent(MsgMirror)
@@ -224,12 +224,12 @@ func TestPathSwitchWantsASignOfLife(t *testing.T) {
 // write wants a sign of life of after that moment, however young another one is.
 func TestLoneNodeWantsASignOfLifeSince(t *testing.T) {
 	r := paired(t, A)
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	life.Answered(r.now)
 	r.aloneByCrash()
 	r.m.SelfFlushed(r.now, true)
 	o := r.op(scsi.OpWrite, 0, 512)
-	o.S.Life = life
+	o.Cmd.Liveness = life
 	life.Answered(r.m.since - 1)
 	r.submit(o)
 	r.none(ActStore)
@@ -247,14 +247,14 @@ func TestLoneNodeWantsASignOfLifeSince(t *testing.T) {
 func TestPathOfALaterSessionOfTheNexus(t *testing.T) {
 	r := unowned(t, A)
 	left, o := r.op(scsi.OpRead, 0, 512), r.op(scsi.OpRead, 0, 512)
-	left.S.Life, o.S.Life = new(scsi.Life), new(scsi.Life)
+	left.Cmd.Liveness, o.Cmd.Liveness = new(scsi.Liveness), new(scsi.Liveness)
 	r.submit(left)
 	r.sent(MsgPathSwitch)
 	r.submit(o)
 	ask := r.sent(MsgPathSwitch)
 	r.recv(&Msg{Type: MsgPathSwitchAck, ID: ask.ID})
-	o.S.Life.Answered(r.now)
-	r.m.Proved(r.now, o.S.Life)
+	o.Cmd.Liveness.Answered(r.now)
+	r.m.Proved(r.now, o.Cmd.Liveness)
 	for range 2 {
 		r.stored(scsi.OK)
 	}
@@ -269,10 +269,10 @@ func TestPathOfALaterSessionOfTheNexus(t *testing.T) {
 // and gone on over another one to this very node.
 func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	write := func() *Op {
 		o := r.op(scsi.OpWrite, 0, 512)
-		o.S.Life = life
+		o.Cmd.Liveness = life
 		return r.submit(o)
 	}
 	life.Answered(r.now - proofMax)
@@ -288,7 +288,7 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.none(ActProve) // once for both
 	r.notSent(MsgMirror)
 	read := r.op(scsi.OpRead, 4096, 512)
-	read.S.Life = life
+	read.Cmd.Liveness = life
 	r.submit(read)
 	r.stored(scsi.OK) // nothing changes by it
 	r.ended(read, scsi.OK)
@@ -308,8 +308,8 @@ func TestHeldCommandWantsASignOfLife(t *testing.T) {
 		r := unowned(t, A)
 		r.m.LinkDown(r.now, r.m.linkN, true)
 		o := r.op(scsi.OpRead, 0, 512)
-		o.S.Life = new(scsi.Life)
-		o.S.Life.Answered(r.now) // before this node served again
+		o.Cmd.Liveness = new(scsi.Liveness)
+		o.Cmd.Liveness.Answered(r.now) // before this node served again
 		r.submit(o)
 		r.pass(2 * lease)
 		r.none(ActProve)
@@ -319,8 +319,8 @@ func TestHeldCommandWantsASignOfLife(t *testing.T) {
 		r.none(ActStore)
 		r.next(ActProve)
 		if lives {
-			o.S.Life.Answered(r.now)
-			r.m.Proved(r.now, o.S.Life)
+			o.Cmd.Liveness.Answered(r.now)
+			r.m.Proved(r.now, o.Cmd.Liveness)
 			r.stored(scsi.OK)
 			r.ended(o, scsi.OK)
 			continue

@@ -32,7 +32,7 @@ func (r *rig) beats(d int64) {
 func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 	r := signing(t, true)
 	r.beats(5000 * ms)
-	life := new(scsi.Life)
+	life := new(scsi.Liveness)
 	at := r.now
 	life.Answered(at)
 	r.beats(4 * proofMax)
@@ -41,7 +41,7 @@ func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 	f := r.sent(MsgForward)
 	var n scsi.NexusID
 	rest, err := decodeNexus(f.Meta, &n)
-	if err != nil || n != o.S.Nexus || f.Flags&FlagSign == 0 {
+	if err != nil || n != o.Cmd.Nexus || f.Flags&FlagSign == 0 {
 		t.Fatalf("%+v %v", f, err)
 	}
 	sign, rest, err := decodeSign(rest)
@@ -66,15 +66,15 @@ func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 // A write waits for a young sign if the peer's clock at the time of the last one is not known, and if the peer is of a release that would not
 // understand it. With a young one nothing is said.
 func TestForwardedWithoutASign(t *testing.T) {
-	for name, f := range map[string]func(*testing.T) (*rig, *scsi.Life){
-		"no heartbeat had come before it": func(t *testing.T) (*rig, *scsi.Life) {
-			r, life := signing(t, true), new(scsi.Life)
+	for name, f := range map[string]func(*testing.T) (*rig, *scsi.Liveness){
+		"no heartbeat had come before it": func(t *testing.T) (*rig, *scsi.Liveness) {
+			r, life := signing(t, true), new(scsi.Liveness)
 			life.Answered(r.now - 1)
 			r.beats(2 * proofMax)
 			return r, life
 		},
-		"the link has come up since": func(t *testing.T) (*rig, *scsi.Life) {
-			r, life := signing(t, true), new(scsi.Life)
+		"the link has come up since": func(t *testing.T) (*rig, *scsi.Liveness) {
+			r, life := signing(t, true), new(scsi.Liveness)
 			r.beats(proofMax)
 			life.Answered(r.now)
 			r.now += 10 * ms
@@ -87,8 +87,8 @@ func TestForwardedWithoutASign(t *testing.T) {
 			r.beats(2 * proofMax)
 			return r, life
 		},
-		"the peer does not understand": func(t *testing.T) (*rig, *scsi.Life) {
-			r, life := signing(t, false), new(scsi.Life)
+		"the peer does not understand": func(t *testing.T) (*rig, *scsi.Liveness) {
+			r, life := signing(t, false), new(scsi.Liveness)
 			r.beats(proofMax)
 			life.Answered(r.now)
 			r.beats(2 * proofMax)
@@ -112,7 +112,7 @@ func TestForwardedWithoutASign(t *testing.T) {
 // signed is a write that the peer forwards for a sign of life at that time.
 func (r *rig) signed(id uint64, session byte, sign int64) *Msg {
 	o := r.op(scsi.OpWrite, 0, 512)
-	o.S.Nexus.Port, o.S.Nexus.ISID[5] = 2, session
+	o.Cmd.Nexus.Port, o.Cmd.Nexus.ISID[5] = 2, session
 	m := r.forward(id, o)
 	m.Flags |= FlagSign
 	m.Meta = appendSign(m.Meta, sign)

@@ -59,7 +59,7 @@ func (m *Machine) sync(now int64) {
 	m.syncN++
 	m.nextSync = now + int64(m.cfg.Lease)/2
 	info := SyncInfo{Phase: m.phase, Epoch: m.rec.Epoch, Durable: m.durable, Incarnation: m.cfg.Incarnation,
-		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "" || m.cfg.Misfits != "", Partial: m.cfg.Untrusted == "" && m.cfg.Misfits != "", Old: m.old(), Check: m.life.Check, Lock: m.lockState(),
+		Store: m.cfg.Store, Empty: m.cfg.Empty, Index: m.log.index, Untrusted: m.cfg.Untrusted != "" || m.cfg.Misfits != "", Partial: m.cfg.Untrusted == "" && m.cfg.Misfits != "", Old: m.old(), Check: m.state.Check, Lock: m.lockState(),
 		Excluding: m.excl.active, Agreed: m.agreed, Leaving: m.leaving != "", LeaveReason: m.leaving, Failed: m.failed,
 		Moves: true, Moved: m.log.moves, Signs: true, Sums: m.cfg.Sums}
 	if m.syncRaw == nil || info != m.syncSaid {

@@ -9,7 +9,7 @@ import (
 
 // setRange computes what an op locks; a flush locks nothing.
 func (m *Machine) setRange(o *Op) {
-	s := o.S
+	s := o.Cmd
 	o.lock.Shared = s.Kind == scsi.OpRead || s.Kind == scsi.OpMapped || o.copy
 	o.lock.Off, o.lock.End = s.Off, s.Off+s.Len
 	switch s.Kind {

@@ -90,14 +90,14 @@ type Machine struct {
 	fwdFrom   uint64 // front-end nonce the two tables belong to
 	paths     map[uint64]*pathAsk
 	pathTable map[pathKey]map[scsi.NexusID]bool
-	proving   map[*scsi.Life]int64 // asked for a sign of life, when
+	proving   map[*scsi.Liveness]int64 // asked for a sign of life, when
 	quiesces  map[uint64]*quiesce
 	quiesceN  uint64
 	nexuses   int // live I_T nexuses at this node
 
-	life      Life // durable with the highest number saved
-	lifeID    uint64
-	lifeWaits []lifeWait
+	state     State // durable with the highest number saved
+	stateID   uint64
+	saveWaits []saveWait
 	ckpt      ckptState
 	follow    *follower
 	followed  uint64 // the last one that this node took part in
@@ -155,8 +155,8 @@ func New(cfg Config) *Machine {
 	return &Machine{
 		cfg: cfg, snaps: unit{owner: cfg.Self}, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
 		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
-		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Life]int64{}, quiesces: map[uint64]*quiesce{},
-		answered: cfg.Start, life: cfg.Life, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
+		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, quiesces: map[uint64]*quiesce{},
+		answered: cfg.Start, state: cfg.State, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
 }
 
@@ -375,7 +375,7 @@ func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
 		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.look(now), Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
-		Serving: m.Serving(now), Check: m.life.Check, ForceEpoch: m.forceEpoch()}
+		Serving: m.Serving(now), Check: m.state.Check, ForceEpoch: m.forceEpoch()}
 }
 
 // HotRegions counts the regions whose bits are set here, of all units.

@@ -154,15 +154,15 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		me := r.Member(m.cfg.Self)
 		// A source has put the copy's number on record before it asked; that holds for a joiner that has restarted since as well.
 		if rec.Both() && me != nil && me.Store == m.cfg.Store {
-			m.life.Check.Settled = m.life.Check.Count[m.cfg.Self.Peer()]
+			m.state.Check.Settled = m.state.Check.Count[m.cfg.Self.Peer()]
 		}
 		if me != nil && me.Incarnation == m.cfg.Incarnation {
-			m.life.Lock = m.cfg.Lock
-			m.life.Replaces = m.renewing && !rec.Both()
+			m.state.Lock = m.cfg.Lock
+			m.state.Replaces = m.renewing && !rec.Both()
 		}
-		m.life.Old = m.life.Old || m.old() // before the epoch that would hide it
-		m.lifeID++
-		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.lifeID, Life: m.life})
+		m.state.Old = m.state.Old || m.old() // before the epoch that would hide it
+		m.stateID++
+		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.stateID, State: m.state})
 		return
 	}
 	m.enter(now)

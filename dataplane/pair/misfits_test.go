@@ -54,7 +54,7 @@ func TestMisfitsOfBothThatRestarted(t *testing.T) {
 	} {
 		cfg := config(c.self)
 		cfg.DurableEpoch, cfg.Empty, cfg.Start, cfg.Misfits = 5, false, 1000*ms, c.mine
-		cfg.Incarnation.Nonce, cfg.Lock, cfg.Life.Lock = 91, "8:1", "8:1"
+		cfg.Incarnation.Nonce, cfg.Lock, cfg.State.Lock = 91, "8:1", "8:1"
 		r := newRig(t, cfg)
 		r.linkUp()
 		r.got(record(5, A, B), "v5")

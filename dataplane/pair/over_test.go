@@ -183,7 +183,7 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 func TestFailedStoreIsDistrustedByItsPeer(t *testing.T) {
 	for _, failed := range []bool{true, false} {
 		r := alone(t, A)
-		r.m.life.Check = Checkpoint{Peer: "store-b", Generation: 1}
+		r.m.state.Check = Checkpoint{Peer: "store-b", Generation: 1}
 		in := r.peerInfo(Outside)
 		in.Check = Checkpoint{Peer: "store-a", Generation: 1}
 		r.m.rec.Generation = 1

@@ -29,15 +29,15 @@ type pacer struct {
 
 // cost of a write in its window: the bytes that the disks get.
 func (o *Op) bytes() int64 {
-	if o.S.Kind == scsi.OpUnmap {
+	if o.Cmd.Kind == scsi.OpUnmap {
 		return 4096 // it frees blocks
 	}
-	return max(o.S.Len, 1)
+	return max(o.Cmd.Len, 1)
 }
 
 // paceEnter gives a write its part of the window. False: it waits for its turn, and is held.
 func (m *Machine) paceEnter(o *Op) bool {
-	if o.cost > 0 || o.internal() || !o.S.Kind.Writes() {
+	if o.cost > 0 || o.internal() || !o.Cmd.Kind.Writes() {
 		return true
 	}
 	p := m.pacer(o.unit)

@@ -76,7 +76,7 @@ func TestWindowEdges(t *testing.T) {
 	waits := r.writeTo(lun2, 100)
 	other := r.writeTo(lun1, 101)
 	r.submit(r.op(scsi.OpRead, 200*512, 512))
-	if x := r.next(ActStore); x.Op.S.Kind != scsi.OpRead {
+	if x := r.next(ActStore); x.Op.Cmd.Kind != scsi.OpRead {
 		t.Fatal("a read waits for writes")
 	}
 	r.m.Abort(r.now, waits)

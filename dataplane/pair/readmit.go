@@ -22,11 +22,11 @@ func (m *Machine) copied(now int64) {
 		m.resyncStop(now, "a LUN has been given to the joiner, which is no member yet")
 		return
 	}
-	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.life.Check.Count, Settled: m.life.Check.Count[m.cfg.Self.Peer()]}
+	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.state.Check.Count, Settled: m.state.Check.Count[m.cfg.Self.Peer()]}
 	check.Count[m.cfg.Self]++
 	m.resync.stage = rsRecord
-	m.life.Check = check
-	m.saveLife(lifeAdmit)
+	m.state.Check = check
+	m.saveState(thenAdmit)
 }
 
 func (m *Machine) admitSaved(now int64) {
@@ -43,14 +43,14 @@ func (m *Machine) joinFlushed(now int64, msg *Msg) {
 	// The copy counts as a checkpoint that the source leads: a store from before it lacks its number.
 	c := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count, Settled: m.peer.Check.Count[m.cfg.Self.Peer()]}
 	c.Count[m.cfg.Self.Peer()]++
-	m.life.Check = c
-	m.life.Lost, m.life.LostAll = false, false // the source's metadata say what was lost
-	m.life.Old = false
+	m.state.Check = c
+	m.state.Lost, m.state.LostAll = false, false // the source's metadata say what was lost
+	m.state.Old = false
 	m.cfg.Untrusted, m.cfg.Misfits = "", "" // what was not to be trusted has been replaced (R12)
-	m.saveLifeFor(lifeJoined, msg)
+	m.saveStateFor(thenJoined, msg)
 }
 
-func (m *Machine) joinSaved(now int64, w lifeWait) {
+func (m *Machine) joinSaved(now int64, w saveWait) {
 	if w.n == m.linkN && m.linked && m.resync.joined {
 		m.send(&Msg{Type: MsgFlushAllAck, ID: w.msg.ID, Aux: int64(m.log.index)})
 	}

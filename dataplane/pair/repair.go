@@ -24,7 +24,7 @@ func (m *Machine) repair(now int64, o *Op) {
 // Range tells the runtime what a repair or a copy reads: what is locked, as far as the LUN goes.
 func (o *Op) Range() (off, length int64) {
 	if o.copy {
-		return o.S.Off, o.S.Len
+		return o.Cmd.Off, o.Cmd.Len
 	}
 	end := o.lock.End
 	if o.unit.size > 0 {

@@ -27,9 +27,9 @@ func (r *rig) claims() (Action, bool) {
 		return Action{}, false
 	}
 	r.m.SelfFlushed(r.now, true)
-	if _, ok := r.poll(ActSaveLife); ok {
+	if _, ok := r.poll(ActSaveState); ok {
 		r.none(ActArbiterCAS) // what may be lost is on record before the record names this boot (R8)
-		r.m.LifeSaved(r.now, r.m.lifeID, true)
+		r.m.StateSaved(r.now, r.m.stateID, true)
 	}
 	return r.cas(), true
 }
@@ -129,7 +129,7 @@ func TestBothRestarted(t *testing.T) {
 		t.Run(fmt.Sprintf("%v kept %v, peer kept %v", c.self, c.mine, c.theirs), func(t *testing.T) {
 			cfg := config(c.self)
 			cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
-			cfg.Incarnation.Nonce, cfg.Lock, cfg.Life.Lock = 91, "8:1", "8:1"
+			cfg.Incarnation.Nonce, cfg.Lock, cfg.State.Lock = 91, "8:1", "8:1"
 			if !c.mine {
 				cfg.Incarnation.Boot = "rebooted"
 			}

@@ -37,7 +37,7 @@ func (r *rig) objects() []CopyObject {
 func (r *rig) copyRead() *Op {
 	r.t.Helper()
 	x := r.next(ActCopyRead)
-	x.Op.Buf, x.Op.Sum = make([]byte, x.Op.S.Len), []byte("sum")
+	x.Op.Buf, x.Op.Sum = make([]byte, x.Op.Cmd.Len), []byte("sum")
 	r.m.StoreDone(r.now, x.Op, scsi.OK)
 	return x.Op
 }
@@ -95,7 +95,7 @@ func TestResyncToReadmission(t *testing.T) {
 	r.notSent(MsgAppend) // the log is barred: both must be admitted at equal indexes
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
 	r.none(ActArbiterCAS) // first it is on record whose bits these are (R6)
-	if l := r.saveLife(); l.Check.Peer != "store-b" {
+	if l := r.saveState(); l.Check.Peer != "store-b" {
 		t.Fatalf("%+v", l)
 	}
 	x := r.cas()
@@ -119,7 +119,7 @@ func TestReadmissionAfterAConflict(t *testing.T) {
 	r := joining(t)
 	r.copied()
 	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
-	r.saveLife()
+	r.saveState()
 	asked := r.now
 	r.cas()
 	r.m.ArbiterDone(r.now, Conflict, nil, "", "")
@@ -159,7 +159,7 @@ func TestResyncThatStops(t *testing.T) {
 	r := joining(t)
 	r.copyRead()
 	slow := r.next(ActCopyRead)
-	slow.Op.Buf = make([]byte, slow.Op.S.Len)
+	slow.Op.Buf = make([]byte, slow.Op.Cmd.Len)
 	r.m.LinkDown(r.now, r.m.linkN, false)
 	r.next(ActCopyFree)
 	if len(r.m.ops) != 0 {

@@ -293,7 +293,7 @@ func (r *rig) op(k scsi.OpKind, off int64, n int) *Op {
 	if k == scsi.OpCompareWrite {
 		s.Verify = make([]byte, n)
 	}
-	o := &Op{S: s, LUN: lun1}
+	o := &Op{Cmd: s, LUN: lun1}
 	s.Medium = o
 	return o
 }
@@ -311,8 +311,8 @@ func (r *rig) ended(o *Op, want scsi.Result) {
 	if !ok {
 		r.t.Fatalf("nothing is answered; stage %d, queue %s", o.stage, r.dump())
 	}
-	if x.Op != o || o.S.Result != want {
-		r.t.Fatalf("answered: same op %v, result %v, want %v", x.Op == o, o.S.Result, want)
+	if x.Op != o || o.Cmd.Result != want {
+		r.t.Fatalf("answered: same op %v, result %v, want %v", x.Op == o, o.Cmd.Result, want)
 	}
 }
 
@@ -327,10 +327,10 @@ func (r *rig) mirrorAck(m *Msg, res scsi.Result) {
 	r.recv(&Msg{Type: MsgMirrorAck, ID: m.ID, Result: res})
 }
 
-// saveLife makes the node's own state durable and tells what it is.
-func (r *rig) saveLife() Life {
+// saveState makes the node's own state durable and tells what it is.
+func (r *rig) saveState() State {
 	r.t.Helper()
-	x := r.next(ActSaveLife)
-	r.m.LifeSaved(r.now, x.ID, true)
-	return x.Life
+	x := r.next(ActSaveState)
+	r.m.StateSaved(r.now, x.ID, true)
+	return x.State
 }

@@ -80,7 +80,7 @@ func (m *Machine) scrubNext(now int64) {
 			continue
 		}
 		n := min(scrubChunk, obj.Size-s.off)
-		o := &Op{S: &scsi.Op{Kind: scsi.OpRead, Off: s.off, Len: n}, LUN: obj.ID, copy: true, scrub: true, gen: s.n}
+		o := &Op{Cmd: &scsi.Op{Kind: scsi.OpRead, Off: s.off, Len: n}, LUN: obj.ID, copy: true, scrub: true, gen: s.n}
 		s.off += n
 		s.inflight++
 		if s.rate > 0 {
@@ -133,14 +133,14 @@ func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
 	default:
 		o.since = now
 		m.ops[o.id] = o
-		m.send(&Msg{Type: MsgCopySum, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Meta: o.Sum})
+		m.send(&Msg{Type: MsgCopySum, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.Cmd.Off, Len: o.Cmd.Len, Meta: o.Sum})
 	}
 }
 
 // scrubCompared is the partner's answer.
 func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	s := &m.scrub
-	m.Stats.ScrubCompared += uint64(o.S.Len)
+	m.Stats.ScrubCompared += uint64(o.Cmd.Len)
 	switch {
 	case msg.Result == scsi.Unavailable:
 		o.skip = SkipRefused
@@ -150,11 +150,11 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 		m.finish(now, o, scsi.OK)
 		return
 	case msg.Result == scsi.Damaged:
-		m.event("scrub: LUN %s at %d+%d at node %s does not match its checksums", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer())
+		m.event("scrub: LUN %s at %d+%d at node %s does not match its checksums", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer())
 	case msg.Result != scsi.OK:
-		m.event("scrub: node %s cannot read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.S.Off, o.S.Len)
+		m.event("scrub: node %s cannot read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.Cmd.Off, o.Cmd.Len)
 	default:
-		m.event("scrub: the copies of LUN %s differ at %d+%d: node %s has not what node %s serves", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer(), m.cfg.Self)
+		m.event("scrub: the copies of LUN %s differ at %d+%d: node %s has not what node %s serves", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
 	}
 	m.Stats.ScrubMismatches++
 	s.view.Mismatched++
@@ -164,13 +164,13 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 		return
 	}
 	if o.Buf == nil { // a hole here
-		o.Buf = make([]byte, o.S.Len)
+		o.Buf = make([]byte, o.Cmd.Len)
 	}
-	for sp := range m.spans(scsi.OpWrite, o.S.Off, o.S.Len, nil) {
+	for sp := range m.spans(scsi.OpWrite, o.Cmd.Off, o.Cmd.Len, nil) {
 		o.unit.intents.touch(sp) // the partner's copy is about to be written
 	}
 	o.since = now
-	m.send(&Msg{Type: MsgCopyData, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Data: o.Buf[:o.S.Len], Op: o})
+	m.send(&Msg{Type: MsgCopyData, Flags: FlagScrub, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: o.Cmd.Off, Len: o.Cmd.Len, Data: o.Buf[:o.Cmd.Len], Op: o})
 }
 
 func (m *Machine) scrubRepaired(now int64, o *Op, msg *Msg) {
@@ -178,7 +178,7 @@ func (m *Machine) scrubRepaired(now int64, o *Op, msg *Msg) {
 		m.scrub.view.Repaired++
 		m.Stats.ScrubRepaired++
 		m.scrubFound(now, o, true)
-		m.event("scrub: LUN %s at %d+%d is repaired at node %s from node %s", o.LUN, o.S.Off, o.S.Len, m.cfg.Self.Peer(), m.cfg.Self)
+		m.event("scrub: LUN %s at %d+%d is repaired at node %s from node %s", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
 	} else {
 		o.skip = SkipUnrepaired
 	}
@@ -191,10 +191,10 @@ func (m *Machine) scrubEnded(now int64, o *Op) {
 	if o.gen == s.n && s.inflight > 0 {
 		s.inflight--
 		if o.result == scsi.OK {
-			s.view.Done += uint64(o.S.Len)
+			s.view.Done += uint64(o.Cmd.Len)
 		} else {
 			why := m.skipOf(o)
-			s.skip(why, 1, uint64(o.S.Len))
+			s.skip(why, 1, uint64(o.Cmd.Len))
 			if (why == SkipMoved || why == SkipDeleted) && s.at < len(s.objects) && s.objects[s.at].ID == o.LUN {
 				s.skipObject(why)
 			}

@@ -167,7 +167,7 @@ func (m *Machine) skipOf(o *Op) Skip {
 func (m *Machine) scrubFound(now int64, o *Op, repaired bool) {
 	s := &m.scrub
 	s.findings++
-	s.found = append(s.found, ScrubFinding{N: s.findings, LUN: o.LUN, Off: o.S.Off, Len: o.S.Len, Repaired: repaired, At: now})
+	s.found = append(s.found, ScrubFinding{N: s.findings, LUN: o.LUN, Off: o.Cmd.Off, Len: o.Cmd.Len, Repaired: repaired, At: now})
 	if len(s.found) > maxFindings {
 		s.found = slices.Delete(s.found, 0, len(s.found)-maxFindings)
 	}

@@ -38,7 +38,7 @@ func TestScrubSkipsTheRestOfALUNThatMoved(t *testing.T) {
 	for r.m.View(r.now).Scrub.Active {
 		r.calm(50 * ms)
 		if x, ok := r.poll(ActCopyRead); ok {
-			if x.Op.LUN == lun1 && x.Op.S.Off > 2<<20 {
+			if x.Op.LUN == lun1 && x.Op.Cmd.Off > 2<<20 {
 				t.Fatal("goes on with what has moved")
 			}
 			x.Op.Sum = []byte("sum")
@@ -113,7 +113,7 @@ func TestScrubFindingsAreNumbered(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	s := &r.m.scrub
-	o := &Op{S: &scsi.Op{Off: 512, Len: 512}, LUN: lun1}
+	o := &Op{Cmd: &scsi.Op{Off: 512, Len: 512}, LUN: lun1}
 	for range 2 * maxFindings {
 		r.m.scrubFound(r.now, o, false)
 	}

@@ -12,7 +12,7 @@ func (m *Machine) becomeAlone(now int64) {
 	if m.watchAt = now + int64(m.cfg.RecordEvery); m.unsure != 0 {
 		m.watchAt = now
 	}
-	if m.holdTill = 0; m.life.LostAll || m.renewing { // by force; or our own former life may still be there
+	if m.holdTill = 0; m.state.LostAll || m.renewing { // by force; or our own former life may still be there
 		m.holdTill = now + int64(m.replaces())
 		m.reason = "waiting until a process that was alone before has looked at the record"
 	}
@@ -85,7 +85,7 @@ func (m *Machine) redo(now int64, o *Op) {
 		m.finish(now, o, scsi.Aborted)
 		return
 	}
-	if o.touched && o.S.Kind == scsi.OpCompareWrite {
+	if o.touched && o.Cmd.Kind == scsi.OpCompareWrite {
 		// It would be compared with what it has changed itself. The owner cannot answer any more what it would have.
 		o.result = scsi.NoSpace
 		m.answer(now, o)
@@ -111,9 +111,9 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	if m.claimed == claimFlushing {
 		m.claimFlushed(now)
 	}
-	if m.phase == Alone && m.life.Flushed < m.rec.Epoch {
-		m.life.Flushed = m.rec.Epoch
-		m.saveLife(lifeNothing)
+	if m.phase == Alone && m.state.Flushed < m.rec.Epoch {
+		m.state.Flushed = m.rec.Epoch
+		m.saveState(thenNothing)
 	}
 	m.pump(now)
 	m.settle(now)

@@ -35,7 +35,7 @@ type Config struct {
 	Empty         bool        // no LUN was ever made in this store
 	Untrusted     string      // why the store must not be a source: a write or flush failed in an earlier life (R12)
 	Misfits       string      // what files are not what the metadata says, "" if all are: the runtime serves no such object (R12)
-	Life          Life        // as it was saved last
+	State         State       // as it was saved last
 	Known         *Record     // the record that DurableEpoch is of, nil if there is none
 	Acted         *Record     // the last one that named the process which made it durable, nil if there is none
 	Start         int64       // CLOCK_BOOTTIME in ns at process start
@@ -134,7 +134,7 @@ const (
 // Op is the pair's side of a scsi.Op. The runtime takes it from a pool, sets S and LUN and calls Submit; it gets
 // it back with ActReply.
 type Op struct {
-	S   *scsi.Op
+	Cmd *scsi.Op
 	LUN LUNID
 	// Started tells, when the op is back, whether it may have taken effect: it was executed or forwarded.
 	Started bool
@@ -221,7 +221,7 @@ const (
 	ActPeerFlush                        // Msg: sync a LUN for the peer → Applied
 	ActCompareSum                       // Msg: does our range have this sum → SumDone
 	ActFlushAll                         // Msg: everything durable → Applied; Msg nil: for ourselves → SelfFlushed
-	ActSaveEpoch                        // Record and Life (as ActSaveLife, number ID) durable in one step; if Durable, Record also as the one acted on → EpochSaved
+	ActSaveEpoch                        // Record and State (as ActSaveState, number ID) durable in one step; if Durable, Record also as the one acted on → EpochSaved
 	ActArbiterGet                       // → ArbiterDone
 	ActArbiterCAS                       // Record in place of Version → ArbiterDone
 	ActAppend                           // apply Entry at Index, durably → Appended
@@ -240,7 +240,7 @@ const (
 	ActQuiet                            // quiesce ID: OK, its units are quiet; else it failed
 	ActIntend                           // make the bits of Regions of LUN durable → Intended
 	ActClear                            // take all bits of LUN except Keep back: at once, before any later ActIntend
-	ActSaveLife                         // Life durable in the store, numbered ID: a lower number never replaces a higher one → LifeSaved
+	ActSaveState                        // State durable in the store, numbered ID: a lower number never replaces a higher one → StateSaved
 	ActProve                            // ask the initiator of Alive for a sign of life → Proved
 	ActProbe                            // write a block to the backing volume of LUN, durably; ID is its group → Probed
 	ActMarkLost                         // propose the entry that makes Units answer LostData until published again → LostMarked
@@ -267,9 +267,9 @@ type Action struct {
 	Text    string
 	Regions []uint32
 	Keep    Regions
-	Life    Life
+	State   State
 	Units   []LUNID
-	Alive   *scsi.Life
+	Alive   *scsi.Liveness
 	Damage  *Damage // ActEvent: what Text says of damaged blocks
 }
 

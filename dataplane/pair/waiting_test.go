@@ -47,13 +47,13 @@ func TestStepDownWithinAnExclusionEndsWhatWaits(t *testing.T) {
 		if !ok {
 			break
 		}
-		if x.Op.S.Result == scsi.OK {
+		if x.Op.Cmd.Result == scsi.OK {
 			t.Errorf("a command is answered OK: %+v", x.Op)
 		}
 	}
 	for _, o := range []*Op{read, write, behind, flush, other, held} {
-		if o.stage != stDone || o.S.Result != scsi.Unavailable {
-			t.Errorf("stage %d, %v", o.stage, o.S.Result)
+		if o.stage != stDone || o.Cmd.Result != scsi.Unavailable {
+			t.Errorf("stage %d, %v", o.stage, o.Cmd.Result)
 		}
 	}
 }

@@ -31,9 +31,9 @@ func (m *Machine) holds(now int64) {
 	if m.holdTill != 0 && now >= m.holdTill {
 		m.holdTill = 0
 		m.reason = ""
-		if m.life.Replaces {
-			m.life.Replaces = false
-			m.saveLife(lifeNothing)
+		if m.state.Replaces {
+			m.state.Replaces = false
+			m.saveState(thenNothing)
 		}
 		m.pump(now)
 	}

@@ -127,7 +127,7 @@ func TestForcedNodeWaits(t *testing.T) {
 	}
 	r.next(ActFlushAll)
 	r.m.SelfFlushed(r.now, true)
-	r.saveLife()
+	r.saveState()
 	r.got(record(6, A), "v6")
 	x := r.cas()
 	r.won(x, "v7")

@@ -50,8 +50,8 @@ func FuzzReceive(f *testing.F) {
 			}
 			r.pass(20 * ms)
 			for _, x := range r.queue {
-				if x.Kind == ActStore && len(x.Op.S.Data) > maxForward {
-					t.Fatalf("an operation of %d bytes", len(x.Op.S.Data))
+				if x.Kind == ActStore && len(x.Op.Cmd.Data) > maxForward {
+					t.Fatalf("an operation of %d bytes", len(x.Op.Cmd.Data))
 				}
 			}
 			if _, err := json.Marshal(r.m.View(r.now)); err != nil {

@@ -107,7 +107,7 @@ func (m *Machine) run(now int64, o *Op) {
 		m.finish(now, o, scsi.Busy)
 		return
 	}
-	s := o.S
+	s := o.Cmd
 	if !o.internal() {
 		if r := m.cfg.Check(s, o.LUN); r != scsi.OK {
 			m.finish(now, o, r)
@@ -144,7 +144,7 @@ func (m *Machine) startWrite(now int64, o *Op) {
 	o.seq = o.unit.seq // a comparison may have taken so long that this node has taken the unit over again meanwhile
 	m.planWrite(o)
 	m.hotOp(now, o) // the bits here and the peer's half go on in parallel
-	o.unit.intents.dirty += o.S.Len
+	o.unit.intents.dirty += o.Cmd.Len
 	if m.mirrors() {
 		o.stage = stMirror
 		m.ops[o.id] = o
@@ -157,7 +157,7 @@ func (m *Machine) startWrite(now int64, o *Op) {
 func (m *Machine) sendMirror(o *Op) { m.send(m.mirrorMsg(o)) }
 
 func (m *Machine) mirrorMsg(o *Op) *Msg {
-	s := o.S
+	s := o.Cmd
 	msg := &Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
 		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o}
 	if s.Kind == scsi.OpCompareWrite {
@@ -233,7 +233,7 @@ func (m *Machine) storeWrite(now int64, o *Op) {
 		return
 	}
 	o.stage = stStore
-	o.durable = o.S.FUA || m.phase == Alone
+	o.durable = o.Cmd.FUA || m.phase == Alone
 	m.storeOps++
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
 }
@@ -271,9 +271,9 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 			m.finish(now, o, scsi.Unavailable)
 		case res == scsi.Damaged:
 			m.damaged(now, o)
-		case res == scsi.OK && o.S.Kind.Writes() && !o.durable && m.phase == Alone:
+		case res == scsi.OK && o.Cmd.Kind.Writes() && !o.durable && m.phase == Alone:
 			m.storeWrite(now, o) // we became alone meanwhile: write through (R1b)
-		case res == scsi.NoSpace && o.S.Kind.Writes():
+		case res == scsi.NoSpace && o.Cmd.Kind.Writes():
 			o.result = res
 			m.repair(now, o)
 		default:
@@ -314,7 +314,7 @@ func (m *Machine) answer(now int64, o *Op) {
 		m.finish(now, o, scsi.Unavailable)
 		return
 	}
-	unflushed := m.phase == Alone && m.exposed > 0 && o.S.Kind.Writes() && !o.durable
+	unflushed := m.phase == Alone && m.exposed > 0 && o.Cmd.Kind.Writes() && !o.durable
 	if !m.Serving(now) || unflushed {
 		o.stage = stAnswer // R1: with the lease; alone, once the flush has made it durable
 		return
@@ -366,7 +366,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 
 func (m *Machine) reply(o *Op) {
 	o.stage = stDone
-	o.S.Result = o.result
-	o.S.Medium = nil // under the caller's mutex: an abort that comes now finds nothing
+	o.Cmd.Result = o.result
+	o.Cmd.Medium = nil // under the caller's mutex: an abort that comes now finds nothing
 	m.act(Action{Kind: ActReply, Op: o})
 }

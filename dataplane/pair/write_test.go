@@ -31,7 +31,7 @@ func TestWriteGoesToPeerFirst(t *testing.T) {
 func TestFUAAndFlushReachBoth(t *testing.T) {
 	r := paired(t, A)
 	o := r.op(scsi.OpWrite, 0, 512)
-	o.S.FUA = true
+	o.Cmd.FUA = true
 	r.submit(o)
 	m := r.sent(MsgMirror)
 	if m.Flags&FlagFUA == 0 {
@@ -55,7 +55,7 @@ func TestAgeLimit(t *testing.T) {
 	r := paired(t, A)
 	for kind, want := range map[scsi.OpKind]bool{scsi.OpWrite: true, scsi.OpCompareWrite: true, scsi.OpRead: false} {
 		o := r.op(kind, 0, 512)
-		o.S.Arrived = r.now - int64(r.m.cfg.AgeMax) - 1
+		o.Cmd.Arrived = r.now - int64(r.m.cfg.AgeMax) - 1
 		r.submit(o)
 		if want {
 			r.ended(o, scsi.Busy)
@@ -325,12 +325,12 @@ func TestSentAgainOwnsItsData(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
 	first := r.sent(MsgMirror)
-	if &first.Data[0] != &o.S.Data[0] {
+	if &first.Data[0] != &o.Cmd.Data[0] {
 		t.Fatal("the first frame is sent from the command's buffer, without a copy")
 	}
 	r.m.relink(r.now)
 	again := r.sent(MsgMirror)
-	o.S.Data[0] = 0xff
+	o.Cmd.Data[0] = 0xff
 	if again.ID != first.ID || len(again.Data) != 4096 || again.Data[0] == 0xff {
 		t.Fatal("the second frame changes with the buffer")
 	}

@@ -8,8 +8,8 @@ import (
 // Nexus is an I_T nexus as long as its session lives. Two may share an ID for a moment, while a session is being
 // reinstated.
 type Nexus struct {
-	ID   NexusID
-	Life Life
+	ID       NexusID
+	Liveness Liveness
 
 	mu          sync.Mutex
 	first, last *Task // at a medium or at the cluster, and not complete

@@ -107,19 +107,19 @@ type Range struct{ Off, Len int64 }
 // Op is one operation on a medium: what is left of a command after parsing. It is executed at the owner, wherever
 // it arrived, and carries all that the owner needs to judge it there, under the lock.
 type Op struct {
-	Kind    OpKind
-	Off     int64   // bytes
-	Len     int64   // bytes
-	Data    []byte  // write: payload; write same: one block; compare-and-write: new data; read: the buffer to fill
-	Verify  []byte  // compare-and-write: the expected data, len(Data) bytes
-	Ranges  []Range // unmap
-	FUA     bool    // durable on every member before the status
-	Unmap   bool    // write same of zeroes may deallocate
-	Nexus   NexusID // whose command it is: path switch (R11a) and reservations are decided by it
-	Arrived int64   // CLOCK_BOOTTIME ns; a write not started D after it is answered Busy (R11b)
-	Done    func(*Op)
-	Task    *Task // the front end's task; nil when the operation came over the link
-	Life    *Life // of the nexus; nil when the operation came over the link, or when nothing has to be proved
+	Kind     OpKind
+	Off      int64   // bytes
+	Len      int64   // bytes
+	Data     []byte  // write: payload; write same: one block; compare-and-write: new data; read: the buffer to fill
+	Verify   []byte  // compare-and-write: the expected data, len(Data) bytes
+	Ranges   []Range // unmap
+	FUA      bool    // durable on every member before the status
+	Unmap    bool    // write same of zeroes may deallocate
+	Nexus    NexusID // whose command it is: path switch (R11a) and reservations are decided by it
+	Arrived  int64   // CLOCK_BOOTTIME ns; a write not started D after it is answered Busy (R11b)
+	Done     func(*Op)
+	Task     *Task     // the front end's task; nil when the operation came over the link
+	Liveness *Liveness // of the nexus; nil when the operation came over the link, or when nothing has to be proved
 
 	Result       Result
 	MiscompareAt int64 // Miscompare: offset in bytes of the first difference within Verify

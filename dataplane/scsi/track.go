@@ -247,7 +247,7 @@ func opDone(op *Op) {
 
 func (t *Task) submitOp() bool {
 	op := &t.op
-	op.Nexus, op.Life, op.Arrived, op.Task, op.Done = t.Nexus.ID, &t.Nexus.Life, t.Arrived, t, opDone
+	op.Nexus, op.Liveness, op.Arrived, op.Task, op.Done = t.Nexus.ID, &t.Nexus.Liveness, t.Arrived, t, opDone
 	return t.unit.medium.Submit(op)
 }
 

@@ -20,7 +20,7 @@ func (h *host) carryOut(x *pair.Action) {
 		}
 	case pair.ActStore:
 		h.starts(x.Op)
-		if x.Op.S.Kind == scsi.OpRead {
+		if x.Op.Cmd.Kind == scsi.OpRead {
 			h.read(x.Op)
 		} else {
 			h.write(x.Op, x.Durable)
@@ -71,13 +71,13 @@ func (h *host) carryOut(x *pair.Action) {
 		h.flushAll(x.Msg)
 	case pair.ActSaveEpoch:
 		e := x.Record.Epoch
-		rec, acts, life, id := *x.Record, x.Durable, x.Life, x.ID
+		rec, acts, life, id := *x.Record, x.Durable, x.State, x.ID
 		if h.broken {
 			h.later(200*us, 10*ms, func(func() bool) {}, func() { m.EpochSaved(h.clock(), e, false) })
 			return
 		}
 		h.later(200*us, 10*ms, func(func() bool) {
-			h.saveLife(id, life)
+			h.saveState(id, life)
 			if e < h.disk.epoch {
 				return
 			}
@@ -128,13 +128,13 @@ func (h *host) carryOut(x *pair.Action) {
 			h.atClear()
 			h.atClear = nil
 		}
-	case pair.ActSaveLife:
-		id, life, ok := x.ID, x.Life, !h.broken
+	case pair.ActSaveState:
+		id, life, ok := x.ID, x.State, !h.broken
 		h.later(200*us, 10*ms, func(func() bool) {
 			if ok {
-				h.saveLife(id, life)
+				h.saveState(id, life)
 			}
-		}, func() { m.LifeSaved(h.clock(), id, ok) })
+		}, func() { m.StateSaved(h.clock(), id, ok) })
 	case pair.ActProve:
 		l := x.Alive
 		l.Ask(func() { m.Proved(h.clock(), l) })

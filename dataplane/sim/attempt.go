@@ -112,9 +112,9 @@ func (a *attempt) submit(h *host, arrived int64) {
 	o.Data = a.data
 	l.tries[a.n].none = false
 	a.op = w.newOp()
-	a.op.S, a.op.LUN = o, w.luns[l.lun]
+	a.op.Cmd, a.op.LUN = o, w.luns[l.lun]
 	o.Medium = a.op
-	o.Life = &a.sess.life
+	o.Liveness = &a.sess.life
 	if l.kind.writes() {
 		a.sess.wrote = w.now
 	}

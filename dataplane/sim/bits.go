@@ -7,7 +7,7 @@ import (
 
 // The write-intent bits, the node's own state, and what hosts are told of a loss.
 
-func (h *host) saveLife(id uint64, life pair.Life) {
+func (h *host) saveState(id uint64, life pair.State) {
 	if id >= h.disk.lifeID {
 		h.disk.life, h.disk.lifeID = life, id
 	}

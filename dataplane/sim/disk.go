@@ -32,7 +32,7 @@ type disk struct {
 	copying   []bool         // snapshots whose content is not the source's yet, durable (R14)
 	misfit    []bool         // objects whose file is lost
 	anew      []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
-	life      pair.Life
+	life      pair.State
 	lifeID    uint64 // of this process
 	record    *pair.Record
 	acted     *pair.Record

@@ -79,7 +79,7 @@ func (w *world) check() {
 // replied judges a status as it leaves a machine.
 func (h *host) replied(a *attempt, served bool) {
 	w := h.w
-	res := a.op.S.Result
+	res := a.op.Cmd.Result
 	if res == scsi.NoSpace {
 		w.alike(h, a)
 	}
@@ -104,7 +104,7 @@ func (h *host) starts(o *pair.Op) {
 		return
 	}
 	a.started = true
-	if age := o.StartedAt - o.S.Arrived; o.S.Kind.Writes() && age > s+10*ms {
+	if age := o.StartedAt - o.Cmd.Arrived; o.Cmd.Kind.Writes() && age > s+10*ms {
 		h.w.fail("R11b: node %v starts %s %d ms after it arrived", h.id, a.l, age/ms)
 	}
 }

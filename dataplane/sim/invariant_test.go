@@ -55,15 +55,15 @@ func TestRecordIsJudged(t *testing.T) {
 		{"force that is not on record", rec(1, a, b), forced(2), func(w *world) { w.admin.ever[0] = true }, "R8"},
 		{"force", rec(1, a, b), forced(2), func(w *world) {
 			w.admin.ever[0] = true
-			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+			w.nodes[0].disk.life = pair.State{Lost: true, LostAll: true}
 		}, ""},
 		{"force over a record that was lost", rec(3, b), forced(2), func(w *world) {
 			w.admin.ever[0], w.arb.lost = true, true
-			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+			w.nodes[0].disk.life = pair.State{Lost: true, LostAll: true}
 		}, ""},
 		{"a generation that both nodes were in", rec(1, a, b), forced(2), func(w *world) {
 			w.admin.ever[0] = true
-			w.nodes[0].disk.life = pair.Life{Lost: true, LostAll: true}
+			w.nodes[0].disk.life = pair.State{Lost: true, LostAll: true}
 			w.arb.past = []pair.Record{{Epoch: 7, Generation: 2, Members: []pair.Member{a, b}}}
 		}, "was there before"},
 		{"a record that was lost", rec(1, a, b), rec(2, a), func(w *world) { w.arb.lost = true }, "was lost"},

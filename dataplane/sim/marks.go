@@ -177,7 +177,7 @@ func (h *host) receiving(msg *pair.Msg) {
 
 // ended looks at a command of a host as it leaves the machine.
 func (h *host) ended(a *attempt) {
-	if !a.forwarded || a.op.S.Result != scsi.OK || !a.l.kind.writes() {
+	if !a.forwarded || a.op.Cmd.Result != scsi.OK || !a.l.kind.writes() {
 		return
 	}
 	switch {

@@ -12,7 +12,7 @@ import (
 type session struct {
 	c     *client
 	node  int
-	life  scsi.Life
+	life  scsi.Liveness
 	wrote int64 // when a write was last submitted, true time
 	asked int64 // when the last ping was sent, true time
 	far   int64 // how much longer than usual what is sent over it takes, each way

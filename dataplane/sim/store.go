@@ -132,12 +132,12 @@ func (h *host) read(o *pair.Op) {
 	begin := func() {
 		m.StoreBegins(h.clock(), o)
 		h.io(ioRead, 10*us, 500*us, func(func() bool) {
-			b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
-			copy(o.S.Data, b)
+			b, _ := h.disk.read(nil, o.LUN, o.Cmd.Off, o.Cmd.Len)
+			copy(o.Cmd.Data, b)
 			if h.life != life {
 				return
 			}
-			o.Bad = h.disk.look(o.LUN, o.S.Off, o.S.Len)
+			o.Bad = h.disk.look(o.LUN, o.Cmd.Off, o.Cmd.Len)
 		}, func(res scsi.Result) { m.StoreDone(h.clock(), o, h.found(o, res)) })
 	}
 	if h.slow == 0 || w.chance(0.7) {
@@ -185,7 +185,7 @@ func (h *host) write(o *pair.Op, durable bool) {
 	}
 	// The bytes are read when the write happens: until StoreDone the buffer is the store's.
 	effect := func(torn func() bool) {
-		s := o.S
+		s := o.Cmd
 		h.put(o.LUN, cells(s.Kind, s.Off, s.Len, s.Data, s.Ranges), durable, torn)
 	}
 	if life := h.life; true {
@@ -196,11 +196,11 @@ func (h *host) write(o *pair.Op, durable bool) {
 			}
 		}
 	}
-	if o.S.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
-		h.noSpace(lo, hi, o.S.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	if o.Cmd.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
+		h.noSpace(lo, hi, o.Cmd.Len, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 		return
 	}
-	h.whenRoom(o.S.Len, durable, func() {
+	h.whenRoom(o.Cmd.Len, durable, func() {
 		h.io(ioWrite, lo, hi, effect, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 	})
 }
@@ -304,12 +304,12 @@ func (h *host) compare(o *pair.Op) {
 	m, life := h.m, h.life
 	same := false
 	h.io(ioRead, 10*us, 500*us, func(func() bool) {
-		b, _ := h.disk.read(nil, o.LUN, o.S.Off, o.S.Len)
+		b, _ := h.disk.read(nil, o.LUN, o.Cmd.Off, o.Cmd.Len)
 		if h.life != life {
 			return
 		}
-		same = string(b) == string(o.S.Verify)
-		o.Bad = h.disk.look(o.LUN, o.S.Off, o.S.Len)
+		same = string(b) == string(o.Cmd.Verify)
+		o.Bad = h.disk.look(o.LUN, o.Cmd.Off, o.Cmd.Len)
 	}, func(res scsi.Result) {
 		if res = h.found(o, res); res == scsi.OK && !same {
 			res = scsi.Miscompare

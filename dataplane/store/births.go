@@ -33,7 +33,7 @@ var errNoBirths = errors.New("no attribute is asked for")
 const FaultAside = "aside"
 
 // Births reports whether images keep their birth. Not every filesystem has extended attributes of users.
-func (v *Volume) Births() bool { return v.births }
+func (v *BackingVolume) Births() bool { return v.births }
 
 // probeBirths tries an extended attribute in dir. A full disk does not say whether there are any: there are.
 func probeBirths(dir string) error {
@@ -62,7 +62,7 @@ func parseBorn(raw []byte) (born uint64, known bool) {
 }
 
 // bornOf asks for a birth by what get reads the attribute with.
-func (v *Volume) bornOf(get func(to []byte) (int, error)) (born uint64, known bool, err error) {
+func (v *BackingVolume) bornOf(get func(to []byte) (int, error)) (born uint64, known bool, err error) {
 	if !v.births {
 		return 0, false, nil
 	}
@@ -79,7 +79,7 @@ func (v *Volume) bornOf(get func(to []byte) (int, error)) (born uint64, known bo
 }
 
 // bear gives an image that has no name yet its birth. It is durable when the image is.
-func (v *Volume) bear(f *os.File, rel string, born uint64) error {
+func (v *BackingVolume) bear(f *os.File, rel string, born uint64) error {
 	if !v.births {
 		return nil
 	}
@@ -91,14 +91,14 @@ func (v *Volume) bear(f *os.File, rel string, born uint64) error {
 
 // MarkLUN says when a LUN was made whose image does not, since an earlier release has made it: the caller knows what it is. It is not
 // flushed, for who misses it says so again. Where images keep no birth it does nothing.
-func (v *Volume) MarkLUN(id string, born uint64) error { return v.markImage(kindLUN, id, born) }
+func (v *BackingVolume) MarkLUN(id string, born uint64) error { return v.markImage(kindLUN, id, born) }
 
 // MarkSnapshot is MarkLUN of a snapshot.
-func (v *Volume) MarkSnapshot(id string, born uint64) error {
+func (v *BackingVolume) MarkSnapshot(id string, born uint64) error {
 	return v.markImage(kindSnapshot, id, born)
 }
 
-func (v *Volume) markImage(k kind, id string, born uint64) error {
+func (v *BackingVolume) markImage(k kind, id string, born uint64) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (v *Volume) markImage(k kind, id string, born uint64) error {
 // makeWay takes away what has the name of an object that is about to be made: the metadata has no such object, so it counts for
 // nothing. What the store has made is removed: a deletion could not, or a crash came between the making of the object and the metadata. What
 // it has not made is somebody's, and is set aside. ErrOccupied if neither can be done. The objects are locked.
-func (v *Volume) makeWay(k kind, id, full, rel string) error {
+func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -142,7 +142,7 @@ func (v *Volume) makeWay(k kind, id, full, rel string) error {
 
 // setAside moves a file to where nobody looks for objects, durably. What the store has noted of it goes, in the order of a removal. A
 // crash leaves it in either place.
-func (v *Volume) setAside(k kind, id, full, rel string) error {
+func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultAside, rel, 0, 0); err != nil {
 		return classify("set aside", rel, err)
 	}

@@ -19,19 +19,19 @@ const snapB = "7b0e5a3c-6a64-4a38-9d0b-0c7a3c1f9e0b"
 // makings are all ways to make an object under lunA or snapA, of lunB or snapB, which hold content number 9.
 var makings = map[string]struct {
 	k    kind
-	make func(t *testing.T, v *Volume, born uint64) error
+	make func(t *testing.T, v *BackingVolume, born uint64) error
 	want []byte
 }{
-	"an empty LUN": {kindLUN, func(_ *testing.T, v *Volume, born uint64) error { return v.CreateLUN(lunA, 1<<20, born) }, make([]byte, 1<<20)},
-	"an empty snapshot": {kindSnapshot, func(_ *testing.T, v *Volume, born uint64) error { return v.CreateSnapshot(snapA, 1<<20, born) },
+	"an empty LUN": {kindLUN, func(_ *testing.T, v *BackingVolume, born uint64) error { return v.CreateLUN(lunA, 1<<20, born) }, make([]byte, 1<<20)},
+	"an empty snapshot": {kindSnapshot, func(_ *testing.T, v *BackingVolume, born uint64) error { return v.CreateSnapshot(snapA, 1<<20, born) },
 		make([]byte, 1<<20)},
-	"a snapshot": {kindSnapshot, func(t *testing.T, v *Volume, born uint64) error {
+	"a snapshot": {kindSnapshot, func(t *testing.T, v *BackingVolume, born uint64) error {
 		return v.Snapshot(t.Context(), lunB, snapA, born, nil)
 	}, content(9, 1<<20)},
-	"a LUN of a snapshot": {kindLUN, func(t *testing.T, v *Volume, born uint64) error {
+	"a LUN of a snapshot": {kindLUN, func(t *testing.T, v *BackingVolume, born uint64) error {
 		return v.CloneFromSnapshot(t.Context(), snapB, lunA, 1<<20, born, nil)
 	}, content(9, 1<<20)},
-	"a LUN of a LUN": {kindLUN, func(t *testing.T, v *Volume, born uint64) error {
+	"a LUN of a LUN": {kindLUN, func(t *testing.T, v *BackingVolume, born uint64) error {
 		return v.CloneLUN(t.Context(), lunB, lunA, 1<<20, born, nil)
 	}, content(9, 1<<20)},
 }
@@ -100,7 +100,7 @@ func isMade(t *testing.T, s *Store, k kind, born uint64, want []byte) {
 
 func asides(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(dir, "volumes", DefaultVolume, asideDir))
+	entries, err := os.ReadDir(filepath.Join(dir, "volumes", DefaultBackingVolume, asideDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestStrangersAreSetAside(t *testing.T) {
 					t.Fatalf("set aside: %v", names)
 				}
 				for i, n := range names {
-					if raw, err := os.ReadFile(filepath.Join(dir, "volumes", DefaultVolume, asideDir, n)); err != nil || !bytes.Equal(raw, want[i]) {
+					if raw, err := os.ReadFile(filepath.Join(dir, "volumes", DefaultBackingVolume, asideDir, n)); err != nil || !bytes.Equal(raw, want[i]) {
 						t.Errorf("%s: %d bytes, %v", n, len(raw), err)
 					}
 				}

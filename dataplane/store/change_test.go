@@ -211,7 +211,7 @@ func TestChangesThatFindNoSpace(t *testing.T) {
 
 // sumsFile is where the checksums of a LUN are.
 func sumsFile(dir, id string) string {
-	return filepath.Join(dir, sumsDir, DefaultVolume, "luns", id+sumsSuffix)
+	return filepath.Join(dir, sumsDir, DefaultBackingVolume, "luns", id+sumsSuffix)
 }
 
 // TestNoSpaceForChecksums: nothing is lost, the store stays trusted, and what would clear write-intent bits fails until there is

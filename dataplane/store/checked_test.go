@@ -274,7 +274,7 @@ func TestHoles(t *testing.T) {
 // rotSector makes the checksums of 126 blocks unknown, of a LUN that is not open.
 func rotSector(t *testing.T, dir, id string, sector int64) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(dir, sumsDir, DefaultVolume, "luns", id+sumsSuffix), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, sumsDir, DefaultBackingVolume, "luns", id+sumsSuffix), os.O_RDWR, 0)
 	must(t, err)
 	_, err = f.WriteAt([]byte("rotten"), 4096+sector*512+100)
 	must(t, errors.Join(err, f.Close()))

@@ -18,7 +18,7 @@ const copyChunk = 1 << 20
 
 // Snapshot makes a point-in-time copy of a LUN, durably, that is born at an index of the log. The caller keeps writes to the LUN away
 // meanwhile (R14). What has the name of the snapshot already counts for nothing (makeWay). progress may be nil.
-func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, born uint64, progress Progress) error {
+func (v *BackingVolume) Snapshot(ctx context.Context, lun, snapshot string, born uint64, progress Progress) error {
 	src, err := v.OpenLUN(lun)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (v *Volume) Snapshot(ctx context.Context, lun, snapshot string, born uint64
 
 // CloneFromSnapshot makes a LUN of size bytes from a snapshot, size being at least the snapshot's; what is beyond
 // reads as zero. It is otherwise as Snapshot.
-func (v *Volume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, born uint64, progress Progress) error {
+func (v *BackingVolume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, born uint64, progress Progress) error {
 	src, err := v.OpenSnapshot(snapshot)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (v *Volume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, si
 }
 
 // CloneLUN is CloneFromSnapshot from a LUN, to which the caller keeps writes away meanwhile.
-func (v *Volume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, born uint64, progress Progress) error {
+func (v *BackingVolume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, born uint64, progress Progress) error {
 	if srcLUN == lun {
 		return fmt.Errorf("clone of LUN %s into itself: %w", lun, ErrOccupied)
 	}
@@ -55,7 +55,7 @@ func (v *Volume) CloneLUN(ctx context.Context, srcLUN, lun string, size int64, b
 	return v.clone(ctx, src, kindLUN, lun, size, born, progress)
 }
 
-func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size int64, born uint64, progress Progress) error {
+func (v *BackingVolume) clone(ctx context.Context, src *File, k kind, id string, size int64, born uint64, progress Progress) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (v *Volume) clone(ctx context.Context, src *File, k kind, id string, size i
 	return v.publish(dst, dst.Name(), full, rel)
 }
 
-func (v *Volume) fill(ctx context.Context, src *File, dst *os.File, from, size int64, progress Progress) error {
+func (v *BackingVolume) fill(ctx context.Context, src *File, dst *os.File, from, size int64, progress Progress) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}

@@ -32,7 +32,7 @@ type File struct {
 	released atomic.Bool
 }
 
-func (v *Volume) openFile(path, rel string) (*File, error) {
+func (v *BackingVolume) openFile(path, rel string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ import (
 // What is not known to be clean is dirty: every region when there is no file yet (a new LUN, or one whose file was
 // lost: the first checkpoint clears them), and every region of a block that does not decode, or is not there; Unreadable
 // counts them. Such blocks are rewritten here, so that they are what they are read as.
-func (v *Volume) OpenIntents(id string, size int64) (*Intents, error) {
+func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (v *Volume) OpenIntents(id string, size int64) (*Intents, error) {
 }
 
 // createIntents makes a file in which every region is dirty: content before name, name before use.
-func (v *Volume) createIntents(o *intentOwner, full, rel string, size int64) error {
+func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int64) error {
 	if err := v.s.Failed(); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (x *Intents) Grow(size int64) error {
 
 // removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first cannot outlive
 // the other, and a LUN without intents is all dirty.
-func (v *Volume) removeIntents(id string) error {
+func (v *BackingVolume) removeIntents(id string) error {
 	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (v *Volume) removeIntents(id string) error {
 }
 
 // removeOrphans deletes intents of LUNs that are not there: a LUN made later under the same uuid must not find them.
-func (v *Volume) removeOrphans() error {
+func (v *BackingVolume) removeOrphans() error {
 	dir := v.folder(kindIntents)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -262,7 +262,7 @@ func (v *Volume) removeOrphans() error {
 
 // CleanIntents clears the bits of a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all
 // bits set, which costs a comparison.
-func (v *Volume) CleanIntents(id string, size int64) error {
+func (v *BackingVolume) CleanIntents(id string, size int64) error {
 	bits, err := v.OpenIntents(id, size)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ const (
 )
 
 type markFile struct {
-	v    *Volume
+	v    *BackingVolume
 	f    *os.File // O_DSYNC
 	read uint64   // when it was opened
 }
@@ -54,7 +54,7 @@ func decodeMark(b []byte) (uint64, bool) {
 }
 
 // openMark reads the number. One that is lost or cannot be read is 0, which no volume that holds something has.
-func openMark(v *Volume) (*markFile, error) {
+func openMark(v *BackingVolume) (*markFile, error) {
 	path := filepath.Join(v.dir, markName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := makeMark(v.dir); err != nil {
@@ -100,7 +100,7 @@ func (m *markFile) write(n uint64) error {
 }
 
 // Mark is the number that the volume had when it was opened; always 0 of the default one, which has the database beside it.
-func (v *Volume) Mark() uint64 {
+func (v *BackingVolume) Mark() uint64 {
 	if v.mark == nil {
 		return 0
 	}

@@ -57,14 +57,14 @@ func TestMissingDatabaseIsRefused(t *testing.T) {
 // written into it.
 func TestEmptyStateFolderBesideBackingVolumes(t *testing.T) {
 	fast, empty := t.TempDir(), t.TempDir()
-	s, err := Open(t.TempDir(), testIdent, shared(VolumeDir{"fast", fast}))
+	s, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"fast", fast}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(empty, testIdent, shared(VolumeDir{"fast", fast}))
+	_, err = Open(empty, testIdent, shared(BackingVolumeDir{"fast", fast}))
 	if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), s.ID()) || !strings.Contains(err.Error(), "mount the disk") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
@@ -184,7 +184,7 @@ func TestDatabaseOfOneChangeEarlier(t *testing.T) {
 		if err := errors.Join(s.DB().Update(many), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(dir, "volumes", DefaultVolume, metaMarkName)
+		path := filepath.Join(dir, "volumes", DefaultBackingVolume, metaMarkName)
 		b := change(readFile(t, path))
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -212,7 +212,7 @@ func TestDatabaseOfARelaseWithoutChecksums(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	mark := filepath.Join(dir, "volumes", DefaultVolume, metaMarkName)
+	mark := filepath.Join(dir, "volumes", DefaultBackingVolume, metaMarkName)
 	withBolt(t, metaPath(dir), func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(sumBucket)) })
 	if err := os.Remove(mark); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestContentOlderThanItsTransaction(t *testing.T) {
 	withBolt(t, metaPath(dir), func(tx *bbolt.Tx) error { return tx.Bucket([]byte("luns")).Put([]byte("m"), []byte("lost")) })
 	b := make([]byte, 2*markBlock)
 	markState{seq: last.seq + 1, txid: last.txid + 1}.encode(b)
-	writeFile(t, filepath.Join(dir, "volumes", DefaultVolume, metaMarkName), b)
+	writeFile(t, filepath.Join(dir, "volumes", DefaultBackingVolume, metaMarkName), b)
 	_, err := Open(dir, testIdent, Options{})
 	oneLine(t, err, ErrDamaged, metaPath(dir))
 }

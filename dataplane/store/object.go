@@ -16,7 +16,7 @@ import (
 
 // object is what the open Files of one LUN or snapshot have in common: its checksums, and what is not believed of them.
 type object struct {
-	v        *Volume
+	v        *BackingVolume
 	rel      string // of the image
 	sums     *sums.File
 	size     atomic.Int64 // bytes of the image, as it should be
@@ -37,7 +37,7 @@ type registry struct {
 }
 
 // attach gives a File its object. The registry is locked.
-func (v *Volume) attach(f *File, k kind, id string) error {
+func (v *BackingVolume) attach(f *File, k kind, id string) error {
 	if o := v.opened.all[f.path]; o != nil {
 		o.refs++
 		f.obj = o
@@ -62,7 +62,7 @@ func (v *Volume) attach(f *File, k kind, id string) error {
 }
 
 // openSums opens the checksums of an image, or makes some that know nothing of it.
-func (v *Volume) openSums(k kind, id string, size int64) (*sums.File, error) {
+func (v *BackingVolume) openSums(k kind, id string, size int64) (*sums.File, error) {
 	owner, err := v.sumsOwner(id)
 	if err != nil {
 		return nil, err
@@ -113,12 +113,12 @@ func (o *object) release() (err error) {
 
 // unlink takes an image's name away, if it has one. Files that are open go on with their object, and who opens the next image of that
 // name gets another one.
-func (v *Volume) unlink(full, rel string) error {
+func (v *BackingVolume) unlink(full, rel string) error {
 	return v.unname(full, rel, func() error { return os.Remove(full) })
 }
 
 // unname is unlink by whatever takes the name away.
-func (v *Volume) unname(full, rel string, take func() error) error {
+func (v *BackingVolume) unname(full, rel string, take func() error) error {
 	if v.s.sums == nil {
 		if err := take(); !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -166,7 +166,7 @@ func (r *registry) close() {
 type copiedSums struct{ tmp, path string }
 
 // cloneSums makes the checksums of a copy of src, under a temporary name of its own. The caller keeps writes to src away.
-func (v *Volume) cloneSums(ctx context.Context, src *File, k kind, id, tmp string, size int64) (*copiedSums, error) {
+func (v *BackingVolume) cloneSums(ctx context.Context, src *File, k kind, id, tmp string, size int64) (*copiedSums, error) {
 	if src.obj == nil {
 		return nil, nil
 	}

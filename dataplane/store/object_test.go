@@ -184,7 +184,7 @@ func TestResizeGrowsChecksums(t *testing.T) {
 // TestChecksumsOfEachVolume: an object may be made in another one before it is deleted in its own.
 func TestChecksumsOfEachVolume(t *testing.T) {
 	dir := t.TempDir()
-	opts := shared(VolumeDir{"fast", t.TempDir()})
+	opts := shared(BackingVolumeDir{"fast", t.TempDir()})
 	opts.Sums = &SumsOptions{}
 	s := open(t, dir, opts)
 	fast, err := s.Volume("fast")
@@ -247,7 +247,7 @@ func TestWithoutAndThenWithChecksums(t *testing.T) {
 		},
 		// It knows of no checksums, and deletes what has the name of a leftover.
 		"an older version": func(t *testing.T, dir string) {
-			luns := filepath.Join(dir, "volumes", DefaultVolume, "luns")
+			luns := filepath.Join(dir, "volumes", DefaultBackingVolume, "luns")
 			must(t, removeLeftovers(luns))
 			f, err := os.OpenFile(filepath.Join(luns, lunA+imgSuffix), os.O_RDWR, 0)
 			must(t, err)

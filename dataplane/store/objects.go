@@ -44,7 +44,7 @@ func (k kind) suffix() string {
 
 // path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no caller can name
 // a file outside its folder.
-func (v *Volume) path(k kind, id string) (full, rel string, err error) {
+func (v *BackingVolume) path(k kind, id string) (full, rel string, err error) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.String() != id {
 		return "", "", fmt.Errorf("%q: %w", id, ErrBadUUID)
@@ -55,13 +55,13 @@ func (v *Volume) path(k kind, id string) (full, rel string, err error) {
 
 // CreateLUN makes a LUN of size bytes, all of it a hole, that was born at an index of the log, or NoBirth. What has its name already
 // counts for nothing (makeWay): it must not be called for a LUN that is there.
-func (v *Volume) CreateLUN(id string, size int64, born uint64) error {
+func (v *BackingVolume) CreateLUN(id string, size int64, born uint64) error {
 	return v.create(kindLUN, id, size, born)
 }
 
 // KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it makes one of size bytes if there is
 // none, and is ErrExists if there is one of another size.
-func (v *Volume) KeepLUN(id string, size int64) error {
+func (v *BackingVolume) KeepLUN(id string, size int64) error {
 	there, err := v.LUN(id)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -73,11 +73,11 @@ func (v *Volume) KeepLUN(id string, size int64) error {
 }
 
 // CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to be given its content by a resync.
-func (v *Volume) CreateSnapshot(id string, size int64, born uint64) error {
+func (v *BackingVolume) CreateSnapshot(id string, size int64, born uint64) error {
 	return v.create(kindSnapshot, id, size, born)
 }
 
-func (v *Volume) create(k kind, id string, size int64, born uint64) error {
+func (v *BackingVolume) create(k kind, id string, size int64, born uint64) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (v *Volume) create(k kind, id string, size int64, born uint64) error {
 }
 
 // StandIn makes an empty file in the place of a LUN's file that is gone, durably. No LUN is that short: it is known for what it is by its length.
-func (v *Volume) StandIn(id string) error {
+func (v *BackingVolume) StandIn(id string) error {
 	full, rel, err := v.path(kindLUN, id)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (v *Volume) StandIn(id string) error {
 }
 
 // exists reports whether the object is there.
-func (v *Volume) exists(k kind, id string) (bool, error) {
+func (v *BackingVolume) exists(k kind, id string) (bool, error) {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return false, err
@@ -151,7 +151,7 @@ func (v *Volume) exists(k kind, id string) (bool, error) {
 
 // publish gives a complete temporary file its name. Content before name, name before success: after a crash there is
 // either no object, or all of it, or a leftover that Open removes.
-func (v *Volume) publish(f *os.File, tmp, full, rel string) error {
+func (v *BackingVolume) publish(f *os.File, tmp, full, rel string) error {
 	err := f.Sync()
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(tmp, full)
@@ -168,12 +168,12 @@ func (v *Volume) publish(f *os.File, tmp, full, rel string) error {
 }
 
 // OpenLUN opens a LUN for I/O; ErrNotFound when there is none.
-func (v *Volume) OpenLUN(id string) (*File, error) { return v.open(kindLUN, id) }
+func (v *BackingVolume) OpenLUN(id string) (*File, error) { return v.open(kindLUN, id) }
 
 // OpenSnapshot opens a snapshot, for resync of objects a member lacks.
-func (v *Volume) OpenSnapshot(id string) (*File, error) { return v.open(kindSnapshot, id) }
+func (v *BackingVolume) OpenSnapshot(id string) (*File, error) { return v.open(kindSnapshot, id) }
 
-func (v *Volume) open(k kind, id string) (*File, error) {
+func (v *BackingVolume) open(k kind, id string) (*File, error) {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return nil, err
@@ -199,12 +199,12 @@ func (v *Volume) open(k kind, id string) (*File, error) {
 
 // DeleteLUN removes a LUN, its data and its intents; one that is not there is a success. An open File keeps working on the
 // nameless file until it is closed.
-func (v *Volume) DeleteLUN(id string) error { return v.remove(kindLUN, id) }
+func (v *BackingVolume) DeleteLUN(id string) error { return v.remove(kindLUN, id) }
 
 // DeleteSnapshot removes a snapshot; one that is not there is a success. LUNs cloned from it are not affected.
-func (v *Volume) DeleteSnapshot(id string) error { return v.remove(kindSnapshot, id) }
+func (v *BackingVolume) DeleteSnapshot(id string) error { return v.remove(kindSnapshot, id) }
 
-func (v *Volume) remove(k kind, id string) error {
+func (v *BackingVolume) remove(k kind, id string) error {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (v *Volume) remove(k kind, id string) error {
 	return v.removeLocked(k, id, full, rel)
 }
 
-func (v *Volume) removeLocked(k kind, id, full, rel string) error {
+func (v *BackingVolume) removeLocked(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultDelete, rel, 0, 0); err != nil {
 		return classify("delete", rel, err)
 	}
@@ -237,12 +237,12 @@ func (v *Volume) removeLocked(k kind, id, full, rel string) error {
 }
 
 // ListLUNs lists LUNs in uuid order.
-func (v *Volume) ListLUNs() ([]Info, error) { return v.list(kindLUN) }
+func (v *BackingVolume) ListLUNs() ([]Info, error) { return v.list(kindLUN) }
 
 // ListSnapshots lists snapshots in uuid order.
-func (v *Volume) ListSnapshots() ([]Info, error) { return v.list(kindSnapshot) }
+func (v *BackingVolume) ListSnapshots() ([]Info, error) { return v.list(kindSnapshot) }
 
-func (v *Volume) list(k kind) ([]Info, error) {
+func (v *BackingVolume) list(k kind) ([]Info, error) {
 	entries, err := os.ReadDir(v.folder(k))
 	if err != nil {
 		return nil, classify("list", string(k), err)
@@ -269,9 +269,9 @@ func (v *Volume) list(k kind) ([]Info, error) {
 }
 
 // LUN describes one LUN; ErrNotFound.
-func (v *Volume) LUN(id string) (Info, error) { return v.info(kindLUN, id) }
+func (v *BackingVolume) LUN(id string) (Info, error) { return v.info(kindLUN, id) }
 
-func (v *Volume) info(k kind, id string) (Info, error) {
+func (v *BackingVolume) info(k kind, id string) (Info, error) {
 	full, rel, err := v.path(k, id)
 	if err != nil {
 		return Info{}, err
@@ -298,7 +298,7 @@ func (v *Volume) info(k kind, id string) (Info, error) {
 }
 
 // EmptyOfLUNs reports that there is neither a LUN nor a snapshot.
-func (v *Volume) EmptyOfLUNs() (bool, error) {
+func (v *BackingVolume) EmptyOfLUNs() (bool, error) {
 	for _, k := range []kind{kindLUN, kindSnapshot} {
 		l, err := v.list(k)
 		if err != nil || len(l) > 0 {

@@ -19,7 +19,7 @@ const FaultProbe = "probe"
 
 // Probe returns when the disk of the backing volume has taken a block durably: it is at work. A flush would not tell, since one that
 // has nothing to write asks no disk. A volume without space is at work too. Any other failure makes the store untrusted (R12).
-func (v *Volume) Probe() (err error) {
+func (v *BackingVolume) Probe() (err error) {
 	if err := v.s.Failed(); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (v *Volume) Probe() (err error) {
 	return err
 }
 
-func (v *Volume) writeProbe() (err error) {
+func (v *BackingVolume) writeProbe() (err error) {
 	f, err := os.OpenFile(filepath.Join(v.dir, probeFile), os.O_CREATE|os.O_RDWR|syscall.O_DSYNC, 0o600)
 	if err != nil {
 		return err

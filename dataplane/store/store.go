@@ -98,7 +98,7 @@ type Options struct {
 	// NoBirths makes the store do as if the filesystem had no extended attributes (tests).
 	NoBirths bool
 	// Volumes are backing volumes beside the default one.
-	Volumes []VolumeDir
+	Volumes []BackingVolumeDir
 	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store that is opened without loses
 	// those that it had.
 	Sums *SumsOptions
@@ -116,8 +116,8 @@ type Store struct {
 	cached  CachedFunc
 	lock    *os.File
 	db      *DB
-	volumes []*Volume  // the default one first, then by name
-	sums    *sumsStore // nil: no checksums
+	volumes []*BackingVolume // the default one first, then by name
+	sums    *sumsStore       // nil: no checksums
 
 	failed atomic.Pointer[error]
 	ending atomic.Bool // Ending was called
@@ -144,7 +144,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	for _, d := range append([]VolumeDir{{Dir: dir}}, opts.Volumes...) {
+	for _, d := range append([]BackingVolumeDir{{Dir: dir}}, opts.Volumes...) {
 		if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
@@ -163,8 +163,8 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if err := s.loadIdentity(opts.Volumes); err != nil {
 		return nil, err
 	}
-	first := &Volume{s: s, writeback: newWriteback(s), name: DefaultVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultVolume), rel: filepath.Join("volumes", DefaultVolume)}
-	s.volumes = []*Volume{first}
+	first := &BackingVolume{s: s, writeback: newWriteback(s), name: DefaultBackingVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultBackingVolume), rel: filepath.Join("volumes", DefaultBackingVolume)}
+	s.volumes = []*BackingVolume{first}
 	if err := first.prepare(opts); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -173,7 +173,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	for _, d := range slices.SortedFunc(slices.Values(opts.Volumes), func(a, b VolumeDir) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, d := range slices.SortedFunc(slices.Values(opts.Volumes), func(a, b BackingVolumeDir) int { return strings.Compare(a.Name, b.Name) }) {
 		v, err := s.openVolume(d, opts)
 		if err != nil {
 			return nil, err
@@ -213,7 +213,7 @@ func takeLock(dir string) (*os.File, error) {
 }
 
 // loadIdentity reads store.json, or writes it into an empty directory.
-func (s *Store) loadIdentity(volumes []VolumeDir) error {
+func (s *Store) loadIdentity(volumes []BackingVolumeDir) error {
 	path := filepath.Join(s.dir, identityFile)
 	raw, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -300,7 +300,7 @@ func writeRecord(path string, record any) error {
 
 // initialise makes a new store, only where nothing is that could be data of another owner. The metadata database is made first, under a temporary
 // name, then store.json: a crash leaves an empty directory, one with an unused database, or a store with all that it has to have.
-func (s *Store) initialise(path string, volumes []VolumeDir) error {
+func (s *Store) initialise(path string, volumes []BackingVolumeDir) error {
 	if err := onlyOurs(s.dir, identityFile, metaFile+tmpSuffix); err != nil {
 		return err
 	}
@@ -342,13 +342,13 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) DB() *DB { return s.db }
 
 // Default is the backing volume in the store's own directory.
-func (s *Store) Default() *Volume { return s.volumes[0] }
+func (s *Store) Default() *BackingVolume { return s.volumes[0] }
 
 // Volumes are the backing volumes, the default one first, then by name. The slice is the store's.
-func (s *Store) Volumes() []*Volume { return s.volumes }
+func (s *Store) Volumes() []*BackingVolume { return s.volumes }
 
 // Volume finds a backing volume; the empty name is that of the default one. ErrNoVolume.
-func (s *Store) Volume(name string) (*Volume, error) {
+func (s *Store) Volume(name string) (*BackingVolume, error) {
 	if name == "" {
 		return s.volumes[0], nil
 	}

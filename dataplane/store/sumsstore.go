@@ -105,28 +105,28 @@ func (s *Store) relative(path string) string {
 	return path
 }
 
-func (v *Volume) sumsMarked() bool {
+func (v *BackingVolume) sumsMarked() bool {
 	_, err := os.Stat(filepath.Join(v.folder(kindLUN), sumsMark))
 	return err == nil
 }
 
-func (v *Volume) sumsFolder(k kind) string {
+func (v *BackingVolume) sumsFolder(k kind) string {
 	return filepath.Join(v.s.dir, sumsDir, v.name, string(k))
 }
 
 // sumsPath is where the checksums of an object are, whose uuid has been looked at.
-func (v *Volume) sumsPath(k kind, id string) string {
+func (v *BackingVolume) sumsPath(k kind, id string) string {
 	return filepath.Join(v.sumsFolder(k), id+sumsSuffix)
 }
 
-func (v *Volume) sumsOwner(id string) (sums.Owner, error) {
+func (v *BackingVolume) sumsOwner(id string) (sums.Owner, error) {
 	u, err := uuid.Parse(id)
 	return sums.Owner{LUN: u, Store: v.s.sums.owner}, err
 }
 
 // prepareSums makes the folders, and removes what does not belong to an image that is there. The mark is made when there is nothing
 // any more that it could be wrong about.
-func (v *Volume) prepareSums() error {
+func (v *BackingVolume) prepareSums() error {
 	top := filepath.Join(v.s.dir, sumsDir, v.name)
 	if v.sumsStale {
 		if err := v.s.endSums(top, "the volume was used without checksums"); err != nil {
@@ -162,7 +162,7 @@ func (v *Volume) prepareSums() error {
 }
 
 // removeSumsOrphans deletes checksums of what is not there: an object made later under the same uuid must not find them.
-func (v *Volume) removeSumsOrphans(k kind) error {
+func (v *BackingVolume) removeSumsOrphans(k kind) error {
 	entries, err := os.ReadDir(v.sumsFolder(k))
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (v *Volume) removeSumsOrphans(k kind) error {
 }
 
 // createSums makes the checksums of an object that is about to be made, all of it zero.
-func (v *Volume) createSums(k kind, id string, size int64) error {
+func (v *BackingVolume) createSums(k kind, id string, size int64) error {
 	if v.s.sums == nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (v *Volume) createSums(k kind, id string, size int64) error {
 
 // removeSums deletes the checksums of an object that is gone. If that fails they wait for the next start of the store: an object that
 // is made under the same uuid before gets others in their place.
-func (v *Volume) removeSums(k kind, id string) {
+func (v *BackingVolume) removeSums(k kind, id string) {
 	if v.s.sums == nil {
 		return
 	}

@@ -239,7 +239,7 @@ type Unflushed struct {
 }
 
 // Unflushed reads it.
-func (v *Volume) Unflushed() Unflushed {
+func (v *BackingVolume) Unflushed() Unflushed {
 	w := v.writeback
 	w.mu.Lock()
 	defer w.mu.Unlock()

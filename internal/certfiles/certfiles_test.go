@@ -42,7 +42,7 @@ func issue(t *testing.T, a *pki.Authority, uri string, life time.Duration) pki.P
 }
 
 func TestRotationNeedsNoRestart(t *testing.T) {
-	a, ca, err := pki.New("test", pki.AuthorityLife)
+	a, ca, err := pki.New("test", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,11 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 }
 
 func TestBothSidesAreVerified(t *testing.T) {
-	a, ca, err := pki.New("test", pki.AuthorityLife)
+	a, ca, err := pki.New("test", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, otherCA, err := pki.New("other", pki.AuthorityLife)
+	other, otherCA, err := pki.New("other", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 
 // Lives of what is made here.
 const (
-	AuthorityLife = 10 * 365 * 24 * time.Hour
-	LeafLife      = 90 * 24 * time.Hour
+	AuthorityValidity = 10 * 365 * 24 * time.Hour
+	LeafValidity      = 90 * 24 * time.Hour
 )
 
 // backdate is how far a certificate begins in the past: clocks differ.

@@ -9,12 +9,12 @@ import (
 )
 
 func TestIssueAndDue(t *testing.T) {
-	a, ca, err := New("test", AuthorityLife)
+	a, ca, err := New("test", AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	uri := TargetURI("c", "p", "a")
-	leaf, err := a.Issue(uri, LeafLife)
+	leaf, err := a.Issue(uri, LeafValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestIssueAndDue(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	other, _, err := New("other", AuthorityLife)
+	other, _, err := New("other", AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestIssueAndDue(t *testing.T) {
 		due  bool
 	}{
 		"young":             {again, leaf.Cert, uri, now, false},
-		"old":               {again, leaf.Cert, uri, now.Add(LeafLife * 7 / 10), true},
+		"old":               {again, leaf.Cert, uri, now.Add(LeafValidity * 7 / 10), true},
 		"somebody else's":   {again, leaf.Cert, ControlURI("c"), now, true},
 		"another authority": {other, leaf.Cert, uri, now, true},
 		"nothing":           {again, nil, uri, now, true},
@@ -59,15 +59,15 @@ func TestIssueAndDue(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	_, ca, err := New("test", AuthorityLife)
+	_, ca, err := New("test", AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, other, err := New("other", AuthorityLife)
+	a, other, err := New("other", AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := a.Issue("gemel://c/control", LeafLife)
+	leaf, err := a.Issue("gemel://c/control", LeafValidity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,5 +37,5 @@ var nodeBugs = []bug{
 	{player: nodes, rule: "R1", name: "an orderly stop does not end what is held", file: "node/stop.go", flags: shaped("held stops"), seeds: 20,
 		old: "waiting(n.Waiting()))\n\t\tn.stepDown()\n", new: "waiting(n.Waiting()))\n"},
 	{player: nodes, rule: "R11a", name: "a sign of life counts from when it arrives", file: "iscsi/ping.go", flags: shaped("strays"), seeds: 60,
-		old: "c.nexus.Life.Answered(at)", new: "c.nexus.Life.Answered(c.srv.cfg.Clock() + at - at)"},
+		old: "c.nexus.Liveness.Answered(at)", new: "c.nexus.Liveness.Answered(c.srv.cfg.Clock() + at - at)"},
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// certLife is longer than any run.
-const certLife = 7 * 24 * time.Hour
+// certValidity is longer than any run.
+const certValidity = 7 * 24 * time.Hour
 
 // PKI makes, below dir, what a pair and its control client need: flags for each node, credentials for the client. The link
 // between the nodes and the control API use mutual TLS, as between two machines. The client's files are control.pem, control.key and
@@ -24,7 +24,7 @@ func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return flags, nil, err
 	}
-	a, root, err := pki.New("chaos", certLife)
+	a, root, err := pki.New("chaos", certValidity)
 	if err != nil {
 		return flags, nil, err
 	}
@@ -33,7 +33,7 @@ func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials,
 		return flags, nil, err
 	}
 	issue := func(name, uri string) error {
-		p, err := a.Issue(uri, certLife)
+		p, err := a.Issue(uri, certValidity)
 		if err != nil {
 			return err
 		}

@@ -17,24 +17,24 @@ import (
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
-// DefaultVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
-const DefaultVolume = "default"
+// DefaultBackingVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
+const DefaultBackingVolume = "default"
 
-// MaxVolumes of a node, the default one included.
-const MaxVolumes = 8
+// MaxBackingVolumes of a node, the default one included.
+const MaxBackingVolumes = 8
 
-// VolumeDir is one more backing volume: a directory on a filesystem of its own.
-type VolumeDir struct {
+// BackingVolumeDir is one more backing volume: a directory on a filesystem of its own.
+type BackingVolumeDir struct {
 	Name string `json:"name"`
 	Dir  string `json:"dir"`
 }
 
-// ErrVolume is wrapped when the backing volumes that were given cannot be what they are said to be.
-var ErrVolume = errors.New("backing volume")
+// ErrBackingVolume is wrapped when the backing volumes that were given cannot be what they are said to be.
+var ErrBackingVolume = errors.New("backing volume")
 
-// Volume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies in one, and so does whatever shares
+// BackingVolume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies in one, and so does whatever shares
 // extents with it. All methods are safe for concurrent use.
-type Volume struct {
+type BackingVolume struct {
 	s       *Store
 	name    string
 	id      string
@@ -54,16 +54,16 @@ type Volume struct {
 }
 
 // Name of the volume.
-func (v *Volume) Name() string { return v.name }
+func (v *BackingVolume) Name() string { return v.name }
 
 // ID is the random uuid that the volume got when it was made; that of the store for the default one.
-func (v *Volume) ID() string { return v.id }
+func (v *BackingVolume) ID() string { return v.id }
 
 // Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
-func (v *Volume) Reflink() bool { return v.reflink }
+func (v *BackingVolume) Reflink() bool { return v.reflink }
 
 // Capacity is the size of the volume and what is free for unprivileged writes, in bytes.
-func (v *Volume) Capacity() (total, free int64, err error) {
+func (v *BackingVolume) Capacity() (total, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(v.dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("capacity of backing volume %s: %w", v.name, err)
@@ -71,10 +71,10 @@ func (v *Volume) Capacity() (total, free int64, err error) {
 	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
-func (v *Volume) folder(k kind) string { return filepath.Join(v.dir, string(k)) }
+func (v *BackingVolume) folder(k kind) string { return filepath.Join(v.dir, string(k)) }
 
 // prepare makes the folders, removes what a crash left unfinished, and finds out what the filesystem can do.
-func (v *Volume) prepare(opts Options) (err error) {
+func (v *BackingVolume) prepare(opts Options) (err error) {
 	var keep []string
 	if v.sumsStale = !v.sumsMarked(); opts.Sums != nil {
 		keep = []string{sumsMark}
@@ -116,18 +116,18 @@ func (v *Volume) prepare(opts Options) (err error) {
 var volumeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
 // CheckVolumes refuses what can be seen to be wrong without looking at the disks.
-func CheckVolumes(dir string, volumes []VolumeDir) error {
+func CheckVolumes(dir string, volumes []BackingVolumeDir) error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w "+format, append([]any{ErrVolume}, args...)...))
+		errs = append(errs, fmt.Errorf("%w "+format, append([]any{ErrBackingVolume}, args...)...))
 	}
-	if len(volumes) >= MaxVolumes {
-		bad("number %d: a node has %d at most, the first one included", len(volumes)+1, MaxVolumes)
+	if len(volumes) >= MaxBackingVolumes {
+		bad("number %d: a node has %d at most, the first one included", len(volumes)+1, MaxBackingVolumes)
 	}
-	given := []VolumeDir{{DefaultVolume, dir}}
+	given := []BackingVolumeDir{{DefaultBackingVolume, dir}}
 	for _, v := range volumes {
 		switch {
-		case v.Name == DefaultVolume:
+		case v.Name == DefaultBackingVolume:
 			bad("%s: this name is that of the first one, which is in the state directory; take another one", v.Name)
 			continue
 		case !volumeName.MatchString(v.Name):
@@ -166,31 +166,31 @@ func overlap(a, b string) bool {
 
 // checkPlaces looks at the directories, which are there: behind other names, by links, they may be one, or within each other; and two
 // on one filesystem would count its space twice, and one could fill the other.
-func checkPlaces(dir string, volumes []VolumeDir, shared bool) error {
+func checkPlaces(dir string, volumes []BackingVolumeDir, shared bool) error {
 	type place struct {
-		VolumeDir
+		BackingVolumeDir
 		real string
 		dev  uint64
 	}
 	var places []place
-	for _, v := range append([]VolumeDir{{DefaultVolume, dir}}, volumes...) {
+	for _, v := range append([]BackingVolumeDir{{DefaultBackingVolume, dir}}, volumes...) {
 		real, err := filepath.EvalSymlinks(absolute(v.Dir))
 		if err != nil {
-			return fmt.Errorf("%w %s: %w", ErrVolume, v.Name, err)
+			return fmt.Errorf("%w %s: %w", ErrBackingVolume, v.Name, err)
 		}
 		st, err := os.Stat(real)
 		if err != nil {
-			return fmt.Errorf("%w %s: %w", ErrVolume, v.Name, err)
+			return fmt.Errorf("%w %s: %w", ErrBackingVolume, v.Name, err)
 		}
 		p := place{v, real, st.Sys().(*syscall.Stat_t).Dev}
 		for _, o := range places {
 			switch {
 			case overlap(o.real, p.real):
 				return fmt.Errorf("%w %s: %s and %s, which is that of backing volume %s, are one directory, or one is in the other; give each a directory of its own",
-					ErrVolume, p.Name, p.Dir, o.Dir, o.Name)
+					ErrBackingVolume, p.Name, p.Dir, o.Dir, o.Name)
 			case o.dev == p.dev && !shared:
 				return fmt.Errorf("%w %s: %s is on the same filesystem as %s, which is that of backing volume %s: its space would count twice; mount another filesystem there",
-					ErrVolume, p.Name, p.Dir, o.Dir, o.Name)
+					ErrBackingVolume, p.Name, p.Dir, o.Dir, o.Name)
 			}
 		}
 		places = append(places, p)
@@ -209,10 +209,10 @@ type volumeRecord struct {
 }
 
 // openVolume opens one more backing volume, making it when its directory is empty or missing.
-func (s *Store) openVolume(d VolumeDir, opts Options) (_ *Volume, err error) {
-	v := &Volume{s: s, writeback: newWriteback(s), name: d.Name, dir: d.Dir, rel: filepath.Join("volumes", d.Name)}
+func (s *Store) openVolume(d BackingVolumeDir, opts Options) (_ *BackingVolume, err error) {
+	v := &BackingVolume{s: s, writeback: newWriteback(s), name: d.Name, dir: d.Dir, rel: filepath.Join("volumes", d.Name)}
 	if v.lock, err = takeLock(d.Dir); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+		return nil, fmt.Errorf("%w %s: %w", ErrBackingVolume, d.Name, err)
 	}
 	defer func() {
 		if err != nil {
@@ -220,18 +220,18 @@ func (s *Store) openVolume(d VolumeDir, opts Options) (_ *Volume, err error) {
 		}
 	}()
 	if err = v.load(); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+		return nil, fmt.Errorf("%w %s: %w", ErrBackingVolume, d.Name, err)
 	}
 	if v.mark, err = openMark(v); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+		return nil, fmt.Errorf("%w %s: %w", ErrBackingVolume, d.Name, err)
 	}
 	if err = v.prepare(opts); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrVolume, d.Name, err)
+		return nil, fmt.Errorf("%w %s: %w", ErrBackingVolume, d.Name, err)
 	}
 	return v, nil
 }
 
-func (v *Volume) close() (err error) {
+func (v *BackingVolume) close() (err error) {
 	if v.mark != nil {
 		err = v.mark.f.Close()
 	}
@@ -242,7 +242,7 @@ func (v *Volume) close() (err error) {
 }
 
 // load reads volume.json, or writes it into an empty directory.
-func (v *Volume) load() error {
+func (v *BackingVolume) load() error {
 	path := filepath.Join(v.dir, volumeFile)
 	raw, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -268,7 +268,7 @@ func (v *Volume) load() error {
 
 // notBesideAnother refuses to make a new store beside backing volumes that this node has used with another one: that one's metadata say what is in
 // them, and its disk may only not be mounted. Nothing is written before. What else may be wrong with them is seen when they are opened.
-func (s *Store) notBesideAnother(volumes []VolumeDir) error {
+func (s *Store) notBesideAnother(volumes []BackingVolumeDir) error {
 	for _, d := range volumes {
 		path := filepath.Join(d.Dir, volumeFile)
 		raw, err := readSmall(path)
@@ -281,7 +281,7 @@ func (s *Store) notBesideAnother(volumes []VolumeDir) error {
 			continue
 		}
 		return fmt.Errorf("%w %s: %s: %w: it belongs to store %q of this node, and %s is empty: mount the disk of that store there; "+
-			"if it is lost, start with empty backing volumes too, to have everything copied from the peer", ErrVolume, d.Name, path, ErrForeign, rec.Store, s.dir)
+			"if it is lost, start with empty backing volumes too, to have everything copied from the peer", ErrBackingVolume, d.Name, path, ErrForeign, rec.Store, s.dir)
 	}
 	return nil
 }
@@ -294,13 +294,13 @@ func inUse(dir string) bool {
 	return err != nil
 }
 
-func (v *Volume) record(id string) volumeRecord {
+func (v *BackingVolume) record(id string) volumeRecord {
 	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
 // initialise makes a new volume, only where nothing is that could be somebody's data. The mark comes first, so that a volume
 // that has a name has a mark too.
-func (v *Volume) initialise(path string) error {
+func (v *BackingVolume) initialise(path string) error {
 	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {
 		return err
 	}

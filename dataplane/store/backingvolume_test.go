@@ -17,19 +17,19 @@ func elsewhere(t *testing.T) string {
 		t.Skipf("no second filesystem: %v", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if checkPlaces(t.TempDir(), []VolumeDir{{"x", dir}}, false) != nil {
+	if checkPlaces(t.TempDir(), []BackingVolumeDir{{"x", dir}}, false) != nil {
 		t.Skip("/dev/shm and the temporary directory are on one filesystem")
 	}
 	return dir
 }
 
-func shared(volumes ...VolumeDir) Options {
+func shared(volumes ...BackingVolumeDir) Options {
 	return Options{Volumes: volumes, SharedFilesystem: true}
 }
 
 func TestLUNsLieInTheirVolume(t *testing.T) {
 	dir, fast := t.TempDir(), t.TempDir()
-	s, err := Open(dir, testIdent, shared(VolumeDir{"fast", fast}))
+	s, err := Open(dir, testIdent, shared(BackingVolumeDir{"fast", fast}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestLUNsLieInTheirVolume(t *testing.T) {
 	if none, err := s.Volume("slow"); !errors.Is(err, ErrNoVolume) || !strings.Contains(err.Error(), `"slow": there are default, fast`) || none != nil {
 		t.Errorf("%v", err)
 	}
-	if first, err := s.Volume(""); err != nil || first != s.Default() || first.Name() != DefaultVolume {
+	if first, err := s.Volume(""); err != nil || first != s.Default() || first.Name() != DefaultBackingVolume {
 		t.Errorf("%v %v", first, err)
 	}
 	if err := errors.Join(v.CreateLUN(lunA, 8<<20, NoBirth), s.Default().CreateLUN(lunB, 8<<20, NoBirth)); err != nil {
@@ -80,12 +80,12 @@ func TestLUNsLieInTheirVolume(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, dir, shared(VolumeDir{"fast", fast}))
+	s = open(t, dir, shared(BackingVolumeDir{"fast", fast}))
 	if v, err := s.Volume("fast"); err != nil || v.ID() != id || id == "" || id == s.ID() {
 		t.Fatalf("%v %v", v, err)
 	}
 	// A volume has one user, and lets go of everything when another one cannot be had.
-	if _, err := Open(t.TempDir(), testIdent, shared(VolumeDir{"more", t.TempDir()}, VolumeDir{"fast", fast})); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "fast") {
+	if _, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"more", t.TempDir()}, BackingVolumeDir{"fast", fast})); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("%v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 	make := func(t *testing.T, dir string, ident Identity, name string) (fast string) {
 		t.Helper()
 		fast = t.TempDir()
-		s, err := Open(dir, ident, shared(VolumeDir{name, fast}))
+		s, err := Open(dir, ident, shared(BackingVolumeDir{name, fast}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			fast := make(t, t.TempDir(), c.ident, c.as)
 			dir := t.TempDir()
-			_, err := Open(dir, testIdent, shared(VolumeDir{"fast", fast}))
+			_, err := Open(dir, testIdent, shared(BackingVolumeDir{"fast", fast}))
 			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "backing volume fast") {
 				t.Fatalf("%v", err)
 			}
@@ -129,14 +129,14 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(newer, volumeFile), []byte(`{"format":2}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.TempDir(), testIdent, shared(VolumeDir{"fast", newer})); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "fast") {
+	if _, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"fast", newer})); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("%v", err)
 	}
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.TempDir(), testIdent, shared(VolumeDir{"fast", full})); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "precious") {
+	if _, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"fast", full})); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "precious") {
 		t.Errorf("%v", err)
 	}
 	// One that a crash left before it had a name is taken.
@@ -144,7 +144,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 	if err := makeMark(early); err != nil {
 		t.Fatal(err)
 	}
-	open(t, t.TempDir(), shared(VolumeDir{"fast", early}))
+	open(t, t.TempDir(), shared(BackingVolumeDir{"fast", early}))
 }
 
 func TestVolumesThatCanNotBe(t *testing.T) {
@@ -153,36 +153,36 @@ func TestVolumesThatCanNotBe(t *testing.T) {
 	if err := os.Symlink(a, link); err != nil {
 		t.Fatal(err)
 	}
-	var many []VolumeDir
-	for i := range MaxVolumes {
-		many = append(many, VolumeDir{string(rune('a' + i)), t.TempDir()})
+	var many []BackingVolumeDir
+	for i := range MaxBackingVolumes {
+		many = append(many, BackingVolumeDir{string(rune('a' + i)), t.TempDir()})
 	}
 	for _, c := range []struct {
 		name    string
-		volumes []VolumeDir
+		volumes []BackingVolumeDir
 		want    string
 	}{
-		{"no name", []VolumeDir{{"", a}}, "a name has 1 to 32"},
-		{"bad name", []VolumeDir{{"Fast_", a}}, "a name has 1 to 32"},
-		{"the first one's", []VolumeDir{{"default", a}}, "that of the first one"},
-		{"no directory", []VolumeDir{{"fast", ""}}, "its directory is missing"},
-		{"name twice", []VolumeDir{{"fast", a}, {"fast", t.TempDir()}}, "fast: the name is given twice"},
-		{"directory twice", []VolumeDir{{"fast", a}, {"slow", a}}, "slow: "},
-		{"the state directory", []VolumeDir{{"fast", dir}}, "backing volume default, are one directory"},
-		{"within it", []VolumeDir{{"fast", dir + "/volumes/fast"}}, "one is in the other"},
-		{"around it", []VolumeDir{{"fast", filepath.Dir(dir)}}, "one is in the other"},
-		{"by a link", []VolumeDir{{"fast", a}, {"slow", link}}, "backing volume fast, are one directory"},
+		{"no name", []BackingVolumeDir{{"", a}}, "a name has 1 to 32"},
+		{"bad name", []BackingVolumeDir{{"Fast_", a}}, "a name has 1 to 32"},
+		{"the first one's", []BackingVolumeDir{{"default", a}}, "that of the first one"},
+		{"no directory", []BackingVolumeDir{{"fast", ""}}, "its directory is missing"},
+		{"name twice", []BackingVolumeDir{{"fast", a}, {"fast", t.TempDir()}}, "fast: the name is given twice"},
+		{"directory twice", []BackingVolumeDir{{"fast", a}, {"slow", a}}, "slow: "},
+		{"the state directory", []BackingVolumeDir{{"fast", dir}}, "backing volume default, are one directory"},
+		{"within it", []BackingVolumeDir{{"fast", dir + "/volumes/fast"}}, "one is in the other"},
+		{"around it", []BackingVolumeDir{{"fast", filepath.Dir(dir)}}, "one is in the other"},
+		{"by a link", []BackingVolumeDir{{"fast", a}, {"slow", link}}, "backing volume fast, are one directory"},
 		{"too many", many, "8 at most"},
 	} {
-		if _, err := Open(dir, testIdent, shared(c.volumes...)); !errors.Is(err, ErrVolume) || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(dir, testIdent, shared(c.volumes...)); !errors.Is(err, ErrBackingVolume) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if _, err := Open(dir, testIdent, Options{Volumes: []VolumeDir{{"fast", a}}}); !errors.Is(err, ErrVolume) || !strings.Contains(err.Error(), "same filesystem as "+dir) {
+	if _, err := Open(dir, testIdent, Options{Volumes: []BackingVolumeDir{{"fast", a}}}); !errors.Is(err, ErrBackingVolume) || !strings.Contains(err.Error(), "same filesystem as "+dir) {
 		t.Errorf("one filesystem: %v", err)
 	}
 	if other := elsewhere(t); other != "" {
-		open(t, dir, Options{Volumes: []VolumeDir{{"fast", other}}})
+		open(t, dir, Options{Volumes: []BackingVolumeDir{{"fast", other}}})
 	}
 }
 
@@ -190,7 +190,7 @@ func TestMarks(t *testing.T) {
 	dir, fast := t.TempDir(), t.TempDir()
 	mark := func(want uint64) {
 		t.Helper()
-		s, err := Open(dir, testIdent, shared(VolumeDir{"fast", fast}))
+		s, err := Open(dir, testIdent, shared(BackingVolumeDir{"fast", fast}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func TestMarks(t *testing.T) {
 	}
 	mark(0) // lost
 	boom := errors.New("boom")
-	s := open(t, t.TempDir(), Options{Volumes: []VolumeDir{{"fast", t.TempDir()}}, SharedFilesystem: true,
+	s := open(t, t.TempDir(), Options{Volumes: []BackingVolumeDir{{"fast", t.TempDir()}}, SharedFilesystem: true,
 		Faults: func(op, path string, _, _ int64) error {
 			if op == FaultMark && path == "volumes/fast/mark" {
 				return boom
@@ -239,7 +239,7 @@ func TestMarks(t *testing.T) {
 
 // A volume without space refuses its own writes; the other one, and the trust in the store, stay.
 func TestSpaceIsTheVolumesOwn(t *testing.T) {
-	s := open(t, t.TempDir(), Options{Volumes: []VolumeDir{{"fast", t.TempDir()}}, SharedFilesystem: true,
+	s := open(t, t.TempDir(), Options{Volumes: []BackingVolumeDir{{"fast", t.TempDir()}}, SharedFilesystem: true,
 		Faults: func(op, path string, _, _ int64) error {
 			if strings.HasPrefix(path, "volumes/fast/") && op != FaultRead {
 				return syscall.ENOSPC
