@@ -47,13 +47,13 @@ func (n *Node) openBench() error {
 		return fmt.Errorf("bench-lun: %w", err)
 	}
 	m.Bind(u)
-	n.bench.Store(&benchUnit{host: host, unit: u, server: n.scsi})
+	n.io.bench.Store(&benchUnit{host: host, unit: u, server: n.scsi})
 	n.log.Warn("an unmirrored LUN for benchmarks is exported", "host", host, "bytes", bytes)
 	return nil
 }
 
 func (n *Node) isBench(u *scsi.Unit) bool {
-	b := n.bench.Load()
+	b := n.io.bench.Load()
 	return b != nil && b.unit == u
 }
 

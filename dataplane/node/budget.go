@@ -43,13 +43,13 @@ func (s *sizes) note(bucket, key string, n int) {
 // affordable refuses an entry that makes the metadata grow beyond the budget, by the name of what is asked for. What is there already
 // can be asked for again.
 func (n *Node) affordable(e *meta.Entry, raw []byte) error {
-	total := n.metaBytes.Load()
+	total := n.md.bytes.Load()
 	if total+int64(len(raw)) <= maxMetadataEarlier {
 		return nil // without the lock: commands of hosts come here
 	}
-	n.metaMu.Lock()
-	what := grows(n.state, e)
-	n.metaMu.Unlock()
+	n.md.mu.Lock()
+	what := grows(n.md.state, e)
+	n.md.mu.Unlock()
 	if what == "" {
 		return nil
 	}

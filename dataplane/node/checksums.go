@@ -82,7 +82,7 @@ func (e *unitEntry) keeps(keep pair.Regions) (pair.Regions, bool) {
 
 // checkpoint makes a LUN and its checksums durable, before bits are taken back. Where there is no space for checksums the bits stay.
 func (n *Node) checkpoint(id pair.LUNID) scsi.Result {
-	e := n.tables.Load().units[id]
+	e := n.md.tables.Load().units[id]
 	if e == nil {
 		return n.syncLUN(id) // a snapshot, or gone
 	}
@@ -192,7 +192,7 @@ func (n *Node) adoptLoop() {
 	t := time.NewTicker(adoptEvery)
 	defer t.Stop()
 	for {
-		tb := n.tables.Load()
+		tb := n.md.tables.Load()
 		for _, e := range tb.units {
 			n.adopt(e.lun.UUID, e.file)
 		}
@@ -201,7 +201,7 @@ func (n *Node) adoptLoop() {
 		}
 		select {
 		case <-t.C:
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			return
 		}
 	}
@@ -209,11 +209,11 @@ func (n *Node) adoptLoop() {
 
 func (n *Node) adopt(id string, f *store.File) {
 	done, total := f.Adopted()
-	if done == total || n.ctx.Err() != nil {
+	if done == total || n.run.ctx.Err() != nil {
 		return
 	}
 	n.log.Info("checksums are made of what was there before", "uuid", id, "done", done, "bytes", total)
-	switch err := f.Adopt(n.ctx); {
+	switch err := f.Adopt(n.run.ctx); {
 	case err == nil:
 		n.event("checksums", fmt.Sprintf("%s has checksums of all of its %d bytes now", id, total))
 	case !errors.Is(err, context.Canceled):
@@ -223,7 +223,7 @@ func (n *Node) adopt(id string, f *store.File) {
 
 // adopted sums up how far that is, in bytes, with what is in doubt.
 func (n *Node) adopted() (done, total, doubted int64) {
-	t := n.tables.Load()
+	t := n.md.tables.Load()
 	add := func(f *store.File) {
 		d, of := f.Adopted()
 		done, total, doubted = done+d, total+of, doubted+f.DoubtedBlocks()*pair.DefaultBlock

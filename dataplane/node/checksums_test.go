@@ -257,7 +257,7 @@ func TestNoSpaceForChecksums(t *testing.T) {
 	p.write(d, 4*mib, 2)
 	before := p.checkpoints(0)
 	p.until("a checkpoint is over", func() bool { return p.checkpoints(0) > before })
-	e := p.nodes[0].tables.Load()
+	e := p.nodes[0].md.tables.Load()
 	for _, u := range e.units {
 		if !u.behind.Load() || pair.Regions(u.bits.Dirty()).Empty() {
 			t.Error("the bits are taken back, and the checksums are not durable")

@@ -23,9 +23,9 @@ func (n *Node) serveControl(l net.Listener) (stop func()) {
 	if n.tls != nil {
 		certs = n.controlTLS()
 	}
-	s := control.NewServer(control.Config{Self: n.self, TargetIQN: n.cfg.TargetIQN(), Portals: n.cfg.portals(), Events: &n.events,
-		TLS: certs, Done: n.ctx.Done()}, n)
-	n.wg.Go(func() {
+	s := control.NewServer(control.Config{Self: n.self, TargetIQN: n.cfg.TargetIQN(), Portals: n.cfg.portals(), Events: &n.seen.events,
+		TLS: certs, Done: n.run.ctx.Done()}, n)
+	n.run.wg.Go(func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			n.log.Error("the control API has ended", "err", err)
 		}
@@ -38,9 +38,9 @@ func (n *Node) Sessions() []iscsi.SessionInfo { return n.iscsi.Sessions() }
 
 // ReadMetadata implements control.Node.
 func (n *Node) ReadMetadata(f func(*meta.State)) {
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	f(n.state)
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	f(n.md.state)
 }
 
 // Usage implements control.Node.

@@ -142,7 +142,7 @@ func (n *Node) checksums() *targetv1.Checksums {
 	if n.cfg.NoChecksums {
 		return nil
 	}
-	p := n.damage.proto(time.Now())
+	p := n.seen.damage.proto(time.Now())
 	done, total, _ := n.adopted()
 	p.TotalBytes, p.CoveredBytes = uint64(total), uint64(done)
 	return p

@@ -11,7 +11,7 @@ import (
 
 // event tells the watchers.
 func (n *Node) event(kind, text string) {
-	n.events.Send(&targetv1.Event{Time: timestamppb.Now(), Kind: kind, Message: text})
+	n.seen.events.Send(&targetv1.Event{Time: timestamppb.Now(), Kind: kind, Message: text})
 }
 
 // entryText says what an entry did, for the event stream.

@@ -70,7 +70,7 @@ func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	f(n.m, n.boottime())
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, current{})
+	n.perform(a, current{})
 }
 
 // takeLocked moves the machine's actions into a; sends are begun at once.
@@ -83,7 +83,7 @@ func (n *Node) takeLocked(a *actions) {
 	for i := range b.list {
 		switch x := &b.list[i]; x.Kind {
 		case pair.ActSend:
-			n.link.Send(n.linkN.Load(), x.Msg)
+			n.peer.link.Send(n.peer.linkN.Load(), x.Msg)
 			a.sent = true
 		case pair.ActClear:
 			n.clearBits(x) // in memory, before any ActIntend that comes later
@@ -96,12 +96,12 @@ func (n *Node) takeLocked(a *actions) {
 	actionPool.Put(b)
 }
 
-// run carries out actions and what they lead to. It returns true when cur was completed here.
-func (n *Node) run(a *actions, cur current) (completed bool) {
+// perform carries out actions and what they lead to. It returns true when cur was completed here.
+func (n *Node) perform(a *actions, cur current) (completed bool) {
 	for i := 0; ; i++ {
 		if a.sent {
 			a.sent = false
-			n.link.Kick()
+			n.peer.link.Kick()
 		}
 		if i == len(a.list) {
 			break
@@ -121,7 +121,7 @@ func (n *Node) run(a *actions, cur current) (completed bool) {
 			} else if s := o.Cmd; s.Done != nil {
 				s.Done(s)
 			}
-			n.ops.put(o)
+			n.io.ops.put(o)
 		case pair.ActApply:
 			n.applyHere(a, x.Msg, x.Durable)
 		default:
@@ -146,7 +146,7 @@ func (n *Node) storeDoneAsync(o *pair.Op, res scsi.Result) {
 }
 
 func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) {
-	n.buffers.put(msg.Data)
+	n.io.buffers.put(msg.Data)
 	msg.Data = nil
 	n.mu.Lock()
 	n.m.Applied(n.boottime(), link, msg, res)
@@ -157,29 +157,29 @@ func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) 
 func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
 	a := actionPool.Get().(*actions)
 	n.applied(a, link, msg, res)
-	n.run(a, current{})
+	n.perform(a, current{})
 }
 
 // slow begins the actions that are not on the command path.
 func (n *Node) slow(x pair.Action) {
-	link := n.linkN.Load()
+	link := n.peer.linkN.Load()
 	switch x.Kind {
 	case pair.ActProbe:
-		n.wg.Go(func() {
+		n.run.wg.Go(func() {
 			if n.probeDisk(x.LUN) {
 				n.do(func(m *pair.Machine, now int64) { m.Probed(now, x.ID) })
 			}
 		})
 	case pair.ActFlush:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
 	case pair.ActCompare:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
 	case pair.ActRepairRead:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
 	case pair.ActCopyRead:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
 	case pair.ActCopyFree:
-		n.buffers.put(x.Op.Buf)
+		n.io.buffers.put(x.Op.Buf)
 		x.Op.Buf = nil
 	case pair.ActPeerFlush:
 		n.async(func() {
@@ -199,9 +199,9 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActFetch:
 		n.async(func() { n.fetch(link, x.Msg) })
 	case pair.ActHeal:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
 	case pair.ActAccept:
-		n.wg.Go(func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
 	case pair.ActFlushAll:
 		n.async(func() {
 			res := n.syncAll(x.Msg != nil)
@@ -215,7 +215,7 @@ func (n *Node) slow(x pair.Action) {
 			}
 		})
 	case pair.ActSaveEpoch:
-		n.wg.Go(func() {
+		n.run.wg.Go(func() {
 			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
 			if err != nil {
 				n.log.Error("the epoch cannot be saved", "err", err)
@@ -223,23 +223,23 @@ func (n *Node) slow(x pair.Action) {
 			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
 		})
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
-		n.wg.Go(func() { n.askArbiter(x) })
+		n.run.wg.Go(func() { n.askArbiter(x) })
 	case pair.ActAppend:
-		n.wg.Go(func() { n.apply(x.Index, x.Meta, x.Joining) })
+		n.run.wg.Go(func() { n.apply(x.Index, x.Meta, x.Joining) })
 	case pair.ActProposed:
 		n.proposalEnded(x)
 	case pair.ActInstall:
 		n.async(func() { n.install(link, x.Msg) })
 	case pair.ActExport:
-		n.wg.Go(n.export)
+		n.run.wg.Go(n.export)
 	case pair.ActResyncList:
-		n.wg.Go(n.listForResync)
+		n.run.wg.Go(n.listForResync)
 	case pair.ActTakeAll:
-		n.wg.Go(n.takeAll)
+		n.run.wg.Go(n.takeAll)
 	case pair.ActIntend:
-		n.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
+		n.run.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
 	case pair.ActSaveState:
-		n.wg.Go(func() {
+		n.run.wg.Go(func() {
 			err := n.saveState(x.ID, x.State)
 			if err != nil {
 				n.log.Error("the node's own state cannot be saved", "err", err)
@@ -249,7 +249,7 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActProve:
 		x.Alive.Ask(func() { n.do(func(m *pair.Machine, now int64) { m.Proved(now, x.Alive) }) })
 	case pair.ActMarkLost:
-		n.wg.Go(func() { n.markLost(x.Units) })
+		n.run.wg.Go(func() { n.markLost(x.Units) })
 	case pair.ActDrain:
 		n.killGathering(x.Host, x.LUN)
 		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })
@@ -262,22 +262,22 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActEvent:
 		n.log.Info("pair: " + x.Text)
 		if x.Damage != nil { // before anybody is told: who hears of it may ask at once
-			n.damage.add(x.Damage, time.Now())
+			n.seen.damage.add(x.Damage, time.Now())
 		}
 		n.event("pair", x.Text)
 		n.waits.standing.changed()
 	case pair.ActDropHosts:
-		n.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
+		n.run.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
 	case pair.ActDropLink:
-		n.link.Break(x.Text)
+		n.peer.link.Break(x.Text)
 	}
 }
 
 // async is work for the peer, which has to end before the next link begins (R4).
 func (n *Node) async(f func()) {
-	n.applies.Add()
-	n.wg.Go(func() {
-		defer n.applies.Done()
+	n.peer.applies.Add()
+	n.run.wg.Go(func() {
+		defer n.peer.applies.Done()
 		f()
 	})
 }
@@ -286,7 +286,7 @@ func (n *Node) async(f func()) {
 const arbiterTimeout = time.Second
 
 func (n *Node) askArbiter(x pair.Action) {
-	ctx, cancel := context.WithTimeout(n.ctx, arbiterTimeout)
+	ctx, cancel := context.WithTimeout(n.run.ctx, arbiterTimeout)
 	defer cancel()
 	var rec pair.Record
 	var version string
@@ -307,7 +307,7 @@ func (n *Node) askArbiter(x pair.Action) {
 		out = pair.Conflict
 	default:
 		out, text = pair.Unknown, err.Error()
-		n.metrics.arbiterErrors.Add(1)
+		n.seen.metrics.arbiterErrors.Add(1)
 		n.log.Warn("arbiter", "err", err)
 	}
 	n.do(func(m *pair.Machine, now int64) { m.ArbiterDone(now, out, &rec, version, text) })
@@ -319,8 +319,8 @@ type linkHandler Node
 // Up implements link.Handler.
 func (h *linkHandler) Up(k uint64) {
 	n := (*Node)(h)
-	n.applies.Wait() // nothing of an older link is at work in the store any more (R4)
-	n.linkN.Store(k)
+	n.peer.applies.Wait() // nothing of an older link is at work in the store any more (R4)
+	n.peer.linkN.Store(k)
 	n.log.Info("link is up", "link", k)
 	n.do(func(m *pair.Machine, now int64) { m.LinkUp(now, k) })
 }
@@ -336,7 +336,7 @@ func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 	n.m.Receive(n.boottime(), k, msg)
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, current{})
+	n.perform(a, current{})
 }
 
 // Down implements link.Handler.

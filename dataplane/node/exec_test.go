@@ -21,15 +21,15 @@ func TestOpOfAnotherCommandInTheSameList(t *testing.T) {
 			}
 			ended := 0
 			between.Cmd.Done = func(*scsi.Op) { // another goroutine has taken it out of the pool
-				n.ops.pool.New = func() any { return o }
-				for n.ops.get() != o {
+				n.io.ops.pool.New = func() any { return o }
+				for n.io.ops.get() != o {
 				}
 				if elsewhere {
 					o.Reset()
 				}
 				o.Cmd = &scsi.Op{Done: func(*scsi.Op) { ended++ }}
 			}
-			if n.run(a, cur) == elsewhere || ended != 1 {
+			if n.perform(a, cur) == elsewhere || ended != 1 {
 				t.Errorf("the host of the second command heard of its end %d times", ended)
 			}
 		})

@@ -31,9 +31,9 @@ func (n *Node) UnmapHost(ctx context.Context, lun, host string) error {
 
 // strangers lists hosts that hold a registration or reservation of a LUN that is not mapped to them.
 func (n *Node) strangers(lun string) (hosts []string) {
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	l := n.state.LUNs[lun]
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	l := n.md.state.LUNs[lun]
 	if l == nil || l.PR == nil {
 		return nil
 	}

@@ -58,16 +58,16 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		if l.Born != n.state.Index { // begun by an entry of before, whose proposer did not see its end
+		if l.Born != n.md.state.Index { // begun by an entry of before, whose proposer did not see its end
 			if done, err := n.begun(v, l, joining); done || err != nil {
 				return err
 			}
 		}
 		switch {
 		case l.SourceSnapshot != "":
-			err = v.CloneFromSnapshot(n.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
+			err = v.CloneFromSnapshot(n.run.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
 		case l.SourceLUN != "":
-			err = v.CloneLUN(n.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
+			err = v.CloneLUN(n.run.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
 		default:
 			err = v.CreateLUN(l.UUID, l.Size, l.Born)
 		}
@@ -82,10 +82,10 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		return v.Snapshot(n.ctx, s.Source, s.UUID, s.Born, nil)
+		return v.Snapshot(n.run.ctx, s.Source, s.UUID, s.Born, nil)
 	case fx.Grown != nil:
 		from := fx.Grown.Size
-		if l := n.state.LUNs[fx.Grown.UUID]; l != nil {
+		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {
 			from = l.Size // what the file has beyond it nobody has written
 		}
 		return n.growFiles(fx.Grown, from)
@@ -115,9 +115,9 @@ func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bo
 // noteOccupied remembers an object that was not made since something else has its name: that is not the object's, and does not go with it.
 func (n *Node) noteOccupied(id string, err *error) {
 	if errors.Is(*err, store.ErrOccupied) {
-		n.occupied[id] = true
+		n.md.occupied[id] = true
 	} else if *err == nil {
-		delete(n.occupied, id)
+		delete(n.md.occupied, id)
 	}
 }
 
@@ -160,8 +160,8 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 		if id == "" {
 			return
 		}
-		if n.occupied[id] {
-			delete(n.occupied, id)
+		if n.md.occupied[id] {
+			delete(n.md.occupied, id)
 			return
 		}
 		if err := f(id); err != nil {
@@ -179,14 +179,14 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 // reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made, and what a deletion has left
 // is removed. Other files without metadata are reported as orphans and never touched. trusted: nothing is known against this store.
 func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
 	for k, f := range have {
 		if n.born(k) == nil {
 			n.orphan(k, &f, trusted)
 		}
 	}
-	for _, l := range n.state.LUNs {
+	for _, l := range n.md.state.LUNs {
 		if _, ok := have[lunKey(l)]; ok || l.Stage == meta.Ready { // a misfit
 			continue
 		}
@@ -215,7 +215,7 @@ func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 		return err
 	}
 	n.m.SetUnits(n.boottime(), n.unitInfos())
-	for id, e := range n.tables.Load().units {
+	for id, e := range n.md.tables.Load().units {
 		if k := e.bits.Unreadable(); k > 0 {
 			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
 		}
@@ -226,10 +226,10 @@ func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 
 // born is the birth of the object that the state has in a place, nil if it has none there.
 func (n *Node) born(k fileKey) *uint64 {
-	if s := n.state.Snapshots[k.id]; k.snapshot && s != nil && s.Volume == k.volume {
+	if s := n.md.state.Snapshots[k.id]; k.snapshot && s != nil && s.Volume == k.volume {
 		return &s.Born
 	}
-	if l := n.state.LUNs[k.id]; !k.snapshot && l != nil && l.Volume == k.volume {
+	if l := n.md.state.LUNs[k.id]; !k.snapshot && l != nil && l.Volume == k.volume {
 		return &l.Born
 	}
 	return nil
@@ -239,7 +239,7 @@ func (n *Node) born(k fileKey) *uint64 {
 // file could not be. What was born later, or nobody knows when, may be needed: this metadata may be an older copy.
 func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
-	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.state.Index {
+	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.md.state.Index {
 		log.Warn("orphan: a file without metadata; it is left alone")
 		return
 	}
@@ -255,7 +255,7 @@ func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 		log.Error("orphan: a file of what was deleted cannot be removed: the next start of this node tries again", "err", err)
 		return
 	}
-	log.Info("a file that a deletion had left is removed", "born", f.Born, "index", n.state.Index)
+	log.Info("a file that a deletion had left is removed", "born", f.Born, "index", n.md.state.Index)
 }
 
 // markFiles gives images of earlier releases the birth that the state has for them. What is being copied to this node gets it with the file that the next

@@ -20,11 +20,11 @@ import (
 func (n *Node) install(link uint64, msg *pair.Msg) {
 	res := scsi.OK
 	units, full, err := n.installState(msg)
-	n.refused.Store(nil)
+	n.own.refused.Store(nil)
 	if err != nil {
 		n.log.Error("the source's metadata cannot be installed", "err", err)
 		text := err.Error()
-		n.refused.Store(&text)
+		n.own.refused.Store(&text)
 		res = scsi.Failed
 	}
 	n.do(func(m *pair.Machine, now int64) { m.Installed(now, link, uint64(msg.Aux), units, full, res) })
@@ -44,16 +44,16 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	if err := n.lacking(s); err != nil {
 		return nil, nil, err
 	}
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
 	if err := n.makeFiles(s); err != nil {
 		return nil, nil, err
 	}
 	if err := n.persistAll(s); err != nil {
 		return nil, nil, err
 	}
-	old := n.state
-	n.state = s
+	old := n.md.state
+	n.md.state = s
 	if err := n.publish(); err != nil {
 		return nil, nil, err
 	}
@@ -114,14 +114,14 @@ func (n *Node) makeFiles(s *meta.State) error {
 	for id, l := range s.LUNs {
 		f, ok := have[lunKey(l)]
 		// What a file has beyond the LUN that was here is not what the source has there.
-		if old := n.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.state.Index ||
+		if old := n.md.state.LUNs[id]; !ok || old == nil || old.Born != l.Born || old.Volume != l.Volume || old.Born == n.md.state.Index ||
 			f.Size > min(old.Size, l.Size) || f.Known && f.Born != l.Born || n.isMisfit(id) {
 			luns = append(luns, id)
 		}
 	}
 	for id, sn := range s.Snapshots {
 		f, ok := have[snapshotKey(sn)]
-		if old := n.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.state.Index ||
+		if old := n.md.state.Snapshots[id]; !ok || old == nil || old.Born != sn.Born || old.Volume != sn.Volume || old.Born == n.md.state.Index ||
 			f.Known && f.Born != sn.Born || n.isMisfit(id) {
 			snaps = append(snaps, id)
 		}
@@ -172,7 +172,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 
 // withdraw takes objects out of the tables, so that those made again are opened again.
 func (n *Node) withdraw(luns, snaps []string) {
-	old := n.tables.Load()
+	old := n.md.tables.Load()
 	t := &tables{units: map[pair.LUNID]*unitEntry{}, snapshots: map[pair.LUNID]*store.File{}, hosts: old.hosts}
 	gone := map[string]bool{}
 	for _, id := range append(luns, snaps...) {
@@ -192,19 +192,19 @@ func (n *Node) withdraw(luns, snaps []string) {
 			t.snapshots[k] = f
 		}
 	}
-	n.tables.Store(t)
+	n.md.tables.Store(t)
 }
 
 // objectsLocked names what both nodes must hold alike; prepared: also snapshots that are not committed yet. A resync brings
 // those too: the commit may come when it has ended, and then the joiner's must be complete. One that could not be made here
-// is not there to be copied, and will be aborted. The caller holds metaMu.
+// is not there to be copied, and will be aborted. The caller holds md.mu.
 func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
-	for _, l := range n.state.SortedLUNs() {
+	for _, l := range n.md.state.SortedLUNs() {
 		if id, err := parseID(l.UUID); err == nil && (l.Stage == meta.Ready || n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size, Born: l.Born})
 		}
 	}
-	for _, s := range n.state.SortedSnapshots() {
+	for _, s := range n.md.state.SortedSnapshots() {
 		if id, err := parseID(s.UUID); err == nil && (s.Stage == meta.Ready || prepared && n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size, Born: s.Born})
 		}
@@ -214,8 +214,8 @@ func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 
 // listForResync lists them again once all that was known has been copied.
 func (n *Node) listForResync() {
-	n.metaMu.Lock()
+	n.md.mu.Lock()
 	objs := n.objectsLocked(true)
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
 }

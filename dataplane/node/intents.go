@@ -14,7 +14,7 @@ import (
 // intend makes bits durable.
 func (n *Node) intend(id pair.LUNID, regions []uint32) {
 	ok := true
-	if e := n.tables.Load().units[id]; e != nil {
+	if e := n.md.tables.Load().units[id]; e != nil {
 		if err := e.bits.Set(regions); err != nil {
 			ok = false
 			n.log.Error("write-intent bits", "lun", e.lun.UUID, "err", err)
@@ -26,7 +26,7 @@ func (n *Node) intend(id pair.LUNID, regions []uint32) {
 // clearBits takes bits back: at once in memory, which is what orders it before every later intend, and on disk soon, so
 // that a restart finds few. The caller holds n.mu.
 func (n *Node) clearBits(x *pair.Action) {
-	e := n.tables.Load().units[x.LUN]
+	e := n.md.tables.Load().units[x.LUN]
 	if e == nil {
 		return
 	}
@@ -35,8 +35,8 @@ func (n *Node) clearBits(x *pair.Action) {
 		return
 	}
 	e.bits.Clear(keep)
-	n.wg.Go(func() {
-		if err := e.bits.Flush(); err != nil && n.ctx.Err() == nil {
+	n.run.wg.Go(func() {
+		if err := e.bits.Flush(); err != nil && n.run.ctx.Err() == nil {
 			n.log.Warn("write-intent bits", "lun", e.lun.UUID, "err", err) // the store has failed, or the LUN is gone
 		}
 	})
@@ -47,26 +47,26 @@ const markRetry = 100 * time.Millisecond
 // markLost has every host of these LUNs told that acknowledged writes may be gone. Nobody is served before.
 func (n *Node) markLost(ids []pair.LUNID) {
 	e := &meta.Entry{MarkLost: &meta.MarkLost{}}
-	t := n.tables.Load()
+	t := n.md.tables.Load()
 	for _, id := range ids {
 		if u := t.units[id]; u != nil {
 			e.MarkLost.UUIDs = append(e.MarkLost.UUIDs, u.lun.UUID)
 		}
 	}
 	for {
-		_, err := n.propose(n.ctx, e)
+		_, err := n.propose(n.run.ctx, e)
 		switch {
 		case err == nil:
 			n.log.Warn("acknowledged writes may be lost: hosts get MEDIUM ERROR until the volumes are published again", "luns", e.MarkLost.UUIDs)
 			n.do(func(m *pair.Machine, now int64) { m.LostMarked(now) })
 			return
-		case errors.Is(err, control.ErrUnavailable) || n.ctx.Err() != nil:
+		case errors.Is(err, control.ErrUnavailable) || n.run.ctx.Err() != nil:
 			return // no member any more; it is on record, and comes again
 		}
 		n.log.Error("marking LUNs that may have lost writes", "err", err)
 		select {
 		case <-time.After(markRetry):
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (c *change) do() {
 		return
 	}
 	c.n.appliedAsync(c.link, c.msg, c.n.applyMsg(c.file, c.msg, false))
-	c.n.applies.Done()
+	c.n.peer.applies.Done()
 }
 
 // add puts a change at the end. It never blocks.
@@ -80,9 +80,9 @@ const laneKeep = 64
 // change does a write of this node's own: here if the goroutine at hand may wait for a disk. One that has to read before, the rest of a
 // block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
-	switch e := n.tables.Load().units[o.LUN]; {
+	switch e := n.md.tables.Load().units[o.LUN]; {
 	case !inlineOp(o.Cmd, durable):
-		n.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
+		n.run.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case e != nil && !e.file.Prompt(o.Cmd.Off, o.Cmd.Len):
 		e.readers.read(o.Cmd.Len, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == anywhere || e == nil:
@@ -95,22 +95,22 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 // applyHere does a mirrored write or a copied range. The file is looked up at once: an entry of the log that came after msg may
 // remove the object, and what came before it is no failure. What has to read before it writes is a reader's.
 func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
-	link, t := n.linkN.Load(), n.tables.Load()
+	link, t := n.peer.linkN.Load(), n.md.tables.Load()
 	e, f := t.units[msg.LUN], t.file(msg.LUN)
 	small := !durable && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame
 	switch {
 	case small && e != nil && !f.Prompt(msg.Off, msg.Len):
-		n.applies.Add()
+		n.peer.applies.Add()
 		e.readers.read(msg.Len, func() {
 			n.appliedAsync(link, msg, n.applyMsg(f, msg, durable))
-			n.applies.Done()
+			n.peer.applies.Done()
 		})
 	case small && (a.at == anywhere || f == nil):
-		n.applies.Add() // it may be a goroutine that the next link does not wait for otherwise
+		n.peer.applies.Add() // it may be a goroutine that the next link does not wait for otherwise
 		n.applied(a, link, msg, n.applyMsg(f, msg, durable))
-		n.applies.Done()
+		n.peer.applies.Done()
 	case small && e != nil:
-		n.applies.Add()
+		n.peer.applies.Add()
 		e.lane.add(change{n: n, msg: msg, link: link, file: f})
 	default:
 		n.async(func() { n.appliedAsync(link, msg, n.applyMsg(f, msg, durable)) })

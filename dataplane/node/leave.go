@@ -45,14 +45,14 @@ func (n *Node) watchOver(ctx context.Context) string {
 // returns within endTime after this life was over, and within handOverTime + endTime after ctx has
 // ended, with ErrStop if the stop has not ended by then.
 func (n *Node) Run(ctx context.Context) error {
-	n.over = make(chan string, 1)
+	n.run.over = make(chan string, 1)
 	done := make(chan error, 1)
 	go func() { done <- n.serveUntil(ctx) }()
 	bound, why := endTime, ""
 	select {
 	case err := <-done:
 		return err
-	case why = <-n.over:
+	case why = <-n.run.over:
 	case <-ctx.Done():
 		bound += handOverTime
 	}
@@ -64,7 +64,7 @@ func (n *Node) Run(ctx context.Context) error {
 	case <-t.C:
 	}
 	select {
-	case why = <-n.over: // it was over just before it was asked to stop
+	case why = <-n.run.over: // it was over just before it was asked to stop
 	default:
 	}
 	what := n.unended()
@@ -90,12 +90,12 @@ func (n *Node) because(why string) string {
 // the link. It does not wait for what hangs in the store.
 func (n *Node) leave(why string) error {
 	why = n.because(why)
-	n.over <- why
+	n.run.over <- why
 	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
 	n.event("end", why)
 	n.ends(stepLogOut)
 	n.logOut()
-	n.cancel() // and with it the link
+	n.run.cancel() // and with it the link
 	return left(why)
 }
 
@@ -107,7 +107,7 @@ func (n *Node) logOut() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
 	defer cancel()
 	out := make(chan struct{})
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		defer close(out)
 		if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			n.log.Warn("iSCSI shutdown", "err", err)

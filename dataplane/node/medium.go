@@ -14,7 +14,7 @@ type medium struct {
 // Submit implements scsi.Medium.
 func (d *medium) Submit(s *scsi.Op) bool {
 	n := d.n
-	o := n.ops.get()
+	o := n.io.ops.get()
 	cur := current{o, o.Uses()}
 	o.Cmd, o.LUN = s, d.id
 	s.Medium = o
@@ -23,7 +23,7 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	n.m.Submit(n.boottime(), o)
 	n.takeLocked(a)
 	n.mu.Unlock()
-	return n.run(a, cur)
+	return n.perform(a, cur)
 }
 
 // Abort implements scsi.Medium.
@@ -37,7 +37,7 @@ func (d *medium) Abort(s *scsi.Op) {
 	}
 	n.takeLocked(a)
 	n.mu.Unlock()
-	n.run(a, current{})
+	n.perform(a, current{})
 }
 
 // Access implements scsi.Medium.

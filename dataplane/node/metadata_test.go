@@ -25,14 +25,14 @@ import (
 func (p *testPair) fill(i, bytes int) {
 	p.t.Helper()
 	n := p.nodes[i]
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
 	const each = 64 << 10
 	for k := range bytes / each {
 		iqn := fmt.Sprintf("iqn.2026-11.storage.gemel.test:many-%d", k)
-		n.state.Hosts[iqn] = &meta.Host{IQN: iqn, CHAP: meta.CHAP{User: strings.Repeat(string(rune('a'+k%26)), each)}}
+		n.md.state.Hosts[iqn] = &meta.Host{IQN: iqn, CHAP: meta.CHAP{User: strings.Repeat(string(rune('a'+k%26)), each)}}
 	}
-	if err := n.persistAll(n.state); err != nil {
+	if err := n.persistAll(n.md.state); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -41,9 +41,9 @@ func (p *testPair) fill(i, bytes int) {
 func (p *testPair) metadata(i int) string {
 	p.t.Helper()
 	n := p.nodes[i]
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	raw, err := json.Marshal(n.state)
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	raw, err := json.Marshal(n.md.state)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestJoinerWithLargeMetadata(t *testing.T) {
 		t.Fatalf("%d bytes of metadata", len(want))
 	}
 	for i, n := range p.nodes {
-		if z := n.metaBytes.Load(); z < int64(len(want))*99/100 || z > int64(len(want))*101/100 {
+		if z := n.md.bytes.Load(); z < int64(len(want))*99/100 || z > int64(len(want))*101/100 {
 			t.Errorf("node %d counts %d bytes of %d", i, z, len(want))
 		}
 	}
-	hosts, err := json.Marshal(p.nodes[1].state.Hosts)
+	hosts, err := json.Marshal(p.nodes[1].md.state.Hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestJoinerWithLargeMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.store.Close() }()
-	if got, err := json.Marshal(n.state.Hosts); err != nil || string(got) != string(hosts) {
+	if got, err := json.Marshal(n.md.state.Hosts); err != nil || string(got) != string(hosts) {
 		t.Errorf("%d of %d bytes are durable, %v", len(got), len(hosts), err)
 	}
 }
@@ -248,13 +248,13 @@ func TestMetadataBudget(t *testing.T) {
 	}
 	p.refuses(err, codes.ResourceExhausted, fmt.Sprintf("limit of %d", maxMetadata))
 	p.refuses(err, codes.ResourceExhausted, "labels")
-	if used := n.metaBytes.Load(); used > maxMetadata {
+	if used := n.md.bytes.Load(); used > maxMetadata {
 		t.Errorf("%d bytes", used)
 	}
 	if _, err := c.CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: old.Uuid, Name: old.Name, SizeBytes: old.SizeBytes, PreferredNode: "a"}); err != nil {
 		t.Errorf("one that is there: %v", err)
 	}
-	n.metaBytes.Store(maxMetadata)
+	n.md.bytes.Store(maxMetadata)
 	_, err = c.MapHost(p.ctx, &targetv1.MapHostRequest{LunUuid: old.Uuid, HostIqn: testHost + "2"})
 	p.refuses(err, codes.ResourceExhausted, "host_iqn")
 	e := &meta.Entry{PR: &meta.PR{UUID: old.Uuid, Req: scsi.PROut{Action: scsi.PRRegister, ServiceKey: 1}}}

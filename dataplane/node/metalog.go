@@ -34,8 +34,8 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike
 	}
 	moved := n.moving()
-	n.metaMu.Lock()
-	out, fx := n.state.Apply(index, e)
+	n.md.mu.Lock()
+	out, fx := n.md.state.Apply(index, e)
 	res := scsi.OK
 	if ferr := n.applyFiles(&fx, joining); ferr != nil {
 		out, res = fileOutcome(ferr)
@@ -50,7 +50,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	if fx.UnitsChanged {
 		units = n.unitInfos()
 	}
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	if err != nil {
 		// The metadata cannot be kept: as bad as a failed disk (R9, R12).
 		n.log.Error("metadata", "index", index, "err", err)
@@ -81,14 +81,14 @@ const moveEvery = time.Second
 // snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
 func (n *Node) moving() (over func()) {
 	end := make(chan struct{})
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		t := time.NewTicker(moveEvery)
 		defer t.Stop()
 		for {
 			select {
 			case <-end:
 				return
-			case <-n.ctx.Done():
+			case <-n.run.ctx.Done():
 				return
 			case <-t.C:
 				n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) })
@@ -98,10 +98,10 @@ func (n *Node) moving() (over func()) {
 	return func() { close(end) }
 }
 
-// unitInfos lists units for the machine. The caller holds metaMu.
+// unitInfos lists units for the machine. The caller holds md.mu.
 func (n *Node) unitInfos() []pair.UnitInfo {
 	out := []pair.UnitInfo{}
-	for _, l := range n.state.LUNs {
+	for _, l := range n.md.state.LUNs {
 		id, err := parseID(l.UUID)
 		owner, err2 := pair.ParseNode(l.Owner)
 		if err == nil && err2 == nil {
@@ -194,7 +194,7 @@ func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 
 // seenBy lists the units that are mapped to a host: what its resets reach.
 func (n *Node) seenBy(host string) (list []*unitEntry) {
-	for _, e := range n.tables.Load().units {
+	for _, e := range n.md.tables.Load().units {
 		if _, ok := e.lun.Maps[host]; ok {
 			list = append(list, e)
 		}
@@ -205,7 +205,7 @@ func (n *Node) seenBy(host string) (list []*unitEntry) {
 // abortGathering ends the writes of affected hosts whose data has not all come, which the device server has not seen
 // yet. It comes first: what completes meanwhile is then found by the device server.
 func (n *Node) abortGathering(fx *meta.Effect) {
-	t := n.tables.Load()
+	t := n.md.tables.Load()
 	sees := func(host string, field uint64, uuid string) bool {
 		number, ok := scsi.FlatLUN(field)
 		if !ok {
@@ -244,7 +244,7 @@ func (n *Node) abortGathering(fx *meta.Effect) {
 // killGathering ends a host's writes to a LUN whose data has not all come, before a path switch: they have not started,
 // and what is still to come of them may belong to a path that the host has given up (R11a).
 func (n *Node) killGathering(host string, id pair.LUNID) {
-	e := n.tables.Load().units[id]
+	e := n.md.tables.Load().units[id]
 	if e == nil {
 		return
 	}
@@ -260,15 +260,15 @@ func (n *Node) killGathering(host string, id pair.LUNID) {
 
 // export gives the joiner everything; ActExport comes only while no entry is being applied.
 func (n *Node) export() {
-	n.metaMu.Lock()
-	index := n.state.Index
-	raw, err := json.Marshal(n.state)
+	n.md.mu.Lock()
+	index := n.md.state.Index
+	raw, err := json.Marshal(n.md.state)
 	if err != nil {
 		panic(err) // plain data
 	}
 	objs := n.objectsLocked(true)
-	volumes := n.state.Volumes()
-	n.metaMu.Unlock()
+	volumes := n.md.state.Volumes()
+	n.md.mu.Unlock()
 	if n.misread(volumes) {
 		// What it cannot read it refuses, and comes again.
 		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")

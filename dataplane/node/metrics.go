@@ -139,10 +139,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		count(descSumLooks, cs.Misses, "miss")
 		count(descSumSectors, cs.LostSectors)
 	}
-	if p := n.probed.Load(); p != nil {
+	if p := n.seen.probed.Load(); p != nil {
 		gauge(descReachable, flag(p.err == nil))
 	}
-	gauge(descTickSecond, time.Duration(now-n.lastTick.Load()).Seconds())
+	gauge(descTickSecond, time.Duration(now-n.run.lastTick.Load()).Seconds())
 	for name, x := range map[string]uint64{"exclude": st.Excludes, "readmit": st.Readmits, "handshake": st.Relinks,
 		"fence": st.Fences, "forward": st.Forwarded, "mirror": st.Mirrored, "repair": st.Repaired, "aged": st.Aged,
 		"path_switch": st.PathSwitches, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
@@ -153,7 +153,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"step_down_slow": st.SlowLeaves, "exclude_slow": st.SlowExcludes, "both_late": st.BothLate, "scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}
-	count(descArbiter, n.metrics.arbiterErrors.Load())
+	count(descArbiter, n.seen.metrics.arbiterErrors.Load())
 	cp, _ := n.capacity() // of those that can be asked
 	for name, v := range cp.Volumes {
 		gauge(descCapacity, float64(v.Total), name)
@@ -169,12 +169,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWindowUsed, float64(windows[i].Used), name)
 		gauge(descPaced, float64(windows[i].Waiting), name)
 	}
-	gauge(descMetadata, float64(n.metaBytes.Load()), "used")
+	gauge(descMetadata, float64(n.md.bytes.Load()), "used")
 	gauge(descMetadata, maxMetadata, "limit")
-	n.metaMu.Lock()
-	owned := map[string]int{"a": n.state.Owned("a"), "b": n.state.Owned("b")}
-	lost := n.state.Lost()
-	n.metaMu.Unlock()
+	n.md.mu.Lock()
+	owned := map[string]int{"a": n.md.state.Owned("a"), "b": n.md.state.Owned("b")}
+	lost := n.md.state.Lost()
+	n.md.mu.Unlock()
 	for o, k := range owned {
 		gauge(descLUNs, float64(k), o)
 	}
@@ -183,8 +183,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	used, limit := n.iscsi.Memory()
 	gauge(descISCSIMem, float64(used), "used")
 	gauge(descISCSIMem, float64(limit), "limit")
-	if n.link != nil {
-		count(descLinkEvict, n.link.Evicted())
+	if n.peer.link != nil {
+		count(descLinkEvict, n.peer.link.Evicted())
 	}
 	is := n.iscsi.Stats()
 	for name, x := range map[string]*atomic.Int64{"connection": &is.Accepted, "login_refused": &is.Refused, "login_forbidden": &is.Forbidden,
@@ -201,10 +201,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 // probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
 // needs the process. ready: this node is a recorded member and serves.
 func (n *Node) live() error {
-	if v := n.View(); finished(&v) && !n.stopping.Load() {
+	if v := n.View(); finished(&v) && !n.run.stopping.Load() {
 		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
 	}
-	if age := time.Duration(n.boottime() - n.lastTick.Load()); age > 10*time.Second {
+	if age := time.Duration(n.boottime() - n.run.lastTick.Load()); age > 10*time.Second {
 		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
 	}
 	return nil
@@ -212,7 +212,7 @@ func (n *Node) live() error {
 
 func (n *Node) ready() error {
 	v := n.View()
-	if n.stopping.Load() {
+	if n.run.stopping.Load() {
 		return errors.New("stopping")
 	}
 	if v.Serving {
@@ -242,7 +242,7 @@ func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 	probe("/healthz", n.live)
 	probe("/readyz", n.ready)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("metrics endpoint ended", "err", err)
 		}

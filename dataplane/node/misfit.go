@@ -21,15 +21,15 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 	if err != nil {
 		return err
 	}
-	n.misfits = map[string]string{}
+	n.md.misfits = map[string]string{}
 	note := func(id, text string, args ...any) {
-		if n.misfits[id] = ""; copying[id] {
+		if n.md.misfits[id] = ""; copying[id] {
 			return
 		}
-		n.misfits[id] = fmt.Sprintf(text, args...)
-		n.log.Error("a file is not what the metadata says: it has to be copied from the peer", "file", n.misfits[id])
+		n.md.misfits[id] = fmt.Sprintf(text, args...)
+		n.log.Error("a file is not what the metadata says: it has to be copied from the peer", "file", n.md.misfits[id])
 	}
-	for _, l := range n.state.SortedLUNs() {
+	for _, l := range n.md.state.SortedLUNs() {
 		what := fmt.Sprintf("the file of LUN %s (%q) in backing volume %s", l.UUID, l.Name, meta.VolumeName(l.Volume))
 		switch f, ok := have[lunKey(l)]; {
 		case l.Stage != meta.Ready: // it has no content yet
@@ -41,7 +41,7 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 			note(l.UUID, "%s was made by entry %d of the log, and the LUN by entry %d: it is another LUN's of that uuid", what, f.Born, l.Born)
 		}
 	}
-	for _, s := range n.state.SortedSnapshots() {
+	for _, s := range n.md.state.SortedSnapshots() {
 		what := fmt.Sprintf("the file of snapshot %s (%q) in backing volume %s", s.UUID, s.Name, meta.VolumeName(s.Volume))
 		switch f, ok := have[snapshotKey(s)]; {
 		case s.Stage != meta.Ready:
@@ -56,16 +56,16 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// isMisfit reports whether the file of an object is not what the metadata says. The caller holds metaMu.
+// isMisfit reports whether the file of an object is not what the metadata says. The caller holds md.mu.
 func (n *Node) isMisfit(id string) bool {
-	_, ok := n.misfits[id]
+	_, ok := n.md.misfits[id]
 	return ok
 }
 
-// misfitText names the misfits, and says what a person can do; "" if there are none but what is being copied. The caller holds metaMu.
+// misfitText names the misfits, and says what a person can do; "" if there are none but what is being copied. The caller holds md.mu.
 func (n *Node) misfitText() string {
 	var texts []string
-	for _, text := range n.misfits {
+	for _, text := range n.md.misfits {
 		if text != "" {
 			texts = append(texts, text)
 		}
@@ -98,7 +98,7 @@ func (n *Node) whole(fx *meta.Effect) error {
 	}
 	for _, id := range ids {
 		if n.isMisfit(id) {
-			return fmt.Errorf("node %s: %s", n.self, n.misfits[id])
+			return fmt.Errorf("node %s: %s", n.self, n.md.misfits[id])
 		}
 	}
 	return nil
@@ -106,7 +106,7 @@ func (n *Node) whole(fx *meta.Effect) error {
 
 // standIns gives each LUN whose file is missing an empty one, which is a misfit as well, so that the LUN has its place in the tables.
 func (n *Node) standIns(have map[fileKey]store.Info) error {
-	for _, l := range n.state.SortedLUNs() {
+	for _, l := range n.md.state.SortedLUNs() {
 		if _, ok := have[lunKey(l)]; ok || !n.isMisfit(l.UUID) {
 			continue
 		}
@@ -121,11 +121,11 @@ func (n *Node) standIns(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// mend tells that files have been made again, or are not needed any more. The caller holds metaMu.
+// mend records that files have been made again, or are not needed any more. The caller holds md.mu.
 func (n *Node) mend(ids ...string) (mended bool) {
 	for _, id := range ids {
 		mended = mended || n.isMisfit(id)
-		delete(n.misfits, id)
+		delete(n.md.misfits, id)
 	}
 	return mended
 }

@@ -19,10 +19,10 @@ func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 // entry, once it is in the log, says that this was done, and a call that ends before it is simply made again. Commands
 // that were waiting meanwhile execute as durable ones, see check.
 func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
-	n.metaMu.Lock()
-	l := n.state.LUNs[e.UUID]
+	n.md.mu.Lock()
+	l := n.md.state.LUNs[e.UUID]
 	through := l != nil && e.WriteThrough != nil && *e.WriteThrough && !l.WriteThrough()
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	q := prepareModify{UUID: e.UUID, Flush: through}
 	if err := n.prepareBoth(ctx, q); err != nil { // most of what there is to flush, while commands go on
 		return err

@@ -62,7 +62,7 @@ func TestMetadataOfANewerPeer(t *testing.T) {
 	if !errors.Is(err, meta.ErrNewer) || !strings.Contains(err.Error(), `"groups"`) || !strings.Contains(err.Error(), "metadata of node b") || !strings.HasSuffix(err.Error(), "upgrade node a") {
 		t.Errorf("%v", err)
 	}
-	if n.state.Index != 0 {
+	if n.md.state.Index != 0 {
 		t.Error("installed all the same")
 	}
 }

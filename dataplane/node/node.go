@@ -37,49 +37,71 @@ type Node struct {
 	mu sync.Mutex // the machine, and the order of what it sends
 	m  *pair.Machine
 
-	ops opPool
+	md   metadata
+	io   dataPath
+	peer peer
+	own  ownState
+	seen reports
+	run  lifecycle
 
-	metaMu   longlock.Mutex // held while files are made and closed
-	readers  map[*store.BackingVolume]*readers
+	scsi  *scsi.Server
+	iscsi *iscsi.Server
+	waits waits
+}
+
+// metadata is the pair's replicated metadata as it is applied here, and what is made of it.
+type metadata struct {
+	mu       longlock.Mutex // held while files are made and closed
 	state    *meta.State
 	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
 	occupied map[string]bool   // objects that were not made since something else has their name
 	sizes    sizes             // of what it holds
-	// metaBytes is their sum, for callers that do not hold metaMu.
-	metaBytes atomic.Int64
-	tables    atomic.Pointer[tables] // what the command path reads
-	bench     atomic.Pointer[benchUnit]
+	bytes    atomic.Int64      // the sum of sizes, for callers that do not hold mu
+	tables   atomic.Pointer[tables]
+}
 
-	link    *link.Link
-	linkN   atomic.Uint64
-	applies tally // store work for the peer of the present link
+// dataPath is what commands need to reach the backing volumes.
+type dataPath struct {
+	ops     opPool
+	readers map[*store.BackingVolume]*readers
+	buffers buffers
+	bench   atomic.Pointer[benchUnit]
+}
 
-	scsi  *scsi.Server
-	iscsi *iscsi.Server
+// peer is the connection to the other node.
+type peer struct {
+	link     *link.Link
+	linkN    atomic.Uint64 // the number of the present link
+	applies  tally         // store work for the peer of the present link
+	capacity atomic.Pointer[capacity]
+}
 
-	waits waits
+// ownState is what this node remembers of itself beside the metadata.
+type ownState struct {
+	saved     saved
+	markFloor uint64                 // the highest mark that a backing volume had at the start
+	doubt     atomic.Bool            // a backing volume is not as it should be: their marks stand still
+	refused   atomic.Pointer[string] // why the install of a resync was refused
+}
 
-	probed atomic.Pointer[probed]
+// reports is what a person and a monitoring system see of this node.
+type reports struct {
+	events  control.Events
+	metrics counters
+	damage  damageTally
+	scrubs  scrubs
+	probed  atomic.Pointer[probed] // the last look at the disks
+}
 
-	markFloor uint64      // the highest mark that a backing volume had at the start
-	doubt     atomic.Bool // a backing volume is not as it should be: their marks stand still
-	refused   atomic.Pointer[string]
-
-	saved saved
-
-	peerCap  atomic.Pointer[capacity]
-	events   control.Events
-	lastTick atomic.Int64
-	wg       sync.WaitGroup
+// lifecycle is one run of the node, from Run to its end.
+type lifecycle struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	lastTick atomic.Int64
 	stopping atomic.Bool
-	over     chan string            // why this life is over, once
+	over     chan string            // why this run is over, once
 	step     atomic.Pointer[string] // of the end, once it has begun (stop.go)
-	buffers  buffers
-	metrics  counters
-	damage   damageTally
-	scrubs   scrubs
 }
 
 // New opens the store and prepares a node; Run starts it. The configuration must be valid.
@@ -121,9 +143,9 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, readers: map[*store.BackingVolume]*readers{},
-		occupied: map[string]bool{}}
-	n.tables.Store(&tables{})
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb}
+	n.io.readers, n.md.occupied = map[*store.BackingVolume]*readers{}, map[string]bool{}
+	n.md.tables.Store(&tables{})
 	lock, err := st.LockID()
 	if err != nil {
 		return nil, err
@@ -132,7 +154,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.state, err = n.loadMetadata(); err != nil {
+	if n.md.state, err = n.loadMetadata(); err != nil {
 		return nil, err
 	}
 	untrusted, err := st.Untrusted()
@@ -156,9 +178,9 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
-		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.state.Index,
+		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.md.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
-		Empty: n.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
+		Empty: n.md.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
 	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
@@ -174,7 +196,7 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = n.iscsi.Shutdown(ended)
 		}
 	}()
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.run.ctx, n.run.cancel = context.WithCancel(context.Background())
 	if err = n.reconcileFiles(files, untrusted == "" && n.misfitText() == ""); err != nil {
 		return nil, err
 	}
@@ -199,8 +221,8 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		n.store.Ending()
 		n.closeFiles()
 	}()
-	defer n.wg.Wait()
-	defer n.cancel()
+	defer n.run.wg.Wait()
+	defer n.run.cancel()
 	defer n.ends(stepWork)
 	var listeners []net.Listener
 	defer func() {
@@ -217,7 +239,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		return l, nil
 	}
 	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer, DialFunc: n.cfg.Outside.Dial,
-		Logger: n.log, Alloc: n.buffers.get, Features: n.cfg.features()}
+		Logger: n.log, Alloc: n.io.buffers.get, Features: n.cfg.features()}
 	if n.tls != nil {
 		lcfg.TLS = n.peerTLS()
 	}
@@ -237,8 +259,8 @@ func (n *Node) serveUntil(ctx context.Context) error {
 			return err
 		}
 	}
-	n.lastTick.Store(n.boottime()) // live from the start, before the loop's first turn
-	n.link = link.New(lcfg, (*linkHandler)(n))
+	n.run.lastTick.Store(n.boottime()) // live from the start, before the loop's first turn
+	n.peer.link = link.New(lcfg, (*linkHandler)(n))
 	stopControl := n.serveControl(control)
 	defer stopControl()
 	if metrics != nil {
@@ -254,28 +276,28 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		n.wall(m, now) // a step is one against what was seen before anything was confirmed
 		m.Start(now)
 	})
-	n.wg.Go(n.tickLoop)
-	linkCtx, stopLink := context.WithCancel(n.ctx)
+	n.run.wg.Go(n.tickLoop)
+	linkCtx, stopLink := context.WithCancel(n.run.ctx)
 	defer stopLink()
-	n.wg.Go(func() { _ = n.link.Run(linkCtx) })
-	n.wg.Go(n.watchStore)
-	n.wg.Go(n.probeLoop)
+	n.run.wg.Go(func() { _ = n.peer.link.Run(linkCtx) })
+	n.run.wg.Go(n.watchStore)
+	n.run.wg.Go(n.probeLoop)
 	if !n.cfg.NoChecksums {
-		n.wg.Go(n.adoptLoop)
+		n.run.wg.Go(n.adoptLoop)
 	}
 	if r, ok := n.arb.(runner); ok {
-		n.wg.Go(func() { r.Run(n.ctx) })
+		n.run.wg.Go(func() { r.Run(n.run.ctx) })
 	}
 	if every := time.Duration(n.cfg.ScrubInterval); every > 0 {
-		n.wg.Go(func() { n.scrubLoop(every) })
+		n.run.wg.Go(func() { n.scrubLoop(every) })
 	}
 	for _, a := range n.cfg.ISCSIListen {
 		l, err := listen("iscsi-listen", a)
 		if err != nil {
 			return err
 		}
-		n.wg.Go(func() {
-			if err := n.iscsi.Serve(n.ctx, l); err != nil && n.ctx.Err() == nil && !n.stopping.Load() {
+		n.run.wg.Go(func() {
+			if err := n.iscsi.Serve(n.run.ctx, l); err != nil && n.run.ctx.Err() == nil && !n.run.stopping.Load() {
 				n.log.Error("iSCSI portal ended", "addr", a, "err", err)
 			}
 		})
@@ -302,7 +324,7 @@ func (n *Node) tickLoop() {
 	last := n.boottime()
 	for {
 		select {
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			return
 		case <-t.C:
 		}
@@ -312,7 +334,7 @@ func (n *Node) tickLoop() {
 			n.iscsi.DropConnections("the target process stood still")
 		}
 		last = now
-		n.lastTick.Store(now)
+		n.run.lastTick.Store(now)
 		n.doTimer(func(m *pair.Machine, now int64) {
 			n.wall(m, now)
 			m.SetNexuses(len(n.iscsi.Sessions()))
@@ -331,7 +353,7 @@ func (n *Node) wall(m *pair.Machine, now int64) {
 // watchStore steps down when the store fails outside a command (R12).
 func (n *Node) watchStore() {
 	select {
-	case <-n.ctx.Done():
+	case <-n.run.ctx.Done():
 	case <-n.store.FailedC():
 		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, n.store.Failed().Error()) })
 	}

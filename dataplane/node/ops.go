@@ -38,9 +38,9 @@ func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 // takeBack ends a copy of a snapshot that was begun and not finished. A node that could not make it may have an empty file in its place, and a node that was
 // copied to from there a copy of that one: neither can tell when the entry that made it comes again.
 func (n *Node) takeBack(ctx context.Context, id string) error {
-	n.metaMu.Lock()
-	l := n.state.LUNs[id]
-	n.metaMu.Unlock()
+	n.md.mu.Lock()
+	l := n.md.state.LUNs[id]
+	n.md.mu.Unlock()
 	if l == nil || l.Stage == meta.Ready {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (n *Node) held(ctx context.Context, lun string, f func(context.Context) err
 		return err
 	}
 	defer release()
-	return f(n.ctx)
+	return f(n.run.ctx)
 }
 
 type transferRequest struct {
@@ -171,12 +171,12 @@ func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 
 // TransferAll moves every LUN.
 func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
-	n.metaMu.Lock()
+	n.md.mu.Lock()
 	var ids []string
-	for id := range n.state.LUNs {
+	for id := range n.md.state.LUNs {
 		ids = append(ids, id)
 	}
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	return n.Transfer(ctx, ids, to)
 }
 
@@ -197,7 +197,7 @@ func (n *Node) transferHere(ctx context.Context, q transferRequest) (transferRep
 		return transferReply{}, err
 	}
 	// Not the caller's context: until the outcome is known this node is not the owner any more (R10).
-	_, err = n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: q.UUIDs, To: q.To}})
+	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: q.UUIDs, To: q.To}})
 	release()
 	pause := time.Since(start)
 	if err != nil {

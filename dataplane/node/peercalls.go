@@ -45,8 +45,8 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 	if !n.View().Linked {
 		return errNoLink
 	}
-	n.link.Send(n.linkN.Load(), &pair.Msg{Type: pair.MsgRequest, ID: id, Meta: raw})
-	n.link.Kick()
+	n.peer.link.Send(n.peer.linkN.Load(), &pair.Msg{Type: pair.MsgRequest, ID: id, Meta: raw})
+	n.peer.link.Kick()
 	select {
 	case r, ok := <-c:
 		if !ok {
@@ -90,8 +90,8 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 		}
 		return
 	}
-	n.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(n.ctx, callTime)
+	n.run.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		defer cancel()
 		var q request
 		var r reply
@@ -110,8 +110,8 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 			n.log.Error("cannot encode the reply to the peer", "err", err)
 			return
 		}
-		n.link.Send(link, &pair.Msg{Type: pair.MsgReply, ID: msg.ID, Meta: raw})
-		n.link.Kick()
+		n.peer.link.Send(link, &pair.Msg{Type: pair.MsgReply, ID: msg.ID, Meta: raw})
+		n.peer.link.Kick()
 	})
 }
 

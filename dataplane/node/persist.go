@@ -100,10 +100,10 @@ type saved struct {
 
 // saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveState does.
 func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.State) error {
-	n.saved.mu.Lock()
-	defer n.saved.mu.Unlock()
+	n.own.saved.mu.Lock()
+	defer n.own.saved.mu.Unlock()
 	err := n.updateState(func(l *nodeState) {
-		if id >= n.saved.id {
+		if id >= n.own.saved.id {
 			l.Pair = x
 		}
 		if r.Epoch < l.Epoch {
@@ -114,22 +114,22 @@ func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.State) err
 		}
 	})
 	if err == nil {
-		n.saved.id = max(n.saved.id, id)
+		n.own.saved.id = max(n.own.saved.id, id)
 	}
 	return err
 }
 
 // saveState makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
 func (n *Node) saveState(id uint64, x pair.State) error {
-	n.saved.mu.Lock()
-	defer n.saved.mu.Unlock()
-	if id < n.saved.id {
+	n.own.saved.mu.Lock()
+	defer n.own.saved.mu.Unlock()
+	if id < n.own.saved.id {
 		return nil
 	}
 	if err := n.updateState(func(l *nodeState) { l.Pair = x }); err != nil {
 		return err
 	}
-	n.saved.id = id
+	n.own.saved.id = id
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (n *Node) loadMetadata() (*meta.State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w%s", err, wayOut(err))
 	}
-	n.metaBytes.Store(n.sizes.total)
+	n.md.bytes.Store(n.md.sizes.total)
 	return s, nil
 }
 
@@ -230,25 +230,25 @@ func loadAll[T any](n *Node, tx *store.Tx, bucket string, into map[string]*T) er
 			return fmt.Errorf("%s/%s: %w", bucket, key, err)
 		}
 		into[key] = t
-		n.sizes.note(bucket, key, len(value))
+		n.md.sizes.note(bucket, key, len(value))
 		return nil
 	})
 }
 
 // persist makes what an entry touched durable, with the index, in one transaction.
 func (n *Node) persist(fx *meta.Effect) error {
-	defer func() { n.metaBytes.Store(n.sizes.total) }()
+	defer func() { n.md.bytes.Store(n.md.sizes.total) }()
 	return n.store.DB().Update(func(tx *store.Tx) error {
-		if err := saveHead(tx, n.state); err != nil {
+		if err := saveHead(tx, n.md.state); err != nil {
 			return err
 		}
-		if err := saveSome(tx, &n.sizes, bucketLUNs, fx.LUNs, n.state.LUNs); err != nil {
+		if err := saveSome(tx, &n.md.sizes, bucketLUNs, fx.LUNs, n.md.state.LUNs); err != nil {
 			return err
 		}
-		if err := saveSome(tx, &n.sizes, bucketSnapshots, fx.Snapshots, n.state.Snapshots); err != nil {
+		if err := saveSome(tx, &n.md.sizes, bucketSnapshots, fx.Snapshots, n.md.state.Snapshots); err != nil {
 			return err
 		}
-		return saveSome(tx, &n.sizes, bucketHosts, fx.Hosts, n.state.Hosts)
+		return saveSome(tx, &n.md.sizes, bucketHosts, fx.Hosts, n.md.state.Hosts)
 	})
 }
 
@@ -300,8 +300,8 @@ func (n *Node) persistAll(s *meta.State) error {
 		return saveSome(tx, &z, bucketHosts, keys(s.Hosts), s.Hosts)
 	})
 	if err == nil {
-		n.sizes = z
-		n.metaBytes.Store(z.total)
+		n.md.sizes = z
+		n.md.bytes.Store(z.total)
 	}
 	return err
 }

@@ -27,23 +27,23 @@ func (n *Node) probeLoop() {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
 	for {
-		ctx, cancel := context.WithTimeout(n.ctx, arbiterTimeout)
+		ctx, cancel := context.WithTimeout(n.run.ctx, arbiterTimeout)
 		_, _, err := n.arb.Get(ctx)
 		cancel()
-		if n.ctx.Err() != nil {
+		if n.run.ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, arbiter.ErrNotFound) {
 			err = nil
 		}
-		p, old := &probed{at: time.Now(), err: err}, n.probed.Load()
+		p, old := &probed{at: time.Now(), err: err}, n.seen.probed.Load()
 		if err != nil {
 			p.since = p.at
 			if old != nil && old.err != nil {
 				p.since = old.since
 			}
 		}
-		n.probed.Store(p)
+		n.seen.probed.Store(p)
 		switch was := old != nil && old.err != nil; {
 		case err != nil && !was:
 			n.log.Warn("the arbiter does not answer: nothing changes while both nodes serve, but if one fails now I/O waits", "err", err)
@@ -54,14 +54,14 @@ func (n *Node) probeLoop() {
 		}
 		select {
 		case <-t.C:
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			return
 		}
 	}
 }
 
 func (n *Node) arbiterProto() *targetv1.Arbiter {
-	p := n.probed.Load()
+	p := n.seen.probed.Load()
 	if p == nil {
 		return nil
 	}

@@ -65,7 +65,7 @@ func (n *Node) proposalEnded(x pair.Action) {
 // Propose implements scsi.Cluster.
 func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, done func(scsi.Outcome)) {
 	if n.isBench(u) {
-		n.bench.Load().propose(nexus, change, done)
+		n.io.bench.Load().propose(nexus, change, done)
 		return
 	}
 	e := &meta.Entry{}
@@ -81,7 +81,7 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 		return
 	}
 	c := n.proposeAsync(raw)
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		select {
 		case end := <-c:
 			done(end.outcome(func() error {
@@ -90,7 +90,7 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 				}
 				return n.awaitEarlier()
 			}))
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			done(outcomeUnknown)
 		}
 	})
@@ -115,7 +115,7 @@ func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action 
 // told that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
 // that was killed before it was handed over never is.
 func (n *Node) awaitEarlier() error {
-	_, err := n.propose(n.ctx, &meta.Entry{Abort: &meta.Object{}})
+	_, err := n.propose(n.run.ctx, &meta.Entry{Abort: &meta.Object{}})
 	return err
 }
 
@@ -130,11 +130,11 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 		r.UUID = u.UUID()
 	}
 	c := n.proposeAsync((&meta.Entry{Reset: r}).Encode())
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		select {
 		case end := <-c:
 			done(end.res == scsi.OK && n.awaitEarlier() == nil)
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			done(false)
 		}
 	})
@@ -142,7 +142,7 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 
 // takeAll makes this node the owner of every LUN after it became alone.
 func (n *Node) takeAll() {
-	if _, err := n.propose(n.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.ctx.Err() == nil {
+	if _, err := n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.run.ctx.Err() == nil {
 		n.log.Warn("taking ownership of all LUNs", "err", err)
 	}
 }

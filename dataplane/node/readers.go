@@ -106,12 +106,12 @@ func (r *readers) due() (out []reading) {
 	return out
 }
 
-// readersOf are the readers of a backing volume. The caller holds metaMu.
+// readersOf are the readers of a backing volume. The caller holds md.mu.
 func (n *Node) readersOf(v *store.BackingVolume) *readers {
-	r := n.readers[v]
+	r := n.io.readers[v]
 	if r == nil {
-		r = &readers{wg: &n.wg}
-		n.readers[v] = r
+		r = &readers{wg: &n.run.wg}
+		n.io.readers[v] = r
 	}
 	return r
 }
@@ -122,7 +122,7 @@ func reads(k scsi.OpKind) bool { return k == scsi.OpRead || k == scsi.OpMapped }
 // look does a read or OpMapped for the local store: at once if the page cache has all of it, else on a reader. probe says
 // whether the goroutine at hand may look at the cache, which may begin to read the disk.
 func (n *Node) look(a *actions, o *pair.Op, probe bool) {
-	e := n.tables.Load().units[o.LUN]
+	e := n.md.tables.Load().units[o.LUN]
 	if e == nil {
 		n.storeDone(a, o, scsi.Unavailable)
 		return

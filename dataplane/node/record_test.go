@@ -76,7 +76,7 @@ func TestEntryThatTakesLong(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	epoch := p.nodes[0].View().Record.Epoch
 	held := p.nodes[1]
-	held.metaMu.Lock() // as a snapshot does that copies a large LUN
+	held.md.mu.Lock() // as a snapshot does that copies a large LUN
 	done := make(chan error, 1)
 	go func() {
 		id := uuid.NewString()
@@ -84,7 +84,7 @@ func TestEntryThatTakesLong(t *testing.T) {
 		done <- err
 	}()
 	p.until("the entry has been at work for longer than Dm", func() bool { return p.nodes[0].View().Peer.Moved > 6 })
-	held.metaMu.Unlock()
+	held.md.mu.Unlock()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

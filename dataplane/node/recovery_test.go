@@ -202,9 +202,9 @@ func TestObjectOfTheLastEntryIsCopied(t *testing.T) {
 	snap := uuid.NewString()
 	named := func() map[string]bool {
 		n := p.nodes[1]
-		n.metaMu.Lock()
-		defer n.metaMu.Unlock()
-		if err := n.makeFiles(n.state); err != nil {
+		n.md.mu.Lock()
+		defer n.md.mu.Unlock()
+		if err := n.makeFiles(n.md.state); err != nil {
 			t.Fatal(err)
 		}
 		names, err := n.loadCopying()
@@ -238,13 +238,13 @@ func TestJoinerNamesItsCopies(t *testing.T) {
 	id, _ := p.lun(mib, "a")
 	n := p.nodes[1]
 	member, joiner, clone := uuid.NewString(), uuid.NewString(), uuid.NewString()
-	n.metaMu.Lock()
+	n.md.mu.Lock()
 	err := errors.Join(
 		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: member, Source: id}}, false),
 		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: joiner, Source: id}}, true),
 		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: clone, SourceLUN: id, Size: mib}}, true),
 		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: uuid.NewString(), Size: mib}}, true))
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,9 +97,9 @@ func (n *Node) scrub(ctx context.Context, q scrubRequest) (scrubAnswer, error) {
 
 // splitScrub gives each object to the node that owns it, and snapshots to the chair. No uuids: everything.
 func (n *Node) splitScrub(uuids []string) (shares [2][]string, err error) {
-	n.metaMu.Lock()
+	n.md.mu.Lock()
 	objs := n.objectsLocked(false)
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	known := map[string]bool{}
 	for _, o := range objs {
 		known[o.ID.String()] = true
@@ -179,15 +179,15 @@ func (n *Node) beginScrub(ctx context.Context, at pair.Node, q scrubRequest) (r 
 
 // scrubHere begins a share of this node.
 func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
-	n.metaMu.Lock()
+	n.md.mu.Lock()
 	objs := n.objectsLocked(false)
 	snaps := map[pair.LUNID]bool{}
-	for id := range n.state.Snapshots {
+	for id := range n.md.state.Snapshots {
 		if k, err := parseID(id); err == nil {
 			snaps[k] = true
 		}
 	}
-	n.metaMu.Unlock()
+	n.md.mu.Unlock()
 	if q.ID != "" || len(q.UUIDs) > 0 {
 		named := map[string]bool{}
 		for _, id := range q.UUIDs {
@@ -216,17 +216,17 @@ func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
 			for _, o := range mine {
 				r.Total += o.Size
 			}
-			n.scrubs.now = &scrubShare{ID: cmp.Or(q.ID, uuid.NewString()), Node: n.self.String(), Origin: q.Origin, Repair: q.Repair, Rate: q.Rate,
+			n.seen.scrubs.now = &scrubShare{ID: cmp.Or(q.ID, uuid.NewString()), Node: n.self.String(), Origin: q.Origin, Repair: q.Repair, Rate: q.Rate,
 				Whole: q.Whole || q.ID == "" && len(q.UUIDs) == 0, Started: time.Now()}
 			n.settleScrub(m, now)
 		}
-		r.Share = cmp.Or(n.scrubs.now, n.scrubs.last)
+		r.Share = cmp.Or(n.seen.scrubs.now, n.seen.scrubs.last)
 	})
 	switch {
 	case err != nil:
 		return scrubReply{}, err
 	case began:
-		n.wg.Go(func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
+		n.run.wg.Go(func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
 	case q.ID == "":
 		return scrubReply{}, errScrubActive // as releases before expect it
 	default:
@@ -243,7 +243,7 @@ func (n *Node) scrubLoop(every time.Duration) {
 	for {
 		select {
 		case <-t.C:
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			return
 		}
 		now, _ := n.shares()
@@ -255,7 +255,7 @@ func (n *Node) scrubLoop(every time.Duration) {
 		if v.Phase != pair.Paired || !v.Serving || now != nil || time.Since(since) < every {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(n.ctx, callTime)
+		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		if _, err := n.scrub(ctx, scrubRequest{Rate: n.cfg.ScrubRate, Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}); err != nil {
 			n.log.Warn("scheduled scrub", "err", err)
 		}
@@ -265,8 +265,8 @@ func (n *Node) scrubLoop(every time.Duration) {
 
 // scrubSum is the partner's look at a range: nothing is changed.
 func (n *Node) scrubSum(f *store.File, msg *pair.Msg) (differs bool, res scsi.Result) {
-	buf := n.buffers.get(int(msg.Len))
-	defer n.buffers.put(buf)
+	buf := n.io.buffers.get(int(msg.Len))
+	defer n.io.buffers.put(buf)
 	equal := func() (bool, error) {
 		if err := f.ReadAt(buf, msg.Off); err != nil {
 			return false, err

@@ -149,8 +149,8 @@ func TestResultOfAScrubIsKept(t *testing.T) {
 	}
 	p.nodes[1].saveScrubs()
 	killed := &Node{store: p.nodes[1].store, log: p.nodes[1].log}
-	if killed.loadScrubs(time.Now()); killed.scrubs.now != nil || killed.scrubs.last.ID != second || !strings.Contains(killed.scrubs.last.Reason, "process of node b has ended") {
-		t.Fatalf("%+v", killed.scrubs.last)
+	if killed.loadScrubs(time.Now()); killed.seen.scrubs.now != nil || killed.seen.scrubs.last.ID != second || !strings.Contains(killed.seen.scrubs.last.Reason, "process of node b has ended") {
+		t.Fatalf("%+v", killed.seen.scrubs.last)
 	}
 	p.end(0)
 	if x := p.status(1).LastScrub; x.GetId() != second || x.Reason == "" || x.DoneBytes+x.SkippedBytes != x.TotalBytes || len(x.Skipped) != 1 || x.Skipped[0].Reason != "not in sync" {

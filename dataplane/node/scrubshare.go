@@ -71,12 +71,12 @@ func (n *Node) shares() (now, last *scrubShare) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.settleScrub(n.m, n.boottime())
-	return n.scrubs.now, n.scrubs.last
+	return n.seen.scrubs.now, n.seen.scrubs.last
 }
 
 // settleScrub brings the share that is under way up to date, and makes it the last one when it has ended. Under Node.mu.
 func (n *Node) settleScrub(m *pair.Machine, at int64) {
-	s := &n.scrubs
+	s := &n.seen.scrubs
 	if s.now == nil {
 		return
 	}
@@ -112,7 +112,7 @@ func (n *Node) followScrub(id string) {
 	for saved := time.Now(); ; {
 		select {
 		case <-t.C:
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 			n.saveScrubs()
 			return
 		}
@@ -135,13 +135,13 @@ const scrubLook = 250 * time.Millisecond
 func (n *Node) lastFullScrub() (time.Time, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.scrubs.full, !n.scrubs.full.IsZero()
+	return n.seen.scrubs.full, !n.seen.scrubs.full.IsZero()
 }
 
 // saveScrubs makes the shares durable as they are.
 func (n *Node) saveScrubs() {
-	n.scrubs.saving.Lock()
-	defer n.scrubs.saving.Unlock()
+	n.seen.scrubs.saving.Lock()
+	defer n.seen.scrubs.saving.Unlock()
 	var r scrubRecord
 	r.Now, r.Last = n.shares()
 	err := n.store.DB().Update(func(tx *store.Tx) error {
@@ -162,7 +162,7 @@ func (n *Node) saveScrubs() {
 func (n *Node) loadScrubs(now time.Time) {
 	var r scrubRecord
 	err := n.store.DB().View(func(tx *store.Tx) error {
-		for key, into := range map[string]any{keyScrub: &n.scrubs.full, keyScrubShares: &r} {
+		for key, into := range map[string]any{keyScrub: &n.seen.scrubs.full, keyScrubShares: &r} {
 			raw, err := tx.Get(bucketState, key)
 			if err == nil && raw != nil {
 				err = json.Unmarshal(raw, into)
@@ -177,8 +177,8 @@ func (n *Node) loadScrubs(now time.Time) {
 		n.log.Warn("result of the last scrub", "err", err)
 		return
 	}
-	if n.scrubs.last = r.Last; r.Now != nil {
-		n.scrubs.last = r.Now.cut(now)
+	if n.seen.scrubs.last = r.Last; r.Now != nil {
+		n.seen.scrubs.last = r.Now.cut(now)
 	}
 }
 

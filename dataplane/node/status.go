@@ -44,7 +44,7 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 			s.CapacityBytes, s.FreeBytes = s.CapacityBytes+b.CapacityBytes, s.FreeBytes+b.FreeBytes
 		}
 	}
-	if why := n.refused.Load(); why != nil && v.Phase == pair.Outside {
+	if why := n.own.refused.Load(); why != nil && v.Phase == pair.Outside {
 		s.Reason = *why
 	}
 	if v.Phase == pair.Alone {
@@ -59,9 +59,9 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 	s.Scrub, s.LastScrub = cmp.Or(now, last).proto(), last.proto()
 	s.Checksums = n.checksums()
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
-	n.metaMu.Lock()
-	luns, held := n.state.SortedLUNs(), n.state.Volumes()
-	n.metaMu.Unlock()
+	n.md.mu.Lock()
+	luns, held := n.md.state.SortedLUNs(), n.md.state.Volumes()
+	n.md.mu.Unlock()
 	if v.Linked && v.Phase == pair.Alone && n.misread(held) {
 		s.Reason = fmt.Sprintf("LUNs lie in backing volumes that the release of node %s does not know: upgrade it", n.self.Peer())
 	}
@@ -105,7 +105,7 @@ func resyncPace(p *targetv1.Resync, r pair.ResyncView, now int64) {
 // phase is the standing as the control API names it.
 func (n *Node) phase(v pair.View) targetv1.Phase {
 	switch {
-	case n.stopping.Load() || v.Leaving:
+	case n.run.stopping.Load() || v.Leaving:
 		return targetv1.Phase_PHASE_STOPPING
 	case v.Phase == pair.Starting:
 		return targetv1.Phase_PHASE_STARTING

@@ -35,12 +35,12 @@ var (
 )
 
 // ends notes which step of the end begins.
-func (n *Node) ends(step string) { n.step.Store(&step) }
+func (n *Node) ends(step string) { n.run.step.Store(&step) }
 
 // handOver moves every LUN to the peer, lets it exclude this node by consent, and logs initiators
 // out.
 func (n *Node) handOver() {
-	n.stopping.Store(true)
+	n.run.stopping.Store(true)
 	n.ends(stepHandOver)
 	n.log.Info("stopping: handing over")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
@@ -81,7 +81,7 @@ func (n *Node) stepDown() {
 // the arbiter can be reached. What is over then does not wait any longer.
 func (n *Node) giveAway(ctx context.Context) error {
 	end := make(chan error, 1)
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		_, _, err := n.TransferAll(ctx, n.self.Peer())
 		end <- err
 	})
@@ -116,7 +116,7 @@ func waiting(by map[string]int) string {
 // unended says what a stop, or the end of a life, waits for and did not get.
 func (n *Node) unended() string {
 	step := "starting"
-	if s := n.step.Load(); s != nil {
+	if s := n.run.step.Load(); s != nil {
 		step = *s
 	}
 	sessions := 0

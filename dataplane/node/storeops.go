@@ -21,7 +21,7 @@ func inlineOp(s *scsi.Op, durable bool) bool {
 }
 
 // file finds an open LUN or snapshot.
-func (n *Node) file(id pair.LUNID) *store.File { return n.tables.Load().file(id) }
+func (n *Node) file(id pair.LUNID) *store.File { return n.md.tables.Load().file(id) }
 
 func (t *tables) file(id pair.LUNID) *store.File {
 	if e := t.units[id]; e != nil {
@@ -113,8 +113,8 @@ func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result 
 // are not written: most are, and a block that a snapshot shares would need space that there is none of.
 func (n *Node) repair(f *store.File, data []byte, off int64) error {
 	const block = 4096
-	have := n.buffers.get(len(data))
-	defer n.buffers.put(have)
+	have := n.io.buffers.get(len(data))
+	defer n.io.buffers.put(have)
 	err := f.ReadAt(have, off)
 	damaged := errors.Is(err, store.ErrChecksum) // then all of it is written
 	if err != nil && !damaged {
@@ -190,7 +190,7 @@ func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 // probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported by itself.
 func (n *Node) probeDisk(id pair.LUNID) bool {
 	volume := ""
-	if e := n.tables.Load().units[id]; e != nil {
+	if e := n.md.tables.Load().units[id]; e != nil {
 		volume = e.lun.Volume
 	}
 	v, err := n.store.Volume(volume)
@@ -204,7 +204,7 @@ func (n *Node) syncAll(sums bool) scsi.Result {
 	if sums {
 		sync = (*store.File).Checkpoint
 	}
-	t := n.tables.Load()
+	t := n.md.tables.Load()
 	for _, e := range t.units {
 		if res := classify(sync(e.file), true); res != scsi.OK {
 			return res
@@ -224,8 +224,8 @@ func (n *Node) compare(o *pair.Op) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
-	buf := n.buffers.get(len(o.Cmd.Verify))
-	defer n.buffers.put(buf)
+	buf := n.io.buffers.get(len(o.Cmd.Verify))
+	defer n.io.buffers.put(buf)
 	if err := f.ReadAt(buf, o.Cmd.Off); err != nil {
 		o.Bad = damagedIn(err)
 		return classify(err, false)
@@ -245,7 +245,7 @@ func (n *Node) repairRead(o *pair.Op) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}
-	o.Buf = n.buffers.get(int(length))
+	o.Buf = n.io.buffers.get(int(length))
 	var err error
 	o.Bad, err = readMarked(f, o.Buf, off)
 	return classify(err, false)
@@ -263,12 +263,12 @@ func (n *Node) copyRead(o *pair.Op) scsi.Result {
 		return classify(err, false)
 	}
 	if o.Bad, o.Hole = nil, hole; hole {
-		n.buffers.put(o.Buf)
+		n.io.buffers.put(o.Buf)
 		o.Sum, o.Buf = nil, nil
 		return scsi.OK
 	}
 	if o.Buf == nil { // it may be read again once it is healed
-		o.Buf = n.buffers.get(int(length))
+		o.Buf = n.io.buffers.get(int(length))
 	}
 	if o.Bad, err = readMarked(f, o.Buf, off); err != nil {
 		return classify(err, false)
@@ -306,8 +306,8 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	if hole {
 		return true, scsi.OK
 	}
-	buf := n.buffers.get(int(msg.Len))
-	defer n.buffers.put(buf)
+	buf := n.io.buffers.get(int(msg.Len))
+	defer n.io.buffers.put(buf)
 	bad, err := readMarked(f, buf, msg.Off)
 	if err != nil {
 		return false, classify(err, false)

@@ -55,7 +55,7 @@ type hostEntry struct {
 // check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
 // does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one picture only.
 func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
-	e := n.tables.Load().units[id]
+	e := n.md.tables.Load().units[id]
 	if e == nil {
 		return scsi.Unavailable
 	}
@@ -89,13 +89,13 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	return scsi.OK
 }
 
-// publish rebuilds the tables from the state. The caller holds metaMu. Files of LUNs that are gone are closed by
+// publish rebuilds the tables from the state. The caller holds md.mu. Files of LUNs that are gone are closed by
 // the caller once nobody uses the old picture.
 func (n *Node) publish() error {
-	old := n.tables.Load()
-	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.state.Snapshots)),
-		hosts: make(map[string]*hostEntry, len(n.state.Hosts))}
-	for iqn, h := range n.state.Hosts {
+	old := n.md.tables.Load()
+	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.md.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.md.state.Snapshots)),
+		hosts: make(map[string]*hostEntry, len(n.md.state.Hosts))}
+	for iqn, h := range n.md.state.Hosts {
 		e := &hostEntry{chap: h.CHAP}
 		size := 0
 		if prev := old.hosts[iqn]; prev != nil {
@@ -105,7 +105,7 @@ func (n *Node) publish() error {
 		t.hosts[iqn] = e
 	}
 	var errs []error
-	for _, l := range n.state.LUNs {
+	for _, l := range n.md.state.LUNs {
 		e, err := n.entry(old, l)
 		if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {
 			continue // it could not be made, or its bits not, which its proposer is told, who takes it back
@@ -133,7 +133,7 @@ func (n *Node) publish() error {
 	for _, h := range t.hosts {
 		slices.Sort(h.nums)
 	}
-	for id, s := range n.state.Snapshots {
+	for id, s := range n.md.state.Snapshots {
 		k, err := parseID(id)
 		if err != nil {
 			errs = append(errs, err)
@@ -152,7 +152,7 @@ func (n *Node) publish() error {
 			t.snapshots[k] = f
 		}
 	}
-	n.tables.Store(t)
+	n.md.tables.Store(t)
 	for k, e := range old.units {
 		if t.units[k] == nil {
 			n.closeLater(e.close)
@@ -168,7 +168,7 @@ func (n *Node) publish() error {
 
 // closeFiles closes what the tables hold, once nothing uses it any more.
 func (n *Node) closeFiles() {
-	t := n.tables.Swap(&tables{})
+	t := n.md.tables.Swap(&tables{})
 	for _, e := range t.units {
 		if err := e.close(); err != nil {
 			n.log.Warn("closing a LUN", "lun", e.lun.UUID, "err", err)
@@ -181,10 +181,10 @@ func (n *Node) closeFiles() {
 
 // closeLater closes a file that the tables no longer name, after everyone that found it there is done with it.
 func (n *Node) closeLater(f func() error) {
-	n.wg.Go(func() {
+	n.run.wg.Go(func() {
 		select {
 		case <-time.After(10 * time.Second):
-		case <-n.ctx.Done():
+		case <-n.run.ctx.Done():
 		}
 		_ = f()
 	})
@@ -223,7 +223,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		}
 		doubts(e.file, e.bits)
 		e.behind = new(atomic.Bool)
-		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.wg, do: (*change).do}
+		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.run.wg, do: (*change).do}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
 			e.ro, err = scsi.NewUnit(roCfg, med)
@@ -248,15 +248,15 @@ func (n *Node) entryOf(id string) *unitEntry {
 	if err != nil {
 		return nil
 	}
-	return n.tables.Load().units[k]
+	return n.md.tables.Load().units[k]
 }
 
 // Lookup implements scsi.Cluster.
 func (n *Node) Lookup(host string, lun uint16) *scsi.Unit {
-	if b := n.bench.Load(); b != nil && b.host == host && lun == 0 {
+	if b := n.io.bench.Load(); b != nil && b.host == host && lun == 0 {
 		return b.unit
 	}
-	if h := n.tables.Load().hosts[host]; h != nil {
+	if h := n.md.tables.Load().hosts[host]; h != nil {
 		return h.luns[lun]
 	}
 	return nil
@@ -264,10 +264,10 @@ func (n *Node) Lookup(host string, lun uint16) *scsi.Unit {
 
 // LUNs implements scsi.Cluster.
 func (n *Node) LUNs(host string, to []uint16) []uint16 {
-	if b := n.bench.Load(); b != nil && b.host == host {
+	if b := n.io.bench.Load(); b != nil && b.host == host {
 		return append(to, 0)
 	}
-	if h := n.tables.Load().hosts[host]; h != nil {
+	if h := n.md.tables.Load().hosts[host]; h != nil {
 		return append(to, h.nums...)
 	}
 	return to
@@ -275,12 +275,12 @@ func (n *Node) LUNs(host string, to []uint16) []uint16 {
 
 // Admit implements iscsi.Hosts.
 func (n *Node) Admit(initiator string) iscsi.Host {
-	if b := n.bench.Load(); b != nil && b.host == initiator {
+	if b := n.io.bench.Load(); b != nil && b.host == initiator {
 		return iscsi.Host{Known: true, LUNs: true, Sure: true}
 	}
 	// First whether this node serves, then the tables: those of a node that serves have every mapping that somebody was told of by then (R9).
 	sure := n.Access() == scsi.AccessReady
-	h := n.tables.Load().hosts[initiator]
+	h := n.md.tables.Load().hosts[initiator]
 	if h == nil {
 		return iscsi.Host{Sure: sure}
 	}
@@ -303,7 +303,7 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	owner, known := n.m.Owner(id)
 	n.mu.Unlock()
 	preferred := pair.A
-	if e := n.tables.Load().units[id]; e != nil && e.lun.Preferred == pair.B.String() {
+	if e := n.md.tables.Load().units[id]; e != nil && e.lun.Preferred == pair.B.String() {
 		preferred = pair.B
 	}
 	r := alua.Report{TransitionTime: 5}
@@ -345,7 +345,7 @@ func (n *Node) aluaChanged(id pair.LUNID) {
 	tell := func(e *unitEntry) {
 		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
 	}
-	units := n.tables.Load().units
+	units := n.md.tables.Load().units
 	if id == (pair.LUNID{}) {
 		for _, e := range units {
 			tell(e)

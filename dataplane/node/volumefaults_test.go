@@ -90,7 +90,7 @@ func TestVolumeOfEarlierTakenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !n.doubt.Load() {
+		if !n.own.doubt.Load() {
 			t.Error("it is trusted")
 		}
 		_ = n.store.Close()
@@ -102,7 +102,7 @@ func TestVolumeOfEarlierTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.doubt.Load() {
+	if n.own.doubt.Load() {
 		t.Error("it is not trusted")
 	}
 	_ = n.store.Close()

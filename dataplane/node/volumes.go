@@ -30,7 +30,7 @@ func (c *Config) features() []string {
 
 // peerKnows tells whether the release of the other node has a feature; false without a link.
 func (n *Node) peerKnows(feature string) bool {
-	neg, ok := n.link.Negotiated(n.linkN.Load())
+	neg, ok := n.peer.link.Negotiated(n.peer.linkN.Load())
 	return ok && neg.Has(feature)
 }
 
@@ -61,7 +61,7 @@ func (c *Config) volumes() (out []store.BackingVolumeDir, err error) {
 // the one that it was; the error says which is not. One that was put back to an earlier state makes the store one that needs a full
 // copy (R6), and so do metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
 func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
-	held := n.state.Volumes()
+	held := n.md.state.Volumes()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if name == "" {
@@ -81,7 +81,7 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 		}
 	}
 	for _, v := range n.store.Volumes() {
-		n.markFloor = max(n.markFloor, v.Mark())
+		n.own.markFloor = max(n.own.markFloor, v.Mark())
 		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
 			doubt = fmt.Sprintf("this node's metadata are as they were earlier (mark %d, backing volume %q has %d): put the right state-dir back, or have everything copied", l.Mark, v.Name(), v.Mark())
 		}
@@ -89,7 +89,7 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 	if older := n.store.DB().Older(); older != "" {
 		doubt = older
 	}
-	n.doubt.Store(doubt != "")
+	n.own.doubt.Store(doubt != "")
 	return doubt, errors.Join(errs...)
 }
 
@@ -103,12 +103,12 @@ func (n *Node) mark(l *nodeState) error {
 	for _, v := range volumes[1:] {
 		l.Volumes[v.Name()] = v.ID()
 	}
-	if n.doubt.Load() {
+	if n.own.doubt.Load() {
 		return nil
 	}
 	next := l.Mark + 1
-	if n.markFloor > next { // of one that held nothing, or nothing that counted
-		next = n.markFloor + 1
+	if n.own.markFloor > next { // of one that held nothing, or nothing that counted
+		next = n.own.markFloor + 1
 	}
 	if err := n.store.SetMarks(next); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (n *Node) mark(l *nodeState) error {
 
 // trustVolumes ends doubt: everything here has been copied from the peer.
 func (n *Node) trustVolumes() error {
-	if !n.doubt.CompareAndSwap(true, false) {
+	if !n.own.doubt.CompareAndSwap(true, false) {
 		return nil
 	}
 	n.store.DB().Settle()
@@ -168,7 +168,7 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 			return fmt.Errorf("the other node: %w: %w", err, control.ErrUnavailable)
 		}
 	}
-	if p := n.peerCap.Load(); p != nil && !p.has(name) {
+	if p := n.peer.capacity.Load(); p != nil && !p.has(name) {
 		return fmt.Errorf("volume: node %s, which is away, has no backing volume %q: it could not be made a member again: %w", n.self.Peer(), name, meta.ErrInvalid)
 	}
 	return nil
@@ -224,9 +224,9 @@ func (n *Node) pairCapacity(ctx context.Context) ([]*targetv1.BackingVolume, err
 	defer cancel()
 	var c capacity
 	if err := n.call(ctx, "capacity", struct{}{}, &c); err == nil {
-		n.peerCap.Store(&c)
+		n.peer.capacity.Store(&c)
 	}
-	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), n.peerCap.Load(), v.Record.Both()), err
+	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), n.peer.capacity.Load(), v.Record.Both()), err
 }
 
 // merge what two nodes say; peer is nil as long as it has not said anything. Of one that is no member it only counts what it lacks.
@@ -280,9 +280,9 @@ func (n *Node) reflinks() bool {
 
 // reflink tells whether copies of a LUN share extents here.
 func (n *Node) reflink(lun string) bool {
-	n.metaMu.Lock()
-	defer n.metaMu.Unlock()
-	l := n.state.LUNs[lun]
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	l := n.md.state.LUNs[lun]
 	if l == nil {
 		return false
 	}
