@@ -91,13 +91,13 @@ sim-node-bugs: ## the layers around the pair with one mistake at a time, and his
 sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
 	@$(GO) run ./hack/sim/bugs
 
-mutants: ## ONLY=text: the guards against hazards on workers taken out, one at a time, and missed by their tests; out/mutants.json
+mutants: ## ONLY=text: the guards against hazards on workers removed, one at a time: each has to be caught by its test; out/mutants.json
 	@$(GO) run ./hack/mutants $(if $(ONLY),-only "$(ONLY)",-out out/mutants.json)
 
 fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh
 
-model: ## docs/tla checked with TLC, and every rule removed once and missed; CASES=large for the larger bounds
+model: ## docs/tla checked with TLC, and every rule removed once: each has to be caught; CASES=large for the larger bounds
 	@hack/model.sh
 
 kind-up: ## a kind cluster (control plane, three workers) built from source; KIND_IMAGE=… pulls one instead
