@@ -266,7 +266,7 @@ func TestPoliciesAreBound(t *testing.T) {
 // Everything that has a namespace is in the release's, but for the right to ask where the API servers are.
 func TestNamespaces(t *testing.T) {
 	for _, o := range mustRender(t, userspace(nil)) {
-		if ns := o.GetNamespace(); ns != "" && ns != namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
+		if ns := o.GetNamespace(); ns != "" && ns != Namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
 			t.Errorf("%T %s/%s", o, ns, o.GetName())
 		}
 	}
