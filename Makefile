@@ -11,7 +11,7 @@ DURATION ?= 60s
 # target that does not get to run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./api/... ./charts/...
+PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 # Unit tests alone: no API server, no suites of processes, no simulators (whose fixed seeds take minutes). They wait more than they
 # compute, so four packages run at a time, and the one that takes longest begins first.
@@ -44,9 +44,10 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 lint: ## gofmt, go vet, staticcheck, and the words of hack/vale
 	@hack/lint.sh
 
-generate: ## protobuf code, deep copies, CRDs, the reference of CRDs and flags
+generate: ## protobuf code, deep copies, CRDs, manifests of config/, the reference of CRDs and flags
 	@hack/gen-proto.sh
 	@hack/gen-crds.sh
+	@hack/gen-manifests.sh
 	@hack/gen-reference.sh
 
 check-generate: ## fail if committed generated code differs from what the pinned tools make
@@ -91,13 +92,13 @@ sim-node-bugs: ## the layers around the pair with one mistake at a time, and his
 sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
 	@$(GO) run ./hack/sim/bugs
 
-mutants: ## ONLY=text: the guards against hazards on workers taken out, one at a time, and missed by their tests; out/mutants.json
+mutants: ## ONLY=text: the guards against hazards on workers removed, one at a time: each has to be caught by its test; out/mutants.json
 	@$(GO) run ./hack/mutants $(if $(ONLY),-only "$(ONLY)",-out out/mutants.json)
 
 fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh
 
-model: ## docs/tla checked with TLC, and every rule removed once and missed; CASES=large for the larger bounds
+model: ## docs/tla checked with TLC, and every rule removed once: each has to be caught; CASES=large for the larger bounds
 	@hack/model.sh
 
 kind-up: ## a kind cluster (control plane, three workers) built from source; KIND_IMAGE=… pulls one instead

@@ -74,7 +74,7 @@ func TestUpgradeKeepsTheWayOfAttaching(t *testing.T) {
 		capabilities := *chartutil.DefaultCapabilities
 		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "gemel.storage/v1alpha1/Host")
 		values, err := chartutil.ToRenderValues(load(t), nested(map[string]any{"node.attach": mode}),
-			chartutil.ReleaseOptions{Name: "gemel", Namespace: namespace, IsUpgrade: true, Revision: 2}, &capabilities)
+			chartutil.ReleaseOptions{Name: "gemel", Namespace: Namespace, IsUpgrade: true, Revision: 2}, &capabilities)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestUpgradeKeepsTheWayOfAttaching(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for _, mode := range []string{"kernel", "userspace", "auto"} {
 		values, err := chartutil.ToRenderValues(load(t), nested(map[string]any{"node.attach": mode}),
-			chartutil.ReleaseOptions{Name: "gemel", Namespace: namespace, IsInstall: true, Revision: 1}, chartutil.DefaultCapabilities)
+			chartutil.ReleaseOptions{Name: "gemel", Namespace: Namespace, IsInstall: true, Revision: 1}, chartutil.DefaultCapabilities)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,3 @@
-// Package charts tests the chart and its twin in config/: what they render is what the API server takes, may do no more than it
-// needs, and is the same on both sides.
 package charts
 
 import (
@@ -13,8 +11,6 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,8 +22,6 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-const namespace = "gemel-system"
-
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load("gemel")
@@ -37,16 +31,10 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// render is `helm template gemel charts/gemel -n gemel-system`; set is as in --set, without lists.
+// render is Render of the chart, decoded; set is as in --set, without lists.
 func render(t *testing.T, set map[string]any) ([]client.Object, error) {
 	t.Helper()
-	c := load(t)
-	values, err := chartutil.ToRenderValues(c, nested(set), chartutil.ReleaseOptions{Name: "gemel", Namespace: namespace, IsInstall: true, Revision: 1},
-		chartutil.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := (engine.Engine{Strict: true}).Render(c, values)
+	files, err := Render("gemel", nested(set))
 	if err != nil {
 		return nil, err
 	}

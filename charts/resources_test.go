@@ -25,7 +25,7 @@ func pods(objs []client.Object) map[string]*corev1.PodSpec {
 func TestResources(t *testing.T) {
 	limited := map[string]string{"gemel-operator/operator": "1Gi", "gemel-csi-controller/driver": "256Mi"}
 	seen := 0
-	for name, pod := range pods(mustRender(t, userspace(map[string]any{"node.registrar.image": "example.org/registrar:v1"}))) {
+	for name, pod := range pods(mustRender(t, userspace(nil))) {
 		for _, c := range pod.Containers {
 			seen++
 			if c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
@@ -45,7 +45,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s has priority %s", name, pod.PriorityClassName)
 		}
 	}
-	if seen != 9 {
+	if seen != 8 {
 		t.Errorf("%d containers", seen)
 	}
 	// An administrator's own reach the pods.

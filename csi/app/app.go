@@ -83,7 +83,7 @@ SIGTERM lets calls under way finish and ends the plugin; what is attached and mo
 	f.StringVar(&c.EnrollEndpoint, "enroll-endpoint", "", "node service: host:port at which the operator gives this worker its CHAP credentials, and hears of logs that were replayed; empty: they come with the calls or not at all")
 	f.StringVar(&c.EnrollCA, "enroll-ca", "", "with --enroll-endpoint: PEM certificates of the authorities that are trusted there; may come later")
 	f.StringVar(&c.EnrollToken, "enroll-token", "", "with --enroll-endpoint: file of this pod's service account token for the audience gemel.storage/enroll")
-	f.StringVar(&c.Registry, "kubelet-registry", "", "node service: the kubelet's plugins_registry folder, to make the plugin known there; empty: something else does")
+	f.StringVar(&c.Registry, "kubelet-registry", "", "node service: the kubelet's plugins_registry folder, to make the plugin known there; empty: the plugin is not registered")
 	f.StringVar(&c.KubeletEndpoint, "kubelet-endpoint", "", "with --kubelet-registry: path of the socket as the kubelet sees it (default: that of --endpoint)")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 func TestSummary(t *testing.T) {
 	got := summarize([]outcome{{mutant: mutant{hazard: 2, name: "a"}, caught: true}, {mutant: mutant{hazard: 1, name: "b"}, caught: true},
 		{mutant: mutant{hazard: 2, name: "c"}}, {mutant: mutant{hazard: 1, name: "d"}, caught: true}}, time.Minute)
-	want := summary{Mutants: 4, Caught: 3, Hazards: []int{1}, Missed: []string{"hazard 2: c"}, Seconds: 60}
+	want := summary{Mutants: 4, Caught: 3, Hazards: []int{1}, Survived: []string{"hazard 2: c"}, Seconds: 60}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

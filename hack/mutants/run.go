@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +43,14 @@ func (o outcome) verdict() string {
 		return fmt.Sprintf("not caught by %s of %s", o.test, o.pkg)
 	}
 	return o.by
+}
+
+// problem is why a mutant is not proven to be caught.
+func (o *outcome) problem() error {
+	if o.caught {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", o.mutant, o.verdict())
 }
 
 type runner struct {
@@ -92,26 +99,18 @@ func (r *runner) control(ctx context.Context, ms []mutant) error {
 	return errors.Join(errs...)
 }
 
-// all tries every mutant, as many at a time as there are processors.
+// all tries every mutant.
 func (r *runner) all(ctx context.Context, ms []mutant) []outcome {
-	out := make([]outcome, len(ms))
-	var wg sync.WaitGroup
 	var mu sync.Mutex
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, m := range ms {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			start := time.Now()
-			out[i] = r.try(ctx, fmt.Sprint(i), m)
-			out[i].took = time.Since(start)
-			mu.Lock()
-			defer mu.Unlock()
-			r.report(out[i])
-		})
-	}
-	wg.Wait()
-	return out
+	return mutate.Each(ms, func(i int, m mutant) outcome {
+		start := time.Now()
+		o := r.try(ctx, fmt.Sprint(i), m)
+		o.took = time.Since(start)
+		mu.Lock()
+		defer mu.Unlock()
+		r.report(o)
+		return o
+	})
 }
 
 // failed finds the tests that did.

@@ -154,6 +154,8 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	if err != nil {
 		return "", err
 	}
+	// The record comes before all steps and needs the ID of this boot. What to do is planned from
+	// observations of converge: it may have to wait for the lock on the target.
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return "", err
@@ -165,7 +167,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 			return "", fmt.Errorf("%w: publish %d of volume %s was superseded by %d", attach.ErrInvalid, want.Generation, want.VolumeID, r.Attachment.Generation)
 		}
 		a.log.Warn("tearing down what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation)
-		if err := a.detach(ctx, r, true); err != nil {
+		if o, err = a.detach(ctx, r, true); err != nil {
 			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
 		}
 	}
@@ -176,12 +178,13 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 			return "", err
 		}
 	}
-	device, err := a.build(ctx, goal{unit: u, fresh: fresh})
+	device, err := a.build(ctx, goal{unit: u, fresh: fresh}, o)
 	if err != nil && fresh {
 		// The caller's context may have ended, and what is half made must go all the same.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, a.converge(ctx, goal{unit: u, absent: true}))
+		_, undone := a.converge(ctx, goal{unit: u, absent: true})
+		err = errors.Join(err, undone)
 	}
 	if err != nil {
 		return "", err
@@ -196,32 +199,33 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	return device, nil
 }
 
-func (a *Attacher) build(ctx context.Context, g goal) (string, error) {
+// build makes the device. o is what the worker was like before.
+func (a *Attacher) build(ctx context.Context, g goal, o *observed) (string, error) {
 	// A map of this WWID that no record knows of: from a publish whose record was lost. A process that uses it must not come to use this one.
-	if g.fresh {
-		o, err := a.host.observe(ctx)
-		if err != nil {
+	if m := o.mapOf(g.id); m != nil && g.fresh {
+		a.log.Warn("tearing down a map that no record knows of", "volume", g.volume, "map", m.kernel, "users", m.users())
+		if _, err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
 			return "", err
 		}
-		if m := o.mapOf(g.id); m != nil {
-			a.log.Warn("tearing down a map that no record knows of", "volume", g.volume, "map", m.kernel, "users", m.users())
-			if err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
-				return "", err
-			}
-		}
 	}
-	if err := a.converge(ctx, g); err != nil {
-		return "", err
-	}
-	o, err := a.host.observe(ctx)
+	m, err := a.present(ctx, g)
 	if err != nil {
 		return "", err
 	}
+	return a.host.device(ctx, *m)
+}
+
+// present converges to a goal that has a map, and returns the map as it was observed last.
+func (a *Attacher) present(ctx context.Context, g goal) (*dmMap, error) {
+	o, err := a.converge(ctx, g)
+	if err != nil {
+		return nil, err
+	}
 	m := o.mapOf(g.id)
 	if m == nil {
-		return "", fmt.Errorf("%w: the map of %s went away again", attach.ErrFailed, g.id)
+		return nil, fmt.Errorf("%w: %s has no map", attach.ErrFailed, g.volume)
 	}
-	return a.host.device(ctx, *m)
+	return m, nil
 }
 
 // Detach implements attach.Attacher.
@@ -243,25 +247,28 @@ func (a *Attacher) take(ctx context.Context, volumeID string, force bool) error 
 	if err != nil || r == nil {
 		return err
 	}
-	return a.detach(ctx, r, force)
+	_, err = a.detach(ctx, r, force)
+	return err
 }
 
-func (a *Attacher) detach(ctx context.Context, r *record, force bool) error {
+// detach returns the last observation.
+func (a *Attacher) detach(ctx context.Context, r *record, force bool) (*observed, error) {
 	u, err := parse(r.Attachment)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !r.Partial {
 		r.Partial = true
 		if err := a.save(r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := a.converge(ctx, goal{unit: u, absent: true, force: force}); err != nil {
-		return err
+	o, err := a.converge(ctx, goal{unit: u, absent: true, force: force})
+	if err != nil {
+		return nil, err
 	}
 	a.log.Info("detached", "volume", u.volume, "generation", u.generation, "forced", force)
-	return nil
+	return o, nil
 }
 
 // Resize implements attach.Attacher.
@@ -282,15 +289,9 @@ func (a *Attacher) Resize(ctx context.Context, volumeID string) (int64, error) {
 		return 0, err
 	}
 	g.resize = true
-	if err := a.converge(ctx, g); err != nil {
-		return 0, err
-	}
-	o, err := a.host.observe(ctx)
+	m, err := a.present(ctx, g)
 	if err != nil {
 		return 0, err
 	}
-	if m := o.mapOf(g.id); m != nil {
-		return m.size, nil
-	}
-	return 0, fmt.Errorf("%w: %s has no map", attach.ErrFailed, volumeID)
+	return m.size, nil
 }

@@ -17,52 +17,51 @@ const rounds = 40
 // converge observes, plans and acts until nothing is left to do. What concerns sessions is planned and done under the target's lock,
 // with the records of all other volumes read under it: only then is it certain that nobody else uses the target. The record of what is
 // gone is removed under the same lock, so that of two that leave at once the second is the last.
-func (a *Attacher) converge(ctx context.Context, g goal) error {
+//
+// It returns the last observation, with which nothing was left to do: callers need no other one.
+func (a *Attacher) converge(ctx context.Context, g goal) (*observed, error) {
 	return a.progress(ctx, g, newProgress())
 }
 
-func (a *Attacher) progress(ctx context.Context, g goal, p progress) error {
+func (a *Attacher) progress(ctx context.Context, g goal, p progress) (*observed, error) {
 	for range rounds {
-		more, err := a.round(ctx, g, p)
-		if err != nil {
-			return err
-		}
-		if !more {
-			return nil
+		if done, err := a.round(ctx, g, p); done != nil || err != nil {
+			return done, err
 		}
 	}
-	return fmt.Errorf("volume %s: no end after %d rounds: something undoes what is done", g.volume, rounds)
+	return nil, fmt.Errorf("volume %s: no end after %d rounds: something undoes what is done", g.volume, rounds)
 }
 
-func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, err error) {
+// round returns what it observed if nothing was left to do, and nil if it has acted.
+func (a *Attacher) round(ctx context.Context, g goal, p progress) (done *observed, err error) {
 	if err := ctx.Err(); err != nil {
-		return false, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	outer := ctx
 	ctx, unlock, err := a.lockTarget(ctx, g)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer unlock()
 	all, err := a.all()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	g.others = besides(all, g.volume)
 	o, err := a.host.observe(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	a.remember(g, o, p)
 	steps, err := plan(g, o, p)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if len(steps) == 0 {
 		if g.absent && !g.keep {
-			return false, a.forget(g.volume)
+			return o, a.forget(g.volume)
 		}
-		return false, nil
+		return o, nil
 	}
 	shared := steps[0].do.onSessions()
 	if !shared {
@@ -79,10 +78,10 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (more bool, er
 			continue
 		}
 		if err := a.step(ctx, g, s, p); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
-	return true, a.login(ctx, g, logins, p)
+	return nil, a.login(ctx, g, logins, p)
 }
 
 func (a *Attacher) step(ctx context.Context, g goal, s step, p progress) error {

@@ -224,7 +224,8 @@ func (h *healer) mend(ctx context.Context, g goal, o *observed) (done progress, 
 	ctx, stop := yieldTo(ctx, wanted)
 	defer stop()
 	done = newProgress()
-	return done, h.a.progress(ctx, g, done)
+	_, err = h.a.progress(ctx, g, done)
+	return done, err
 }
 
 // yieldTo ends the context when somebody wants what is held; stop ends the watching.

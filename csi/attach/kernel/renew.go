@@ -81,6 +81,7 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 	}
 	a.mu.Unlock()
 	g := goal{unit: u}
+	// Which node records are to be written again is part of the goal, so it cannot come from converge.
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return err
@@ -91,5 +92,6 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 			g.relog = append(g.relog, portal)
 		}
 	}
-	return a.converge(ctx, g)
+	_, err = a.converge(ctx, g)
+	return err
 }

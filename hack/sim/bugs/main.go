@@ -8,10 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
@@ -23,24 +19,12 @@ func main() {
 	which := flag.String("player", "pair", "what plays the histories: pair or node")
 	hint := flag.Bool("hints", false, "play the seeds that are known to catch a bug first")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Stdout, *which, *base, *only, *hint); err != nil {
-		fmt.Fprintln(os.Stderr, "bugs:", err)
-		os.Exit(1)
-	}
+	mutate.Main("bugs", func(ctx context.Context, w io.Writer, root, dir string) error {
+		return run(ctx, w, &runner{root: root, dir: dir, base: *base, hint: *hint}, *which, *only)
+	})
 }
 
-func run(ctx context.Context, w io.Writer, which string, base uint64, only string, hint bool) error {
-	root, err := mutate.ModuleRoot(ctx)
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "gemel-sim-bugs-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func run(ctx context.Context, w io.Writer, r *runner, which, only string) error {
 	all := bugs
 	switch which {
 	case "pair":
@@ -49,16 +33,12 @@ func run(ctx context.Context, w io.Writer, which string, base uint64, only strin
 	default:
 		return fmt.Errorf("-player %q: it is pair or node", which)
 	}
-	var chosen []bug
-	for _, b := range all {
-		if strings.Contains(b.rule+" "+b.name, only) {
-			chosen = append(chosen, b)
-		}
+	chosen, err := mutate.Choose(all, only, func(b bug) string { return b.rule + " " + b.name })
+	if err != nil {
+		return err
 	}
-	r := &runner{root: root, dir: dir, base: base, hint: hint}
 	out, clean := r.all(ctx, chosen)
 	table(w, out)
-	var errs []error
 	known := 0
 	for _, o := range out {
 		if o.known {
@@ -69,13 +49,8 @@ func run(ctx context.Context, w io.Writer, which string, base uint64, only strin
 	for _, o := range clean {
 		fmt.Fprintf(w, "%s: %d seeds, %s\n", o.bug.name, o.seeds, verdict(&o))
 	}
-	for _, o := range out {
-		errs = append(errs, o.problem())
-	}
-	for _, o := range clean {
-		errs = append(errs, o.unsound())
-	}
-	return errors.Join(errs...)
+	errs := mutate.Problems(out, (*outcome).problem)
+	return errors.Join(append(errs, mutate.Problems(clean, (*outcome).unsound)...)...)
 }
 
 func table(w io.Writer, out []outcome) {

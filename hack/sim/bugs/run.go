@@ -9,11 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
@@ -54,18 +52,7 @@ func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outc
 }
 
 func (r *runner) each(ctx context.Context, name string, bs []bug) []outcome {
-	out := make([]outcome, len(bs))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, b := range bs {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			out[i] = r.try(ctx, fmt.Sprintf("%s-%d", name, i), b)
-		})
-	}
-	wg.Wait()
-	return out
+	return mutate.Each(bs, func(i int, b bug) outcome { return r.try(ctx, fmt.Sprintf("%s-%d", name, i), b) })
 }
 
 // controls are the unchanged code under every set of flags that a bug uses, with all of its seeds.
@@ -96,10 +83,7 @@ func (b *bug) bound() int {
 
 // mutate returns the overlay that puts the broken files in place.
 func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
-	edits := []mutate.Edit{{File: b.file, Old: b.old, New: b.new}}
-	for _, e := range b.more {
-		edits = append(edits, mutate.Edit{File: e.file, Old: e.old, New: e.new})
-	}
+	edits := append([]mutate.Edit{{File: b.file, Old: b.old, New: b.new}}, b.more...)
 	return mutate.Overlay(filepath.Join(r.root, "dataplane", b.player.folder), r.dir, name, edits)
 }
 
@@ -146,7 +130,7 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 		o.err = fmt.Errorf("it does not build: %w\n%s", err, text)
 		return o
 	}
-	if o.play(ctx, r, name, bin, b.bound(), r.hint || b.file == ""); o.missed() && len(b.hints) > 0 {
+	if o.play(ctx, r, name, bin, b.bound(), r.hint || b.file == ""); o.survived() && len(b.hints) > 0 {
 		// A bug that one history in tens of thousands meets: the bound is too low for it, and the seed that is known shows that the checks are not.
 		drawn := o.seeds
 		o.play(ctx, r, name, bin, len(b.hints), true)
@@ -156,8 +140,8 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 	return o
 }
 
-// missed tells of a bug that was played and not caught.
-func (o *outcome) missed() bool { return o.err == nil && o.caught == "" && o.bug.file != "" }
+// survived tells of a bug that was played and not caught.
+func (o *outcome) survived() bool { return o.err == nil && o.caught == "" && o.bug.file != "" }
 
 // play has a binary play so many histories, those that are known first if they are to be tried.
 func (o *outcome) play(ctx context.Context, r *runner, name, bin string, seeds int, try bool) {

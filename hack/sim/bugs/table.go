@@ -1,5 +1,7 @@
 package main
 
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
 // bug is a mistake in dataplane/pair that the simulator has to find. It is made by replacing one text by another; the text
 // must occur exactly once, so that a bug whose place has moved is noticed.
 type bug struct {
@@ -7,15 +9,12 @@ type bug struct {
 	rule, name string
 	file       string // in dataplane/pair; of nodes, in target
 	old, new   string
-	more       []edit   // what else has to change for it
-	flags      []string // of the simulator: faults that every history has
-	seeds      int      // bound, 0: maxSeeds
-	skip       []uint64 // seeds on which the unchanged code fails
-	hints      []uint64 // seeds that caught it quickly: the test plays them first, the table does not
+	more       []mutate.Edit // what else has to change for it
+	flags      []string      // of the simulator: faults that every history has
+	seeds      int           // bound, 0: maxSeeds
+	skip       []uint64      // seeds on which the unchanged code fails
+	hints      []uint64      // seeds that caught it quickly: the test plays them first, the table does not
 }
-
-// edit is one more replacement.
-type edit struct{ file, old, new string }
 
 // maxSeeds is how many histories may pass before a bug is met.
 const maxSeeds = 2000
@@ -98,16 +97,16 @@ var bugs = plain([]bug{
 		old: "if now > q.deadline && !q.quiet {", new: "if now > q.deadline {"},
 	{rule: "R11a", name: "no path switch, and held commands go on", file: "late.go", seeds: 8000, hints: []uint64{8455573198366997111}, flags: []string{"-with", "session lost,slow link,stop"},
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
-		more: []edit{{"late.go", "\t\to.stray = true\n", "\t\to.stray = false\n"}}},
+		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
 		old: "case counts && now-at <= proofMax:", new: "case true:",
-		more: []edit{{"late.go", "if ask.life != nil && ask.life.At() < ask.at {", "if false {"}}},
+		more: []mutate.Edit{{File: "late.go", Old: "if ask.life != nil && ask.life.At() < ask.at {", New: "if false {"}}},
 	{rule: "R11a", name: "a write starts for an old sign of life, whoever has started what since", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
-		more: []edit{{"write.go", "|| m.overtaken(o) {", "{"}}},
+		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}}},
 	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9605225285449410790},
 		old: "case o.remote && m.owns(o.unit) && m.overtaken(o):", new: "case false:",
-		more: []edit{{"write.go", "m.overtaken(o) {", "!o.remote && m.overtaken(o) {"}}},
+		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}}},
 	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
 		old: "if m.beats[i].here <= at {", new: "if true {"},
 	{rule: "R11b", name: "a write that has become too old while it ran is answered BUSY", file: "write.go",
@@ -147,8 +146,8 @@ var bugs = plain([]bug{
 		old: "n.follow = watch{on: true, recent: keep}", new: "n.follow = watch{on: true}\n\t_ = keep"},
 	{rule: "R7", name: "a lone node takes its bits back", file: "checkpoint.go",
 		old: "if c.stage != ckIdle || m.phase != Paired ||", new: "if c.stage != ckIdle || m.phase != Paired && m.phase != Alone ||",
-		more: []edit{{"checkpoint.go", "\treturn m.phase == Paired && c.epoch", "\treturn c.epoch"},
-			{"checkpoint.go", "\tc.stage = ckPeer\n\tm.ckptSend(now)\n", "\tc.stage = ckPeer\n\tif m.phase == Alone {\n\t\tm.clear(c.unit, &c.unit.intents.lead)\n\t\tm.ckptDrop()\n\t\treturn\n\t}\n\tm.ckptSend(now)\n"}}},
+		more: []mutate.Edit{{File: "checkpoint.go", Old: "\treturn m.phase == Paired && c.epoch", New: "\treturn c.epoch"},
+			{File: "checkpoint.go", Old: "\tc.stage = ckPeer\n\tm.ckptSend(now)\n", New: "\tc.stage = ckPeer\n\tif m.phase == Alone {\n\t\tm.clear(c.unit, &c.unit.intents.lead)\n\t\tm.ckptDrop()\n\t\treturn\n\t}\n\tm.ckptSend(now)\n"}}},
 	{rule: "R7", name: "only the joiner's bits are copied", file: "copy.go",
 		old: "\t\t\tc.todo.Or(u.intents.hot)\n\t\t\tc.todo.Or(u.intents.setting)\n\t\t\tc.todo.Or(u.intents.next)\n", new: "\t\t\t_ = u\n"},
 	{rule: "R7", name: "a plan that goes on forgets what was written meanwhile", file: "copy.go",
@@ -167,12 +166,12 @@ var bugs = plain([]bug{
 	// What a store remembers.
 	{rule: "R6", name: "a store from before the last checkpoint is taken as in sync", file: "counterpart.go", flags: []string{"-with", "disk restored"},
 		old: "case its.Count[self] != mine.Count[self] &&", new: "case false && its.Count[self] != mine.Count[self] &&",
-		more: []edit{{"counterpart.go", "\t\tmine.Count[peer] != its.Count[peer] &&", "\t\tfalse && mine.Count[peer] != its.Count[peer] &&"}}},
+		more: []mutate.Edit{{File: "counterpart.go", Old: "\t\tmine.Count[peer] != its.Count[peer] &&", New: "\t\tfalse && mine.Count[peer] != its.Count[peer] &&"}}},
 	{rule: "R6", name: "the owner takes bits back before the number is durable there", file: "checkpoint.go", flags: []string{"-with", "disk restored"},
 		old: "\tm.saveState(thenCheckpoint)\n", new: "\tm.ckptSaved(now)\n\tm.saveState(thenNothing)\n"},
 	{rule: "R2", name: "force without a new generation", file: "claim.go", flags: []string{"-with", "arbiter forgets"},
 		old: "gen := max(m.rec.Generation, m.state.Check.Generation, 1) + 1", new: "gen := max(m.rec.Generation, m.state.Check.Generation, 1)",
-		more: []edit{{"claim.go", "max(gen, rec.Generation+1)", "max(gen, rec.Generation)"}}},
+		more: []mutate.Edit{{File: "claim.go", Old: "max(gen, rec.Generation+1)", New: "max(gen, rec.Generation)"}}},
 	{rule: "R2b", name: "a lone member that never acted on its record keeps it", hints: []uint64{15561628518813967501}, file: "outside.go", seeds: 8000,
 		old: "\t\tif m.neverActed() {\n", new: "\t\tif false {\n"},
 	// Losses.
@@ -188,7 +187,7 @@ var bugs = plain([]bug{
 		old: "if m.state.LostAll || !u.intents.hot.Empty() {", new: "if !u.intents.hot.Empty() {"},
 	{rule: "R8", name: "the flush on becoming alone misses stragglers", file: "standing.go",
 		old: "\tif m.straggle == 0 {\n\t\tm.flushSelf()\n\t}\n", new: "\tm.flushSelf()\n",
-		more: []edit{{"partner.go", "\t\tif m.phase == Alone {\n\t\t\tm.exposeFlush()\n\t\t}\n", ""}}},
+		more: []mutate.Edit{{File: "partner.go", Old: "\t\tif m.phase == Alone {\n\t\t\tm.exposeFlush()\n\t\t}\n", New: ""}}},
 	{rule: "R4", name: "a duplicate is applied under a new owner", hints: []uint64{14799281332083446714}, file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk,slow link,lossy link"},
 		old: "return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0", new: "return false"},
 	{rule: "R11c", name: "a command ends for its host while the owner still has it", file: "abort.go", seeds: 8000, hints: []uint64{13173354265312955048},
@@ -263,7 +262,7 @@ var bugs = plain([]bug{
 		old: "o.healed = res == scsi.Damaged || m.phase != Paired", new: "o.healed = m.phase != Paired"},
 	{rule: "R15", name: "the partner's copy is written although it is damaged", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "case msg.Result == scsi.Damaged && !o.Verify && !o.full && n > m.cfg.Block:", new: "case false:",
-		more: []edit{{"heal.go", "case msg.Result == scsi.Damaged && !o.Verify && !o.full:", "case false:"}, {"heal.go", "case msg.Result != scsi.OK && !o.Verify || int64(len(msg.Data)) != n:", "case int64(len(msg.Data)) != n:"}}},
+		more: []mutate.Edit{{File: "heal.go", Old: "case msg.Result == scsi.Damaged && !o.Verify && !o.full:", New: "case false:"}, {File: "heal.go", Old: "case msg.Result != scsi.OK && !o.Verify || int64(len(msg.Data)) != n:", New: "case int64(len(msg.Data)) != n:"}}},
 	{rule: "R15", name: "a joiner's copy is taken for what was written last", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "\t\to.Verify = true\n", new: ""},
 	{rule: "R15", name: "a joiner is not asked for what its source has lost", file: "heal.go", flags: []string{"-with", "rot"},
