@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestEveryRuleHasABug(t *testing.T) {
 	for _, b := range bugs {
 		have[strings.TrimRight(b.rule, "abcd")] = true
 		if names[b.name] {
-			t.Errorf("%q stands there twice", b.name)
+			t.Errorf("%q is in the table twice", b.name)
 		}
 		names[b.name] = true
 	}
@@ -60,17 +61,22 @@ func TestEveryRuleHasABug(t *testing.T) {
 	}
 }
 
-// The mistakes of the node layer are played by make sim-node-bugs, which takes some minutes. Here each has to have its place still, so that
-// it does not rot unseen.
-func TestNodeBugsHaveTheirPlaces(t *testing.T) {
+// Each mistake still has its place in the code. The mistakes of the node layer are played by make sim-node-bugs, which takes some
+// minutes: without this test they would rot unseen.
+func TestBugsHaveTheirPlaces(t *testing.T) {
 	r := newRunner(t)
-	names := map[string]bool{}
-	for _, b := range nodeBugs {
+	for _, b := range append(slices.Clone(bugs), nodeBugs...) {
+		if b.player == nil {
+			b.player = pairs
+		}
 		if _, err := r.mutate("bug", &b); err != nil {
 			t.Errorf("%s: %v", b.name, err)
 		}
+	}
+	names := map[string]bool{}
+	for _, b := range nodeBugs {
 		if names[b.name] || b.player != nodes || b.seeds == 0 || len(b.flags) != 2 {
-			t.Errorf("%q stands there twice, or lacks its player, its bound or its kind of history", b.name)
+			t.Errorf("%q is in the table twice, or lacks its player, its bound or its kind of history", b.name)
 		}
 		names[b.name] = true
 	}
