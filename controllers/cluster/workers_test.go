@@ -26,7 +26,7 @@ func worker(name string, marks ...string) corev1.Node {
 	return n
 }
 
-func TestShortage(t *testing.T) {
+func TestShortageNamesTheFields(t *testing.T) {
 	const zone = "topology.kubernetes.io/zone"
 	host := v1alpha1.StorageClusterSpec{Pairs: 1, FailureDomainKey: corev1.LabelHostname}
 	zones := v1alpha1.StorageClusterSpec{Pairs: 1, FailureDomainKey: zone}
@@ -64,9 +64,9 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// A cluster that cannot have a pair makes nothing, and says which fields are to be changed; once it can, it does. What it has
-// stays, whatever becomes of workers.
-func TestTooFewWorkers(t *testing.T) {
+// A cluster with too few workers creates no pair, and its condition names the fields to change;
+// with enough workers it creates the pairs. Existing pairs stay, whatever happens to workers.
+func TestTooFewWorkersCreateNoPair(t *testing.T) {
 	w := newWorld(t, "lone", 1)
 	c := w.get()
 	c.Spec.NodeSelector = map[string]string{"test": "lone"}
