@@ -10,7 +10,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-func TestJudge(t *testing.T) {
+func TestJudgeRejectsOtherTokens(t *testing.T) {
 	const user = "system:serviceaccount:ns:gemel-csi-node"
 	good := func() *authenticationv1.TokenReviewStatus {
 		return &authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{enroll.Audience},
