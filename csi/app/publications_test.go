@@ -22,8 +22,9 @@ func (o *operator) Reach(_ context.Context, q enroll.ReachRequest) (enroll.Reach
 	return o.answer, o.err
 }
 
-// The operator's answer is an attachment of the same volume and host; that it cannot say now is worth another question, that it refuses is not.
-func TestReachByOperator(t *testing.T) {
+// The operator's answer is an attachment of the same volume and host; a transient error is retried,
+// a refusal is not.
+func TestReachByOperatorRetriesTransientErrors(t *testing.T) {
 	o := &operator{answer: enroll.Reach{TargetIQN: "t", Portals: []string{"x:1"}, LUN: 3, WWID: "6", Generation: 9, ReadOnly: true, Pair: "p", CHAP: true}}
 	chap := &attach.CHAP{User: "u", Secret: "s"}
 	was := attach.Attachment{VolumeID: "v", HostIQN: "h", Generation: 8, Replay: true, Auth: chap}
@@ -47,8 +48,8 @@ func TestReachByOperator(t *testing.T) {
 	}
 }
 
-// Who can be asked depends on the flags; with neither, nobody.
-func TestPublications(t *testing.T) {
+// The flags decide who is called.
+func TestPublicationsFollowTheFlags(t *testing.T) {
 	for name, x := range map[string]struct {
 		c    config
 		some bool

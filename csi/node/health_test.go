@@ -71,11 +71,11 @@ func TestHazard22Filesystem(t *testing.T) {
 	}{
 		{"rw,errors=remount-ro", "", false, nil},
 		{"ro", "", false, []string{"FilesystemReadOnly"}},
-		{"ro", "ext4 has met 2 errors", false, []string{"FilesystemReadOnly"}},
+		{"ro", "ext4 has counted 2 errors", false, []string{"FilesystemReadOnly"}},
 		{"ro", "", true, nil},
-		{"ro", "ext4 has met 2 errors", true, []string{"FilesystemErrors"}},
-		{"rw", "ext4 has met 2 errors", false, []string{"FilesystemErrors"}},
-		{"rw,errors=remount-ro", "ext4 has met 2 errors", false, []string{"FilesystemReadOnly"}},
+		{"ro", "ext4 has counted 2 errors", true, []string{"FilesystemErrors"}},
+		{"rw", "ext4 has counted 2 errors", false, []string{"FilesystemErrors"}},
+		{"rw,errors=remount-ro", "ext4 has counted 2 errors", false, []string{"FilesystemReadOnly"}},
 		{"rw,emergency_ro", "", false, []string{"FilesystemReadOnly"}},
 		{"rw,shutdown", "", true, []string{"FilesystemReadOnly"}},
 	} {
@@ -108,7 +108,7 @@ func TestHazard22Filesystem(t *testing.T) {
 	write("errors_count", "2\n")
 	write("last_error_func", "ext4_lookup\n")
 	write("last_error_line", "1785\n")
-	if got := ext4Errors(sys, rdev); got != "ext4 has met 2 errors, the last in ext4_lookup, line 1785" {
+	if got := ext4Errors(sys, rdev); got != "ext4 has counted 2 errors, the last in ext4_lookup, line 1785" {
 		t.Error(got)
 	}
 }
