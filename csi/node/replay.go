@@ -79,7 +79,7 @@ const (
 
 // replay mounts the filesystem for writing at a private path, and unmounts it. An unmount does not
 // report failed writes, so the filesystem is then mounted read-only: the kernel rejects that while
-// the log is dirty. The volume is attached anew each time, so that no cached data of the kernel is
+// the log is dirty. The volume is attached again each time, so that no cached data of the kernel is
 // used.
 func (n *unlocked) replay(ctx context.Context, r *record) error {
 	for _, ro := range []bool{false, true} {
