@@ -177,7 +177,7 @@ func TestWorkerGetsItsOwnCredentials(t *testing.T) {
 	if _, err := w.Enroll(t.Context(), "p"); err != nil {
 		t.Errorf("the clone invalidates the worker's credentials: %v", err)
 	}
-	f.reviewer.err = errors.New("the API server is away")
+	f.reviewer.err = errors.New("the API server is down")
 	if _, err := w.Enroll(t.Context(), "p"); !errors.Is(err, enroll.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}

@@ -49,7 +49,7 @@ func TestClientErrorsOfTheAPIServerStay(t *testing.T) {
 	if f, ok := Of(Client("p", fmt.Errorf("%w: no addresses", pairconn.ErrUnknown))); !ok || f.Reason != v1alpha1.ReasonPairDown || !f.Retry {
 		t.Errorf("%+v", f)
 	}
-	if _, ok := Of(Client("p", errors.New("the API server is away"))); ok {
+	if _, ok := Of(Client("p", errors.New("the API server is down"))); ok {
 		t.Error("an error of the API server became a finding")
 	}
 }

@@ -20,10 +20,10 @@ const (
 	silence = 10 * time.Minute
 )
 
-// asked returns when a worker last requested the target port groups from a node, and whether it has
-// been silent on all its sessions long enough. A node of an earlier release does not report it: it
-// sends no time.
-func asked(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bool) {
+// lastRequest returns when a worker last requested the target port groups from a node, and whether
+// it has been silent on all its sessions long enough. A node of an earlier release does not report
+// it: it sends no time.
+func lastRequest(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bool) {
 	if a.Time == nil {
 		return nil, false
 	}

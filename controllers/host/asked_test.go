@@ -29,21 +29,21 @@ func TestWorkerIsSilentIfAllSessionsAre(t *testing.T) {
 		silent   bool
 	}{
 		{"no session", nil, never, false},
-		{"asked just now", []*targetv1.Session{session(time.Hour, time.Second)}, time.Second, false},
+		{"a recent request", []*targetv1.Session{session(time.Hour, time.Second)}, time.Second, false},
 		{"a new session", []*targetv1.Session{session(time.Minute, never)}, never, false},
 		{"an old session without requests", []*targetv1.Session{session(silence, never)}, never, true},
 		{"an old session with old requests", []*targetv1.Session{session(time.Hour, silence)}, silence, true},
 		{"not for long yet", []*targetv1.Session{session(time.Hour, silence-time.Second)}, silence - time.Second, false},
-		{"another one asks", []*targetv1.Session{session(time.Hour, never), session(time.Hour, time.Minute)}, time.Minute, false},
+		{"another session has requests", []*targetv1.Session{session(time.Hour, never), session(time.Hour, time.Minute)}, time.Minute, false},
 		{"another session is new", []*targetv1.Session{session(time.Hour, time.Hour), session(time.Minute, never)}, time.Hour, false},
-		{"none asks", []*targetv1.Session{session(time.Hour, time.Hour), session(time.Hour, 30*time.Minute), session(time.Hour, never)}, 30 * time.Minute, true},
+		{"no session has recent requests", []*targetv1.Session{session(time.Hour, time.Hour), session(time.Hour, 30*time.Minute), session(time.Hour, never)}, 30 * time.Minute, true},
 	} {
-		last, silent := asked(&targetv1.ListSessionsResponse{Time: timestamppb.New(start), Sessions: c.sessions})
+		last, silent := lastRequest(&targetv1.ListSessionsResponse{Time: timestamppb.New(start), Sessions: c.sessions})
 		if silent != c.silent || (last == nil) != (c.last == never) || last != nil && !last.Time.Equal(start.Add(-c.last)) {
 			t.Errorf("%s: %v %v", c.name, last, silent)
 		}
 	}
-	if last, silent := asked(&targetv1.ListSessionsResponse{Sessions: []*targetv1.Session{session(time.Hour, never)}}); last != nil || silent {
+	if last, silent := lastRequest(&targetv1.ListSessionsResponse{Sessions: []*targetv1.Session{session(time.Hour, never)}}); last != nil || silent {
 		t.Error("a node of an earlier release:", last, silent)
 	}
 }

@@ -78,7 +78,7 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 	}
 	for _, n := range t.Nodes {
 		if n.Portal != "" && !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal }) {
-			unseen = append(unseen, fmt.Sprintf("the worker does not know the portal of node %s of %s (%s): delete the pods that use its volumes on this worker, so that the volumes are published again", n.Node, t.Pair, n.Portal))
+			unseen = append(unseen, fmt.Sprintf("the worker does not use the portal of node %s of %s (%s): delete the pods that use its volumes on this worker, so that the volumes are published again", n.Node, t.Pair, n.Portal))
 		}
 	}
 	return lost, unseen

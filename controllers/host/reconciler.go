@@ -117,7 +117,7 @@ func (r *Reconciler) sessions(ctx context.Context, iqn string, p *v1alpha1.Targe
 		return out, false
 	}
 	out.Portal, out.Sessions = a.GetPortal().GetAddress(), int32(len(a.Sessions))
-	out.LastRTPG, silent = asked(a)
+	out.LastRTPG, silent = lastRequest(a)
 	return out, silent
 }
 

@@ -199,9 +199,9 @@ func TestPathsCompleteComparesBothSides(t *testing.T) {
 		{"neither side", worker(3, 0), both(1, 0), "HostRedundancyLost", []string{"node b of main-p0 (" + portalB + ")", "0 of 3", "why"}},
 		{"only the target", worker(3, 2), both(1, 1), "PathsNotDiscovered", []string{"node b", "has a session", "2 of 3", "why"}},
 		{"only the worker", worker(3, 3), both(1, 0), "HostRedundancyLost", []string{"node b", "no session of the worker"}},
-		{"the node is away", worker(3, 0), mute, "HostRedundancyLost", []string{portalB, "node b of main-p0 does not answer", "away"}},
+		{"the node is down", worker(3, 0), mute, "HostRedundancyLost", []string{portalB, "node b of main-p0 does not answer", "away"}},
 		{"no such pair", worker(3, 0), []v1alpha1.HostSessions{{Target: target}}, "HostRedundancyLost", []string{portalB, "why"}},
-		{"a portal that the worker does not know", worker(3, 0, portalA), both(1, 0), "PathsNotDiscovered", []string{"node b", "does not know"}},
+		{"a portal that the worker does not use", worker(3, 0, portalA), both(1, 0), "PathsNotDiscovered", []string{"node b", "does not use"}},
 		{"both kinds", worker(1, 0), both(1, 0), "HostRedundancyLost", []string{"node a", "node b"}},
 	} {
 		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: c.worker}}

@@ -155,13 +155,13 @@ func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, 
 	}
 	t := time.NewTicker(every)
 	defer t.Stop()
-	heard, said, percent := time.Now(), time.Time{}, -1
+	answered, printed, percent := time.Now(), time.Time{}, -1
 	for {
 		r, err := nodes.report(ctx, id)
 		switch {
 		case err == nil:
-			heard = time.Now()
-		case time.Since(heard) > maxSilence:
+			answered = time.Now()
+		case time.Since(answered) > maxSilence:
 			return fmt.Errorf("%w: %s: %w; the scrub continues if the targets run", ErrScrub, p.Name, err)
 		}
 		if err == nil && !r.Active {
@@ -179,9 +179,9 @@ func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, 
 			switch {
 			case s.Terminal:
 				fmt.Fprint(s.Out, clearLine+line)
-			case r.Percent() != percent || time.Since(said) > lineInterval:
+			case r.Percent() != percent || time.Since(printed) > lineInterval:
 				fmt.Fprintln(s.Out, line)
-				said, percent = time.Now(), r.Percent()
+				printed, percent = time.Now(), r.Percent()
 			}
 		}
 		select {

@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p := &pass{Reconciler: r, lu: lu}
 	if p.deleted() && !controllerutil.ContainsFinalizer(lu, v1alpha1.Finalizer) {
-		return ctrl.Result{}, nil // not ours, or not any more
+		return ctrl.Result{}, nil // not ours, or already released
 	}
 	ready, published := p.reconcile(ctx)
 	switch {

@@ -105,11 +105,11 @@ func join(certs ...[]byte) []byte { return bytes.Join(certs, nil) }
 func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster string) error {
 	next := s.DeepCopy()
 	_, announced := s.Data[keyNextCert]
-	_, asked := s.Annotations[AnnotationRotate]
+	_, requested := s.Annotations[AnnotationRotate]
 	switch {
 	case !announced && bytes.Equal(s.Data[pairconn.KeyCA], s.Data[corev1.TLSCertKey]):
 		a, err := signer(s)
-		if err != nil || !asked && !a.Old(r.now()) {
+		if err != nil || !requested && !a.Old(r.now()) {
 			return err
 		}
 		_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityLife)

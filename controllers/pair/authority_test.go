@@ -78,7 +78,7 @@ func link(t *testing.T, a, b *certfiles.Files) (x, y *tls.Conn, err error) {
 // minutes late is never rejected, no connection breaks, and in the end no party trusts the former
 // authority.
 func TestRotationRejectsNoLateParty(t *testing.T) {
-	for name, age := range map[string]time.Duration{"asked": 0, "old": pki.AuthorityLife*2/3 + time.Hour} {
+	for name, age := range map[string]time.Duration{"requested": 0, "old": pki.AuthorityLife*2/3 + time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "rotate-"+name)
 			w.down["a"], w.down["b"] = true, true

@@ -164,7 +164,7 @@ func TestScrubsWaitForTheirTurn(t *testing.T) {
 		}
 		w.r.turns.remove(w.name)
 	}
-	turn(true, "nobody is at it")
+	turn(true, "no pair is being scrubbed")
 	setScrub(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Second)})
 	turn(false, "the other pair is being scrubbed")
 	c.Spec.Scrub.Parallel = 2

@@ -35,8 +35,8 @@ func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
 // scrub of the pair (nil if there was none).
 //
 // If the plan is lost or is of another schedule, it starts from now. Any number of missed times
-// makes one scrub due. A full scrub that started when one was due counts as that scrub, whoever
-// started it: an operator that crashed between starting a scrub and writing the status does not
+// makes one scrub due. A full scrub that started when one was due counts as that scrub, no matter
+// who started it: an operator that crashed between starting a scrub and writing the status does not
 // start another one.
 func nextScrub(before *v1alpha1.ScrubStatus, text string, s cron.Schedule, newest *scrubs.Report, now time.Time) *metav1.Time {
 	if s == nil {

@@ -20,11 +20,11 @@ type choice struct{ mode, why string }
 // choose returns the requested way. Attached volumes never lose their way of attaching. Only with
 // auto, it uses userspace for a kernel that cannot attach, but never for a worker that lacks a
 // package or a daemon: that is reported, for an administrator to fix.
-func choose(asked string, f facts) (choice, error) {
+func choose(requested string, f facts) (choice, error) {
 	held := map[string]int{attachKernel: f.kernelHeld, attachUserspace: f.userspaceHeld}
 	other := map[string]string{attachKernel: attachUserspace, attachUserspace: attachKernel}
-	c := choice{asked, "--attach " + asked}
-	if asked == attachAuto {
+	c := choice{requested, "--attach " + requested}
+	if requested == attachAuto {
 		switch {
 		case f.kernelHeld > 0:
 			c = choice{attachKernel, fmt.Sprintf("%d volumes are attached this way", f.kernelHeld)}
@@ -41,7 +41,7 @@ func choose(asked string, f facts) (choice, error) {
 		c.why = "--attach auto: " + c.why
 	}
 	if n := held[other[c.mode]]; n > 0 {
-		return c, fmt.Errorf("--attach %s: %d volumes are still attached in another way (%s): drain this worker first, or set --attach %s again", asked, n, other[c.mode], other[c.mode])
+		return c, fmt.Errorf("--attach %s: %d volumes are still attached in another way (%s): drain this worker first, or set --attach %s again", requested, n, other[c.mode], other[c.mode])
 	}
 	return c, nil
 }

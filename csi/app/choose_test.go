@@ -12,7 +12,7 @@ import (
 func TestChooseKeepsAttachedVolumes(t *testing.T) {
 	can, cannot := []string(nil), []string{"iscsi_tcp", "dm_multipath"}
 	for _, c := range []struct {
-		asked             string
+		requested         string
 		missing           []string
 		kernel, userspace int // volumes that are attached
 		mode, says        string
@@ -28,8 +28,8 @@ func TestChooseKeepsAttachedVolumes(t *testing.T) {
 		{attachAuto, cannot, 0, 1, attachUserspace, "1 volumes are attached this way"},
 		{attachAuto, cannot, 4, 0, attachKernel, "4 volumes are attached this way"}, // the kernel was replaced meanwhile: readiness reports it
 	} {
-		got, err := choose(c.asked, facts{c.missing, c.kernel, c.userspace})
-		if err != nil || got.mode != c.mode || !strings.Contains(got.why, c.says) || !strings.HasPrefix(got.why, "--attach "+c.asked) {
+		got, err := choose(c.requested, facts{c.missing, c.kernel, c.userspace})
+		if err != nil || got.mode != c.mode || !strings.Contains(got.why, c.says) || !strings.HasPrefix(got.why, "--attach "+c.requested) {
 			t.Errorf("%+v: %+v, %v", c, got, err)
 		}
 		if c.missing != nil && strings.Contains(got.why, "could") {
@@ -37,10 +37,10 @@ func TestChooseKeepsAttachedVolumes(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		asked             string
+		requested         string
 		kernel, userspace int
 	}{{attachKernel, 0, 1}, {attachKernel, 1, 1}, {attachUserspace, 1, 0}, {attachUserspace, 1, 1}, {attachAuto, 1, 1}} {
-		if got, err := choose(c.asked, facts{nil, c.kernel, c.userspace}); err == nil || !strings.Contains(err.Error(), "--attach "+c.asked) {
+		if got, err := choose(c.requested, facts{nil, c.kernel, c.userspace}); err == nil || !strings.Contains(err.Error(), "--attach "+c.requested) {
 			t.Errorf("%+v: %+v, %v: volumes would be forgotten", c, got, err)
 		}
 	}
@@ -52,8 +52,8 @@ func TestChooseOnAWorker(t *testing.T) {
 	can := func(string) ([]string, error) { return nil, nil }
 	cannot := func(string) ([]string, error) { return []string{"iscsi_tcp"}, nil }
 	blind := func(string) ([]string, error) { return nil, errors.New("no proc") }
-	try := func(asked string, missing func(string) ([]string, error)) string {
-		c, err := (&config{StateDir: dir, Attach: asked, HostProc: "/proc/1"}).choose(missing)
+	try := func(requested string, missing func(string) ([]string, error)) string {
+		c, err := (&config{StateDir: dir, Attach: requested, HostProc: "/proc/1"}).choose(missing)
 		if err != nil {
 			return err.Error()
 		}

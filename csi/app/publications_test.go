@@ -12,13 +12,13 @@ import (
 )
 
 type operator struct {
-	asked  enroll.ReachRequest
-	answer enroll.Reach
-	err    error
+	requested enroll.ReachRequest
+	answer    enroll.Reach
+	err       error
 }
 
 func (o *operator) Reach(_ context.Context, q enroll.ReachRequest) (enroll.Reach, error) {
-	o.asked = q
+	o.requested = q
 	return o.answer, o.err
 }
 
@@ -30,8 +30,8 @@ func TestReachByOperatorRetriesTransientErrors(t *testing.T) {
 	was := attach.Attachment{VolumeID: "v", HostIQN: "h", Generation: 8, Replay: true, Auth: chap}
 	got, err := byOperator{o}.Reach(t.Context(), was, 8)
 	want := attach.Attachment{VolumeID: "v", HostIQN: "h", TargetIQN: "t", Portals: []string{"x:1"}, LUN: 3, WWID: "6", Generation: 9, ReadOnly: true, Pair: "p", Enroll: true, Auth: chap}
-	if err != nil || !reflect.DeepEqual(got, want) || o.asked != (enroll.ReachRequest{Volume: "v", Replayed: 8}) {
-		t.Fatalf("%+v, %v; asked %+v", got, err, o.asked)
+	if err != nil || !reflect.DeepEqual(got, want) || o.requested != (enroll.ReachRequest{Volume: "v", Replayed: 8}) {
+		t.Fatalf("%+v, %v; requested %+v", got, err, o.requested)
 	}
 	o.answer.ReadOnly = false
 	if got, err := (byOperator{o}).Reach(t.Context(), was, 0); err != nil || !got.Replay || got.ReadOnly {

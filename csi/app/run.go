@@ -106,16 +106,16 @@ const maxLUNs = attach.MaxLUN + 1
 
 // maxVolumes is the limit for the scheduler: never more than the machine can hold, because a pod
 // beyond that would wait forever.
-func maxVolumes(asked, can int64, by string, log *slog.Logger) int64 {
+func maxVolumes(requested, can int64, by string, log *slog.Logger) int64 {
 	can = min(can, maxLUNs)
 	switch {
-	case asked == 0:
+	case requested == 0:
 		return can
-	case asked > can:
-		log.Warn("--max-volumes is more than this machine can hold: using a lower limit", "asked", asked, "limit", can, "by", by)
+	case requested > can:
+		log.Warn("--max-volumes is more than this machine can hold: using a lower limit", "requested", requested, "limit", can, "by", by)
 		return can
 	}
-	return asked
+	return requested
 }
 
 // run serves until the context ends.

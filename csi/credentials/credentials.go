@@ -31,10 +31,10 @@ type Source interface {
 
 // Keeper of credentials.
 type Keeper struct {
-	source Source
-	log    *slog.Logger
-	asked  *prometheus.CounterVec
-	given  prometheus.Counter
+	source   Source
+	log      *slog.Logger
+	requests *prometheus.CounterVec
+	given    prometheus.Counter
 
 	mu    sync.Mutex
 	pairs map[string]*entry
@@ -49,11 +49,11 @@ type entry struct {
 // New returns an empty keeper.
 func New(s Source, reg prometheus.Registerer, log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{source: s, log: log, pairs: map[string]*entry{},
-		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_csi_enrollments_total",
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_csi_enrollments_total",
 			Help: "Requests to the operator for this worker's CHAP credentials, by outcome: given, unneeded, refused, unavailable."}, []string{"outcome"}),
 		given: prometheus.NewCounter(prometheus.CounterOpts{Name: "gemel_csi_credentials_renewed_total",
 			Help: "Attachments whose credentials were renewed because the targets rejected them."})}
-	return k, errors.Join(reg.Register(k.asked), reg.Register(k.given))
+	return k, errors.Join(reg.Register(k.requests), reg.Register(k.given))
 }
 
 // Get returns the credentials on a pair, and requests them only if they are unknown.
@@ -91,14 +91,14 @@ func (k *Keeper) get(ctx context.Context, pair string, good func(*entry) bool) (
 	a, err := k.source.Enroll(ctx, pair)
 	switch {
 	case errors.Is(err, enroll.ErrRefused):
-		k.asked.WithLabelValues("refused").Inc()
+		k.requests.WithLabelValues("refused").Inc()
 	case err != nil:
-		k.asked.WithLabelValues("unavailable").Inc()
+		k.requests.WithLabelValues("unavailable").Inc()
 	case a.User == "":
-		k.asked.WithLabelValues("unneeded").Inc()
+		k.requests.WithLabelValues("unneeded").Inc()
 		e.known, e.set = true, Set{}
 	default:
-		k.asked.WithLabelValues("given").Inc()
+		k.requests.WithLabelValues("given").Inc()
 		e.known, e.set = true, Set{Auth: &attach.CHAP{User: a.User, Secret: a.Secret}, Mutual: &attach.CHAP{User: a.MutualUser, Secret: a.MutualSecret}}
 	}
 	return e.set, err

@@ -85,7 +85,7 @@ func TestKeeperRequestsOnce(t *testing.T) {
 	if s, err := k.Get(t.Context(), "r"); err != nil || !s.Same(Set{}) || s.Same(first) {
 		t.Errorf("%v, %v", s, err)
 	}
-	if n := testutil.ToFloat64(k.asked.WithLabelValues("given")); n != 4 {
+	if n := testutil.ToFloat64(k.requests.WithLabelValues("given")); n != 4 {
 		t.Errorf("%v given", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,13 +136,13 @@ func TestRenewBacksOff(t *testing.T) {
 	}
 	// While they are rejected, the interval of requests increases.
 	if n := look(renewEvery); n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("%d requests", n)
 	}
 	for range 10 {
 		look(renewMost)
 	}
 	if n := look(renewMost / 2); n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("%d requests", n)
 	}
 	// After a recovery, the next rejection causes a request at once.
 	a.refused = nil

@@ -19,7 +19,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-var errCut = fmt.Errorf("%w: cut short here", attach.ErrFailed)
+var errCut = fmt.Errorf("%w: interrupted by the test", attach.ErrFailed)
 
 // storage is one LUN in a file with a loop device, and its publish. Its steps can be interrupted:
 // the n-th fails, before or after it took effect.
@@ -123,7 +123,7 @@ func (s *storage) Reach(ctx context.Context, was attach.Attachment, replayed uin
 			return s.now, fmt.Errorf("%w: %w", attach.ErrFailed, ctx.Err())
 		}
 		if !was.Replay || replayed != was.Generation || replayed != s.now.Generation {
-			return s.now, fmt.Errorf("%w: not published any more", attach.ErrInvalid)
+			return s.now, fmt.Errorf("%w: no longer published", attach.ErrInvalid)
 		}
 		err = s.step(func() error {
 			s.withdrawn = false

@@ -23,7 +23,7 @@ func TestWipeUnfinishedWipesOnlyIncompleteXFS(t *testing.T) {
 		content []byte
 		wiped   bool
 	}{
-		"cut short":       {image("XFSB", 1), true},
+		"interrupted":     {image("XFSB", 1), true},
 		"finished":        {image("XFSB", 0), false},
 		"of another kind": {image("\x00\x00\x00\x00", 1), false},
 		"short":           {[]byte("XFSB"), false},

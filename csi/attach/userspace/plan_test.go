@@ -8,7 +8,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-func TestPlan(t *testing.T) {
+func TestTeardownPlans(t *testing.T) {
 	idle := loop{path: "/dev/loop3"}
 	used := loop{path: "/dev/loop3", users: []string{"/mnt/x"}}
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestPlan(t *testing.T) {
 
 // In any state, the plan removes the record last, and without force it never touches the loop
 // device after its holder was stopped.
-func TestPlanOrder(t *testing.T) {
+func TestTeardownRemovesTheRecordLast(t *testing.T) {
 	for bits := range 32 {
 		o := observed{sameBoot: true, alive: bits&1 > 0, mounted: bits&2 > 0}
 		if bits&4 > 0 {
