@@ -80,12 +80,12 @@ func (r *Reconciler) pairs(ctx context.Context, c *v1alpha1.StorageCluster) ([]v
 		return nil, err
 	}
 	mine := slices.DeleteFunc(l.Items, func(p v1alpha1.TargetPair) bool { return p.Spec.Cluster != c.Name })
-	slices.SortFunc(mine, func(x, y v1alpha1.TargetPair) int { return number(&x) - number(&y) })
+	slices.SortFunc(mine, func(x, y v1alpha1.TargetPair) int { return pairNumber(&x) - pairNumber(&y) })
 	return mine, nil
 }
 
-// number of a pair; a pair with another name is sorted last.
-func number(p *v1alpha1.TargetPair) int {
+// pairNumber of a pair; a pair with another name is sorted last.
+func pairNumber(p *v1alpha1.TargetPair) int {
 	if n, ok := v1alpha1.PairNumber(p.Name, p.Spec.Cluster); ok {
 		return n
 	}
@@ -117,7 +117,7 @@ func (r *Reconciler) deletePairs(ctx context.Context, c *v1alpha1.StorageCluster
 	var errs []error
 	for i := range have {
 		p := &have[i]
-		if number(p) < int(c.Spec.Pairs) || !p.DeletionTimestamp.IsZero() || !c.Spec.AllowScaleDown {
+		if pairNumber(p) < int(c.Spec.Pairs) || !p.DeletionTimestamp.IsZero() || !c.Spec.AllowScaleDown {
 			continue
 		}
 		if p.Status.LogicalUnits > 0 {
@@ -139,7 +139,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, h
 		}
 	}
 	if len(have) > 0 {
-		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "the StorageCluster has %d pairs; each pair is removed when it has no LUN: %s", len(have), busy(have))
+		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "the StorageCluster has %d pairs; each pair is removed when it has no LUN: %s", len(have), describePairs(have))
 		return errors.Join(errs...)
 	}
 	if controllerutil.RemoveFinalizer(c, v1alpha1.Finalizer) {
@@ -148,7 +148,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, h
 	return nil
 }
 
-func busy(pairs []v1alpha1.TargetPair) string {
+func describePairs(pairs []v1alpha1.TargetPair) string {
 	var parts []string
 	for _, p := range pairs {
 		parts = append(parts, fmt.Sprintf("%s (%d LUNs)", p.Name, p.Status.LogicalUnits))

@@ -42,11 +42,11 @@ func (t *Tokens) Node(ctx context.Context, token string) (string, error) {
 	if account == "" {
 		account = enroll.ServiceAccount
 	}
-	return judge(&r.Status, "system:serviceaccount:"+t.Namespace+":"+account)
+	return workerOf(&r.Status, "system:serviceaccount:"+t.Namespace+":"+account)
 }
 
-// judge evaluates the review of a token.
-func judge(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
+// workerOf evaluates the review of a token.
+func workerOf(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
 	node := s.User.Extra[extraNode]
 	switch {
 	case !s.Authenticated:

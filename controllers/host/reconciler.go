@@ -68,8 +68,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := ctx.Err(); err != nil {
 		return ctrl.Result{}, err // the operator is stopping: missing answers mean nothing
 	}
-	settle(h.Status.Targets, seen)
-	return ctrl.Result{RequeueAfter: interval}, client.IgnoreNotFound(r.writeStatus(ctx, h, seen, judge(h, seen, silent)))
+	keepRequestTimes(h.Status.Targets, seen)
+	return ctrl.Result{RequeueAfter: interval}, client.IgnoreNotFound(r.writeStatus(ctx, h, seen, pathsCondition(h, seen, silent)))
 }
 
 // observe reads the worker's sessions from both nodes of every pair whose LUNs it has attached. A

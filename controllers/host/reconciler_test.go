@@ -205,7 +205,7 @@ func TestPathsCompleteComparesBothSides(t *testing.T) {
 		{"both kinds", worker(1, 0), both(1, 0), "HostRedundancyLost", []string{"node a", "node b"}},
 	} {
 		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: c.worker}}
-		got := judge(h, c.seen, nil)
+		got := pathsCondition(h, c.seen, nil)
 		if got.Reason != c.reason || (got.Status == "True") != (c.reason == "Ready") || slices.ContainsFunc(c.says, func(s string) bool { return !strings.Contains(got.Message, s) }) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -214,7 +214,7 @@ func TestPathsCompleteComparesBothSides(t *testing.T) {
 	for i := range many {
 		many[i] = worker(0, 0)[0]
 	}
-	if got := judge(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
+	if got := pathsCondition(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
 		t.Error(len(got.Message), got.Message)
 	}
 }

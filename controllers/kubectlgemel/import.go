@@ -127,20 +127,20 @@ func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPai
 			return fmt.Errorf("list the LUNs: %w", err)
 		}
 		o, err := logicalunit.FromDisk(p.Name, l)
-		i.put(ctx, n, o, err)
+		i.createFromDisk(ctx, n, o, err)
 	}
 	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("list the snapshots: %w", err)
 		}
 		o, err := snapshot.FromDisk(p.Name, s)
-		i.put(ctx, n, o, err)
+		i.createFromDisk(ctx, n, o, err)
 	}
 	return nil
 }
 
-// put creates an object from the disks, or prints why it cannot.
-func (i *Importer) put(ctx context.Context, n *count, o client.Object, err error) {
+// createFromDisk creates an object from the disks, or prints why it cannot.
+func (i *Importer) createFromDisk(ctx context.Context, n *count, o client.Object, err error) {
 	if err != nil {
 		n.foreign++
 		fmt.Fprintln(i.Out, "skipped:", err)

@@ -28,19 +28,19 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	if lu.Spec.Shared {
 		m[v1alpha1.DiskLabelAccess] = v1alpha1.AccessMulti
 	}
-	put(m, LabelPrefer, lu.Spec.PreferredNode)
+	setLabel(m, LabelPrefer, lu.Spec.PreferredNode)
 	if lu.Spec.Placement != nil {
-		put(m, v1alpha1.LabelPool, lu.Spec.Placement.Pool)
+		setLabel(m, v1alpha1.LabelPool, lu.Spec.Placement.Pool)
 	}
 	if s := lu.Spec.Source; s != nil {
-		put(m, LabelLUN, s.LogicalUnit)
-		put(m, LabelSnap, s.Snapshot)
+		setLabel(m, LabelLUN, s.LogicalUnit)
+		setLabel(m, LabelSnap, s.Snapshot)
 	}
 	if v := lu.Spec.Volume; v != nil {
-		put(m, v1alpha1.DiskLabelName, v.Name)
-		put(m, v1alpha1.DiskLabelPV, v.Name)
-		put(m, v1alpha1.DiskLabelPVC, v.PVC)
-		put(m, v1alpha1.DiskLabelNamespace, v.Namespace)
+		setLabel(m, v1alpha1.DiskLabelName, v.Name)
+		setLabel(m, v1alpha1.DiskLabelPV, v.Name)
+		setLabel(m, v1alpha1.DiskLabelPVC, v.PVC)
+		setLabel(m, v1alpha1.DiskLabelNamespace, v.Namespace)
 		m[v1alpha1.DiskLabelFSType] = v.FSType
 		if v.FSType == "" {
 			m[v1alpha1.DiskLabelFSType] = v1alpha1.FSTypeBlock
@@ -49,7 +49,7 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	return m
 }
 
-func put(m map[string]string, k, v string) {
+func setLabel(m map[string]string, k, v string) {
 	if v != "" {
 		m[k] = v
 	}

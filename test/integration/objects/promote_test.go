@@ -45,7 +45,7 @@ func TestPromote(t *testing.T) {
 	}
 	record := &coordinationv1.Lease{}
 	record.Namespace, record.Name = namespace, pair.Base(harness.PairName)
-	refused(`node "c"`, "c")
+	refused(`NODE is "c"`, "c")
 	refused("already serves", "a", "--accept-loss", "--other-stopped")
 	r.ok(r.pair.Term(0))
 	r.ok(r.pair.WaitPhase(r.ctx, 1, targetv1.Phase_PHASE_ALONE))

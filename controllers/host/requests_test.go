@@ -67,13 +67,13 @@ func TestRequestTimeIsKeptWithinExactness(t *testing.T) {
 		{"another node", "b", at(0), nil, nil},
 	} {
 		seen := list(c.node, c.now)
-		settle(list("a", c.stored), seen)
+		keepRequestTimes(list("a", c.stored), seen)
 		if got := seen[0].Nodes[0].LastRTPG; !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 	seen := list("a", at(time.Second))
-	if settle(nil, seen); !seen[0].Nodes[0].LastRTPG.Equal(at(time.Second)) {
+	if keepRequestTimes(nil, seen); !seen[0].Nodes[0].LastRTPG.Equal(at(time.Second)) {
 		t.Error(seen)
 	}
 }
@@ -104,7 +104,7 @@ func TestSilentPathIsReportedOnlyIfUsed(t *testing.T) {
 			silent[p] = true
 		}
 		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: []v1alpha1.HostPaths{{Target: target, LUNs: 2, Portals: []v1alpha1.HostPortal{c.a, c.b}}}}}
-		if got := judge(h, seen, silent); got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+		if got := pathsCondition(h, seen, silent); got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %s %s", c.name, got.Reason, got.Message)
 		}
 	}

@@ -45,9 +45,9 @@ func lastRequest(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bo
 	return last, silent
 }
 
-// settle keeps the time of the status unless the new one differs by exactness or more. Requests on
+// keepRequestTimes keeps the time of the status unless the new one differs by exactness or more. Requests on
 // closed sessions count too.
-func settle(stored, seen []v1alpha1.HostSessions) {
+func keepRequestTimes(stored, seen []v1alpha1.HostSessions) {
 	for _, t := range seen {
 		i := slices.IndexFunc(stored, func(s v1alpha1.HostSessions) bool { return s.Target == t.Target })
 		if i < 0 {

@@ -14,10 +14,10 @@ import (
 // maxFindings limits the findings in the condition.
 const maxFindings = 8
 
-// judge compares both sides. A path that the worker lacks is lost if the node has no session of the
+// pathsCondition compares both sides. A path that the worker lacks is lost if the node has no session of the
 // worker, and not discovered if it has one. silent are the portals where the worker does not
 // request the target port groups.
-func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
+func pathsCondition(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
 	var lost, unseen, unasked []string
 	for _, w := range h.Status.Worker {
 		t := v1alpha1.HostSessions{Target: w.Target}
@@ -25,7 +25,7 @@ func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]boo
 			t = seen[i]
 		}
 		l, u := compare(w, t)
-		lost, unseen, unasked = append(lost, l...), append(unseen, u...), append(unasked, blind(w, t, silent)...)
+		lost, unseen, unasked = append(lost, l...), append(unseen, u...), append(unasked, silentPaths(w, t, silent)...)
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionPathsComplete, Status: metav1.ConditionFalse, ObservedGeneration: h.Generation}
 	switch {
@@ -73,7 +73,7 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 		case sessions == 0:
 			lost = append(lost, fmt.Sprintf("%s has no session of the worker: %s", name, short))
 		default:
-			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, mute(t)))
+			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, unreachableNodes(t)))
 		}
 	}
 	for _, n := range t.Nodes {
@@ -84,9 +84,9 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 	return lost, unseen
 }
 
-// blind returns the paths that the worker uses without requesting the target port groups.
+// silentPaths returns the paths that the worker uses without requesting the target port groups.
 // Unavailable paths do not count: multipathd sends no requests there.
-func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool) (out []string) {
+func silentPaths(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool) (out []string) {
 	for _, n := range t.Nodes {
 		if !silent[n.Portal] || !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal && p.Optimized+p.NonOptimized > 0 }) {
 			continue
@@ -101,8 +101,8 @@ func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool
 	return out
 }
 
-// mute names the nodes that do not answer.
-func mute(t v1alpha1.HostSessions) (out string) {
+// unreachableNodes names the nodes that do not answer.
+func unreachableNodes(t v1alpha1.HostSessions) (out string) {
 	for _, n := range t.Nodes {
 		if n.Error != "" {
 			out += fmt.Sprintf(" (node %s of %s does not answer: %s)", n.Node, t.Pair, n.Error)
