@@ -2,20 +2,21 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ConsistencyGroupSpec is written by the app team.
+// ConsistencyGroupSpec is written by the application team.
 type ConsistencyGroupSpec struct {
 	// Selector of the claims of this namespace that are spread, snapshotted and moved together.
 	Selector metav1.LabelSelector `json:"selector"`
-	// Spread is how the LUNs of its claims are placed: Nodes gives each of a pair's nodes its share, None leaves them.
+	// Spread is how the LUNs of the claims are placed: Nodes distributes them to the nodes of a
+	// pair, None does not move them.
 	// +kubebuilder:validation:Enum=Nodes;None
 	// +kubebuilder:default=Nodes
 	// +optional
 	Spread string `json:"spread,omitempty"`
 }
 
-// ConsistencyGroupStatus is what the operator has found.
+// ConsistencyGroupStatus is the observed state.
 type ConsistencyGroupStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready.
@@ -23,13 +24,14 @@ type ConsistencyGroupStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Claims that belong to it.
+	// Claims is the number of selected claims.
 	// +optional
 	Claims int32 `json:"claims"`
 }
 
-// ConsistencyGroup is a set of claims whose volumes belong together. This release does not support it: it is kept as it was written, nothing is
-// done with its claims, and the condition Ready says so.
+// ConsistencyGroup is a set of claims whose volumes belong together. This release does not support
+// it: the object is kept, nothing is done with its claims, and the condition Ready is False with
+// reason NotSupported.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -45,7 +47,7 @@ type ConsistencyGroup struct {
 	Status ConsistencyGroupStatus `json:"status,omitempty"`
 }
 
-// ConsistencyGroupList is a list of them.
+// ConsistencyGroupList is a list of ConsistencyGroups.
 //
 // +kubebuilder:object:root=true
 type ConsistencyGroupList struct {

@@ -2,34 +2,36 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeDamage is what the checksums of a node's blocks have shown since the TargetPair was made. A damaged copy of the node that does not own the
-// LUN is found by a scrub, and counts there.
+// NodeDamage is the damage that checksums have found on a node since the creation of the
+// TargetPair. Damage on the node that does not own the LUN is found by a scrub, and counts there.
 type NodeDamage struct {
-	// Node is a or b: the one whose disk it was read from.
+	// Node whose disk has the damage: a or b.
 	Node string `json:"node"`
-	// HealedBlocks of 4 KiB did not match their checksums, and were written again from the other node. The events BlocksHealed name the places.
+	// HealedBlocks is the number of blocks of 4 KiB that did not match their checksums and were
+	// healed from the other node. The events BlocksHealed name their locations.
 	// +optional
 	HealedBlocks int64 `json:"healedBlocks"`
-	// LostBlocks of 4 KiB did not match their checksums when somebody asked for them, and no node has a good copy: restore the file or the
-	// volume from a backup. One that is asked for again counts again after an hour. The events BlocksLost name the places.
+	// LostBlocks is the number of blocks of 4 KiB that did not match their checksums when they were
+	// read, with no good copy on any node: restore the file or the volume from a backup. A block
+	// that is read again counts again after an hour. The events BlocksLost name their locations.
 	// +optional
 	LostBlocks int64 `json:"lostBlocks"`
-	// LastHealed is the last one of them.
+	// LastHealed is the last healed block.
 	// +optional
 	LastHealed *DamagedBlock `json:"lastHealed,omitempty"`
-	// LastLost is the last one of them. A block is good again once it is written as a whole.
+	// LastLost is the last lost block. A block is good again once it is written as a whole.
 	// +optional
 	LastLost *DamagedBlock `json:"lastLost,omitempty"`
-	// Counted is what of the node's own counters is in these numbers, and has been told by events.
+	// Counted is the part of the node's counters that these numbers and the events include.
 	// +optional
 	Counted DamageCounted `json:"counted,omitempty"`
 }
 
-// DamagedBlock is where and when.
+// DamagedBlock is the location and time of damage.
 type DamagedBlock struct {
 	// UUID of the LUN or snapshot.
 	UUID string `json:"uuid"`
-	// LogicalUnit that stands for it, if there is one.
+	// LogicalUnit of the LUN, if it exists.
 	// +optional
 	LogicalUnit string `json:"logicalUnit,omitempty"`
 	// Offset in bytes.
@@ -38,18 +40,18 @@ type DamagedBlock struct {
 	Time metav1.Time `json:"time"`
 }
 
-// DamageCounted are counters of one process of a node. The next process begins at 0.
+// DamageCounted are counters of one process of a node. The next process counts from 0.
 type DamageCounted struct {
-	// Process that counts.
+	// Process of the counters.
 	// +optional
 	Process string `json:"process,omitempty"`
-	// Findings of it.
+	// Findings of the process.
 	// +optional
 	Findings int64 `json:"findings,omitempty"`
-	// HealedBlocks of it.
+	// HealedBlocks of the process.
 	// +optional
 	HealedBlocks int64 `json:"healedBlocks,omitempty"`
-	// LostBlocks of it.
+	// LostBlocks of the process.
 	// +optional
 	LostBlocks int64 `json:"lostBlocks,omitempty"`
 }

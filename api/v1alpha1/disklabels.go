@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Labels that go with a volume to the disks: with what they say, its objects can be made again from a LUN. A LUN without
-// them was not made by CSI.
+// Labels of a volume on the disks, from which its objects can be recreated. A LUN without them was
+// not created by CSI.
 const (
 	DiskLabelName   = "csi.gemel.storage/name"   // the CSI name
 	DiskLabelFSType = "csi.gemel.storage/fstype" // FSTypeBlock for raw block volumes
@@ -11,7 +11,7 @@ const (
 	AccessSingle = "single" // one node at a time
 	AccessMulti  = "multi"
 
-	// What the external-provisioner says with --extra-create-metadata.
+	// Set by the external-provisioner with --extra-create-metadata.
 	DiskLabelPV        = "csi.storage.k8s.io/pv/name"
 	DiskLabelPVC       = "csi.storage.k8s.io/pvc/name"
 	DiskLabelNamespace = "csi.storage.k8s.io/pvc/namespace"

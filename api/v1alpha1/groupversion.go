@@ -21,5 +21,5 @@ var builder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 	return nil
 })
 
-// AddToScheme makes the types known to a scheme.
+// AddToScheme adds the types to a scheme.
 var AddToScheme = builder.AddToScheme

@@ -6,17 +6,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostSpec is written by the node plugin of that worker, which writes no other one.
+// HostSpec is written by the node plugin of the worker, which writes no other Host.
 type HostSpec struct {
 	// IQN is the worker's iSCSI name.
 	// +kubebuilder:validation:Pattern=`^iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.-]+(:[^\s/]+)?$`
 	// +kubebuilder:validation:MaxLength=223
 	IQN string `json:"iqn"`
-	// MachineID of the worker's operating system: another one under the same name is another machine.
+	// MachineID of the worker's operating system: with another machine ID, a worker of the same
+	// name is another machine.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
-	// AttachMode is how it reaches LUNs: Kernel (open-iscsi and dm-multipath) or Userspace (for kind, CI and kernels without).
+	// AttachMode is how the worker attaches LUNs: Kernel (open-iscsi and dm-multipath) or Userspace
+	// (for kind, CI, and kernels without iSCSI or dm-multipath).
 	// +kubebuilder:validation:Enum=Kernel;Userspace
 	AttachMode string `json:"attachMode"`
 	// Topology labels of the worker.
@@ -25,30 +27,31 @@ type HostSpec struct {
 	Topology map[string]string `json:"topology,omitempty"`
 }
 
-// HostStatus has the worker's part, by the node plugin, and the targets' part, by the operator.
+// HostStatus has a part of the worker, written by the node plugin, and a part of the targets,
+// written by the operator.
 type HostStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (the node plugin runs and can attach), PathsComplete (worker and targets see every path,
-	// and the worker asks who owns the LUNs).
+	// Conditions: Ready (the node plugin runs and can attach), PathsComplete (worker and targets
+	// see every path, and the worker requests the target port groups).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Attached is how many LUNs the worker holds.
+	// Attached is the number of LUNs attached to the worker.
 	// +optional
 	Attached int32 `json:"attached"`
 	// Version of the node plugin.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Worker is what the worker sees of the pairs whose LUNs it holds, as its node plugin says.
+	// Worker has the paths to the pairs of the attached LUNs, as reported by the node plugin.
 	// +listType=map
 	// +listMapKey=target
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Worker []HostPaths `json:"worker,omitempty"`
-	// Targets is what the nodes of these pairs see of the worker, as they tell the operator.
+	// Targets has the sessions of the worker on the nodes of these pairs, as reported by the nodes.
 	// +listType=map
 	// +listMapKey=target
 	// +kubebuilder:validation:MaxItems=64
@@ -61,29 +64,29 @@ type HostPaths struct {
 	// Target is the pair's iSCSI name.
 	// +kubebuilder:validation:MaxLength=223
 	Target string `json:"target"`
-	// LUNs of this pair that the worker holds.
+	// LUNs is the number of attached LUNs of this pair.
 	LUNs int32 `json:"luns"`
-	// Portals of the pair that the worker knows.
+	// Portals of the pair that the worker uses.
 	// +listType=map
 	// +listMapKey=portal
 	// +kubebuilder:validation:MaxItems=16
 	Portals []HostPortal `json:"portals"`
 }
 
-// HostPortal is what a worker sees behind one portal.
+// HostPortal is the state of a worker's paths to one portal.
 type HostPortal struct {
-	// Portal is its address and port.
+	// Portal is the address and port.
 	// +kubebuilder:validation:MaxLength=256
 	Portal string `json:"portal"`
-	// Connected LUNs have a path here that can be used.
+	// Connected is the number of LUNs with a usable path.
 	Connected int32 `json:"connected"`
-	// Optimized LUNs are owned by this node, as the worker has learned.
+	// Optimized is the number of LUNs that this node owns, according to the worker.
 	// +optional
 	Optimized int32 `json:"optimized"`
-	// NonOptimized LUNs are owned by the other one.
+	// NonOptimized is the number of LUNs that the other node owns, according to the worker.
 	// +optional
 	NonOptimized int32 `json:"nonOptimized"`
-	// LastError of a path that cannot be used, or not as it should be.
+	// LastError of a path that is unusable or restricted.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	LastError string `json:"lastError,omitempty"`
@@ -105,20 +108,20 @@ type HostSessions struct {
 	Nodes []HostSession `json:"nodes,omitempty"`
 }
 
-// HostSession is what one node sees of a worker.
+// HostSession has the sessions of a worker on one node.
 type HostSession struct {
 	// Node of the pair: a or b.
 	Node string `json:"node"`
 	// Portal is the node's address and port.
 	// +optional
 	Portal string `json:"portal,omitempty"`
-	// Sessions that it has with the worker.
+	// Sessions is the number of sessions of the worker.
 	Sessions int32 `json:"sessions"`
-	// LastRTPG is when the worker last asked this node for the target port groups, exact to ten minutes so that the object is not written
-	// all the time.
+	// LastRTPG is when the worker last requested the target port groups from this node, exact to
+	// ten minutes, to limit the writes of the object.
 	// +optional
 	LastRTPG *metav1.Time `json:"lastRTPG,omitempty"`
-	// Error: why the node could not be asked.
+	// Error is why the node does not answer.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Error string `json:"error,omitempty"`
@@ -145,7 +148,7 @@ type Host struct {
 	Status HostStatus `json:"status,omitempty"`
 }
 
-// HostList is a list of them.
+// HostList is a list of Hosts.
 //
 // +kubebuilder:object:root=true
 type HostList struct {
@@ -154,10 +157,10 @@ type HostList struct {
 	Items           []Host `json:"items"`
 }
 
-// maxErrorText is how long the status lets the text of an error be.
+// maxErrorText limits the text of an error in a status, in bytes.
 const maxErrorText = 512
 
-// ErrorText is the text of an error as the status takes it: cut where it is too long, and valid UTF-8 all the same.
+// ErrorText truncates the text of an error for a status, and keeps it valid UTF-8.
 func ErrorText(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
 }

@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LogicalUnitSpec is written by the CSI driver, but for placement, which the operator writes once. preferredNode and writeCache come
-// from a StorageClass or VolumeAttributesClass; an administrator may change them as well.
+// LogicalUnitSpec is written by the CSI driver, except placement, which the operator writes once.
+// preferredNode and writeCache come from a StorageClass or VolumeAttributesClass; an administrator
+// may change them as well.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
@@ -20,96 +21,100 @@ import (
 // +kubebuilder:validation:XValidation:rule="!self.destroy || !has(self.hosts) || size(self.hosts) == 0",message="destroy: hosts still reach the LUN; unpublish it first"
 // +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !self.hosts.exists(h, has(h.replay) && h.replay) || (size(self.hosts) == 1 && self.hosts[0].readOnly)",message="hosts: one with replay is alone, and readOnly"
 type LogicalUnitSpec struct {
-	// Cluster is the StorageCluster that holds it.
+	// Cluster is the StorageCluster of the LUN.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Cluster string `json:"cluster"`
 
-	// Pool of the cluster that it is to lie in. Empty: the first one, or for a copy that of its source, the only one possible.
+	// Pool of the cluster for the LUN. Empty: the first one, or for a copy the pool of its source,
+	// which is the only possible one.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
 
-	// Size, a multiple of 1Mi. It may grow.
+	// Size of the LUN, a multiple of 1Mi. It can only be increased.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",message="size: 1Mi at least"
 	Size resource.Quantity `json:"size"`
 
-	// Source that its content is a copy of.
+	// Source of a copy: a clone or a restored snapshot.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// Shared lets several hosts have it at once.
+	// Shared allows several hosts at once.
 	// +kubebuilder:default=false
 	// +optional
 	Shared bool `json:"shared"`
 
-	// Hosts that reach it. Taking one out fences it: when it has left status.hosts no command of it is running or will run.
+	// Hosts that may access the LUN. Removing a host fences it: once it is not in status.hosts, no
+	// command of the host is running or will be accepted.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=iqn
 	// +optional
 	Hosts []HostAccess `json:"hosts,omitempty"`
 
-	// PreferredNode of the pair, a or b, that is to own it. It may change. Empty: the pair chooses when the LUN is made, and
-	// nothing changes later.
+	// PreferredNode of the pair, a or b, that should own the LUN. It can be changed. Empty: the
+	// pair chooses when the LUN is created, and later nothing changes.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
 
-	// WriteCache is what an acknowledged write means. write-back: both nodes have it in memory, and it is durable once the host has
-	// flushed it. write-through: it is on the disks of both. It may change. Empty: write-back when the LUN is made, and nothing
-	// changes later.
+	// WriteCache is what an acknowledged write means. write-back: both nodes have it in memory, and
+	// it is durable after a flush of the host. write-through: it is on the disks of both nodes. It
+	// can be changed. Empty: write-back when the LUN is created, and later nothing changes.
 	// +kubebuilder:validation:Enum="";write-back;write-through
 	// +optional
 	WriteCache string `json:"writeCache,omitempty"`
 
-	// Volume says what it is used as; the disks keep it too.
+	// Volume describes the use of the LUN; it is also stored on the disks.
 	// +optional
 	Volume *VolumeInfo `json:"volume,omitempty"`
 
-	// Destroy has the data destroyed. Only with it does deleting the object delete the LUN.
+	// Destroy allows the destruction of the data. Only if it is set does deleting the object delete
+	// the LUN.
 	// +kubebuilder:default=false
 	// +optional
 	Destroy bool `json:"destroy"`
 
-	// Placement is where it lies.
+	// Placement is the location of the LUN.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 }
 
-// Source of a LUN. One of the two.
+// Source of a LUN. Exactly one field is set.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.logicalUnit) != has(self.snapshot)",message="source: either logicalUnit or snapshot"
 type Source struct {
-	// LogicalUnit that it is a clone of.
+	// LogicalUnit that is cloned.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	LogicalUnit string `json:"logicalUnit,omitempty"`
-	// Snapshot is the LogicalUnitSnapshot that it is restored from.
+	// Snapshot is the LogicalUnitSnapshot that is restored.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Snapshot string `json:"snapshot,omitempty"`
 }
 
-// HostAccess is a host that reaches a LUN.
+// HostAccess is a host that may access a LUN.
 type HostAccess struct {
 	// IQN is the iSCSI name of the host.
 	// +kubebuilder:validation:Pattern=`^(iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.-]+(:[^\s/]+)?|eui\.[0-9a-f]{16}|naa\.[0-9a-f]{16,32})$`
 	// +kubebuilder:validation:MaxLength=223
 	IQN string `json:"iqn"`
-	// ReadOnly has the target refuse its writes.
+	// ReadOnly makes the target reject writes of the host.
 	// +kubebuilder:default=false
 	// +optional
 	ReadOnly bool `json:"readOnly"`
-	// Replay puts readOnly off: the host may write, alone, until it has replayed the log of the filesystem. The operator takes it out when
-	// the host has said so, marks the LUN with the annotation gemel.storage/log-replayed, and lets the host in again.
+	// Replay delays readOnly: the host may write, exclusively, until it has replayed the log of the
+	// filesystem. When the host reports this, the operator clears the field, annotates the LUN with
+	// gemel.storage/log-replayed, and maps the host again read-only.
 	// +optional
 	Replay bool `json:"replay,omitempty"`
 }
 
-// Host is the entry of a host, by its name in lower case; nil if the host is not to reach the LUN. What it points to is the spec's.
+// Host returns the entry of a host in the spec, by its name in lower case; nil if there is none.
 func (s *LogicalUnitSpec) Host(iqn string) *HostAccess {
 	for i := range s.Hosts {
 		if strings.ToLower(s.Hosts[i].IQN) == iqn {
@@ -119,7 +124,8 @@ func (s *LogicalUnitSpec) Host(iqn string) *HostAccess {
 	return nil
 }
 
-// Host is how a host reaches the LUN, by its name in lower case; nil if it does not. What it points to is the status's.
+// Host returns the mapping of a host in the status, by its name in lower case; nil if there is
+// none.
 func (s *LogicalUnitStatus) Host(iqn string) *HostMapping {
 	for i := range s.Hosts {
 		if s.Hosts[i].IQN == iqn {
@@ -129,12 +135,12 @@ func (s *LogicalUnitStatus) Host(iqn string) *HostMapping {
 	return nil
 }
 
-// Writes tells whether the target takes its writes.
+// Writes reports whether the target accepts writes of the host.
 func (h HostAccess) Writes() bool { return !h.ReadOnly || h.Replay }
 
-// VolumeInfo is what Kubernetes calls it.
+// VolumeInfo has the names of the volume in Kubernetes.
 type VolumeInfo struct {
-	// Name that the CSI driver was asked for; of the PersistentVolume as a rule.
+	// Name in the CSI request; usually that of the PersistentVolume.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -146,30 +152,30 @@ type VolumeInfo struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// FSType that it was made with; empty for a raw block volume.
+	// FSType that the volume was created with; empty for a raw block volume.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	FSType string `json:"fsType,omitempty"`
 }
 
-// Placement is where a LUN lies.
+// Placement is the location of a LUN.
 type Placement struct {
 	// Pair is the TargetPair.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pair string `json:"pair"`
-	// Pool that its backing volumes, one on each node, are of. Empty: the first one.
+	// Pool of the backing volumes, one on each node. Empty: the first one.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
-	// UUID of the LUN on the disks; its WWID comes from it.
+	// UUID of the LUN on the disks; the WWID derives from it.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`
 }
 
-// LogicalUnitStatus is what the operator has found.
+// LogicalUnitStatus is the observed state.
 type LogicalUnitStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready, Published.
@@ -177,28 +183,28 @@ type LogicalUnitStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Size that it has.
+	// Size is the current size.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// WWID is the NAA designator, as dm-multipath has it after the leading 3.
+	// WWID is the NAA designator: the WWID of dm-multipath without the leading 3.
 	// +optional
 	WWID string `json:"wwid,omitempty"`
-	// Owner is the node, a or b, through which the optimized path goes; told lazily.
+	// Owner is the node, a or b, with the optimized path; updated lazily.
 	// +optional
 	Owner string `json:"owner,omitempty"`
-	// PreferredNode that it has.
+	// PreferredNode is the current preferred node.
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
-	// WriteCache mode that it has.
+	// WriteCache is the current write cache mode.
 	// +optional
 	WriteCache string `json:"writeCache,omitempty"`
-	// InSync: both nodes of its pair hold it; told lazily.
+	// InSync reports whether both nodes of the pair have all data; updated lazily.
 	// +optional
 	InSync bool `json:"inSync"`
-	// Allocated on the disk; told lazily.
+	// Allocated is the space allocated on the disk; updated lazily.
 	// +optional
 	Allocated *resource.Quantity `json:"allocated,omitempty"`
-	// Hosts that reach it now.
+	// Hosts that are mapped.
 	// +listType=map
 	// +listMapKey=iqn
 	// +optional
@@ -209,23 +215,24 @@ type LogicalUnitStatus struct {
 type HostMapping struct {
 	// IQN of the host.
 	IQN string `json:"iqn"`
-	// LUN is the number, flat addressing, that this host has it under; fresh for each publish.
+	// LUN is the LUN number for this host, flat addressing; new for each publish.
 	LUN int32 `json:"lun"`
 	// TargetIQN of the pair.
 	TargetIQN string `json:"targetIQN"`
 	// Portals of both nodes, host:port.
 	// +listType=atomic
 	Portals []string `json:"portals"`
-	// Generation differs for each publish.
+	// Generation is different for each publish.
 	Generation int64 `json:"generation"`
-	// ReadOnly: its writes are refused.
+	// ReadOnly reports whether writes are rejected.
 	// +optional
 	ReadOnly bool `json:"readOnly"`
-	// CHAPUser is the name under which the targets ask the host for its CHAP secret; each set of credentials has another one. Empty: it is
-	// let in by its iSCSI name.
+	// CHAPUser is the user name of the host's CHAP credentials, different for each set of
+	// credentials. Empty: the host logs in by its iSCSI name only.
 	// +optional
 	CHAPUser string `json:"chapUser,omitempty"`
-	// AttachMode is how the host reaches LUNs, Kernel or Userspace, as its Host object says. Empty: no Host has the iSCSI name.
+	// AttachMode is spec.attachMode of the Host: Kernel or Userspace. Empty: no Host has the iSCSI
+	// name.
 	// +optional
 	AttachMode string `json:"attachMode,omitempty"`
 }
@@ -240,7 +247,7 @@ type HostMapping struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Pair",type=string,JSONPath=`.spec.placement.pair`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.status.owner`
-// +kubebuilder:printcolumn:name="In sync",type=boolean,JSONPath=`.status.inSync`
+// +kubebuilder:printcolumn:name="InSync",type=boolean,JSONPath=`.status.inSync`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.volume.namespace`
 // +kubebuilder:printcolumn:name="PVC",type=string,JSONPath=`.spec.volume.pvc`
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.allocated`
@@ -256,7 +263,7 @@ type LogicalUnit struct {
 	Status LogicalUnitStatus `json:"status,omitempty"`
 }
 
-// LogicalUnitList is a list of them.
+// LogicalUnitList is a list of LogicalUnits.
 //
 // +kubebuilder:object:root=true
 type LogicalUnitList struct {

@@ -5,59 +5,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LogicalUnitSnapshotSpec is written by the CSI driver, but for placement, which the operator writes once.
+// LogicalUnitSnapshotSpec is written by the CSI driver, except placement, which the operator writes
+// once.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a snapshot stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source",message="source: what a snapshot was taken of does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the snapshot is taken"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
 type LogicalUnitSnapshotSpec struct {
-	// Cluster is the StorageCluster that holds it.
+	// Cluster is the StorageCluster of the snapshot.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Cluster string `json:"cluster"`
-	// Source is the LogicalUnit that it was taken of. The snapshot outlives it.
+	// Source is the LogicalUnit that the snapshot is of. The snapshot outlives it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Source string `json:"source"`
-	// Name that the CSI driver was asked for.
+	// Name in the CSI request.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Group is the ConsistencyGroup snapshot that it is a part of.
+	// Group is the ConsistencyGroup snapshot that the snapshot is part of.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Group string `json:"group,omitempty"`
-	// Destroy has the snapshot destroyed. Only with it does deleting the object delete the data.
+	// Destroy allows the destruction of the snapshot. Only if it is set does deleting the object
+	// delete the data.
 	// +kubebuilder:default=false
 	// +optional
 	Destroy bool `json:"destroy"`
-	// Placement is where it lies: on its source's pair.
+	// Placement is the location of the snapshot, on the pair of its source.
 	// +optional
 	Placement *SnapshotPlacement `json:"placement,omitempty"`
 }
 
-// SnapshotPlacement is where a snapshot lies.
+// SnapshotPlacement is the location of a snapshot.
 type SnapshotPlacement struct {
 	// Pair is the TargetPair.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pair string `json:"pair"`
-	// Pool of its source. Empty: the first one.
+	// Pool of the source. Empty: the first one.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
 	// UUID of the snapshot on the disks.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`
-	// SourceUUID of the LUN on the disks.
+	// SourceUUID is the UUID of the source LUN on the disks.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	SourceUUID string `json:"sourceUUID"`
 }
 
-// LogicalUnitSnapshotStatus is what the operator has found.
+// LogicalUnitSnapshotStatus is the observed state.
 type LogicalUnitSnapshotStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready.
@@ -65,15 +67,16 @@ type LogicalUnitSnapshotStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Size of the source when it was taken; what is restored from it is as large at least.
+	// Size of the source when the snapshot was taken; a volume restored from it is at least as
+	// large.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// TakenAt is the moment.
+	// TakenAt is when the snapshot was taken.
 	// +optional
 	TakenAt *metav1.Time `json:"takenAt,omitempty"`
 }
 
-// LogicalUnitSnapshot is a point in time of a LUN.
+// LogicalUnitSnapshot is a snapshot of a LUN.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -93,7 +96,7 @@ type LogicalUnitSnapshot struct {
 	Status LogicalUnitSnapshotStatus `json:"status,omitempty"`
 }
 
-// LogicalUnitSnapshotList is a list of them.
+// LogicalUnitSnapshotList is a list of LogicalUnitSnapshots.
 //
 // +kubebuilder:object:root=true
 type LogicalUnitSnapshotList struct {

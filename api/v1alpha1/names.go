@@ -5,47 +5,47 @@ import (
 	"strings"
 )
 
-// Conditions. Each object has Ready; the others say more of why it is not. Status True is always the good state.
+// Conditions. Each object has Ready; the others give details. Status True is always the good state.
 const (
-	// ConditionReady: the object does what it is for. kstatus and `kubectl wait` look at it.
+	// ConditionReady: the object works. kstatus and `kubectl wait` use it.
 	ConditionReady = "Ready"
 	// ConditionInSync: both nodes of the pair are members and hold every acknowledged write.
 	ConditionInSync = "InSync"
 	// ConditionReachable: the control API of both nodes answers the operator.
 	ConditionReachable = "Reachable"
-	// ConditionUpToDate: every target runs the image and the settings of the spec.
+	// ConditionUpToDate: every target has the image and the settings of the spec.
 	ConditionUpToDate = "UpToDate"
-	// ConditionPublished: every host in the spec reaches the LUN, and no other one does.
+	// ConditionPublished: every host of the spec can access the LUN, and no other host can.
 	ConditionPublished = "Published"
-	// ConditionPathsComplete: a worker and the targets of the LUNs that it holds see every path between them, and the worker asks there who owns
-	// the LUNs.
+	// ConditionPathsComplete: a worker and the targets of its attached LUNs see every path, and the
+	// worker requests the target port groups on each.
 	ConditionPathsComplete = "PathsComplete"
 )
 
-// Reasons of conditions that other code decides by.
+// Reasons of conditions.
 const (
 	ReasonReady         = "Ready"
 	ReasonProgressing   = "Progressing"
-	ReasonNoRoom        = "NoRoom"             // nothing can take it: add a pair or make the disks larger
-	ReasonInvalid       = "Invalid"            // the spec cannot be done; the message names the field and the fix
+	ReasonNoRoom        = "NoRoom"             // no pair has enough free space: add a pair or larger disks
+	ReasonInvalid       = "Invalid"            // the spec is invalid; the message names the field and the fix
 	ReasonPairDown      = "PairDown"           // no node of the pair serves
 	ReasonDegraded      = "Degraded"           // one node of the pair is missing: the data is safe on the other
-	ReasonMissing       = "Missing"            // it was made once and is not there any more
-	ReasonInUse         = "InUse"              // it holds data that somebody uses
-	ReasonTooFewNodes   = "TooFewNodes"        // nodes or failure domains for the pairs are lacking
-	ReasonNoSource      = "NoSource"           // what it is a copy of is not there
-	ReasonNotConfirmed  = "NotConfirmed"       // the storage did not confirm; it is tried again
-	ReasonNoStorage     = "NoStorage"          // no backing volume
-	ReasonRolling       = "Rolling"            // nodes are being replaced one after the other
-	ReasonNotEnrolled   = "NotEnrolled"        // the worker has not said its iSCSI name yet, or two say the same
-	ReasonNotSupported  = "NotSupported"       // this version cannot do it
-	ReasonAcceptLoss    = "AcceptLoss"         // only an administrator can decide
-	ReasonUnschedulable = "Unschedulable"      // a pod of it finds no worker
-	ReasonPathLost      = "HostRedundancyLost" // a worker has no connection to one of the nodes
-	ReasonPathUnseen    = "PathsNotDiscovered" // it is connected, and does not show the LUNs that are there
-	ReasonDataKept      = "DataKept"           // the object is being deleted, its data is not: the message says what to do
+	ReasonMissing       = "Missing"            // it was created once and no longer exists
+	ReasonInUse         = "InUse"              // it has data in use
+	ReasonTooFewNodes   = "TooFewNodes"        // too few workers or failure domains for the pairs
+	ReasonNoSource      = "NoSource"           // the source of the copy does not exist
+	ReasonNotConfirmed  = "NotConfirmed"       // the storage did not confirm; the operation is retried
+	ReasonNoStorage     = "NoStorage"          // no free backing volume
+	ReasonRolling       = "Rolling"            // nodes are being restarted one after the other
+	ReasonNotEnrolled   = "NotEnrolled"        // no Host has the iSCSI name, or several have it
+	ReasonNotSupported  = "NotSupported"       // not supported by this release
+	ReasonAcceptLoss    = "AcceptLoss"         // an administrator must decide
+	ReasonUnschedulable = "Unschedulable"      // a pod cannot be scheduled
+	ReasonPathLost      = "HostRedundancyLost" // a worker has no session on one of the nodes
+	ReasonPathUnseen    = "PathsNotDiscovered" // a worker has a session, but lacks paths
+	ReasonDataKept      = "DataKept"           // the object is being deleted, but its data is kept: the message says what to do
 
-	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path and does not ask there who owns the LUNs
+	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path, but does not request the target port groups on it
 )
 
 // Reasons of events about a scrub.
@@ -53,12 +53,12 @@ const (
 	ReasonScrubStarted    = "ScrubStarted"
 	ReasonScrubFinished   = "ScrubFinished"
 	ReasonScrubMismatched = "ScrubMismatched" // a range differs
-	ReasonScrubRepaired   = "ScrubRepaired"   // it was written again
+	ReasonScrubRepaired   = "ScrubRepaired"   // the range was repaired
 )
 
 // Reasons of events about blocks that did not match their checksums.
 const (
-	ReasonBlocksHealed = "BlocksHealed" // they were written again from the other node
+	ReasonBlocksHealed = "BlocksHealed" // healed from the other node
 	ReasonBlocksLost   = "BlocksLost"   // no node has a good copy
 )
 
@@ -74,43 +74,44 @@ const (
 	CHAPNone   = "None"
 )
 
-// Labels on what the operator makes.
+// Labels of objects that the operator creates.
 const (
 	LabelCluster = "gemel.storage/cluster" // StorageCluster
 	LabelPair    = "gemel.storage/pair"    // TargetPair
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
 
-	// LabelComponent tells the kinds of Secrets apart; ComponentCHAP is on those with credentials of a worker on a pair.
+	// LabelComponent distinguishes Secrets; ComponentCHAP marks the credentials of a worker on a
+	// pair.
 	LabelComponent = "app.kubernetes.io/component"
 	ComponentCHAP  = "chap"
 )
 
-// PairName of a cluster's pair, by number from 0.
+// PairName of a cluster's pair, numbered from 0.
 func PairName(cluster string, i int) string { return cluster + "-p" + strconv.Itoa(i) }
 
-// PairNumber of a pair in its cluster; false for a name that tells none.
+// PairNumber of a pair in its cluster; false for a name without a number.
 func PairNumber(pair, cluster string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(pair, cluster+"-p"))
 	return n, err == nil
 }
 
-// FieldPair of LogicalUnits can be selected by, and the operator's cache is indexed by it.
+// FieldPair is a selectable field of LogicalUnits, and an index of the operator's cache.
 const FieldPair = "spec.placement.pair"
 
-// Finalizer keeps an object until what it stands for is safe: a LUN with data until spec.destroy has been carried out, a
-// pair until it holds no LUN, a cluster until it has no pair.
+// Finalizer keeps a LogicalUnit until its data was destroyed after spec.destroy, a pair until it
+// has no LUN, and a cluster until it has no pair.
 const Finalizer = "gemel.storage/data"
 
-// AnnotationMade is "true" on a LogicalUnit or LogicalUnitSnapshot whose data was made on the disks. From then on it is never
-// made again: if it is not there any more, an empty one in its place would hide the loss.
+// AnnotationMade is "true" on a LogicalUnit or LogicalUnitSnapshot whose data was created on the
+// disks. From then on it is never created again: an empty replacement would hide a loss.
 const AnnotationMade = "gemel.storage/made"
 
-// AnnotationReplayed is "true" on a LogicalUnit whose filesystem has been replayed for hosts that only read it, and not been written
-// since. The next one that is published read-only is spared the replay.
+// AnnotationReplayed is "true" on a LogicalUnit whose filesystem's log has been replayed for
+// read-only hosts, and that has not been written since. The next read-only publish needs no replay.
 const AnnotationReplayed = "gemel.storage/log-replayed"
 
-// FieldManager of what the operator applies, and of what the CSI driver does.
+// Field managers of the operator and the CSI driver.
 const (
 	OperatorManager = "gemel-operator"
 	DriverManager   = "gemel-csi"
@@ -121,11 +122,12 @@ const DriverName = "csi.gemel.storage"
 
 // Parameters of a StorageClass.
 const (
-	ParamCluster   = "cluster"       // StorageCluster; needed
+	ParamCluster   = "cluster"       // StorageCluster; required
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
-	ParamPool      = "pool"          // of that StorageCluster; "": the first one, or that of the source
+	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
-	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass may have this one and ParamPreferred.
+	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it and
+	// ParamPreferred.
 	ParamWriteCache = "writeCache"
 )
 

@@ -2,10 +2,11 @@ package v1alpha1
 
 import "strings"
 
-// DefaultVolume is how targets call the backing volume that holds their metadata too: that of the first pool, whatever its name.
+// DefaultVolume is the targets' name of the backing volume with their metadata: that of the first
+// pool, whatever its name.
 const DefaultVolume = "default"
 
-// Pool finds a pool by its name, nil when there is none; the empty name is that of the first one.
+// Pool returns a pool by its name, nil if it does not exist; the empty name is the first one.
 func (s *StorageClusterSpec) Pool(name string) *Pool {
 	for i := range s.Pools {
 		if name == "" || s.Pools[i].Name == name {
@@ -15,7 +16,7 @@ func (s *StorageClusterSpec) Pool(name string) *Pool {
 	return nil
 }
 
-// PoolNames lists the pools, for people.
+// PoolNames lists the pools, for messages.
 func (s *StorageClusterSpec) PoolNames() string {
 	var names []string
 	for i := range s.Pools {
@@ -24,7 +25,7 @@ func (s *StorageClusterSpec) PoolNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Volume is how targets call the backing volume of a pool. Empty is the first pool.
+// Volume is the targets' name of the backing volume of a pool. Empty is the first pool.
 func (s *StorageClusterSpec) Volume(pool string) string {
 	if pool == "" || len(s.Pools) > 0 && s.Pools[0].Name == pool {
 		return DefaultVolume
@@ -32,7 +33,8 @@ func (s *StorageClusterSpec) Volume(pool string) string {
 	return pool
 }
 
-// PoolOf is the pool of what targets call a backing volume; targets that know one only do not call it anything.
+// PoolOf returns the pool of a targets' backing volume; targets with one volume only send an empty
+// name.
 func (s *StorageClusterSpec) PoolOf(volume string) string {
 	if (volume == "" || volume == DefaultVolume) && len(s.Pools) > 0 {
 		return s.Pools[0].Name

@@ -6,17 +6,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// StorageClusterSpec is what an administrator wants.
+// StorageClusterSpec is written by an administrator.
 //
 // +kubebuilder:validation:XValidation:rule="self.pairs >= oldSelf.pairs || self.allowScaleDown",message="pairs: fewer pairs means that LUNs lose their home; set allowScaleDown as well, and the operator removes pairs that are empty"
 type StorageClusterSpec struct {
-	// Pairs is how many pairs of target nodes serve. Each needs two workers in different failure domains.
+	// Pairs is the number of pairs of target nodes. Each needs two workers in different failure
+	// domains.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	// +kubebuilder:default=1
 	Pairs int32 `json:"pairs"`
 
-	// AllowScaleDown lets pairs be made fewer. A pair that holds LUNs stays and says so.
+	// AllowScaleDown allows a lower number of pairs. A pair with LUNs is not removed, and an event
+	// names it.
 	// +kubebuilder:default=false
 	// +optional
 	AllowScaleDown bool `json:"allowScaleDown"`
@@ -26,9 +28,10 @@ type StorageClusterSpec struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// Pools of backing volumes. Each target node has one backing volume of each; a LUN lies in one pool. The first one holds each
-	// node's own metadata as well and is what volumes lie in that name no pool. Pools may be added, and nodes get them one of a
-	// pair at a time; none is ever taken away, since LUNs lie in it.
+	// Pools of backing volumes. Each target node has one backing volume of each pool; a LUN is in
+	// one pool. The first pool also has each node's metadata, and is the default for volumes. Pools
+	// can be added, and are rolled out one node of a pair at a time; they cannot be removed,
+	// because they contain LUNs.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
@@ -38,12 +41,14 @@ type StorageClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.name != 'default' || p.name == self[0].name)",message="pools: only the first one may be called default, which is its name on the disks; take another name"
 	Pools []Pool `json:"pools"`
 
-	// NodeSelector names the workers that target nodes may run on. Empty: all that take pods.
+	// NodeSelector selects the workers that target nodes may run on. Empty: all schedulable
+	// workers.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Tolerations of target pods, beside those for workers that are not ready or not reachable, which they always have.
+	// Tolerations of target pods, in addition to those for workers that are not ready or
+	// unreachable, which they always have.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
@@ -56,59 +61,64 @@ type StorageClusterSpec struct {
 	// +optional
 	FailureDomainKey string `json:"failureDomainKey,omitempty"`
 
-	// Lease is how long a target node may serve without hearing from its peer; a fail-over takes little longer than this.
+	// Lease is how long a target node may serve without contact to its peer; a failover takes
+	// little longer.
 	// +kubebuilder:default="500ms"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('200ms') && duration(self) <= duration('30s')",message="lease: from 200ms to 30s"
 	// +optional
 	Lease *metav1.Duration `json:"lease,omitempty"`
 
-	// Resources of each target pod. What is left out has defaults: requests of 250m and 512Mi, and a limit of 4Gi on memory, or of the
-	// request where that is more. A target needs about 36Mi for each session whose writes arrive slowly, and keeps what hosts
-	// read and write in the page cache, which counts. Its garbage collector respects the limit. A limit on CPU is refused: a
-	// target that is throttled misses its lease.
+	// Resources of each target pod. Defaults: requests of 250m and 512Mi, and a memory limit of
+	// 4Gi, or of the request if that is more. A target needs about 36Mi for each session whose
+	// writes arrive slowly, and has data of hosts in the page cache, which counts. Its garbage
+	// collector respects the limit. A CPU limit is rejected: a throttled target loses its lease.
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('cpu' in self.limits)",message="resources.limits.cpu: a target node that is throttled misses its lease; leave it out"
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || quantity(string(self.limits['memory'])).compareTo(quantity('512Mi')) >= 0",message="resources.limits.memory: a target node needs 512Mi at least; raise it, or leave it out for the default"
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || !has(self.requests) || !('memory' in self.requests) || quantity(string(self.requests['memory'])).compareTo(quantity(string(self.limits['memory']))) <= 0",message="resources.requests.memory: it is more than limits.memory; lower it, or raise the limit"
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// Security of the way from workers to targets.
+	// Security of the connections from workers to targets.
 	// +kubebuilder:default={chap: "Mutual"}
 	// +optional
 	Security Security `json:"security,omitempty"`
 
-	// Scrub is when the two copies of every pair are compared, while they are in use.
+	// Scrub is the schedule of comparisons of the two copies of every pair, which continues to
+	// serve.
 	// +kubebuilder:default={schedule: "0 2 * * 6"}
 	// +optional
 	Scrub Scrub `json:"scrub,omitempty"`
 }
 
-// Scrub is when and how the copies of pairs are compared. Status of each TargetPair tells how far it is and what was found.
+// Scrub is when and how the copies of pairs are compared. status.scrub of each TargetPair has
+// progress and results.
 type Scrub struct {
-	// Schedule as cron has it, in UTC: minute, hour, day of the month, month, day of the week. A time that has gone by while a pair
-	// was not in sync, or the operator was away, is made up for once.
+	// Schedule in cron syntax, in UTC: minute, hour, day of the month, month, day of the week.
+	// Missed times, while a pair was not in sync or the operator did not run, are made up for once.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ =@]+( [^ =@]+){4}$')",message="schedule: five fields with a space between them, minute, hour, day of the month, month, day of the week, in UTC, as in '0 2 * * 6' for Saturdays at two; no @ names, no time zone"
 	// +kubebuilder:default="0 2 * * 6"
 	// +optional
 	Schedule string `json:"schedule,omitempty"`
 
-	// Suspend has no scrub begin by schedule; one that is under way goes on, and `kubectl gemel scrub` begins one.
+	// Suspend stops the schedule; a running scrub continues, and `kubectl gemel scrub` starts one.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// Repair has a scrub by schedule write a range that differs again. What does not match its checksums is always written from the copy
-	// that does; this is about the rest, which is written from the copy that hosts read. Left out: where all blocks of both nodes have
-	// checksums. false: it is reported, and a person decides. true: also where nothing tells which of the two copies is the right one.
+	// Repair makes a scheduled scrub repair ranges that differ. Blocks that do not match their
+	// checksums are always repaired from the other copy; this field is for other differences, which
+	// are repaired from the copy that hosts read. Unset: repair if all blocks of both nodes have
+	// checksums. false: report only. true: repair even if it is unknown which copy is right.
 	// +optional
 	Repair *bool `json:"repair,omitempty"`
 
-	// BytesPerSecond that each node of a pair compares at most; less while hosts are at work. Empty: 64Mi.
+	// BytesPerSecond limits the bytes per second that each node of a pair compares; it compares
+	// less while hosts are active. Empty: 64Mi.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="bytesPerSecond: from 1Mi to 1Ti, or leave it out for 64Mi"
 	// +optional
 	BytesPerSecond *resource.Quantity `json:"bytesPerSecond,omitempty"`
 
-	// Parallel is how many pairs of the cluster are compared at a time by schedule; the others wait for their turn.
+	// Parallel is the maximum number of pairs of the cluster in a scheduled scrub at a time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	// +kubebuilder:default=1
@@ -116,11 +126,13 @@ type Scrub struct {
 	Parallel int32 `json:"parallel,omitempty"`
 }
 
-// Security of the way from workers to targets. What targets and operator say to each other always has certificates.
+// Security of the connections from workers to targets. Connections between targets and operator
+// always use mutual TLS.
 type Security struct {
-	// CHAP is how workers and targets prove to each other who they are when a session begins. Mutual: each to the other, with
-	// credentials that the operator makes for every worker and pair. None: targets let a worker in by its iSCSI name. A change holds for a
-	// worker on a pair from the moment at which it has no LUN of that pair: what is attached goes on as it was attached.
+	// CHAP is the authentication of workers and targets at login. Mutual: in both directions, with
+	// credentials that the operator creates for every worker and pair. None: a worker logs in by
+	// its iSCSI name only. A change takes effect for a worker on a pair when it has no LUN of that
+	// pair: attached LUNs continue as before.
 	// +kubebuilder:validation:Enum=Mutual;None
 	// +kubebuilder:default=Mutual
 	// +optional
@@ -129,38 +141,38 @@ type Security struct {
 
 // Pool is a kind of backing volume.
 type Pool struct {
-	// Name of the pool. The StorageClass parameter `pool` chooses by it.
+	// Name of the pool, for the StorageClass parameter `pool`.
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// StorageClassName of the claims for backing volumes. Its volumes must belong to one worker each (local volumes), hold a
-	// filesystem (XFS, for snapshots that share extents), and not be Gemel's own.
+	// StorageClassName of the claims for backing volumes. Its volumes must be local to one worker,
+	// have a filesystem (XFS, for snapshots that share extents), and must not be of Gemel.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: a pool's class cannot be changed; backing volumes hold data"
 	StorageClassName string `json:"storageClassName"`
 
-	// Size of each backing volume that is made from now on.
+	// Size of each new backing volume.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
 	Size resource.Quantity `json:"size"`
 }
 
-// PoolStatus is how full a pool is.
+// PoolStatus is the capacity of a pool.
 type PoolStatus struct {
 	// Name of the pool.
 	Name string `json:"name"`
-	// Capacity is what the smaller member of each pair has.
+	// Capacity of the smaller member of each pair.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Free is what LUNs can still take, on the member that has less.
+	// Free is the free space for LUNs, on the member with less.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
 }
 
-// StorageClusterStatus is what the operator has found.
+// StorageClusterStatus is the observed state.
 type StorageClusterStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready, UpToDate.
@@ -168,27 +180,27 @@ type StorageClusterStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Pairs that there are.
+	// Pairs is the number of existing pairs.
 	// +optional
 	Pairs int32 `json:"pairs"`
-	// ReadyPairs serve and are in sync.
+	// ReadyPairs is the number of pairs that are InSync.
 	// +optional
 	ReadyPairs int32 `json:"readyPairs"`
-	// Capacity is the sum over pairs, each as its smaller member has it.
+	// Capacity is the sum over pairs, each of its smaller member.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Free is what LUNs can still take.
+	// Free is the free space for LUNs.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
-	// Pools by themselves, summed up over pairs.
+	// Pools with their sums over all pairs.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Pools []PoolStatus `json:"pools,omitempty"`
-	// LogicalUnits that the pairs hold.
+	// LogicalUnits is the number of LUNs of the pairs.
 	// +optional
 	LogicalUnits int32 `json:"logicalUnits"`
-	// Image that every target node is to run.
+	// Image for every target node.
 	// +optional
 	Image string `json:"image,omitempty"`
 }
@@ -200,7 +212,7 @@ type StorageClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=gsc,categories=gemel
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Pairs",type=string,JSONPath=`.status.pairs`
-// +kubebuilder:printcolumn:name="In sync",type=string,JSONPath=`.status.readyPairs`
+// +kubebuilder:printcolumn:name="InSync",type=string,JSONPath=`.status.readyPairs`
 // +kubebuilder:printcolumn:name="LUNs",type=integer,JSONPath=`.status.logicalUnits`
 // +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.status.capacity`
 // +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.free`
@@ -215,7 +227,7 @@ type StorageCluster struct {
 	Status StorageClusterStatus `json:"status,omitempty"`
 }
 
-// StorageClusterList is a list of them.
+// StorageClusterList is a list of StorageClusters.
 //
 // +kubebuilder:object:root=true
 type StorageClusterList struct {

@@ -5,11 +5,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TargetPairSpec is written by the operator, but for replace and coldStart.
+// TargetPairSpec is written by the operator, except replace and coldStart.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a pair belongs to one cluster for good"
 type TargetPairSpec struct {
-	// Cluster is the StorageCluster that it belongs to.
+	// Cluster is the StorageCluster of the pair.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Cluster string `json:"cluster"`
@@ -21,13 +21,15 @@ type TargetPairSpec struct {
 	// +listMapKey=name
 	Nodes []PairNode `json:"nodes"`
 
-	// Replace has a node made again with an empty disk, which is then copied to: its worker or its disk is lost for good. Take the
-	// field out again when the pair is in sync. Refused while the other node does not serve.
+	// Replace gives a node an empty disk, to which all data is copied, because its worker or its
+	// disk is permanently lost. Remove the field when the pair is InSync. It is not done while the
+	// other node does not serve.
 	// +optional
 	Replace *Replace `json:"replace,omitempty"`
 
-	// ColdStart is what happens when both nodes have rebooted and only one comes back: Wait for the other one. The other
-	// answer, to go on without it, is an administrator's command, because writes may be lost by it.
+	// ColdStart is what a node does if both nodes have rebooted and only one is back: Wait for the
+	// other one. To continue without it, an administrator runs kubectl gemel pair promote, because
+	// writes may be lost.
 	// +kubebuilder:validation:Enum=Wait
 	// +kubebuilder:default=Wait
 	// +optional
@@ -41,34 +43,35 @@ type PairNode struct {
 	// Name is a or b.
 	// +kubebuilder:validation:Enum=a;b
 	Name string `json:"name"`
-	// Worker is the Kubernetes node that it runs on, chosen once; its disk is there.
+	// Worker is the Kubernetes node with the disk of this node, chosen once.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Worker string `json:"worker,omitempty"`
-	// Address is the stable IP address of its portal, a Service's.
+	// Address is the stable IP address of the portal: that of a Service.
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Disk counts the sets of backing volumes that this node has had; replace makes the next one.
+	// Disk counts the sets of backing volumes of this node; replace creates the next one.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Disk int32 `json:"disk"`
 }
 
-// Replace names the node that is made again.
+// Replace names the node to replace.
 type Replace struct {
 	// Node is a or b.
 	// +kubebuilder:validation:Enum=a;b
 	Node string `json:"node"`
-	// Worker that is to be its home. Empty: one is chosen as for a new pair.
+	// Worker to run on. Empty: one is chosen as for a new pair.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Worker string `json:"worker,omitempty"`
 }
 
-// TargetPairStatus is a copy for people; nothing decides by it. The record itself is the pair's Lease.
+// TargetPairStatus is the observed state, for information only. The record of the pair is its
+// Lease.
 type TargetPairStatus struct {
-	// ObservedGeneration of the spec that this status speaks of.
+	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready (hosts are served), InSync, Reachable, UpToDate.
@@ -79,71 +82,72 @@ type TargetPairStatus struct {
 	// TargetIQN is the iSCSI name of the pair.
 	// +optional
 	TargetIQN string `json:"targetIQN,omitempty"`
-	// Epoch of the record: it counts changes of the membership.
+	// Epoch of the record: the number of changes of the membership.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
-	// Members that hold every acknowledged write.
+	// Members are the nodes with every acknowledged write.
 	// +listType=atomic
 	// +optional
 	Members []string `json:"members,omitempty"`
-	// Nodes as each says of itself.
+	// Nodes with their status.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Nodes []NodeStatus `json:"nodes,omitempty"`
-	// Capacity of all pools that every member has, each as the smaller member has it.
+	// Capacity of all pools that every member has, each of the smaller member.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Free is what LUNs can still take, in all these pools together.
+	// Free is the free space for LUNs in all these pools.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
-	// Pools that every member has a backing volume of: those that LUNs can be made in.
+	// Pools that every member has a backing volume of, and that LUNs can be created in.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Pools []PoolStatus `json:"pools,omitempty"`
-	// LogicalUnits that it holds, with those that no object stands for.
+	// LogicalUnits is the number of LUNs of the pair, including orphans.
 	// +optional
 	LogicalUnits int32 `json:"logicalUnits"`
-	// Orphans are uuids of LUNs on the disks that no LogicalUnit stands for. `kubectl gemel import` makes the objects; nothing
-	// removes them by itself.
+	// Orphans are UUIDs of LUNs on the disks without a LogicalUnit. `kubectl gemel import` creates
+	// the objects; orphans are never removed automatically.
 	// +listType=atomic
 	// +optional
 	Orphans []string `json:"orphans,omitempty"`
-	// Replaced is the last spec.replace that was carried out.
+	// Replaced is the last completed spec.replace.
 	// +optional
 	Replaced *Replace `json:"replaced,omitempty"`
-	// Scrub is the comparison of the copies that is under way, or the last one, and when the next one is due.
+	// Scrub is the running or last comparison of the copies, and when the next one is due.
 	// +optional
 	Scrub *ScrubStatus `json:"scrub,omitempty"`
-	// Damage that the checksums of a node's blocks have shown. A node that is not in it has shown none.
+	// Damage that checksums have found, by node. Nodes without damage are not listed.
 	// +listType=map
 	// +listMapKey=node
 	// +optional
 	Damage []NodeDamage `json:"damage,omitempty"`
 }
 
-// ScrubStatus is a scrub of the pair: totalBytes is the sum of doneBytes, skippedBytes and what is still to do.
+// ScrubStatus is a scrub of the pair: totalBytes is the sum of doneBytes, skippedBytes and the
+// remaining bytes.
 type ScrubStatus struct {
-	// ID of the scrub that this speaks of. Empty: there was none, or it is one of a release that tells no ids.
+	// ID of the scrub. Empty: there was none, or it is of a release without IDs.
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Active while it is under way.
+	// Active reports whether the scrub is running.
 	// +optional
 	Active bool `json:"active"`
 	// Origin: Schedule or Person.
 	// +optional
 	Origin string `json:"origin,omitempty"`
-	// Repair: what differs is written again.
+	// Repair reports whether differences are repaired.
 	// +optional
 	Repair bool `json:"repair,omitempty"`
-	// StartedAt is when the first node began.
+	// StartedAt is when the first node started.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// FinishedAt is when the last node had ended.
+	// FinishedAt is when the last node finished.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// ObservedAt is when the numbers below were told.
+	// ObservedAt is when the numbers below were read.
 	// +optional
 	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
 	// EstimatedCompletion at the rate of the last minute.
@@ -152,24 +156,25 @@ type ScrubStatus struct {
 	// TotalBytes of both nodes' shares.
 	// +optional
 	TotalBytes int64 `json:"totalBytes"`
-	// DoneBytes have been compared.
+	// DoneBytes is the number of compared bytes.
 	// +optional
 	DoneBytes int64 `json:"doneBytes"`
-	// SkippedBytes have not been compared, and will not be.
+	// SkippedBytes is the number of bytes that are not compared.
 	// +optional
 	SkippedBytes int64 `json:"skippedBytes"`
-	// Skipped is the same by reason.
+	// Skipped has the skipped bytes by reason.
 	// +listType=map
 	// +listMapKey=reason
 	// +optional
 	Skipped []ScrubSkip `json:"skipped,omitempty"`
-	// MismatchedRanges of 1 MiB differed. Each is an event with its place.
+	// MismatchedRanges is the number of ranges of 1 MiB that differed. An event names each
+	// location.
 	// +optional
 	MismatchedRanges int64 `json:"mismatchedRanges"`
-	// RepairedRanges of them were written again. Each is an event with its place.
+	// RepairedRanges is the number of repaired ranges. An event names each location.
 	// +optional
 	RepairedRanges int64 `json:"repairedRanges"`
-	// Reason why it ended early.
+	// Reason why the scrub ended early.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Shares of the nodes: each LUN is in the share of the node that owned it at the start.
@@ -177,13 +182,14 @@ type ScrubStatus struct {
 	// +listMapKey=node
 	// +optional
 	Shares []ScrubShare `json:"shares,omitempty"`
-	// LastResult is how the last scrub ended, also while the next one is under way.
+	// LastResult is the result of the last completed scrub, also while the next one is running.
 	// +optional
 	LastResult *ScrubResult `json:"lastResult,omitempty"`
-	// NextAt is when the schedule has the next one begin; one that is due waits until the pair is in sync and it is its turn.
+	// NextAt is when the next scheduled scrub is due; it then waits until the pair is InSync and
+	// has its turn (spec.scrub.parallel).
 	// +optional
 	NextAt *metav1.Time `json:"nextAt,omitempty"`
-	// Schedule that nextAt is of.
+	// Schedule of nextAt.
 	// +optional
 	Schedule string `json:"schedule,omitempty"`
 }
@@ -192,94 +198,96 @@ type ScrubStatus struct {
 type ScrubShare struct {
 	// Node is a or b.
 	Node string `json:"node"`
-	// TotalBytes is the sum of doneBytes, skippedBytes and what is still to do.
+	// TotalBytes is the sum of doneBytes, skippedBytes and the remaining bytes.
 	// +optional
 	TotalBytes int64 `json:"totalBytes"`
-	// DoneBytes have been compared.
+	// DoneBytes is the number of compared bytes.
 	// +optional
 	DoneBytes int64 `json:"doneBytes"`
-	// SkippedBytes have not been compared, and will not be.
+	// SkippedBytes is the number of bytes that are not compared.
 	// +optional
 	SkippedBytes int64 `json:"skippedBytes"`
-	// Findings of this share that events have told.
+	// Findings is the number of findings with events.
 	// +optional
 	Findings int64 `json:"findings,omitempty"`
 }
 
-// ScrubSkip is what was not compared, for one reason.
+// ScrubSkip is what was not compared for one reason.
 type ScrubSkip struct {
 	// Reason: moved, deleted, not readable, not in sync, busy, refused or not repaired.
 	Reason string `json:"reason"`
 	// Ranges of 1 MiB.
 	// +optional
 	Ranges int64 `json:"ranges"`
-	// Bytes of them.
+	// Bytes of the ranges.
 	// +optional
 	Bytes int64 `json:"bytes"`
 }
 
-// ScrubResult is how a scrub has ended.
+// ScrubResult is the result of a scrub.
 type ScrubResult struct {
 	// ID of the scrub.
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Result: Clean, Repaired, Mismatched (something differs still), Incomplete (something was skipped) or Stopped (it ended early).
+	// Result: Clean, Repaired, Mismatched (ranges still differ), Incomplete (ranges were skipped)
+	// or Stopped (it ended early).
 	Result string `json:"result"`
-	// StartedAt is when the first node began.
+	// StartedAt is when the first node started.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// FinishedAt is when the last node had ended.
+	// FinishedAt is when the last node finished.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 	// TotalBytes of both nodes' shares.
 	// +optional
 	TotalBytes int64 `json:"totalBytes"`
-	// DoneBytes were compared.
+	// DoneBytes is the number of compared bytes.
 	// +optional
 	DoneBytes int64 `json:"doneBytes"`
-	// MismatchedRanges of 1 MiB differed.
+	// MismatchedRanges is the number of ranges of 1 MiB that differed.
 	// +optional
 	MismatchedRanges int64 `json:"mismatchedRanges"`
-	// RepairedRanges of them were written again.
+	// RepairedRanges is the number of repaired ranges.
 	// +optional
 	RepairedRanges int64 `json:"repairedRanges"`
-	// Reason why it ended early.
+	// Reason why the scrub ended early.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
 
-// NodeStatus is what one node says.
+// NodeStatus is the status of one node.
 type NodeStatus struct {
 	// Name is a or b.
 	Name string `json:"name"`
-	// Phase: InSync, Resyncing, Alone, Joining, Fenced, Starting, or Unknown when it does not answer.
+	// Phase: InSync, Resyncing, Alone, Joining, Fenced, Starting, or Unknown if the node does not
+	// answer.
 	// +optional
 	Phase string `json:"phase,omitempty"`
-	// Reason is what is wrong and what to do, empty when all is well.
+	// Reason is what is wrong and what to do, empty if the node is healthy.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Pod that runs it.
+	// Pod of the node.
 	// +optional
 	Pod string `json:"pod,omitempty"`
-	// Image that it runs.
+	// Image of the pod.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// Owned is how many LUNs it owns: their optimized path is through it.
+	// Owned is the number of LUNs that the node owns: their optimized path is through it.
 	// +optional
 	Owned int32 `json:"owned"`
-	// ResyncPercent of a copy that is under way to the other node.
+	// ResyncPercent is the progress of a running copy to the other node.
 	// +optional
 	ResyncPercent *int32 `json:"resyncPercent,omitempty"`
 }
 
-// TargetPair is two target nodes that hold the same LUNs.
+// TargetPair is a pair of target nodes with the same LUNs.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=gtp,categories=gemel
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="In sync",type=string,JSONPath=`.status.conditions[?(@.type=="InSync")].status`
+// +kubebuilder:printcolumn:name="InSync",type=string,JSONPath=`.status.conditions[?(@.type=="InSync")].status`
 // +kubebuilder:printcolumn:name="Members",type=string,JSONPath=`.status.members`
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.status.epoch`
 // +kubebuilder:printcolumn:name="LUNs",type=integer,JSONPath=`.status.logicalUnits`
@@ -298,7 +306,7 @@ type TargetPair struct {
 	Status TargetPairStatus `json:"status,omitempty"`
 }
 
-// TargetPairList is a list of them.
+// TargetPairList is a list of TargetPairs.
 //
 // +kubebuilder:object:root=true
 type TargetPairList struct {

@@ -1,4 +1,5 @@
-// Command gemel-operator runs pairs of target nodes for StorageClusters and places LogicalUnits on them.
+// Command gemel-operator runs pairs of target nodes for StorageClusters and manages LogicalUnits on
+// them.
 package main
 
 import (

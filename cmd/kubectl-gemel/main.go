@@ -1,4 +1,5 @@
-// Command kubectl-gemel is the kubectl plugin of Gemel: how it is, and why a claim does not work.
+// Command kubectl-gemel is the kubectl plugin of Gemel: it shows the health of Gemel and diagnoses
+// claims.
 package main
 
 import (

@@ -43,25 +43,25 @@ var Version = "dev"
 
 // Options of the operator.
 type Options struct {
-	Namespace   string // of everything that it makes
-	Image       string // of target nodes, for clusters that name none
+	Namespace   string // of everything that it creates
+	Image       string // of target nodes, for clusters without spec.image
 	Kubeconfig  string // empty: in the cluster
 	Metrics     string // host:port, "0": none
 	Health      string // host:port, "0": none
 	Enroll      string // host:port, "0": none
 	LeaderElect bool
 
-	several bool // in one process: tests
+	several bool // several managers in one process, in tests
 }
 
-// Check names every bad value.
+// Check returns an error for every invalid value.
 func (o *Options) Check() error {
 	var errs []error
 	if o.Namespace == "" {
-		errs = append(errs, errors.New("--namespace: name the namespace for target pods, Secrets and Leases (default: the environment variable POD_NAMESPACE)"))
+		errs = append(errs, errors.New("--namespace: set the namespace for target pods, Secrets and Leases (default: the environment variable POD_NAMESPACE)"))
 	}
 	if o.Image == "" || strings.ContainsAny(o.Image, " \t\n") {
-		errs = append(errs, fmt.Errorf("--image: %q is not an image: name the image of target nodes", o.Image))
+		errs = append(errs, fmt.Errorf("--image: %q is not an image: set the image of target nodes", o.Image))
 	}
 	return errors.Join(errs...)
 }
@@ -72,11 +72,11 @@ func Command() *cobra.Command {
 	var level, format string
 	cmd := &cobra.Command{
 		Use:   "gemel-operator",
-		Short: "Runs pairs of target nodes for StorageClusters, and places LogicalUnits on them",
-		Long: `gemel-operator makes what StorageCluster objects ask for: pairs of target nodes with their disks, addresses and
-certificates. It rolls new images out one node of a pair at a time, and places, maps, grows and removes LogicalUnits.
+		Short: "Run pairs of target nodes for StorageClusters, and manage LogicalUnits on them",
+		Long: `gemel-operator reconciles StorageClusters: it creates pairs of target nodes with their disks, addresses and certificates. It rolls
+out new images one node of a pair at a time, and places, maps, expands and removes LogicalUnits.
 
-Nothing that serves I/O needs it: while it is away pairs go on, fail over and come back by themselves.`,
+I/O does not need the operator: without it pairs continue to serve, fail over and recover automatically.`,
 		Version: Version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Check(); err != nil {
@@ -96,19 +96,19 @@ Nothing that serves I/O needs it: while it is away pairs go on, fail over and co
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "where target pods, secrets and leases are made")
-	f.StringVar(&o.Image, "image", "", "image of target nodes, for StorageClusters that name none")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server from outside of the cluster")
+	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of target pods, Secrets and Leases")
+	f.StringVar(&o.Image, "image", "", "image of target nodes, for StorageClusters without spec.image")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "path to a kubeconfig file, to run outside of the cluster")
 	f.StringVar(&o.Metrics, "metrics-listen", ":9261", `host:port of /metrics; "0": none`)
 	f.StringVar(&o.Health, "health-listen", ":9262", `host:port of /healthz and /readyz; "0": none`)
-	f.StringVar(&o.Enroll, "enroll-listen", ":9265", `host:port at which node plugins ask for CHAP credentials; "0": none`)
-	f.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the operator's lease, so that several may run")
+	f.StringVar(&o.Enroll, "enroll-listen", ":9265", `host:port at which node plugins request CHAP credentials; "0": none`)
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "reconcile only while holding the operator's Lease, so that several replicas can run")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&format, "log-format", "json", "text or json")
 	return cmd
 }
 
-// RestConfig is how the API server is reached: from a file, or from within the cluster.
+// RestConfig reads a kubeconfig file, or the configuration of a pod in the cluster.
 func RestConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -119,7 +119,7 @@ func RestConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	c, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the operator does not run in a cluster (%w): name a file with --kubeconfig", err)
+		return nil, fmt.Errorf("the operator does not run in a cluster (%w): set --kubeconfig", err)
 	}
 	return c, nil
 }
@@ -135,11 +135,13 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// idleCredentials is how long CHAP credentials stay that nobody needs: longer than lost objects take to come back.
+// idleCredentials is how long unused CHAP credentials are kept: longer than the recovery of lost
+// objects takes.
 const idleCredentials = 10 * time.Minute
 
-// manager of the reconcilers. Client-go's own limit, 5 requests a second, is switched off: one change of a StorageCluster with many
-// LogicalUnits would queue here for minutes, and the API server has a limit that is fair (priority and fairness).
+// manager of the reconcilers. The limit of client-go, 5 requests per second, is disabled: a change
+// of a StorageCluster with many LogicalUnits would be delayed for minutes, and the API server
+// limits requests fairly (priority and fairness).
 func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -152,8 +154,8 @@ func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 			&corev1.Pod{}:                   {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Service{}:               {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.PersistentVolumeClaim{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
-			&v1alpha1.ConsistencyGroup{}:    {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}}, // beside the claims of their teams
-			// Of Secrets only the operator's own: nobody else's is in its memory.
+			&v1alpha1.ConsistencyGroup{}:    {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}}, // in the namespaces of their claims
+			// Only the operator's own Secrets: others must not be in its memory.
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: labels.SelectorFromSet(pairconn.SecretLabels)}}},
 		}, DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 	})
@@ -182,7 +184,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	return m.Start(ctx)
 }
 
-// enrolment serves CHAP credentials to workers, and keeps what that takes.
+// enrolment adds the enrolment endpoint for workers, and the reconciler of its certificate.
 func (o *Options) enrolment(m ctrl.Manager, r *pair.Reconciler) error {
 	if o.Enroll == "0" {
 		return nil

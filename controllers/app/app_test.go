@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	envtest.Main(m, "../../config/crd/bases")
 }
 
-func TestOptions(t *testing.T) {
+func TestCheckNamesEveryInvalidFlag(t *testing.T) {
 	err := (&Options{Image: "two words"}).Check()
 	if err == nil || !strings.Contains(err.Error(), "--namespace") || !strings.Contains(err.Error(), "--image") {
 		t.Error(err)
@@ -45,10 +45,11 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Whatever the operator's clients are made from, they do not hold requests back themselves; client-go would by default.
+// The operator's clients do not limit requests, whatever the configuration; client-go does by
+// default.
 func TestRequestsAreNotCapped(t *testing.T) {
 	cfg := rest.CopyConfig(envtest.Config(t))
-	cfg.QPS, cfg.Burst = 0, 0 // as a file or a service account gives it; envtest has limits of its own
+	cfg.QPS, cfg.Burst = 0, 0 // as from a file or a service account; envtest has its own limits
 	limiter := func(cfg *rest.Config) flowcontrol.RateLimiter {
 		c, err := kubernetes.NewForConfig(cfg)
 		if err != nil {
@@ -72,8 +73,8 @@ func TestRequestsAreNotCapped(t *testing.T) {
 	}
 }
 
-// The operator as it is run, with leader election and all its caches, gets by with the rights that it is given.
-func TestRun(t *testing.T) {
+// The operator, with leader election and all its caches, runs with its RBAC rules.
+func TestOperatorRunsWithItsRBACRules(t *testing.T) {
 	cfg := envtest.Config(t)
 	ns := envtest.Namespace(t, cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -104,7 +105,7 @@ func TestRun(t *testing.T) {
 			done <- Run(run, as, &Options{Namespace: ns, Image: "gemel:1", Metrics: "0", Health: "0", Enroll: enroll[i], LeaderElect: true, several: true})
 		}()
 	}
-	ok(harness.Wait(ctx, "both targets are asked for", func() (bool, string) {
+	ok(harness.Wait(ctx, "both targets are created", func() (bool, string) {
 		select {
 		case err := <-done:
 			return false, fmt.Sprintf("the operator ended: %v", err)
@@ -119,7 +120,8 @@ func TestRun(t *testing.T) {
 		err := c.Get(ctx, client.ObjectKey{Name: "run"}, x)
 		return err == nil && meta.FindStatusCondition(x.Status.Conditions, v1alpha1.ConditionUpToDate) != nil && x.Status.Pairs == 1, fmt.Sprintf("%v %+v", err, x.Status)
 	}))
-	// A LogicalUnit of a cluster that is not there is told so: its reconciler and its reading of live objects work as well.
+	// A LogicalUnit of a missing cluster gets a condition: its reconciler and its uncached reads
+	// work.
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "nowhere", Size: resource.MustParse("1Gi")}}
 	ok(c.Create(ctx, lu))
 	ok(harness.Wait(ctx, "the LUN has a condition", func() (bool, string) {
@@ -127,7 +129,7 @@ func TestRun(t *testing.T) {
 		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "StorageCluster nowhere does not exist"), fmt.Sprintf("%v %+v", err, x)
 	}))
-	// A ConsistencyGroup is answered wherever its team has it.
+	// A ConsistencyGroup gets a condition in any namespace.
 	g := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: envtest.Namespace(t, cfg), Name: "db"}}
 	ok(c.Create(ctx, g))
 	ok(harness.Wait(ctx, "the group has a condition", func() (bool, string) {
@@ -135,7 +137,8 @@ func TestRun(t *testing.T) {
 		x := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonNotSupported, fmt.Sprintf("%v %+v", err, x)
 	}))
-	// Every replica answers a worker, not only the leader: that it has no LUN of the pair, which it finds out last.
+	// Every replica answers a worker, not only the leader: that it has no LUN of the pair, which is
+	// the last check.
 	w, err := operator.Worker(ctx, cfg, ns, "w0", t.TempDir())
 	ok(err)
 	ok(c.Create(ctx, &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "w0"}, Spec: v1alpha1.HostSpec{IQN: "iqn.2026-11.storage.gemel:w0", AttachMode: "Userspace"}}))

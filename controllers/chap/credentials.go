@@ -1,6 +1,6 @@
-// Package chap keeps the CHAP credentials by which a worker and the targets of a pair know each other: a Secret for each worker and
-// pair, in the operator's namespace (docs/decisions/0029). The code that maps a LUN of the pair to the worker tells the targets; the worker
-// asks for them by enrolment.
+// Package chap keeps the CHAP credentials with which a worker and the targets of a pair
+// authenticate each other: a Secret for each worker and pair, in the operator's namespace
+// (docs/decisions/0029). The targets get them with the mapping of a LUN, the worker by enrolment.
 package chap
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Credentials of both directions. They print without the secrets.
 type Credentials struct {
-	Host                     string // name of the Host object that they were made for
+	Host                     string // name of the Host object that they were created for
 	IQN                      string
 	User, Secret             string // the worker proves these
 	MutualUser, MutualSecret string // and the targets these
@@ -36,7 +36,7 @@ func (c Credentials) String() string { return fmt.Sprintf("chap(%s, %s)", c.User
 // GoString hides the secrets.
 func (c Credentials) GoString() string { return c.String() }
 
-// Proto is what the targets are told.
+// Proto converts to the message for the targets.
 func (c *Credentials) Proto() *targetv1.CHAP {
 	if c == nil {
 		return nil
@@ -44,7 +44,7 @@ func (c *Credentials) Proto() *targetv1.CHAP {
 	return &targetv1.CHAP{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}
 }
 
-// Name is the user that tells credentials apart; empty without any.
+// Name is the user, which identifies credentials; empty for nil.
 func (c *Credentials) Name() string {
 	if c == nil {
 		return ""
@@ -69,7 +69,8 @@ const (
 // SecretType of credentials.
 const SecretType corev1.SecretType = "gemel.storage/chap"
 
-// SecretName of a worker's credentials on a pair. An iSCSI name may have characters that no object's name has.
+// SecretName of a worker's credentials on a pair. It hashes the iSCSI name, whose characters may be
+// invalid in the name of an object.
 func SecretName(pair, iqn string) string {
 	sum := sha256.Sum256([]byte(strings.ToLower(iqn)))
 	return "gemel-" + pair + "-chap-" + hex.EncodeToString(sum[:8])
@@ -82,21 +83,23 @@ func Labels(pair string) map[string]string {
 	return l
 }
 
-// random is n random bytes as text.
+// random returns n random bytes as text.
 func random(n int, text func([]byte) string) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails
 	return text(b)
 }
 
-// generate makes credentials. The users are as new as the secrets: by them one set is known from another without a secret being told.
+// generate creates credentials. The users are new as well, so that credentials can be compared
+// without their secrets.
 func generate(host, iqn string) Credentials {
 	id := random(6, hex.EncodeToString)
 	secret := func() string { return random(24, base64.RawURLEncoding.EncodeToString) }
 	return Credentials{Host: host, IQN: strings.ToLower(iqn), User: "host-" + id, Secret: secret(), MutualUser: "pair-" + id, MutualSecret: secret()}
 }
 
-// object is the Secret of credentials. It is immutable: what changes them is its deletion, which is seen everywhere.
+// object is the Secret of credentials. It is immutable: credentials change only by its deletion,
+// which every watcher sees.
 func (c *Credentials) object(namespace, cluster, pair string) *corev1.Secret {
 	l := Labels(pair)
 	l[v1alpha1.LabelCluster] = cluster
@@ -105,21 +108,21 @@ func (c *Credentials) object(namespace, cluster, pair string) *corev1.Secret {
 		Data: map[string][]byte{keyUser: []byte(c.User), keySecret: []byte(c.Secret), keyMutualUser: []byte(c.MutualUser), keyMutualSecret: []byte(c.MutualSecret)}}
 }
 
-// ErrDamaged: a Secret is not what this package made.
+// ErrDamaged: a Secret has no valid credentials.
 var ErrDamaged = errors.New("the Secret does not contain CHAP credentials that targets accept: delete the Secret, and the operator creates new credentials")
 
 // Of reads credentials from their Secret. ErrDamaged.
 func Of(s *corev1.Secret) (*Credentials, error) {
 	c := &Credentials{Host: s.Annotations[annotationHost], IQN: s.Annotations[annotationIQN], User: string(s.Data[keyUser]), Secret: string(s.Data[keySecret]),
 		MutualUser: string(s.Data[keyMutualUser]), MutualSecret: string(s.Data[keyMutualSecret])}
-	long := func(secret string) bool { return len(secret) >= 12 && len(secret) <= 255 } // as targets have it
+	long := func(secret string) bool { return len(secret) >= 12 && len(secret) <= 255 } // as for targets
 	if c.Host == "" || c.IQN == "" || c.User == "" || c.MutualUser == "" || !long(c.Secret) || !long(c.MutualSecret) || c.Secret == c.MutualSecret {
 		return nil, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, ErrDamaged)
 	}
 	return c, nil
 }
 
-// OfPair tells whether a Secret holds credentials, and on which pair for whom.
+// OfPair reports whether a Secret has credentials, and for which pair and host.
 func OfPair(s *corev1.Secret) (pair, iqn string, ok bool) {
 	pair, iqn = s.Labels[v1alpha1.LabelPair], s.Annotations[annotationIQN]
 	return pair, iqn, s.Labels[v1alpha1.LabelComponent] == v1alpha1.ComponentCHAP && pair != "" && iqn != ""

@@ -20,11 +20,12 @@ import (
 
 // Errors of a Keeper. The text says which object and what to do.
 var (
-	// ErrUnknown: no Host object has the iSCSI name, so that nobody could ask for its credentials.
+	// ErrUnknown: no Host object has the iSCSI name, so that no worker could request its
+	// credentials.
 	ErrUnknown = errors.New("unknown host")
 	// ErrTwice: two Host objects have the same iSCSI name.
 	ErrTwice = errors.New("several hosts have the same iSCSI name")
-	// ErrCluster: the StorageCluster that says whether CHAP is wanted is not there.
+	// ErrCluster: the StorageCluster, which enables or disables CHAP, does not exist.
 	ErrCluster = errors.New("the StorageCluster does not exist")
 )
 
@@ -33,17 +34,19 @@ type Keeper struct {
 	client.Client               // reads from a cache
 	Live          client.Reader // never a cache
 	Namespace     string        // of the Secrets
-	// Made is called when credentials were made, to record that for people; nil: nothing is called.
+	// Made is called after credentials were created, to record an event; may be nil.
 	Made func(h *v1alpha1.Host, pair string)
-	// Grace is how long credentials stay that nobody needs: objects may have been lost, and come back with an import. Default: not at all.
+	// Grace is how long unused credentials are kept, because lost objects may be imported again.
+	// Default: 0.
 	Grace time.Duration
 	Now   func() time.Time // nil: time.Now
 
 	mu   sync.Mutex
-	idle map[types.UID]time.Time // Secrets that nobody needs, since when
+	idle map[types.UID]time.Time // unused Secrets, since when
 }
 
-// Get gives the credentials of a worker on a pair as the cache has them; nil when there are none. ErrDamaged.
+// Get returns the credentials of a worker on a pair from the cache; nil if there are none.
+// ErrDamaged.
 func (k *Keeper) Get(ctx context.Context, pair, iqn string) (*Credentials, error) {
 	return k.read(ctx, k.Client, pair, iqn)
 }
@@ -56,10 +59,11 @@ func (k *Keeper) read(ctx context.Context, from client.Reader, pair, iqn string)
 	return Of(s)
 }
 
-// For gives the credentials with which a LUN of the pair is to be mapped to a worker, and makes them if there are none; nil: without
-// CHAP. Other LUNs of the pair that the worker has decide it, because targets ask one worker for one thing, whatever the LUN: what
-// runs without credentials would be cut off at its next login. Only a worker that has none gets what the cluster's spec says.
-// ErrUnknown, ErrTwice, ErrCluster, ErrDamaged.
+// For returns the credentials for mapping a LUN of the pair to a worker, and creates them if there
+// are none; nil: without CHAP. If the worker has other LUNs of the pair, they decide whether it
+// uses CHAP, because targets require the same from a worker for all LUNs: sessions without
+// credentials would fail at their next login. Otherwise the cluster's spec decides. ErrUnknown,
+// ErrTwice, ErrCluster, ErrDamaged.
 func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error) {
 	with, without, err := k.Mapped(ctx, pair, iqn)
 	if err != nil {
@@ -85,20 +89,21 @@ func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error
 	if err != nil || c != nil && with {
 		return c, err
 	}
-	// From nothing, or for the first LUN of this worker: then they have to be those of the worker that is there now.
+	// No credentials, or the first LUN of this worker: they must be those of the current worker.
 	h, err := k.host(ctx, iqn)
 	if err != nil || c != nil && c.Host == h.Name {
 		return c, err
 	}
 	if c != nil {
-		if err := k.forget(ctx, pair, h); err != nil {
+		if err := k.deleteFormer(ctx, pair, h); err != nil {
 			return nil, err
 		}
 	}
-	return k.make(ctx, p, h)
+	return k.createFor(ctx, p, h)
 }
 
-// Mapped tells whether the worker has LUNs of the pair that were mapped with credentials, and such that were mapped without, by their status.
+// Mapped reports whether the worker has LUNs of the pair that are mapped with credentials, and
+// without, according to their status.
 func (k *Keeper) Mapped(ctx context.Context, pair, iqn string) (with, without bool, err error) {
 	err = k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {
 		for _, h := range lu.Status.Hosts {
@@ -110,7 +115,7 @@ func (k *Keeper) Mapped(ctx context.Context, pair, iqn string) (with, without bo
 	return with, without, err
 }
 
-// eachOn looks at the LogicalUnits of a pair, as the cache has them; f must not change them.
+// eachOn calls f with the cached LogicalUnits of a pair; f must not change them.
 func (k *Keeper) eachOn(ctx context.Context, pair string, f func(*v1alpha1.LogicalUnit)) error {
 	l := &v1alpha1.LogicalUnitList{}
 	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
@@ -124,13 +129,13 @@ func (k *Keeper) eachOn(ctx context.Context, pair string, f func(*v1alpha1.Logic
 	return nil
 }
 
-// make makes credentials, for a worker that can ask for them. A crash right after leaves a Secret that is found the next time.
-func (k *Keeper) make(ctx context.Context, p *v1alpha1.TargetPair, h *v1alpha1.Host) (*Credentials, error) {
+// createFor creates the credentials of a worker. After a crash the next call finds the Secret.
+func (k *Keeper) createFor(ctx context.Context, p *v1alpha1.TargetPair, h *v1alpha1.Host) (*Credentials, error) {
 	iqn := h.Spec.IQN
 	c := generate(h.Name, iqn)
 	err := k.Create(ctx, c.object(k.Namespace, p.Spec.Cluster, p.Name))
 	if apierrors.IsAlreadyExists(err) {
-		// Another LUN of the same worker was first, and the cache has not heard of it.
+		// A concurrent call for another LUN created it, and the cache is stale.
 		again, err := k.read(ctx, k.Live, p.Name, iqn)
 		if again == nil && err == nil {
 			err = fmt.Errorf("secret %s/%s was deleted meanwhile", k.Namespace, SecretName(p.Name, iqn))
@@ -146,7 +151,7 @@ func (k *Keeper) make(ctx context.Context, p *v1alpha1.TargetPair, h *v1alpha1.H
 	return &c, nil
 }
 
-// host finds the one Host of an iSCSI name.
+// host returns the only Host with an iSCSI name.
 func (k *Keeper) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
 	found, err := k.Hosts(ctx, iqn)
 	switch {
@@ -161,7 +166,7 @@ func (k *Keeper) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
 	return &found[0], nil
 }
 
-// Hosts that have an iSCSI name, by the names of the objects.
+// Hosts returns the hosts with an iSCSI name, sorted by name.
 func (k *Keeper) Hosts(ctx context.Context, iqn string) (out []v1alpha1.Host, err error) {
 	l := &v1alpha1.HostList{}
 	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
@@ -176,7 +181,7 @@ func (k *Keeper) Hosts(ctx context.Context, iqn string) (out []v1alpha1.Host, er
 	return out, nil
 }
 
-// Names of hosts, for people.
+// Names of hosts, for messages.
 func Names(hosts []v1alpha1.Host) string {
 	var out []string
 	for _, h := range hosts {
@@ -185,7 +190,7 @@ func Names(hosts []v1alpha1.Host) string {
 	return strings.Join(out, " and ")
 }
 
-// RecordMade is Keeper.Made: it records an event of the Host.
+// RecordMade returns a Keeper.Made that records an event of the Host.
 func RecordMade(r events.EventRecorder) func(*v1alpha1.Host, string) {
 	return func(h *v1alpha1.Host, pair string) {
 		r.Eventf(h, nil, corev1.EventTypeNormal, "CredentialsMade", "Map", "CHAP credentials on pair %s were created", pair)

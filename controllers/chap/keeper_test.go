@@ -48,7 +48,7 @@ func host(name, iqn string) *v1alpha1.Host {
 	return &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.HostSpec{IQN: iqn}}
 }
 
-// lun of pair p that is mapped to a host, with the credentials of that user.
+// lun of pair p that is mapped to a host with credentials of a user.
 func lun(name, iqn, user string) *v1alpha1.LogicalUnit {
 	return &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.LogicalUnitSpec{Placement: &v1alpha1.Placement{Pair: "p"},
 		Hosts: []v1alpha1.HostAccess{{IQN: iqn}}}, Status: v1alpha1.LogicalUnitStatus{Hosts: []v1alpha1.HostMapping{{IQN: iqn, CHAPUser: user}}}}
@@ -72,8 +72,8 @@ func (f *fixture) left() int {
 	return len(l.Items)
 }
 
-// Credentials are made once for a worker and a pair, and shared with nobody.
-func TestMadeOnce(t *testing.T) {
+// Credentials are created once for each worker and pair, and never shared.
+func TestCredentialsAreCreatedOncePerWorkerAndPair(t *testing.T) {
 	f := setup(t, v1alpha1.CHAPMutual, host("a", iqnA), host("b", strings.ToUpper(iqnB)))
 	c := f.get("p", iqnA)
 	if again := f.get("p", strings.ToUpper(iqnA)); *again != *c {
@@ -103,8 +103,9 @@ func TestMadeOnce(t *testing.T) {
 	}
 }
 
-// What a worker has of the pair decides, and the spec only for one that has nothing.
-func TestWhoDecides(t *testing.T) {
+// The LUNs that a worker has of the pair decide about CHAP; the spec decides for a worker without
+// LUNs.
+func TestAttachedLUNsDecideAboutCHAP(t *testing.T) {
 	for name, x := range map[string]struct {
 		mode string
 		luns []client.Object
@@ -128,7 +129,7 @@ func TestWhoDecides(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestForNamesTheObjectInErrors(t *testing.T) {
 	bad := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: SecretName("p", iqnA), Labels: Labels("p")}, Data: map[string][]byte{"user": []byte("u"), "secret": []byte("short")}}
 	for name, x := range map[string]struct {
 		objs []client.Object
@@ -153,8 +154,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Another worker comes under a name that a former one had: it gets its own, unless the former one has LUNs of the pair.
-func TestAnotherWorker(t *testing.T) {
+// A new worker with the iSCSI name of a former one gets new credentials, unless the former one has
+// LUNs of the pair.
+func TestNewWorkerOfANameGetsNewCredentials(t *testing.T) {
 	f := setup(t, v1alpha1.CHAPMutual, host("a", iqnA))
 	old := f.get("p", iqnA)
 	if err := errors.Join(f.c.Delete(t.Context(), host("a", iqnA)), f.c.Create(t.Context(), host("z", iqnA))); err != nil {
@@ -167,12 +169,12 @@ func TestAnotherWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := f.get("p", iqnA); c.Host != "z" {
-		t.Errorf("%v was given away under its LUNs", c)
+		t.Errorf("%v was replaced although it has LUNs", c)
 	}
 }
 
-// Two at once make one set: who is later takes that of the other, which the cache may lack.
-func TestTwoAtOnce(t *testing.T) {
+// Concurrent calls create one set of credentials, even if the cache lacks it.
+func TestConcurrentCallsCreateOneSet(t *testing.T) {
 	f := setup(t, v1alpha1.CHAPMutual, host("a", iqnA))
 	first := f.get("p", iqnA)
 	f.k.Client = blind{f.c}
@@ -181,7 +183,7 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// blind is a cache that has no Secrets yet.
+// blind is a cache without Secrets.
 type blind struct{ client.Client }
 
 func (b blind) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -191,7 +193,7 @@ func (b blind) Get(ctx context.Context, key client.ObjectKey, o client.Object, o
 	return b.Client.Get(ctx, key, o, opts...)
 }
 
-func TestSweepAndRemove(t *testing.T) {
+func TestSweepDeletesUnusedCredentials(t *testing.T) {
 	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gemel-p-a", Labels: map[string]string{v1alpha1.LabelPair: "p"}}}
 	f := setup(t, v1alpha1.CHAPMutual, host("a", iqnA), host("b", iqnB), foreign)
 	var c v1alpha1.StorageCluster
@@ -216,7 +218,7 @@ func TestSweepAndRemove(t *testing.T) {
 	if err := f.c.Create(t.Context(), lun("l", iqnA, "u")); err != nil {
 		t.Fatal(err)
 	}
-	sweep(3) // b's is gone; a has a LUN still
+	sweep(3) // b's are deleted; a still has a LUN
 	if err := f.c.Delete(t.Context(), lun("l", iqnA, "u")); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +233,7 @@ func TestSweepAndRemove(t *testing.T) {
 	f.k.Grace, f.k.Now = time.Minute, func() time.Time { return now }
 	sweep(3)
 	now = now.Add(50 * time.Second)
-	c.Spec.Security.CHAP = v1alpha1.CHAPMutual // needed again: the time starts over
+	c.Spec.Security.CHAP = v1alpha1.CHAPMutual // needed again: the grace time starts over
 	sweep(3)
 	c.Spec.Security.CHAP = v1alpha1.CHAPNone
 	now = now.Add(50 * time.Second)

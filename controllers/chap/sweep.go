@@ -13,9 +13,10 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Sweep deletes the credentials on a pair that nobody has needed for a while: of workers whose Host is gone, or of all workers when the
-// cluster wants no CHAP. Those of a worker that has a LUN of the pair, or is to have one, stay. A deletion by an old picture does no
-// harm: the credentials are made again, the targets told, and the worker enrols again.
+// Sweep deletes the credentials on a pair that have been unused for the grace time: of workers
+// whose Host is gone, or of all workers if the cluster disables CHAP. Those of a worker with a LUN
+// of the pair, in spec or status, stay. A deletion based on a stale cache is harmless: the
+// credentials are created again and sent to the targets, and the worker enrols again.
 func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
 	all, err := k.secrets(ctx, pair)
 	if err != nil || len(all) == 0 {
@@ -36,7 +37,7 @@ func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair str
 			}
 			needed = len(hosts) > 0
 		}
-		if !k.over(s.UID, needed) {
+		if !k.expired(s.UID, needed) {
 			continue
 		}
 		if err := k.delete(ctx, s); err != nil {
@@ -46,8 +47,8 @@ func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair str
 	return nil
 }
 
-// over tells whether a Secret has not been needed for the grace time.
-func (k *Keeper) over(id types.UID, needed bool) bool {
+// expired reports whether a Secret has been unused for the grace time.
+func (k *Keeper) expired(id types.UID, needed bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now
@@ -96,14 +97,15 @@ func (k *Keeper) secrets(ctx context.Context, pair string) ([]corev1.Secret, err
 	return l.Items, nil
 }
 
-// forget deletes credentials on a pair that were made for a former worker of the host's iSCSI name.
-func (k *Keeper) forget(ctx context.Context, pair string, h *v1alpha1.Host) error {
+// deleteFormer deletes credentials on a pair that were created for a former worker with the host's
+// iSCSI name.
+func (k *Keeper) deleteFormer(ctx context.Context, pair string, h *v1alpha1.Host) error {
 	s := &corev1.Secret{}
 	if err := k.Live.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: SecretName(pair, h.Spec.IQN)}, s); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if s.Annotations[annotationHost] == h.Name {
-		return nil // the cache is behind
+		return nil // the cache was stale
 	}
 	return k.delete(ctx, s)
 }
@@ -116,7 +118,7 @@ func (k *Keeper) delete(ctx context.Context, s *corev1.Secret) error {
 	return nil
 }
 
-// used are the iSCSI names that have a LUN of the pair, or are to have one.
+// used are the iSCSI names that have a LUN of the pair, in spec or status.
 func (k *Keeper) used(ctx context.Context, pair string) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {

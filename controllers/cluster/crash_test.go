@@ -17,12 +17,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
 )
 
-// scene is something that is asked of the operator, and what has to be true in the end.
+// scene is a task of the operator and its end state.
 type scene struct {
 	name  string
-	pairs int32 // at first, the second of which holds a LUN
+	pairs int32 // at first; the second one has a LUN
 	ask   func(w *world)
-	end   []string // pairs in the end; nil: the cluster is gone
+	end   []string // remaining pairs; nil: the cluster is deleted
 	holds bool     // a LUN on the second pair
 }
 
@@ -42,7 +42,7 @@ var scenes = []scene{
 	{"gone", 2, func(w *world) { w.ok(w.c.Delete(w.ctx, w.get())) }, nil, false},
 }
 
-// begin a scene with operators that use the configurations of proxies.
+// begin starts a scene with operators that connect through the given proxies.
 func (sc *scene) begin(t *testing.T, name string, proxies int) (*world, []*flakyapi.Proxy, []*Reconciler) {
 	t.Helper()
 	w := newWorld(t, name, max(sc.pairs, 1))
@@ -71,7 +71,8 @@ func (sc *scene) begin(t *testing.T, name string, proxies int) (*world, []*flaky
 	return w, out, ops
 }
 
-// play is the pairs' own reconciler: those that are being deleted and hold nothing go. UIDs of the others never change.
+// play simulates the reconciler of pairs: it removes deleted pairs without LUNs. The UIDs of the
+// others must not change.
 func (w *world) play(born map[string]types.UID) {
 	w.t.Helper()
 	l := &v1alpha1.TargetPairList{}
@@ -82,7 +83,7 @@ func (w *world) play(born map[string]types.UID) {
 			continue
 		}
 		if was, ok := born[p.Name]; ok && was != p.UID {
-			w.t.Errorf("%s was made anew", p.Name)
+			w.t.Errorf("%s was created again", p.Name)
 		}
 		born[p.Name] = p.UID
 		if p.DeletionTimestamp.IsZero() {
@@ -96,7 +97,7 @@ func (w *world) play(born map[string]types.UID) {
 	}
 }
 
-// done tells whether the end has come.
+// done checks the end state.
 func (sc *scene) done(w *world) error {
 	w.t.Helper()
 	c := &v1alpha1.StorageCluster{}
@@ -105,7 +106,7 @@ func (sc *scene) done(w *world) error {
 		return err
 	}
 	if sc.end == nil && err == nil || sc.end != nil && err != nil {
-		return fmt.Errorf("the cluster is there: %v", err == nil)
+		return fmt.Errorf("the cluster exists: %v", err == nil)
 	}
 	if got := w.there(); !slices.Equal(got, sc.end) || int(c.Status.Pairs) != len(sc.end) {
 		return fmt.Errorf("pairs %v, status %d; not %v", got, c.Status.Pairs, sc.end)
@@ -113,7 +114,8 @@ func (sc *scene) done(w *world) error {
 	return nil
 }
 
-// The operator dies at its first call that changes something, the next one at its second, and so on until one comes through.
+// The operator crashes at its first write, the next operator at its second, and so on until one
+// completes.
 func TestCrashAtEveryCall(t *testing.T) {
 	for i := range scenes {
 		sc := &scenes[i]
@@ -135,7 +137,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 					case w.versions() == before:
 						crashes++
 						n++
-					default: // another state: each call in it counts again
+					default: // the state has changed: each call in it counts again
 						crashes++
 					}
 					w.play(born)
@@ -170,7 +172,7 @@ func (w *world) versions() string {
 	return out
 }
 
-// between does something after pairs were listed, once: what another operator does while this one looks at its list.
+// between runs a function once after pairs were listed, as another operator that writes meanwhile.
 type between struct {
 	client.Client
 	do func()
@@ -186,8 +188,8 @@ func (b *between) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return err
 }
 
-// An operator whose list is older than what another one has made since does not say so in the status after that one.
-func TestOlderPicture(t *testing.T) {
+// An operator with an outdated list does not overwrite the newer status of another operator.
+func TestOutdatedListDoesNotOverwriteTheStatus(t *testing.T) {
 	w := newWorld(t, "older", 1)
 	w.step()
 	pairsWanted(3)(w)
@@ -198,12 +200,12 @@ func TestOlderPicture(t *testing.T) {
 	again, err := older.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: w.name}})
 	w.ok(err)
 	if got := w.get().Status.Pairs; got != 3 || again.RequeueAfter == 0 {
-		t.Errorf("status.pairs is %d, and it is looked at again in %v", got, again.RequeueAfter)
+		t.Errorf("status.pairs is %d, requeued after %v", got, again.RequeueAfter)
 	}
 }
 
-// Two operators work at once, each over an API server that loses, repeats and refuses calls.
-func TestTwoOperators(t *testing.T) {
+// Two operators run at once, each with an API server that loses, repeats and rejects calls.
+func TestTwoOperatorsKeepTheInvariants(t *testing.T) {
 	for i := range scenes {
 		sc := &scenes[i]
 		t.Run(sc.name, func(t *testing.T) {

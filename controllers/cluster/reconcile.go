@@ -1,5 +1,5 @@
-// Package cluster reconciles StorageClusters: it makes their pairs, removes those that are too many and empty, and sums up
-// how they are.
+// Package cluster reconciles StorageClusters: it creates their pairs, removes surplus pairs that
+// are empty, and sums up their status.
 package cluster
 
 import (
@@ -28,14 +28,14 @@ import (
 // Reconciler of StorageClusters.
 type Reconciler struct {
 	client.Client
-	Image  string // for clusters that name none
+	Image  string // for clusters without spec.image
 	Events events.EventRecorder
 }
 
-// Reconcile brings a cluster to what its spec says.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+// Reconcile reconciles a cluster with its spec.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	c := &v1alpha1.StorageCluster{}
-	if err := r.Get(ctx, q.NamespacedName, c); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, c); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	pairs, err := r.pairs(ctx, c)
@@ -57,15 +57,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
-	if short == nil { // of a pair with one node nothing would be served: none is begun
-		err = r.grow(ctx, c, pairs)
+	if short == nil { // a pair with one worker cannot serve, so it is not created
+		err = r.createPairs(ctx, c, pairs)
 	}
-	err = errors.Join(err, r.shrink(ctx, c, pairs))
+	err = errors.Join(err, r.deletePairs(ctx, c, pairs))
 	return result(err, r.writeStatus(ctx, c, pairs, short))
 }
 
-// result ends a pass by what converging and writing the status ended with. A cluster that somebody has written to meanwhile is looked at
-// again.
+// result combines the errors of a reconcile and of its status write. After a conflict the cluster
+// is reconciled again.
 func result(err, status error) (ctrl.Result, error) {
 	if err == nil {
 		return object.RequeueIfStale(status)
@@ -73,27 +73,28 @@ func result(err, status error) (ctrl.Result, error) {
 	return ctrl.Result{}, errors.Join(err, status)
 }
 
-// pairs of a cluster, by number.
+// pairs of a cluster, sorted by number.
 func (r *Reconciler) pairs(ctx context.Context, c *v1alpha1.StorageCluster) ([]v1alpha1.TargetPair, error) {
 	l := &v1alpha1.TargetPairList{}
 	if err := r.List(ctx, l); err != nil {
 		return nil, err
 	}
 	mine := slices.DeleteFunc(l.Items, func(p v1alpha1.TargetPair) bool { return p.Spec.Cluster != c.Name })
-	slices.SortFunc(mine, func(x, y v1alpha1.TargetPair) int { return number(&x) - number(&y) })
+	slices.SortFunc(mine, func(x, y v1alpha1.TargetPair) int { return pairNumber(&x) - pairNumber(&y) })
 	return mine, nil
 }
 
-// number of a pair; one with another name comes last.
-func number(p *v1alpha1.TargetPair) int {
+// pairNumber of a pair; a pair with another name is sorted last.
+func pairNumber(p *v1alpha1.TargetPair) int {
 	if n, ok := v1alpha1.PairNumber(p.Name, p.Spec.Cluster); ok {
 		return n
 	}
 	return 1 << 30
 }
 
-// grow makes the pairs that are missing. They belong to nobody who could be collected with them: they hold data.
-func (r *Reconciler) grow(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
+// createPairs creates the missing pairs. They have no owner reference, because garbage collection
+// must not delete data.
+func (r *Reconciler) createPairs(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
 	for i := range int(c.Spec.Pairs) {
 		name := v1alpha1.PairName(c.Name, i)
 		if slices.ContainsFunc(have, func(p v1alpha1.TargetPair) bool { return p.Name == name }) {
@@ -111,16 +112,16 @@ func (r *Reconciler) grow(ctx context.Context, c *v1alpha1.StorageCluster, have 
 	return nil
 }
 
-// shrink asks the pairs that are too many to go. Each decides by what it holds.
-func (r *Reconciler) shrink(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
+// deletePairs deletes surplus pairs. The finalizer keeps a pair that has LUNs.
+func (r *Reconciler) deletePairs(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
 	var errs []error
 	for i := range have {
 		p := &have[i]
-		if number(p) < int(c.Spec.Pairs) || !p.DeletionTimestamp.IsZero() || !c.Spec.AllowScaleDown {
+		if pairNumber(p) < int(c.Spec.Pairs) || !p.DeletionTimestamp.IsZero() || !c.Spec.AllowScaleDown {
 			continue
 		}
 		if p.Status.LogicalUnits > 0 {
-			r.Events.Eventf(c, p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "RemovePair", "pair %s has %d LUNs and is not removed; delete their volumes, or set spec.pairs back", p.Name, p.Status.LogicalUnits)
+			r.Events.Eventf(c, p, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "RemovePair", "pair %s has %d LUNs and is not removed; delete their volumes, or increase spec.pairs again", p.Name, p.Status.LogicalUnits)
 			continue
 		}
 		errs = append(errs, client.IgnoreNotFound(r.Delete(ctx, p)))
@@ -128,7 +129,8 @@ func (r *Reconciler) shrink(ctx context.Context, c *v1alpha1.StorageCluster, hav
 	return errors.Join(errs...)
 }
 
-// finalize lets a cluster go when its pairs have gone, each of which says what keeps it.
+// finalize removes the finalizer when all pairs are gone; an event of each pair says what prevents
+// its deletion.
 func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
 	var errs []error
 	for i := range have {
@@ -137,7 +139,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, h
 		}
 	}
 	if len(have) > 0 {
-		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "the StorageCluster has %d pairs; each pair is removed when it has no LUN: %s", len(have), busy(have))
+		r.Events.Eventf(c, nil, corev1.EventTypeWarning, v1alpha1.ReasonInUse, "Delete", "the StorageCluster has %d pairs; each pair is removed when it has no LUN: %s", len(have), describePairs(have))
 		return errors.Join(errs...)
 	}
 	if controllerutil.RemoveFinalizer(c, v1alpha1.Finalizer) {
@@ -146,7 +148,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.StorageCluster, h
 	return nil
 }
 
-func busy(pairs []v1alpha1.TargetPair) string {
+func describePairs(pairs []v1alpha1.TargetPair) string {
 	var parts []string
 	for _, p := range pairs {
 		parts = append(parts, fmt.Sprintf("%s (%d LUNs)", p.Name, p.Status.LogicalUnits))
@@ -154,7 +156,7 @@ func busy(pairs []v1alpha1.TargetPair) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeStatus sums up the pairs; short is why more cannot be made.
+// writeStatus sums up the pairs; short is why no more can be created.
 func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) error {
 	if !c.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) {
 		return nil
@@ -193,7 +195,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	return nil
 }
 
-// sumPools sums each pool of the spec up over the pairs.
+// sumPools sums up each pool of the spec over the pairs.
 func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha1.PoolStatus) {
 	for i := range pools {
 		x := v1alpha1.PoolStatus{Name: pools[i].Name, Capacity: resource.NewQuantity(0, resource.BinarySI), Free: resource.NewQuantity(0, resource.BinarySI)}
@@ -210,7 +212,7 @@ func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha
 	return out
 }
 
-// recordEvent makes an event of a state that does not go away by itself, when it begins and when it ends.
+// recordEvent records changes of Ready, except normal progress.
 func (r *Reconciler) recordEvent(before, c *v1alpha1.StorageCluster) {
 	x, old := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -222,10 +224,10 @@ func (r *Reconciler) recordEvent(before, c *v1alpha1.StorageCluster) {
 	}
 }
 
-// conditions: a cluster is ready when every pair that it is to have serves; it may be degraded.
+// conditions: a cluster is ready if every pair of the spec exists and serves; it may be degraded.
 func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) []metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pair serves"}
-	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node runs what the spec says"}
+	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node matches the spec"}
 	var down, degraded, stale []string
 	reason, why := v1alpha1.ReasonProgressing, v1alpha1.ReasonRolling
 	for i := range pairs {
@@ -240,7 +242,7 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 			degraded = append(degraded, p.Name+": "+x.Message)
 		}
 		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionUpToDate); x == nil || x.Status != metav1.ConditionTrue || x.ObservedGeneration != p.Generation {
-			text := "the pair has not been checked yet"
+			text := "the pair has not been reconciled yet"
 			if x != nil {
 				text, why = x.Message, x.Reason
 			}

@@ -31,7 +31,7 @@ type world struct {
 	t    *testing.T
 	ctx  context.Context
 	c    client.Client
-	as   *rest.Config // the operator's, with its rights
+	as   *rest.Config // the operator's, with its RBAC rules
 	r    *Reconciler
 	rec  *events.FakeRecorder
 	name string
@@ -89,7 +89,7 @@ func (w *world) get() *v1alpha1.StorageCluster {
 	return c
 }
 
-// pair plays the pair's own reconciler: it holds luns LUNs and is in sync or not.
+// pair simulates the reconciler of pairs: it sets the number of LUNs and InSync.
 func (w *world) pair(i int, luns int32, inSync bool) {
 	w.t.Helper()
 	p := &v1alpha1.TargetPair{}
@@ -109,7 +109,7 @@ func (w *world) pair(i int, luns int32, inSync bool) {
 	w.ok(w.c.Status().Update(w.ctx, p))
 }
 
-// there lists the pairs; those that are being deleted with a mark.
+// there lists the pairs; those being deleted have a mark.
 func (w *world) there() (out []string) {
 	w.t.Helper()
 	l := &v1alpha1.TargetPairList{}
@@ -128,7 +128,7 @@ func (w *world) there() (out []string) {
 	return out
 }
 
-// sawEvent reports whether an event contains a text. It takes the events up to that one.
+// sawEvent reports whether an event contains a text, and consumes the events up to that one.
 func (w *world) sawEvent(text string) bool {
 	for {
 		select {
@@ -142,7 +142,7 @@ func (w *world) sawEvent(text string) bool {
 	}
 }
 
-// count the events that contain a text.
+// count returns the number of events that contain a text.
 func (w *world) count(text string) (n int) {
 	for w.sawEvent(text) {
 		n++
@@ -150,7 +150,7 @@ func (w *world) count(text string) (n int) {
 	return n
 }
 
-func TestMakesPairsAndSumsThemUp(t *testing.T) {
+func TestCreatesPairsAndSumsThemUp(t *testing.T) {
 	w := newWorld(t, "sums", 2)
 	w.step()
 	if got := w.there(); !slices.Equal(got, []string{"p0", "p1"}) {
@@ -172,11 +172,11 @@ func TestMakesPairsAndSumsThemUp(t *testing.T) {
 	before := w.get().ResourceVersion
 	w.step()
 	if w.get().ResourceVersion != before {
-		t.Error("nothing has changed, and the status is written")
+		t.Error("the status was written without a change")
 	}
 }
 
-// Each pool is summed up over the pairs that have it; a cluster as a whole is the sum of its pools.
+// Each pool is summed up over the pairs that have it; the cluster is the sum of its pools.
 func TestSumsUpPools(t *testing.T) {
 	w := newWorld(t, "pools", 2)
 	c := w.get()
@@ -202,7 +202,7 @@ func TestSumsUpPools(t *testing.T) {
 	}
 }
 
-func TestScaling(t *testing.T) {
+func TestScalingDownKeepsPairsWithLUNs(t *testing.T) {
 	w := newWorld(t, "scales", 2)
 	w.step()
 	w.pair(0, 0, true)

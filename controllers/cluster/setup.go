@@ -18,7 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// SetupWithManager has the reconciler called for what changes: the cluster, its pairs, and what workers there are.
+// SetupWithManager registers the reconciler for changes of clusters, their pairs, and workers.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.StorageCluster{}).
@@ -28,18 +28,18 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		Complete(r)
 }
 
-// otherWorker tells a change of what workers may run from their health, which is written every few seconds.
+// otherWorker filters updates of a worker: labels and taints matter, heartbeats do not.
 func otherWorker(e event.UpdateEvent) bool {
 	old, ok := e.ObjectOld.(*corev1.Node)
 	now, ok2 := e.ObjectNew.(*corev1.Node)
 	return ok && ok2 && !(maps.Equal(old.Labels, now.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints))
 }
 
-// ofWorker are the clusters: each may lack workers.
+// ofWorker enqueues all clusters: each may lack workers.
 func (r *Reconciler) ofWorker(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	l := &v1alpha1.StorageClusterList{}
 	if r.List(ctx, l) != nil {
-		return nil // the next event of a worker or a pair comes
+		return nil // the next event of a worker or a pair retries
 	}
 	for _, c := range l.Items {
 		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: c.Name}})

@@ -16,11 +16,11 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// domainsOfPair is how many failure domains a pair needs: its nodes never share one.
+// domainsOfPair is the number of failure domains of a pair: its nodes never share one.
 const domainsOfPair = 2
 
-// workers tells why no pair can be made on the workers that there are, nil when one can. Pairs may share workers, and what disks
-// there are only the scheduler knows: more is not refused here.
+// workers returns why no pair can run on the existing workers, nil if one can. Pairs may share
+// workers, and only the scheduler knows the disks: nothing else is checked here.
 func (r *Reconciler) workers(ctx context.Context, c *v1alpha1.StorageCluster) (*metav1.Condition, error) {
 	l := &corev1.NodeList{}
 	if err := r.List(ctx, l); err != nil {
@@ -32,11 +32,11 @@ func (r *Reconciler) workers(ctx context.Context, c *v1alpha1.StorageCluster) (*
 	return nil, nil
 }
 
-// shortage names the fields by which too few workers are left, "" when there are enough.
+// shortage names the fields that exclude too many workers, "" if there are enough.
 func shortage(s *v1alpha1.StorageClusterSpec, nodes []corev1.Node) string {
 	selector := labels.SelectorFromSet(s.NodeSelector)
 	domains := map[string]bool{}
-	lost := map[string]int{} // why workers are not taken
+	lost := map[string]int{} // why workers are excluded
 	for i := range nodes {
 		n := &nodes[i]
 		switch domain := n.Labels[s.FailureDomainKey]; {
@@ -68,8 +68,8 @@ func shortage(s *v1alpha1.StorageClusterSpec, nodes []corev1.Node) string {
 		"add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey", s.FailureDomainKey, found)
 }
 
-// taint of a worker that keeps target pods away for good. Those that come and go with a worker's health are tolerated by each of them,
-// and a cordon is somebody's work of the moment.
+// taint of a worker that target pods do not tolerate. Taints of a worker's health are tolerated by
+// every target pod, and a cordon is temporary.
 func taint(tolerations []corev1.Toleration, n *corev1.Node) *corev1.Taint {
 	for i := range n.Spec.Taints {
 		t := &n.Spec.Taints[i]

@@ -26,7 +26,7 @@ func worker(name string, marks ...string) corev1.Node {
 	return n
 }
 
-func TestShortage(t *testing.T) {
+func TestShortageNamesTheFields(t *testing.T) {
 	const zone = "topology.kubernetes.io/zone"
 	host := v1alpha1.StorageClusterSpec{Pairs: 1, FailureDomainKey: corev1.LabelHostname}
 	zones := v1alpha1.StorageClusterSpec{Pairs: 1, FailureDomainKey: zone}
@@ -45,8 +45,8 @@ func TestShortage(t *testing.T) {
 		{"control plane", host, []corev1.Node{worker("w1"), worker("cp", "!node-role.kubernetes.io/control-plane")},
 			[]string{`the value "w1"`, "1 have the taint node-role.kubernetes.io/control-plane", "spec.tolerations"}},
 		{"tolerated", tolerant, []corev1.Node{worker("w1", "!storage"), worker("w2", "!storage")}, nil},
-		{"a worker that is away", host, []corev1.Node{worker("w1"), worker("w2", "!node.kubernetes.io/unreachable")}, nil},
-		{"a worker that is cordoned", host, []corev1.Node{worker("w1"), worker("w2", "!node.kubernetes.io/unschedulable")}, nil},
+		{"an unreachable worker", host, []corev1.Node{worker("w1"), worker("w2", "!node.kubernetes.io/unreachable")}, nil},
+		{"a cordoned worker", host, []corev1.Node{worker("w1"), worker("w2", "!node.kubernetes.io/unschedulable")}, nil},
 		{"one zone", zones, []corev1.Node{worker("w1", zone+"=x"), worker("w2", zone+"=x")}, []string{zone + " (spec.failureDomainKey)", `the value "x"`}},
 		{"no zones", zones, []corev1.Node{worker("w1"), worker("w2")}, []string{"none of 2 workers", "2 lack the label " + zone}},
 		{"two zones", zones, []corev1.Node{worker("w1", zone+"=x"), worker("w2", zone+"=x"), worker("w3", zone+"=y")}, nil},
@@ -64,9 +64,9 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// A cluster that cannot have a pair makes nothing, and says which fields are to be changed; once it can, it does. What it has
-// stays, whatever becomes of workers.
-func TestTooFewWorkers(t *testing.T) {
+// A cluster with too few workers creates no pair, and its condition names the fields to change;
+// with enough workers it creates the pairs. Existing pairs stay, whatever happens to workers.
+func TestTooFewWorkersCreateNoPair(t *testing.T) {
 	w := newWorld(t, "lone", 1)
 	c := w.get()
 	c.Spec.NodeSelector = map[string]string{"test": "lone"}

@@ -1,5 +1,6 @@
-// Package consistencygroup answers ConsistencyGroups: this release does not support them, and each says so. Nothing is done with their
-// claims, and nothing holds the objects, so that a release that supports them finds them as they were written.
+// Package consistencygroup reconciles ConsistencyGroups, which this release does not support: each
+// gets the condition Ready False with reason NotSupported. Nothing is done with their claims, and
+// they have no finalizer, so that a release that supports them finds them unchanged.
 package consistencygroup
 
 import (
@@ -27,17 +28,17 @@ type Reconciler struct {
 	Events  events.EventRecorder
 }
 
-// message says what this release does not do, and what to do instead.
+// message says what is not supported and what to do instead.
 func (r *Reconciler) message() string {
-	return fmt.Sprintf("Gemel %s does not support ConsistencyGroups: the volumes of its claims are placed, snapshotted and moved each by itself. "+
-		"For one point in time of several volumes, stop or freeze the application while their VolumeSnapshots are taken; "+
-		"to place a volume, use preferredNode of its StorageClass or VolumeAttributesClass. The object may stay for a release that supports it", r.Version)
+	return fmt.Sprintf("Gemel %s does not support ConsistencyGroups: the volumes of its claims are placed, snapshotted and moved independently. "+
+		"For snapshots of several volumes at one point in time, stop or freeze the application while the VolumeSnapshots are taken; "+
+		"to place a volume, use preferredNode of its StorageClass or VolumeAttributesClass. You can keep the object for a release that supports it", r.Version)
 }
 
-// Reconcile writes the condition Ready=False, and an event when that is new.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+// Reconcile sets the condition Ready to False, and records an event if it has changed.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	g := &v1alpha1.ConsistencyGroup{}
-	if err := r.Get(ctx, q.NamespacedName, g); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, g); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !g.DeletionTimestamp.IsZero() {
@@ -57,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return object.RequeueIfStale(err)
 }
 
-// SetupWithManager has the reconciler called for new groups and changed specs.
+// SetupWithManager registers the reconciler for new groups and changed specs.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.ConsistencyGroup{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	envtest.Main(m, "../../config/crd/bases")
 }
 
-// A group says that it is not supported, once, with the rights of the operator; nothing holds it, and a release that supports it finds what
-// was asked for.
-func TestNotSupported(t *testing.T) {
+// A group gets the condition and the event NotSupported, once, with the RBAC rules of the operator;
+// it has no finalizer, and its spec stays for a release that supports it.
+func TestGroupIsNotSupported(t *testing.T) {
 	cfg := envtest.Config(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -73,11 +73,12 @@ func TestNotSupported(t *testing.T) {
 	if len(g.Finalizers) != 0 || g.Spec.Selector.MatchLabels["app"] != "db" || g.Spec.Spread != "Nodes" {
 		t.Errorf("%+v", g)
 	}
-	// Looked at again, by this release or by another one that does not support it either: no second event, and no write without need.
+	// Another reconcile, by this or another release without support, records no second event and
+	// writes nothing unchanged.
 	version := g.ResourceVersion
 	step(0)
 	if g.ResourceVersion != version {
-		t.Error("looking again writes")
+		t.Error("another reconcile writes")
 	}
 	r.Version = "1.2.4"
 	if x := step(0); !strings.Contains(x.Message, "1.2.4") {
@@ -88,7 +89,7 @@ func TestNotSupported(t *testing.T) {
 	if x := step(0); x.ObservedGeneration != g.Generation || g.Status.ObservedGeneration != g.Generation {
 		t.Errorf("%+v of generation %d", x, g.Generation)
 	}
-	// After a release that supported it this is news.
+	// After a release with support, the event is recorded again.
 	meta.SetStatusCondition(&g.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady})
 	ok(c.Status().Update(ctx, g))
 	step(1)

@@ -15,12 +15,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// refusal is an answer other than credentials. Its text goes to the worker.
+// refusal is a negative answer. Its text is sent to the worker.
 type refusal struct {
 	status  int
 	outcome string // label of the metric
 	text    string
-	event   bool // an administrator has to do something about the Host
+	event   bool // an administrator must act: record an event of the Host
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -29,13 +29,13 @@ func refuse(status int, outcome, format string, args ...any) *refusal {
 	return &refusal{status: status, outcome: outcome, text: fmt.Sprintf(format, args...)}
 }
 
-// answer gives the credentials of one worker on one pair. It reads from the cache: an answer that is a moment too old is refused by the
-// targets, and the worker asks again.
+// answer returns the credentials of a worker on a pair. It reads from the cache: the targets reject
+// outdated credentials, and the worker requests them again.
 func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, error) {
 	none := enroll.Answer{}
 	h := &v1alpha1.Host{}
 	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
-		return none, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates the Host when the node plugin starts", node)
+		return none, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates it when it starts", node)
 	} else if err != nil {
 		return none, err
 	}
@@ -44,7 +44,7 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	} else if err != nil {
 		return none, err
 	}
-	// Only who has a LUN there has anything to prove.
+	// Only a worker with a LUN there needs credentials.
 	with, without, err := s.Keeper.Mapped(ctx, pair, h.Spec.IQN)
 	switch {
 	case err != nil:
@@ -65,14 +65,14 @@ func (s *Server) answer(ctx context.Context, node, pair string) (enroll.Answer, 
 	case c.Host == h.Name:
 		return enroll.Answer{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}, nil
 	}
-	// Another worker was there first, under the same iSCSI name: it keeps what it has.
+	// Another worker with the same iSCSI name has LUNs: it keeps its credentials.
 	r := refuse(http.StatusConflict, "refused", "the iSCSI name %s of host %s has LUNs of pair %s as host %s: give each worker that was created from the same image its own machine-id and an empty state folder of the node plugin",
 		h.Spec.IQN, node, pair, c.Host)
 	r.event = true
 	return none, r
 }
 
-// recordEvent makes an event of a refusal that somebody has to do something about.
+// recordEvent records an event of a refusal that needs an administrator.
 func (s *Server) recordEvent(ctx context.Context, node string, r *refusal) {
 	h := &v1alpha1.Host{}
 	if r.event && s.Events != nil && s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h) == nil {

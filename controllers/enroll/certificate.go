@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// FromSecret gives the certificate that a Secret holds now.
+// FromSecret reads the current certificate from a Secret.
 func FromSecret(c client.Reader, key client.ObjectKey) func(context.Context) (*tls.Certificate, error) {
 	return func(ctx context.Context) (*tls.Certificate, error) {
 		s := &corev1.Secret{}
@@ -27,12 +27,12 @@ func FromSecret(c client.Reader, key client.ObjectKey) func(context.Context) (*t
 	}
 }
 
-// Keep calls what keeps the certificate and its authority: now, and from then on every minute. A manager runs it in the replica that leads.
+// Keep reconciles the certificate and its authority every minute. A manager runs it in the leader.
 type Keep struct {
 	Once func(context.Context) error
 }
 
-// NeedLeaderElection: two that make an authority at once would only get into each other's way.
+// NeedLeaderElection: concurrent reconciles would conflict.
 func (*Keep) NeedLeaderElection() bool { return true }
 
 const (
@@ -48,7 +48,7 @@ func (k *Keep) Start(ctx context.Context) error {
 		cancel()
 		pause := keepEvery
 		if err != nil && !errors.Is(err, context.Canceled) {
-			log.FromContext(ctx).Error(err, "the enrolment endpoint's certificate")
+			log.FromContext(ctx).Error(err, "cannot reconcile the certificate of the enrolment endpoint")
 			pause = keepRetry
 		}
 		select {

@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// A worker asks once for each pair when it comes up, and again when it is refused: each address may do that and not much more, so that one that asks
-// without end keeps nobody else from an answer.
+// A worker sends one request for each pair when it starts, and more after a refusal. The limits for
+// each address allow that and not much more, so that a client with endless requests does not block
+// others.
 const (
 	perSecond    = 5
 	burst        = 50
@@ -26,7 +27,7 @@ func (l *limits) allow(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.by == nil || len(l.by) >= maxAddresses {
-		l.by = map[string]*rate.Limiter{} // all are forgiven: what is remembered has a bound
+		l.by = map[string]*rate.Limiter{} // forget all, to bound the memory
 	}
 	x := l.by[address]
 	if x == nil {
@@ -37,6 +38,6 @@ func (l *limits) allow(address string) bool {
 }
 
 var requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_enroll_requests_total",
-	Help: "Requests of node plugins, for CHAP credentials: given, unneeded; for how a volume is reached: reach; for either: refused, unauthenticated, throttled, unavailable, error."}, []string{"outcome"})
+	Help: "Requests of node plugins by outcome. For CHAP credentials: given, unneeded; for the paths of a volume: reach; for both: refused, unauthenticated, throttled, unavailable, error."}, []string{"outcome"})
 
 func init() { metrics.Registry.MustRegister(requests) }

@@ -13,30 +13,31 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// handleReach answers a worker that asks how it reaches a volume, and takes from it that it has replayed the log of the volume's filesystem. A
-// worker speaks for itself alone: for the iSCSI name of the Host that its token is of.
-func (s *Server) handleReach(w http.ResponseWriter, q *http.Request) {
-	ctx, cancel := context.WithTimeout(q.Context(), answerTime)
+// handleReach returns how a worker reaches a volume, and accepts its report that it has replayed
+// the log of the volume's filesystem. A report is only for the worker itself: for the iSCSI name of
+// the Host of its token.
+func (s *Server) handleReach(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), answerTime)
 	defer cancel()
 	var body enroll.ReachRequest
-	a, node, err := s.reach(ctx, q, &body)
+	a, node, err := s.reach(ctx, req, &body)
 	status, outcome := http.StatusOK, "reach"
 	var r *refusal
 	switch {
 	case errors.As(err, &r):
 		status, outcome, a = r.status, r.outcome, enroll.Reach{Error: r.text}
 		if outcome != "throttled" {
-			s.Log.Info("a volume is not reached", "node", node, "volume", body.Volume, "from", q.RemoteAddr, "why", r.text)
+			s.Log.Info("refused a request for the paths of a volume", "node", node, "volume", body.Volume, "from", req.RemoteAddr, "why", r.text)
 		}
 	case err != nil:
 		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Reach{Error: unknown}
-		s.Log.Error(err, "how a volume is reached", "node", node, "volume", body.Volume)
+		s.Log.Error(err, "cannot return the paths of a volume", "node", node, "volume", body.Volume)
 	}
 	respond(w, status, outcome, a)
 }
 
-func (s *Server) reach(ctx context.Context, q *http.Request, body *enroll.ReachRequest) (a enroll.Reach, node string, err error) {
-	node, done, err := s.asks(ctx, q, body, `{"volume": NAME, "replayed": GENERATION}`, func() bool {
+func (s *Server) reach(ctx context.Context, req *http.Request, body *enroll.ReachRequest) (a enroll.Reach, node string, err error) {
+	node, done, err := s.authenticate(ctx, req, body, `{"volume": NAME, "replayed": GENERATION}`, func() bool {
 		return body.Volume != "" && len(body.Volume) <= 253 && body.Replayed >= 0
 	})
 	if err != nil {
@@ -45,7 +46,7 @@ func (s *Server) reach(ctx context.Context, q *http.Request, body *enroll.ReachR
 	defer done()
 	h := &v1alpha1.Host{}
 	if err := s.Keeper.Client.Get(ctx, client.ObjectKey{Name: node}, h); apierrors.IsNotFound(err) {
-		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates the Host when the node plugin starts", node)
+		return a, node, refuse(http.StatusServiceUnavailable, "unavailable", "Host %s does not exist yet: the node plugin creates it when it starts", node)
 	} else if err != nil {
 		return a, node, err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// A worker is told its own mapping, and its word on a log is taken for that one alone.
-func TestReach(t *testing.T) {
+// A worker gets its own mapping, and its report of a replay counts only for that mapping.
+func TestWorkerGetsItsOwnMapping(t *testing.T) {
 	f := setup(t)
 	lu := &v1alpha1.LogicalUnit{}
 	read := func() {
@@ -52,7 +52,7 @@ func TestReach(t *testing.T) {
 		}
 	}
 	if read(); !lu.Spec.Hosts[0].Replay {
-		t.Fatal("somebody else's word was taken")
+		t.Fatal("the report of another worker was accepted")
 	}
 	if _, err := w.Reach(t.Context(), enroll.ReachRequest{Volume: "l", Replayed: 7}); !errors.Is(err, enroll.ErrReach) {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestReach(t *testing.T) {
 	if read(); lu.Spec.Hosts[0].Replay || !lu.Spec.Hosts[0].ReadOnly || lu.Annotations[v1alpha1.AnnotationReplayed] != "true" {
 		t.Fatalf("%+v", lu)
 	}
-	// Until the reconciler has fenced it and let it in again, it is not told to read.
+	// Until the reconciler has fenced the worker and mapped it again, no mapping is returned.
 	if _, err := w.Reach(t.Context(), enroll.ReachRequest{Volume: "l"}); !errors.Is(err, enroll.ErrReach) {
 		t.Fatal(err)
 	}

@@ -12,19 +12,20 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// extraNode is where the API server says to which worker the pod of a token is bound (Kubernetes 1.32).
+// extraNode is where the API server names the worker of a token's pod (Kubernetes 1.32).
 const extraNode = "authentication.kubernetes.io/node-name"
 
-// errToken: a token is none of a node plugin. The text has nothing of the token.
+// errToken: the token is not that of a node plugin. The text does not contain the token.
 var errToken = errors.New("the token is not that of a node plugin")
 
-// Reviewer says on which worker the node plugin is whose token it is.
+// Reviewer finds the worker of a node plugin's token.
 type Reviewer interface {
-	// Node names the worker; errToken when the token is not that of a node plugin. Any other error: it is not known.
+	// Node names the worker; errToken if the token is not that of a node plugin. Any other error:
+	// unknown.
 	Node(ctx context.Context, token string) (string, error)
 }
 
-// Tokens asks the API server.
+// Tokens reviews tokens with the API server.
 type Tokens struct {
 	Client         client.Client
 	Namespace      string
@@ -35,22 +36,22 @@ type Tokens struct {
 func (t *Tokens) Node(ctx context.Context, token string) (string, error) {
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{enroll.Audience}}}
 	if err := t.Client.Create(ctx, r); err != nil {
-		return "", fmt.Errorf("review of a token: %w", err)
+		return "", fmt.Errorf("review the token: %w", err)
 	}
 	account := t.ServiceAccount
 	if account == "" {
 		account = enroll.ServiceAccount
 	}
-	return judge(&r.Status, "system:serviceaccount:"+t.Namespace+":"+account)
+	return workerOf(&r.Status, "system:serviceaccount:"+t.Namespace+":"+account)
 }
 
-// judge reads what the API server says of a token.
-func judge(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
+// workerOf evaluates the review of a token.
+func workerOf(s *authenticationv1.TokenReviewStatus, user string) (string, error) {
 	node := s.User.Extra[extraNode]
 	switch {
 	case !s.Authenticated:
 		return "", fmt.Errorf("%w: the API server does not accept the token for the audience %s", errToken, enroll.Audience)
-	case !slices.Contains(s.Audiences, enroll.Audience): // a server that does not know of audiences lets every token pass
+	case !slices.Contains(s.Audiences, enroll.Audience): // a server without audiences accepts every token
 		return "", fmt.Errorf("%w: the token is not for the audience %s", errToken, enroll.Audience)
 	case s.User.Username != user:
 		return "", fmt.Errorf("%w: the token belongs to %s, not to %s", errToken, s.User.Username, user)

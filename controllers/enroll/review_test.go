@@ -10,13 +10,13 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-func TestJudge(t *testing.T) {
+func TestReviewRejectsOtherTokens(t *testing.T) {
 	const user = "system:serviceaccount:ns:gemel-csi-node"
 	good := func() *authenticationv1.TokenReviewStatus {
 		return &authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{enroll.Audience},
 			User: authenticationv1.UserInfo{Username: user, Extra: map[string]authenticationv1.ExtraValue{extraNode: {"worker"}}}}
 	}
-	if node, err := judge(good(), user); node != "worker" || err != nil {
+	if node, err := workerOf(good(), user); node != "worker" || err != nil {
 		t.Errorf("%q, %v", node, err)
 	}
 	for name, change := range map[string]func(*authenticationv1.TokenReviewStatus){
@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 		if name == "not known" {
 			says = "does not accept the token"
 		}
-		if _, err := judge(s, user); !errors.Is(err, errToken) || !strings.Contains(err.Error(), says) {
+		if _, err := workerOf(s, user); !errors.Is(err, errToken) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

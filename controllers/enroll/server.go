@@ -1,10 +1,12 @@
-// Package enroll is the operator's endpoint at which workers get their CHAP credentials. A worker is known by the token of its node
-// plugin's pod, which the API server judges, and gets what it has itself on the pair that it names, nothing of others.
+// Package enroll is the operator's endpoint for workers to get their CHAP credentials. A worker
+// authenticates with the token of its node plugin's pod, which the API server reviews, and gets
+// only its own credentials on the requested pair.
 //
-// Here it also says that it has replayed the log of a filesystem, and learns how it reaches the volume from then on.
+// A worker also reports here that it has replayed the log of a filesystem, and gets its new paths
+// to the volume.
 //
-// Every replica of the operator serves, not only the leader: a worker that comes up again after a failure does not have to wait for an election. The one thing
-// that is written here, that a log was replayed, is written with an optimistic lock.
+// Every replica of the operator serves, not only the leader: a worker that restarts after a failure
+// need not wait for an election. The only write, the report of a replay, uses an optimistic lock.
 package enroll
 
 import (
@@ -28,10 +30,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// Limits of the endpoint, which everything in the cluster's network can reach.
+// Limits of the endpoint, which is reachable for every pod of the cluster.
 const (
 	maxConnections = 256
-	maxAtOnce      = 32               // requests that the API server is asked about
+	maxAtOnce      = 32               // concurrent token reviews
 	maxHeader      = 32 << 10         // bytes; a token has 1 or 2 KiB
 	maxToken       = 16 << 10         // bytes
 	readTime       = 5 * time.Second  // of a request, its TLS handshake included
@@ -43,7 +45,7 @@ type Server struct {
 	Listen      string
 	Keeper      *chap.Keeper
 	Reviewer    Reviewer
-	Certificate func(ctx context.Context) (*tls.Certificate, error) // asked at each handshake
+	Certificate func(ctx context.Context) (*tls.Certificate, error) // called at each handshake
 	Events      events.EventRecorder                                // nil: none
 	Log         logr.Logger
 
@@ -51,7 +53,7 @@ type Server struct {
 	busy   chan struct{}
 }
 
-// NeedLeaderElection has a manager start it in every replica.
+// NeedLeaderElection is false: a manager starts it in every replica.
 func (*Server) NeedLeaderElection() bool { return false }
 
 // Start serves until the context ends.
@@ -71,7 +73,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("POST "+enroll.PathReach, s.handleReach)
 	h := &http.Server{Handler: mux, ReadTimeout: readTime, WriteTimeout: readTime + answerTime, IdleTimeout: readTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    stdlog.New(io.Discard, "", 0), // handshakes that fail are everybody's to cause
+		ErrorLog:    stdlog.New(io.Discard, "", 0), // any client can cause failed handshakes
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			ctx, cancel := context.WithTimeout(ctx, readTime)
 			defer cancel()
@@ -98,10 +100,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // handle answers one request.
-func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
-	ctx, cancel := context.WithTimeout(q.Context(), answerTime)
+func (s *Server) handle(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), answerTime)
 	defer cancel()
-	a, node, pair, err := s.serve(ctx, q)
+	a, node, pair, err := s.serve(ctx, req)
 	status, outcome := http.StatusOK, "given"
 	var r *refusal
 	switch {
@@ -109,21 +111,21 @@ func (s *Server) handle(w http.ResponseWriter, q *http.Request) {
 		status, outcome, a = r.status, r.outcome, enroll.Answer{Error: r.text}
 		s.recordEvent(ctx, node, r)
 		if outcome == "throttled" {
-			break // counted: a log line for each would be what is to be kept away
+			break // counted by the metric only, because a log line for each would amplify the load
 		}
-		s.Log.Info("no credentials", "node", node, "pair", pair, "from", q.RemoteAddr, "why", r.text)
+		s.Log.Info("refused credentials", "node", node, "pair", pair, "from", req.RemoteAddr, "why", r.text)
 	case err != nil:
 		status, outcome, a = http.StatusServiceUnavailable, "error", enroll.Answer{Error: unknown}
-		s.Log.Error(err, "enrolment", "node", node, "pair", pair)
+		s.Log.Error(err, "cannot return credentials", "node", node, "pair", pair)
 	case a.User == "":
 		outcome = "unneeded"
 	default:
-		s.Log.Info("credentials given", "node", node, "pair", pair, "user", a.User)
+		s.Log.Info("gave credentials", "node", node, "pair", pair, "user", a.User)
 	}
 	respond(w, status, outcome, a)
 }
 
-// unknown is the answer where the operator could not find out.
+// unknown is the answer after an internal error.
 const unknown = "the operator could not answer: see the log of the operator"
 
 // respond sends an answer, and counts it.
@@ -135,10 +137,10 @@ func respond(w http.ResponseWriter, status int, outcome string, a any) {
 	_ = json.NewEncoder(w).Encode(a)
 }
 
-// serve answers a question for credentials.
-func (s *Server) serve(ctx context.Context, q *http.Request) (a enroll.Answer, node, pair string, err error) {
+// serve handles a request for credentials.
+func (s *Server) serve(ctx context.Context, req *http.Request) (a enroll.Answer, node, pair string, err error) {
 	var body enroll.Request
-	node, done, err := s.asks(ctx, q, &body, `{"pair": NAME}`, func() bool { return body.Pair != "" && len(body.Pair) <= 253 })
+	node, done, err := s.authenticate(ctx, req, &body, `{"pair": NAME}`, func() bool { return body.Pair != "" && len(body.Pair) <= 253 })
 	if err != nil {
 		return a, "", "", err
 	}
@@ -147,18 +149,18 @@ func (s *Server) serve(ctx context.Context, q *http.Request) (a enroll.Answer, n
 	return a, node, body.Pair, err
 }
 
-// asks finds out who asks, and reads the question, which has a form that valid checks. What costs something comes after what costs less. done has to be
-// called when it is answered.
-func (s *Server) asks(ctx context.Context, q *http.Request, body any, form string, valid func() bool) (node string, done func(), err error) {
-	address, _, _ := net.SplitHostPort(q.RemoteAddr)
+// authenticate returns the worker of a request, and reads the body, which valid checks. Cheap
+// checks come first. done must be called after the response.
+func (s *Server) authenticate(ctx context.Context, req *http.Request, body any, form string, valid func() bool) (node string, done func(), err error) {
+	address, _, _ := net.SplitHostPort(req.RemoteAddr)
 	if !s.limits.allow(address) {
 		return "", nil, refuse(http.StatusTooManyRequests, "throttled", "too many requests from %s: wait a moment", address)
 	}
-	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" || len(token) > maxToken {
 		return "", nil, refuse(http.StatusUnauthorized, "unauthenticated", "the Authorization header has no bearer token")
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(nil, q.Body, enroll.MaxMessage))
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, enroll.MaxMessage))
 	if err != nil || json.Unmarshal(raw, body) != nil || !valid() {
 		return "", nil, refuse(http.StatusBadRequest, "refused", "the request must be %s", form)
 	}

@@ -34,7 +34,7 @@ const iqn = "iqn.2026-11.storage.gemel:node.a"
 // reviewer knows tokens "token of NODE".
 type reviewer struct {
 	err  error
-	held chan chan struct{} // of "held token"s, each until it is told to go on
+	held chan chan struct{} // of "held token"s, each blocks until released
 }
 
 func (r *reviewer) Node(_ context.Context, token string) (string, error) {
@@ -116,7 +116,7 @@ func setup(t *testing.T) *fixture {
 	return f
 }
 
-// worker is the node plugin's side, with a token.
+// worker is a client with a token, as in the node plugin.
 func (f *fixture) worker(token string) *enroll.Client {
 	f.Helper()
 	dir := f.TempDir()
@@ -127,8 +127,9 @@ func (f *fixture) worker(token string) *enroll.Client {
 	return c
 }
 
-// A worker gets its own credentials on a pair of which it has a LUN; what it gets otherwise says why.
-func TestAnswers(t *testing.T) {
+// A worker gets its own credentials on a pair of which it has a LUN; otherwise the answer says why
+// not.
+func TestWorkerGetsItsOwnCredentials(t *testing.T) {
 	f := setup(t)
 	w := f.worker("token of a")
 	if _, err := w.Enroll(t.Context(), "p"); !errors.Is(err, enroll.ErrUnavailable) || !strings.Contains(err.Error(), "being created") {
@@ -171,12 +172,12 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if len(f.rec.Events) != 1 || !strings.Contains(<-f.rec.Events, v1alpha1.ReasonNotEnrolled) {
-		t.Error("no event tells of the clone")
+		t.Error("there is no event about the clone")
 	}
 	if _, err := w.Enroll(t.Context(), "p"); err != nil {
-		t.Errorf("the clone costs the worker its credentials: %v", err)
+		t.Errorf("the clone invalidates the worker's credentials: %v", err)
 	}
-	f.reviewer.err = errors.New("the API server is away")
+	f.reviewer.err = errors.New("the API server is down")
 	if _, err := w.Enroll(t.Context(), "p"); !errors.Is(err, enroll.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
@@ -189,8 +190,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A worker asks nobody but the operator.
-func TestWorkerTrusts(t *testing.T) {
+// A worker trusts only the operator.
+func TestWorkerTrustsOnlyTheOperator(t *testing.T) {
 	f := setup(t)
 	w := f.worker("token of a")
 	other, ca, err := pki.New("other", pki.AuthorityValidity)
@@ -242,8 +243,8 @@ func TestWorkerTrusts(t *testing.T) {
 	}
 }
 
-// One address that asks without end is told to wait, and others are answered.
-func TestLimits(t *testing.T) {
+// An address with endless requests is throttled, and others are served.
+func TestLimitsThrottleOneAddressOnly(t *testing.T) {
 	var l limits
 	n := 0
 	for range 10 * burst {
@@ -252,7 +253,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if n < burst || n > 2*burst || !l.allow("10.0.0.2") {
-		t.Errorf("%d requests were let in", n)
+		t.Errorf("%d requests were allowed", n)
 	}
 	for i := range maxAddresses + 10 {
 		l.allow(fmt.Sprint(i))
@@ -298,10 +299,11 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A manager starts the endpoint in every replica, and what makes its certificate in one.
-func TestWhoRuns(t *testing.T) {
+// A manager starts the endpoint in every replica, and the reconciler of its certificate in the
+// leader.
+func TestEveryReplicaServesAndTheLeaderReconciles(t *testing.T) {
 	if (&Server{}).NeedLeaderElection() || !(&Keep{}).NeedLeaderElection() {
-		t.Error("every replica answers, one makes certificates")
+		t.Error("every replica must serve, and only the leader reconcile certificates")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0

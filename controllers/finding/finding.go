@@ -1,4 +1,4 @@
-// Package finding turns what goes wrong with an object into what its conditions and events say.
+// Package finding turns errors of an object into conditions and events.
 package finding
 
 import (
@@ -19,7 +19,7 @@ import (
 type Finding struct {
 	Reason  string // one of v1alpha1's
 	Message string // what is wrong and what to do
-	Again   bool   // it may be gone when tried again soon; otherwise something has to change first
+	Retry   bool   // a retry may succeed; otherwise something has to change first
 	Err     error  // may be nil
 }
 
@@ -29,19 +29,19 @@ func (f *Finding) Error() string { return f.Reason + ": " + f.Message }
 // Unwrap implements errors.Unwrap.
 func (f *Finding) Unwrap() error { return f.Err }
 
-// New is a finding that trying again soon does not fix.
+// New is a finding that a retry does not fix.
 func New(reason, format string, args ...any) *Finding {
 	return &Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wait is a finding of something that is under way.
+// Wait is a finding that a retry may fix.
 func Wait(reason, format string, args ...any) *Finding {
 	f := New(reason, format, args...)
-	f.Again = true
+	f.Retry = true
 	return f
 }
 
-// RPC is the finding of a call to a pair, nil without an error.
+// RPC is the finding of a failed call to a pair, nil without an error.
 func RPC(pair, what string, err error) error {
 	if err == nil {
 		return nil
@@ -57,29 +57,31 @@ func RPC(pair, what string, err error) error {
 	case codes.ResourceExhausted:
 		f.Reason = v1alpha1.ReasonNoRoom
 	case codes.Unavailable:
-		f.Reason, f.Again = v1alpha1.ReasonPairDown, true
+		f.Reason, f.Retry = v1alpha1.ReasonPairDown, true
 	default:
-		f.Reason, f.Again = v1alpha1.ReasonNotConfirmed, true
+		f.Reason, f.Retry = v1alpha1.ReasonNotConfirmed, true
 	}
 	return f
 }
 
-// Client is the finding of a pair that cannot even be asked. Errors of the API server stay what they are.
+// Client is the finding of a pair that cannot be connected. Errors of the API server are returned
+// unchanged.
 func Client(pair string, err error) error {
 	if errors.Is(err, pairconn.ErrUnknown) {
-		return &Finding{Reason: v1alpha1.ReasonPairDown, Message: err.Error(), Again: true, Err: err}
+		return &Finding{Reason: v1alpha1.ReasonPairDown, Message: err.Error(), Retry: true, Err: err}
 	}
 	return err
 }
 
-// Of finds the finding in an error. Other errors are the API server's: no condition shows them, since it could not be written.
+// Of returns the finding in an error. Other errors are of the API server: no condition can show
+// them, because it could not be written.
 func Of(err error) (*Finding, bool) {
 	var f *Finding
 	ok := errors.As(err, &f)
 	return f, ok
 }
 
-// Code of the call that failed, OK when none did.
+// Code of the failed call, OK if none failed.
 func Code(err error) codes.Code {
 	if f, ok := Of(err); ok {
 		if f.Err == nil {
@@ -93,8 +95,8 @@ func Code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Set writes a condition: True with the good reason and message, or what was found. It returns whether status or reason have
-// changed, which is worth an event.
+// Set sets a condition: True with reason and message, or False with those of the finding. It
+// reports whether status or reason have changed, which is worth an event.
 func Set(list *[]metav1.Condition, kind string, generation int64, f *Finding, reason, message string) bool {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation}
 	if f != nil {

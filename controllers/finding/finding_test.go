@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-func TestRPC(t *testing.T) {
+func TestRPCReasonsOfCodes(t *testing.T) {
 	for code, want := range map[codes.Code]struct {
 		reason string
 		again  bool
@@ -31,7 +31,7 @@ func TestRPC(t *testing.T) {
 	} {
 		err := RPC("p0", "grow the LUN", fmt.Errorf("wrapped: %w", status.Error(code, "why")))
 		f, ok := Of(fmt.Errorf("and again: %w", err))
-		if !ok || f.Reason != want.reason || f.Again != want.again || Code(err) != code {
+		if !ok || f.Reason != want.reason || f.Retry != want.again || Code(err) != code {
 			t.Errorf("%v: %+v", code, f)
 		}
 		for _, s := range []string{"p0", "grow the LUN", "why"} {
@@ -45,16 +45,16 @@ func TestRPC(t *testing.T) {
 	}
 }
 
-func TestClient(t *testing.T) {
-	if f, ok := Of(Client("p", fmt.Errorf("%w: no addresses", pairconn.ErrUnknown))); !ok || f.Reason != v1alpha1.ReasonPairDown || !f.Again {
+func TestClientErrorsOfTheAPIServerStay(t *testing.T) {
+	if f, ok := Of(Client("p", fmt.Errorf("%w: no addresses", pairconn.ErrUnknown))); !ok || f.Reason != v1alpha1.ReasonPairDown || !f.Retry {
 		t.Errorf("%+v", f)
 	}
-	if _, ok := Of(Client("p", errors.New("the API server is away"))); ok {
+	if _, ok := Of(Client("p", errors.New("the API server is down"))); ok {
 		t.Error("an error of the API server became a finding")
 	}
 }
 
-func TestSet(t *testing.T) {
+func TestSetReportsChanges(t *testing.T) {
 	var list []metav1.Condition
 	set := func(f *Finding) bool { return Set(&list, "Ready", 3, f, "Ready", "it is there") }
 	if !set(nil) || set(nil) || list[0].Status != "True" || list[0].ObservedGeneration != 3 {

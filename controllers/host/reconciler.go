@@ -1,5 +1,5 @@
-// Package host compares what a worker sees of its paths with what the targets see of the worker. Nothing acts upon it: it is what tells an
-// administrator on which side a path is missing.
+// Package host compares the paths of a worker with its sessions on the targets. Nothing depends on
+// the result: it shows an administrator on which side a path is missing.
 package host
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// Targets are the control APIs of the nodes of pairs, each by itself: a pairconn.Directory.
+// Targets gives the control API of single nodes: a pairconn.Directory.
 type Targets interface {
 	Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error)
 }
@@ -35,7 +35,7 @@ type Reconciler struct {
 }
 
 const (
-	every    = time.Minute     // that targets are asked; at once when the worker tells of something else
+	interval = time.Minute     // interval of requests to the targets; at once when the worker's status changes
 	callTime = 3 * time.Second // for one node
 	workers  = 8
 )
@@ -55,26 +55,27 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	h := &v1alpha1.Host{}
-	if err := r.Get(ctx, q.NamespacedName, h); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, h); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	pairs := &v1alpha1.TargetPairList{}
 	if err := r.List(ctx, pairs); err != nil {
 		return ctrl.Result{}, err
 	}
-	seen, silent := r.look(ctx, h, pairs.Items)
+	seen, silent := r.observe(ctx, h, pairs.Items)
 	if err := ctx.Err(); err != nil {
-		return ctrl.Result{}, err // that nobody answers would be our own end
+		return ctrl.Result{}, err // the operator is stopping: missing answers mean nothing
 	}
-	settle(h.Status.Targets, seen)
-	return ctrl.Result{RequeueAfter: every}, client.IgnoreNotFound(r.writeStatus(ctx, h, seen, judge(h, seen, silent)))
+	keepRequestTimes(h.Status.Targets, seen)
+	return ctrl.Result{RequeueAfter: interval}, client.IgnoreNotFound(r.writeStatus(ctx, h, seen, pathsCondition(h, seen, silent)))
 }
 
-// look asks both nodes of every pair of which the worker holds LUNs. Nothing of it is an error: not to answer is a finding. silent are the
-// portals at which the worker does not ask for the target port groups.
-func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha1.TargetPair) (out []v1alpha1.HostSessions, silent map[string]bool) {
+// observe reads the worker's sessions from both nodes of every pair whose LUNs it has attached. A
+// node that does not answer is part of the result, no error. silent are the portals where the
+// worker does not request the target port groups.
+func (r *Reconciler) observe(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha1.TargetPair) (out []v1alpha1.HostSessions, silent map[string]bool) {
 	out, silent = make([]v1alpha1.HostSessions, len(h.Status.Worker)), map[string]bool{}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -88,7 +89,7 @@ func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha
 			out[i].Nodes = make([]v1alpha1.HostSession, len(pairs[p].Spec.Nodes))
 			for n := range pairs[p].Spec.Nodes {
 				wg.Go(func() {
-					s, quiet := r.ask(ctx, h.Spec.IQN, &pairs[p], pairs[p].Spec.Nodes[n].Name)
+					s, quiet := r.sessions(ctx, h.Spec.IQN, &pairs[p], pairs[p].Spec.Nodes[n].Name)
 					out[i].Nodes[n] = s
 					mu.Lock()
 					defer mu.Unlock()
@@ -102,7 +103,7 @@ func (r *Reconciler) look(ctx context.Context, h *v1alpha1.Host, pairs []v1alpha
 	return out, silent
 }
 
-func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair, node string) (out v1alpha1.HostSession, silent bool) {
+func (r *Reconciler) sessions(ctx context.Context, iqn string, p *v1alpha1.TargetPair, node string) (out v1alpha1.HostSession, silent bool) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	out.Node = node
@@ -116,11 +117,12 @@ func (r *Reconciler) ask(ctx context.Context, iqn string, p *v1alpha1.TargetPair
 		return out, false
 	}
 	out.Portal, out.Sessions = a.GetPortal().GetAddress(), int32(len(a.Sessions))
-	out.LastRTPG, silent = asked(a)
+	out.LastRTPG, silent = lastRequest(a)
 	return out, silent
 }
 
-// writeStatus applies our part if it differs: a list and a condition that the node plugin does not write.
+// writeStatus applies the operator's part of the status if it has changed: a list and a condition
+// that the node plugin does not write.
 func (r *Reconciler) writeStatus(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions, c metav1.Condition) error {
 	conditions := h.DeepCopy().Status.Conditions
 	changed := meta.SetStatusCondition(&conditions, c)

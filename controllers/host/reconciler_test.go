@@ -37,10 +37,10 @@ const (
 	portalB = "10.0.2.1:3260"
 )
 
-// start is what the nodes' clocks show.
+// start is the time of the nodes' clocks.
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// pair plays both nodes.
+// pair simulates both nodes.
 type pair struct {
 	sessions map[string]int // by node; -1: it does not answer
 	asked    map[string]time.Time
@@ -58,7 +58,7 @@ func (p *pair) Node(_ context.Context, _ *v1alpha1.TargetPair, name string) (tar
 
 func (n *node) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest, _ ...grpc.CallOption) (*targetv1.ListSessionsResponse, error) {
 	if n.p.sessions[n.name] < 0 {
-		return nil, status.Error(codes.Unavailable, "nobody there")
+		return nil, status.Error(codes.Unavailable, "connection refused")
 	}
 	if q.HostIqn != iqn {
 		return nil, status.Error(codes.InvalidArgument, q.HostIqn)
@@ -75,8 +75,9 @@ func (n *node) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest, 
 	return a, nil
 }
 
-// Worker and operator each write their part, neither takes the other's away, and nothing is written that is there.
-func TestBothSides(t *testing.T) {
+// Worker and operator each write their part of the status, neither removes the other's, and
+// unchanged parts are not written.
+func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	cfg := envtest.Config(t)
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
@@ -148,7 +149,7 @@ func TestBothSides(t *testing.T) {
 		t.Fatalf("%+v", h.Status)
 	}
 	if again, _ := look(false); again.ResourceVersion != h.ResourceVersion {
-		t.Error("written although nobody has asked")
+		t.Error("written without new requests")
 	}
 	p.asked["b"] = start
 	paths, p.sessions["b"] = lost, 0
@@ -161,7 +162,7 @@ func TestBothSides(t *testing.T) {
 		t.Fatal(is)
 	}
 	p.sessions["b"] = -1
-	if h, is = look(false); is.Reason != "HostRedundancyLost" || !strings.Contains(h.Status.Targets[0].Nodes[1].Error, "nobody there") {
+	if h, is = look(false); is.Reason != "HostRedundancyLost" || !strings.Contains(h.Status.Targets[0].Nodes[1].Error, "connection refused") {
 		t.Fatalf("%+v", h.Status)
 	}
 	paths = nil
@@ -173,7 +174,7 @@ func TestBothSides(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestPathsCompleteComparesBothSides(t *testing.T) {
 	worker := func(a, b int32, portals ...string) []v1alpha1.HostPaths {
 		w := v1alpha1.HostPaths{Target: target, LUNs: 3, Portals: []v1alpha1.HostPortal{{Portal: portalA, Connected: a, Optimized: a}, {Portal: portalB, Connected: b, NonOptimized: b, LastError: "why"}}}
 		if len(portals) > 0 {
@@ -194,17 +195,17 @@ func TestJudge(t *testing.T) {
 	}{
 		{"nothing attached", nil, nil, "Ready", []string{"no LUN"}},
 		{"whole", worker(3, 3), both(1, 1), "Ready", nil},
-		{"a node without answer, the worker is whole", worker(3, 3), mute, "Ready", nil},
+		{"a node does not answer, the worker has all paths", worker(3, 3), mute, "Ready", nil},
 		{"neither side", worker(3, 0), both(1, 0), "HostRedundancyLost", []string{"node b of main-p0 (" + portalB + ")", "0 of 3", "why"}},
 		{"only the target", worker(3, 2), both(1, 1), "PathsNotDiscovered", []string{"node b", "has a session", "2 of 3", "why"}},
 		{"only the worker", worker(3, 3), both(1, 0), "HostRedundancyLost", []string{"node b", "no session of the worker"}},
-		{"the node is away", worker(3, 0), mute, "HostRedundancyLost", []string{portalB, "node b of main-p0 does not answer", "away"}},
+		{"the node is down", worker(3, 0), mute, "HostRedundancyLost", []string{portalB, "node b of main-p0 does not answer", "away"}},
 		{"no such pair", worker(3, 0), []v1alpha1.HostSessions{{Target: target}}, "HostRedundancyLost", []string{portalB, "why"}},
-		{"a portal that the worker does not know", worker(3, 0, portalA), both(1, 0), "PathsNotDiscovered", []string{"node b", "does not know"}},
+		{"a portal that the worker does not use", worker(3, 0, portalA), both(1, 0), "PathsNotDiscovered", []string{"node b", "does not use"}},
 		{"both kinds", worker(1, 0), both(1, 0), "HostRedundancyLost", []string{"node a", "node b"}},
 	} {
 		h := &v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: c.worker}}
-		got := judge(h, c.seen, nil)
+		got := pathsCondition(h, c.seen, nil)
 		if got.Reason != c.reason || (got.Status == "True") != (c.reason == "Ready") || slices.ContainsFunc(c.says, func(s string) bool { return !strings.Contains(got.Message, s) }) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -213,7 +214,7 @@ func TestJudge(t *testing.T) {
 	for i := range many {
 		many[i] = worker(0, 0)[0]
 	}
-	if got := judge(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
+	if got := pathsCondition(&v1alpha1.Host{Status: v1alpha1.HostStatus{Worker: many}}, nil, nil); len(got.Message) > 4096 || !strings.Contains(got.Message, "more") {
 		t.Error(len(got.Message), got.Message)
 	}
 }

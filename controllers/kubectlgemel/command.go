@@ -1,5 +1,5 @@
-// Package kubectlgemel is the kubectl plugin: it reads what the objects say and puts it in order, and does what only an
-// administrator may decide: objects made again from the disks, a node promoted, the copies of a pair compared.
+// Package kubectlgemel is the kubectl plugin: it shows the state of the objects, and does what only
+// an administrator may decide: recreate objects from the disks, promote a node, scrub a pair.
 package kubectlgemel
 
 import (
@@ -27,17 +27,17 @@ type flags struct{ kubeconfig, context, namespace, system string }
 // Command is the root command.
 func Command() *cobra.Command {
 	f := &flags{}
-	cmd := &cobra.Command{Use: "kubectl-gemel", Short: "How Gemel is, and why a claim does not work", Version: Version,
-		Long: `kubectl gemel reads the objects of Gemel and of Kubernetes around them, and says what they mean. Only import --apply,
-pair promote --accept-loss and scrub --repair change anything.`,
+	cmd := &cobra.Command{Use: "kubectl-gemel", Short: "Show the health of Gemel and diagnose a claim", Version: Version,
+		Long: `kubectl gemel shows the state of Gemel from its objects and those of Kubernetes. Only import --apply, pair promote --accept-loss
+and scrub change anything.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	p := cmd.PersistentFlags()
-	p.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: as kubectl does)")
-	p.StringVar(&f.context, "context", "", "context of that file")
-	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: the context's)")
+	p.StringVar(&f.kubeconfig, "kubeconfig", "", "path to the kubeconfig file (default: as for kubectl)")
+	p.StringVar(&f.context, "context", "", "name of the kubeconfig context")
+	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: that of the context)")
 	p.StringVar(&f.system, "system-namespace", "gemel-system", "namespace of the operator")
 	cmd.AddCommand(f.importCommand(), f.pairCommand(), f.scrubCommand(),
-		&cobra.Command{Use: "status", Short: "Clusters, pairs and workers, with what is wrong and what to do", Args: cobra.NoArgs,
+		&cobra.Command{Use: "status", Short: "Show clusters, pairs and workers, with problems and remedies", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, _, err := f.client()
 				if err != nil {
@@ -45,7 +45,7 @@ pair promote --accept-loss and scrub --repair change anything.`,
 				}
 				return Status(cmd.Context(), c, cmd.OutOrStdout())
 			}},
-		&cobra.Command{Use: "why CLAIM", Short: "Follow a PersistentVolumeClaim down to its disks and name the first broken link", Args: cobra.ExactArgs(1),
+		&cobra.Command{Use: "why CLAIM", Short: "Diagnose a PersistentVolumeClaim, from the claim to its disks and workers", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				c, ns, err := f.client()
 				if err != nil {
@@ -58,12 +58,13 @@ pair promote --accept-loss and scrub --repair change anything.`,
 
 func (f *flags) importCommand() *cobra.Command {
 	i := &Importer{}
-	cmd := &cobra.Command{Use: "import", Short: "Make objects that were lost again, from the disks; without --apply say what it would do", Args: cobra.NoArgs,
-		Long: `After StorageClusters, TargetPairs, LogicalUnits or LogicalUnitSnapshots were lost (deleted by force, with their definitions, or
-with etcd), this makes them again: pairs from their claims, Services and StatefulSets, LUNs and snapshots from the disks.
-Objects that are there are left alone, and nothing is ever destroyed, so it may be repeated. Targets that still run go on.
+	cmd := &cobra.Command{Use: "import", Short: "Recreate lost objects from the disks; without --apply only show them", Args: cobra.NoArgs,
+		Long: `Import recreates StorageClusters, TargetPairs, LogicalUnits and LogicalUnitSnapshots that were lost (deleted by force, with their
+CRDs, or with etcd): pairs from their claims, Services and StatefulSets, LUNs and snapshots from the disks. Existing objects are
+not changed, and nothing is destroyed, so it can be repeated. Running targets continue to serve.
 
-It reaches the targets through the API server and needs to read the Secret gemel-CLUSTER-control and to forward ports of pods.`,
+It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
+ports of pods.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			control, c, err := f.control()
 			if err != nil {
@@ -72,18 +73,18 @@ It reaches the targets through the API server and needs to read the Secret gemel
 			i.Client, i.Control, i.Namespace, i.Out = c, control, f.system, cmd.OutOrStdout()
 			return i.Run(cmd.Context())
 		}}
-	cmd.Flags().BoolVar(&i.Apply, "apply", false, "make the objects")
-	cmd.Flags().DurationVar(&i.Patience, "timeout", 10*time.Minute, "how long a pair that was made again may take until it serves")
+	cmd.Flags().BoolVar(&i.Apply, "apply", false, "create the objects")
+	cmd.Flags().DurationVar(&i.Patience, "timeout", 10*time.Minute, "how long to wait for a recreated pair to serve")
 	return cmd
 }
 
 func (f *flags) pairCommand() *cobra.Command {
 	m := &Promotion{}
-	promote := &cobra.Command{Use: "promote PAIR NODE", Short: "Make a node the only member although another one, or none, is on record", Args: cobra.ExactArgs(2),
-		Long: `For a pair that no longer serves because the node on record is lost for good, or because the record itself is lost or older
-than the disks (an etcd that was restored). NODE, a or b, becomes the only member; the other one gets a copy when it is back.
+	promote := &cobra.Command{Use: "promote PAIR NODE", Short: "Make a node the only member of its pair although the record names another node or none", Args: cobra.ExactArgs(2),
+		Long: `Use promote for a pair that no longer serves because the node that the record names is permanently lost, or because the record is
+lost or older than the disks (a restored etcd). NODE, a or b, becomes the only member; the other node is copied to when it is back.
 
-Writes that only the lost node has are given up. Every LUN answers MEDIUM ERROR to its hosts until it is attached again, so that
+Writes that only the other node has are lost. Every LUN answers MEDIUM ERROR to its hosts until it is attached again, so that
 no host continues with data that is older than the writes acknowledged to it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			control, c, err := f.control()
@@ -93,14 +94,14 @@ no host continues with data that is older than the writes acknowledged to it.`,
 			m.Client, m.Control, m.Namespace, m.Out = c, control, f.system, cmd.OutOrStdout()
 			return m.Run(cmd.Context(), args[0], args[1])
 		}}
-	promote.Flags().BoolVar(&m.AcceptLoss, "accept-loss", false, "writes that only the other node has are given up")
-	promote.Flags().BoolVar(&m.OtherStopped, "other-stopped", false, "the other node does not answer, and you have made sure that it is stopped")
-	cmd := &cobra.Command{Use: "pair", Short: "What only an administrator may decide about a pair", Args: cobra.NoArgs}
+	promote.Flags().BoolVar(&m.AcceptLoss, "accept-loss", false, "accept the loss of writes that only the other node has")
+	promote.Flags().BoolVar(&m.OtherStopped, "other-stopped", false, "confirm that the other node, which does not answer, is stopped")
+	cmd := &cobra.Command{Use: "pair", Short: "Commands for a pair that only an administrator may run", Args: cobra.NoArgs}
 	cmd.AddCommand(promote)
 	return cmd
 }
 
-// control reaches targets through the API server.
+// control connects to targets through the API server.
 func (f *flags) control() (Control, client.Client, error) {
 	cfg, _, err := f.config()
 	if err != nil {
@@ -139,7 +140,7 @@ func (f *flags) client() (client.Client, string, error) {
 	return c, ns, err
 }
 
-// Scheme knows every kind that the plugin reads or makes.
+// Scheme has every kind that the plugin reads or creates.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, v1alpha1.AddToScheme} {

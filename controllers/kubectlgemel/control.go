@@ -21,11 +21,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
-// Control reaches the control API of one node of a pair; close ends the connection.
+// Control connects to the control API of one node of a pair; close ends the connection.
 type Control func(ctx context.Context, p *v1alpha1.TargetPair, node string) (c targetv1.TargetServiceClient, close func(), err error)
 
-// forwarder reaches targets through the API server, as `kubectl port-forward` does, with the certificate that the operator uses: who
-// may read that Secret and forward ports is an administrator of the storage.
+// forwarder connects to targets through the API server, as `kubectl port-forward` does, with the
+// certificate of the operator: a user who may read that Secret and forward ports is an
+// administrator of the storage.
 type forwarder struct {
 	cfg       *rest.Config
 	c         client.Client
@@ -36,7 +37,7 @@ func (f *forwarder) connect(ctx context.Context, p *v1alpha1.TargetPair, node st
 	var s corev1.Secret
 	key := client.ObjectKey{Namespace: f.namespace, Name: pairconn.SecretName(p.Spec.Cluster)}
 	if err := f.c.Get(ctx, key, &s); err != nil {
-		return nil, nil, fmt.Errorf("certificate for the targets of %s, Secret %s: %w", p.Spec.Cluster, key, err)
+		return nil, nil, fmt.Errorf("read the client certificate for the targets of cluster %s from Secret %s: %w", p.Spec.Cluster, key, err)
 	}
 	t, err := pairconn.TLS(&s, p)
 	if err != nil {
@@ -90,4 +91,4 @@ func (f *forwarder) forward(ctx context.Context, pod string) (port uint16, stop 
 	return ports[0].Local, stop, nil
 }
 
-var errNoPod = errors.New("the target does not run: see `kubectl get pods`")
+var errNoPod = errors.New("the target is not running: see `kubectl get pods`")

@@ -10,8 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Damage is printed with its last place, and nothing where there was none.
-func TestPrintDamage(t *testing.T) {
+// Damage is printed with its last location, and only for nodes with damage.
+func TestDamageIsPrintedWithItsLastLocation(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC))
 	var out bytes.Buffer
 	printDamage(&out, "  ", []v1alpha1.NodeDamage{{Node: "a", HealedBlocks: 3, LastHealed: &v1alpha1.DamagedBlock{UUID: "u", LogicalUnit: "pvc-1", Offset: 4096, Time: at}},

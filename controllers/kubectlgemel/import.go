@@ -18,46 +18,46 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
-// Importer makes objects that are missing again, from what was made for them and from the disks.
+// Importer recreates missing objects from the objects made for them and from the disks.
 type Importer struct {
 	Client    client.Client
 	Namespace string // of the operator
 	Control   Control
 	Out       io.Writer
-	Apply     bool          // else it only says what it would do
-	Patience  time.Duration // how long a pair that was made again may take until one of its nodes serves
-	Every     time.Duration // between two looks meanwhile; 0: 2 s
+	Apply     bool          // otherwise it only prints what it would do
+	Patience  time.Duration // how long to wait until a recreated pair serves
+	Every     time.Duration // poll interval; 0: 2 s
 }
 
-// callPatience is how long one call to a target is tried.
+// callPatience bounds one call to a target.
 const callPatience = 5 * time.Second
 
-// ErrImport: some objects could not be made; what was said before names them.
+// ErrImport: some objects could not be created; the output names them.
 var ErrImport = errors.New("not everything could be imported")
 
-// count of what was done.
+// count of objects.
 type count struct{ missing, there, foreign, failed int }
 
-// Run imports. Objects that are there are left alone, whatever they say, so that it may be run as often as one likes. It destroys
-// nothing, and neither does what it makes: every object says that its data was made, so that none is made again empty, and names the
-// hosts that reach it, so that none is fenced.
+// Run imports. Existing objects are not changed, so that it can be repeated. Neither Run nor the
+// new objects destroy anything: every object is marked as made, so that no empty LUN is created,
+// and lists its mapped hosts, so that none is fenced.
 func (i *Importer) Run(ctx context.Context) error {
 	found, err := pair.Rebuild(ctx, i.Client, i.Namespace)
 	if err != nil {
 		return err
 	}
 	if len(found.Pairs) == 0 {
-		return fmt.Errorf("%w: the namespace %s has no claim of a backing volume: name the operator's with --system-namespace", ErrImport, i.Namespace)
+		return fmt.Errorf("%w: namespace %s has no claim of a backing volume: set --system-namespace to the namespace of the operator", ErrImport, i.Namespace)
 	}
 	var n count
 	for _, note := range found.Notes {
 		fmt.Fprintln(i.Out, "note:", note)
 	}
 	for k := range found.Clusters {
-		i.make(ctx, &n, &found.Clusters[k])
+		i.create(ctx, &n, &found.Clusters[k])
 	}
 	for k := range found.Pairs {
-		i.make(ctx, &n, &found.Pairs[k])
+		i.create(ctx, &n, &found.Pairs[k])
 	}
 	for k := range found.Pairs {
 		if err := i.contents(ctx, &n, &found.Pairs[k]); err != nil {
@@ -65,22 +65,22 @@ func (i *Importer) Run(ctx context.Context) error {
 			fmt.Fprintf(i.Out, "pair %s: %v\n", found.Pairs[k].Name, err)
 		}
 	}
-	made := "made"
+	made := "created"
 	if !i.Apply {
-		made = "would be made"
+		made = "would be created"
 	}
-	fmt.Fprintf(i.Out, "%d objects %s, %d are there, %d on the disks belong to no object, %d failed\n", n.missing, made, n.there, n.foreign, n.failed)
+	fmt.Fprintf(i.Out, "%d objects %s, %d exist, %d on the disks belong to no object, %d failed\n", n.missing, made, n.there, n.foreign, n.failed)
 	if n.failed > 0 {
 		return ErrImport
 	}
 	if !i.Apply && n.missing > 0 {
-		fmt.Fprintln(i.Out, "nothing was changed: run it again with --apply")
+		fmt.Fprintln(i.Out, "nothing was changed: repeat the command with --apply")
 	}
 	return nil
 }
 
-// make one object unless it is there.
-func (i *Importer) make(ctx context.Context, n *count, o client.Object) {
+// create an object unless it exists.
+func (i *Importer) create(ctx context.Context, n *count, o client.Object) {
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	err := i.Client.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object))
 	if err == nil {
@@ -115,7 +115,7 @@ func describe(o client.Object) string {
 	return ""
 }
 
-// contents makes the objects of the LUNs and snapshots that a pair holds.
+// contents creates the objects of the LUNs and snapshots of a pair.
 func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPair) error {
 	c, done, err := i.serving(ctx, p)
 	if err != nil {
@@ -124,32 +124,32 @@ func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPai
 	defer done()
 	for l, err := range pairclient.LUNs(ctx, c) {
 		if err != nil {
-			return fmt.Errorf("its LUNs: %w", err)
+			return fmt.Errorf("list the LUNs: %w", err)
 		}
 		o, err := logicalunit.FromDisk(p.Name, l)
-		i.put(ctx, n, o, err)
+		i.createFromDisk(ctx, n, o, err)
 	}
 	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {
-			return fmt.Errorf("its snapshots: %w", err)
+			return fmt.Errorf("list the snapshots: %w", err)
 		}
 		o, err := snapshot.FromDisk(p.Name, s)
-		i.put(ctx, n, o, err)
+		i.createFromDisk(ctx, n, o, err)
 	}
 	return nil
 }
 
-// put makes an object that the disks describe, or says that they do not.
-func (i *Importer) put(ctx context.Context, n *count, o client.Object, err error) {
+// createFromDisk creates an object from the disks, or prints why it cannot.
+func (i *Importer) createFromDisk(ctx context.Context, n *count, o client.Object, err error) {
 	if err != nil {
 		n.foreign++
-		fmt.Fprintln(i.Out, "left alone:", err)
+		fmt.Fprintln(i.Out, "skipped:", err)
 		return
 	}
-	i.make(ctx, n, o)
+	i.create(ctx, n, o)
 }
 
-// serving finds a node that serves. After the pair's objects were made again its targets may have to start first.
+// serving connects to a node that serves, and waits for it if the pair was recreated.
 func (i *Importer) serving(ctx context.Context, p *v1alpha1.TargetPair) (targetv1.TargetServiceClient, func(), error) {
 	every := i.Every
 	if every == 0 {

@@ -24,7 +24,7 @@ func is(kind string, ok bool, message string) []metav1.Condition {
 	return []metav1.Condition{c}
 }
 
-// world is a claim with everything below it as it should be.
+// world is a healthy claim with all its objects.
 func world() map[string]client.Object {
 	pv := "pv-1"
 	return map[string]client.Object{
@@ -51,16 +51,16 @@ func clientOf(w map[string]client.Object) client.Client {
 	return b.Build()
 }
 
-// The first broken link is named, with what to do, and nothing after it.
-func TestWhy(t *testing.T) {
+// The output ends with the first problem and its remedy.
+func TestWhyStopsAtTheFirstProblem(t *testing.T) {
 	for want, spoil := range map[string]func(map[string]client.Object){
-		"every link is whole":                                func(map[string]client.Object) {},
-		"BROKEN  claim data               it does not exist": func(w map[string]client.Object) { delete(w, "claim") },
+		"no problem found": func(map[string]client.Object) {},
+		"BROKEN  claim data               the claim does not exist": func(w map[string]client.Object) { delete(w, "claim") },
 		"BROKEN  claim data               Pending": func(w map[string]client.Object) {
 			w["claim"].(*corev1.PersistentVolumeClaim).Status.Phase = corev1.ClaimPending
 		},
-		"it is not Gemel's":   func(w map[string]client.Object) { w["volume"].(*corev1.PersistentVolume).Spec.CSI.Driver = "other" },
-		"BROKEN  LogicalUnit": func(w map[string]client.Object) { delete(w, "lun") },
+		"the volume is not of Gemel": func(w map[string]client.Object) { w["volume"].(*corev1.PersistentVolume).Spec.CSI.Driver = "other" },
+		"BROKEN  LogicalUnit":        func(w map[string]client.Object) { delete(w, "lun") },
 		"BROKEN  LUN lun-1                Because no room": func(w map[string]client.Object) {
 			w["lun"].(*v1alpha1.LogicalUnit).Status.Conditions = is(v1alpha1.ConditionReady, false, "no room")
 		},
@@ -98,7 +98,7 @@ func quantity(s string) *resource.Quantity {
 	return &q
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusShowsClustersPairsAndWorkers(t *testing.T) {
 	var out bytes.Buffer
 	if err := Status(t.Context(), clientOf(world()), &out); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "pool ") {
-		t.Errorf("a pool by itself is told twice:\n%s", &out)
+		t.Errorf("a single pool is printed twice:\n%s", &out)
 	}
 	w := world()
 	pools := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}

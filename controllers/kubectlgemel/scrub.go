@@ -21,41 +21,43 @@ import (
 	"github.com/gemel-storage/gemel/internal/scrubs"
 )
 
-// Scrub has pairs compare their copies, and shows how far they are.
+// Scrub starts scrubs of pairs and shows their progress.
 type Scrub struct {
 	Client  client.Client
 	Control Control
 	Out     io.Writer
 
 	Repair   bool
-	Rate     uint64        // bytes a second of each node at most; 0: the nodes' default
-	Wait     bool          // until each has ended, one pair after the other
-	Every    time.Duration // between two looks; 0: lookEvery
-	Terminal bool          // Out is one: progress is one line that changes
+	Rate     uint64        // bytes per second of each node at most; 0: the nodes' default
+	Wait     bool          // wait until each has ended, one pair after the other
+	Every    time.Duration // poll interval; 0: pollInterval
+	Terminal bool          // Out is a terminal: progress is one line that changes
 }
 
-// ErrScrub: a scrub was not begun, or has not ended well; the text says why.
+// ErrScrub: a scrub could not be started, or did not end well; the text says why.
 var ErrScrub = errors.New("scrub")
 
-// How often one looks while waiting, how often a line is printed where lines stay, and how long neither node may answer.
+// Poll interval, interval of progress lines without a terminal, and how long both nodes may not
+// answer.
 const (
-	lookEvery   = 2 * time.Second
-	lineEvery   = 30 * time.Second
-	muteAtMost  = time.Minute
-	clearLine   = "\r\x1b[K"
-	followScrub = "follow it with: kubectl gemel status, or begin with --wait"
+	pollInterval = 2 * time.Second
+	lineInterval = 30 * time.Second
+	maxSilence   = time.Minute
+	clearLine    = "\r\x1b[K"
+	followScrub  = "follow it with kubectl gemel status, or use --wait"
 )
 
 func (f *flags) scrubCommand() *cobra.Command {
 	s := &Scrub{}
 	var rate string
-	cmd := &cobra.Command{Use: "scrub [PAIR...]", Short: "Compare both copies of pairs while they are in use; without PAIR of every pair",
-		Long: `Scrub begins to compare both copies of everything that the pairs hold. Ranges of 1 MiB that differ are events of the TargetPair with
-their place. What does not match its checksums is written again from the other copy; with --repair so is what differs otherwise, from the
-copy that hosts read. While a scrub of a pair is under way, by schedule or
-by another person, none is begun: the command shows that one, and --wait waits for it.
+	cmd := &cobra.Command{Use: "scrub [PAIR...]", Short: "Compare both copies of pairs while they serve; without PAIR those of every pair",
+		Long: `Scrub starts a comparison of both copies of all data of the pairs. For each range of 1 MiB that differs, an event of the TargetPair
+names the location. Blocks that do not match their checksums are repaired from the other copy; with --repair, other differences are
+repaired from the copy that hosts read. While a scrub of a pair is running, scheduled or started manually, no other one is started:
+the command shows the running scrub, and --wait waits for it.
 
-It reaches the targets through the API server and needs to read the Secret gemel-CLUSTER-control and to forward ports of pods.`,
+It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
+ports of pods.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if s.Rate, err = rateOf(rate); err != nil {
@@ -71,9 +73,9 @@ It reaches the targets through the API server and needs to read the Secret gemel
 			}
 			return s.Run(cmd.Context(), args...)
 		}}
-	cmd.Flags().BoolVar(&s.Repair, "repair", false, "write what differs again, from the copy that hosts read")
-	cmd.Flags().StringVar(&rate, "rate", "", "bytes a second that each node compares at most, as 128Mi (default 64Mi)")
-	cmd.Flags().BoolVar(&s.Wait, "wait", false, "show the progress until it has ended, of several pairs one after the other; fails unless both copies are alike then")
+	cmd.Flags().BoolVar(&s.Repair, "repair", false, "repair differences from the copy that hosts read")
+	cmd.Flags().StringVar(&rate, "rate", "", "maximum number of bytes per second that each node compares, for example 128Mi (default 64Mi)")
+	cmd.Flags().BoolVar(&s.Wait, "wait", false, "show the progress until the scrub has ended, of several pairs one after the other; fail unless both copies are equal then")
 	return cmd
 }
 
@@ -84,7 +86,7 @@ func rateOf(text string) (uint64, error) {
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Value() < 1<<20 || q.Value() > 1<<40 {
-		return 0, fmt.Errorf("--rate: %q is not from 1Mi to 1Ti bytes a second: write 128Mi, or leave it out", text)
+		return 0, fmt.Errorf("--rate: %q is not between 1Mi and 1Ti bytes per second: use 128Mi, for example, or omit --rate", text)
 	}
 	return uint64(q.Value()), nil
 }
@@ -106,7 +108,7 @@ func (s *Scrub) Run(ctx context.Context, names ...string) error {
 	}
 	for _, n := range names {
 		if known[n] == nil {
-			return fmt.Errorf("%w: there is no TargetPair %q: see kubectl get targetpair", ErrScrub, n)
+			return fmt.Errorf("%w: TargetPair %q does not exist: see kubectl get targetpair", ErrScrub, n)
 		}
 	}
 	if len(names) == 0 {
@@ -122,7 +124,7 @@ func (s *Scrub) Run(ctx context.Context, names ...string) error {
 func (s *Scrub) one(ctx context.Context, p *v1alpha1.TargetPair) error {
 	nodes := &nodes{control: s.Control, pair: p}
 	defer nodes.close()
-	a, err := nodes.begin(ctx, &targetv1.ScrubRequest{Repair: s.Repair, BytesPerSecond: s.Rate})
+	a, err := nodes.start(ctx, &targetv1.ScrubRequest{Repair: s.Repair, BytesPerSecond: s.Rate})
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrScrub, p.Name, err)
 	}
@@ -131,12 +133,12 @@ func (s *Scrub) one(ctx context.Context, p *v1alpha1.TargetPair) error {
 	case !a.UnderWay:
 		fmt.Fprintf(s.Out, "%s: comparing %s\n", p.Name, human.Size(a.TotalBytes))
 	case known:
-		fmt.Fprintf(s.Out, "%s: a scrub is under way already, since %s, begun by %s: %s\n", p.Name, x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
+		fmt.Fprintf(s.Out, "%s: a scrub is already running, started at %s by %s: %s\n", p.Name, x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
 		if s.Repair && !x.Repair {
-			fmt.Fprintf(s.Out, "%s: it only reports what differs; repeat the command with --repair when it has ended\n", p.Name)
+			fmt.Fprintf(s.Out, "%s: it only reports differences; repeat the command with --repair when it has ended\n", p.Name)
 		}
 	default:
-		fmt.Fprintf(s.Out, "%s: a scrub is under way already\n", p.Name)
+		fmt.Fprintf(s.Out, "%s: a scrub is already running\n", p.Name)
 	}
 	if !s.Wait {
 		_, err := fmt.Fprintf(s.Out, "%s: %s\n", p.Name, followScrub)
@@ -145,22 +147,22 @@ func (s *Scrub) one(ctx context.Context, p *v1alpha1.TargetPair) error {
 	return s.wait(ctx, p, nodes, x.ID)
 }
 
-// wait shows the progress of the scrub with an id until it has ended.
+// wait shows the progress of a scrub until it has ended.
 func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, id string) error {
 	every := s.Every
 	if every == 0 {
-		every = lookEvery
+		every = pollInterval
 	}
 	t := time.NewTicker(every)
 	defer t.Stop()
-	heard, said, percent := time.Now(), time.Time{}, -1
+	answered, printed, percent := time.Now(), time.Time{}, -1
 	for {
-		r, err := nodes.look(ctx, id)
+		r, err := nodes.report(ctx, id)
 		switch {
 		case err == nil:
-			heard = time.Now()
-		case time.Since(heard) > muteAtMost:
-			return fmt.Errorf("%w: %s: %w; the scrub goes on if the targets run", ErrScrub, p.Name, err)
+			answered = time.Now()
+		case time.Since(answered) > maxSilence:
+			return fmt.Errorf("%w: %s: %w; the scrub continues if the targets run", ErrScrub, p.Name, err)
 		}
 		if err == nil && !r.Active {
 			if s.Terminal {
@@ -177,20 +179,20 @@ func (s *Scrub) wait(ctx context.Context, p *v1alpha1.TargetPair, nodes *nodes, 
 			switch {
 			case s.Terminal:
 				fmt.Fprint(s.Out, clearLine+line)
-			case r.Percent() != percent || time.Since(said) > lineEvery:
+			case r.Percent() != percent || time.Since(printed) > lineInterval:
 				fmt.Fprintln(s.Out, line)
-				said, percent = time.Now(), r.Percent()
+				printed, percent = time.Now(), r.Percent()
 			}
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %s: %w; it goes on by itself", ErrScrub, p.Name, ctx.Err())
+			return fmt.Errorf("%w: %s: %w; the scrub continues", ErrScrub, p.Name, ctx.Err())
 		}
 	}
 }
 
-// nodes are the control APIs of a pair's nodes, connected to when needed, and again after an error.
+// nodes are the control APIs of a pair's nodes, connected on first use and again after an error.
 type nodes struct {
 	control Control
 	pair    *v1alpha1.TargetPair
@@ -227,17 +229,17 @@ func (n *nodes) close() {
 	}
 }
 
-// begin asks the nodes, the second one if the first does not answer.
-func (n *nodes) begin(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
+// start requests a scrub from the first node that answers.
+func (n *nodes) start(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
 	var errs []error
 	for _, node := range pair.Nodes {
 		c, err := n.get(ctx, node)
 		if err == nil {
 			var a *targetv1.ScrubResponse
-			if a, err = c.Scrub(ctx, q); err == nil {
+			if a, err = c.Scrub(ctx, req); err == nil {
 				return a, nil
 			}
-			if status.Code(err) == codes.AlreadyExists { // a release that does not tell which
+			if status.Code(err) == codes.AlreadyExists { // a release that does not report which
 				return &targetv1.ScrubResponse{UnderWay: true}, nil
 			}
 			if status.Code(err) == codes.FailedPrecondition {
@@ -249,8 +251,9 @@ func (n *nodes) begin(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.
 	return nil, errors.Join(errs...)
 }
 
-// look puts together what the nodes say of the scrub with an id; without an id of the newest one. The error says that no node tells of it.
-func (n *nodes) look(ctx context.Context, id string) (scrubs.Report, error) {
+// report combines the nodes' reports of the scrub with an ID, or of the newest scrub without an ID.
+// It fails if no node reports it.
+func (n *nodes) report(ctx context.Context, id string) (scrubs.Report, error) {
 	var shares []*targetv1.Scrub
 	var errs []error
 	for _, node := range pair.Nodes {
@@ -274,7 +277,7 @@ func (n *nodes) look(ctx context.Context, id string) (scrubs.Report, error) {
 	if !ok {
 		return r, errors.Join(append(errs, errors.New("no node reports the scrub"))...)
 	}
-	for _, err := range errs { // the share of a node that does not answer has ended with the pair
+	for _, err := range errs { // the share of a node that does not answer has ended
 		if !r.Active {
 			r.Reason = err.Error()
 		}

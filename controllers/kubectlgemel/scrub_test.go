@@ -19,7 +19,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// scrubbed is a pair that says the same of a scrub whichever node is asked: a node's own share, and what a request is answered with.
+// scrubbed is a pair whose nodes each report their share of a scrub; answer is the response to a
+// request.
 type scrubbed struct {
 	asked  []*targetv1.ScrubRequest
 	answer *targetv1.ScrubResponse
@@ -27,7 +28,7 @@ type scrubbed struct {
 	down   map[string]bool
 	looks  int
 	share  func(look int, node string) *targetv1.Scrub
-	opened int // connections that are open
+	opened int // open connections
 }
 
 type scrubbedNode struct {
@@ -62,14 +63,14 @@ func (s *scrubbed) run(t *testing.T, c *Scrub, names ...string) (string, error) 
 	c.Client, c.Control, c.Out, c.Every = clientOf(world()), s.connect, &out, time.Millisecond
 	err := c.Run(t.Context(), names...)
 	if s.opened != 0 {
-		t.Errorf("%d connections stay", s.opened)
+		t.Errorf("%d connections are still open", s.opened)
 	}
 	return out.String(), err
 }
 
 const gib = 1 << 30
 
-// shares of a scrub that is done by halves, quarter by quarter.
+// shares of a scrub of two halves, after each quarter.
 func shares(look int, node string) *targetv1.Scrub {
 	x := &targetv1.Scrub{Id: "x", Node: node, TotalBytes: 4 * gib, DoneBytes: uint64(min(look, 4)) * gib, Active: look < 4, Started: timestamppb.Now()}
 	if x.Active {
@@ -78,7 +79,7 @@ func shares(look int, node string) *targetv1.Scrub {
 	return x
 }
 
-func TestScrubOfAPair(t *testing.T) {
+func TestScrubShowsItsProgress(t *testing.T) {
 	s := &scrubbed{answer: &targetv1.ScrubResponse{TotalBytes: 8 * gib, Shares: []*targetv1.Scrub{shares(0, "a"), shares(0, "b")}}, share: shares}
 	out, err := s.run(t, &Scrub{Repair: true, Rate: 5 << 20}, "main-p0")
 	if err != nil || !strings.Contains(out, "main-p0: comparing 8.0 GiB\n") || !strings.Contains(out, "kubectl gemel status") || s.looks != 0 {
@@ -96,52 +97,52 @@ func TestScrubOfAPair(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
-	// A terminal has one line.
+	// On a terminal, progress is one line.
 	s.looks = 0
 	if out, err = s.run(t, &Scrub{Wait: true, Terminal: true}); err != nil || strings.Count(out, "\n") != 2 || strings.Count(out, clearLine) < 4 {
 		t.Errorf("%v %q", err, out)
 	}
 }
 
-func TestSecondScrubIsShownTheFirst(t *testing.T) {
+func TestRunningScrubIsShownInsteadOfStarted(t *testing.T) {
 	first := shares(1, "a")
 	first.Origin = targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE
 	s := &scrubbed{answer: &targetv1.ScrubResponse{UnderWay: true, Shares: []*targetv1.Scrub{first}}, share: shares}
 	out, err := s.run(t, &Scrub{Repair: true}, "main-p0")
-	if err != nil || !strings.Contains(out, "a scrub is under way already, since "+first.Started.AsTime().Format(time.RFC3339)+", begun by the schedule: 25%") ||
-		!strings.Contains(out, "only reports what differs") {
+	if err != nil || !strings.Contains(out, "a scrub is already running, started at "+first.Started.AsTime().Format(time.RFC3339)+" by the schedule: 25%") ||
+		!strings.Contains(out, "only reports differences") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s = &scrubbed{err: status.Error(codes.AlreadyExists, "a scrub is under way"), share: shares}
-	if out, err = s.run(t, &Scrub{}, "main-p0"); err != nil || !strings.Contains(out, "is under way already") {
+	if out, err = s.run(t, &Scrub{}, "main-p0"); err != nil || !strings.Contains(out, "is already running") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
-func TestScrubThatEndsBadly(t *testing.T) {
+func TestScrubFailsWithoutACleanResult(t *testing.T) {
 	ok := &targetv1.ScrubResponse{Shares: []*targetv1.Scrub{shares(0, "a")}}
 	for want, x := range map[string]struct {
 		s     *scrubbed
 		names []string
 	}{
-		`no TargetPair "other"`:      {&scrubbed{}, []string{"other"}},
-		"two nodes that are in sync": {&scrubbed{err: status.Error(codes.FailedPrecondition, "a scrub compares the copies of two nodes that are in sync")}, nil},
-		"it is down":                 {&scrubbed{down: map[string]bool{"a": true, "b": true}}, nil},
-		"main-p0: Mismatched":        {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", MismatchedRanges: 1} }}, nil},
-		"main-p0: Stopped":           {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", Reason: "the peer is out"} }}, nil},
+		`TargetPair "other" does not exist`: {&scrubbed{}, []string{"other"}},
+		"two nodes that are in sync":        {&scrubbed{err: status.Error(codes.FailedPrecondition, "a scrub compares the copies of two nodes that are in sync")}, nil},
+		"it is down":                        {&scrubbed{down: map[string]bool{"a": true, "b": true}}, nil},
+		"main-p0: Mismatched":               {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", MismatchedRanges: 1} }}, nil},
+		"main-p0: Stopped":                  {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", Reason: "the peer is out"} }}, nil},
 	} {
 		if out, err := x.s.run(t, &Scrub{Wait: true}, x.names...); !errors.Is(err, ErrScrub) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v\n%s", want, err, out)
 		}
 	}
-	// The other node is asked when one does not answer.
+	// If one node does not answer, the request goes to the other.
 	s := &scrubbed{answer: ok, down: map[string]bool{"a": true}, share: shares}
 	if out, err := s.run(t, &Scrub{}, "main-p0"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestRateOfAScrub(t *testing.T) {
+func TestRateNamesTheFlag(t *testing.T) {
 	for text, want := range map[string]uint64{"": 0, "128Mi": 128 << 20, "1Gi": 1 << 30} {
 		if got, err := rateOf(text); err != nil || got != want {
 			t.Errorf("%q: %d %v", text, got, err)
@@ -154,7 +155,7 @@ func TestRateOfAScrub(t *testing.T) {
 	}
 }
 
-func TestStatusTellsOfScrubs(t *testing.T) {
+func TestStatusShowsScrubs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) *metav1.Time { x := metav1.NewTime(now.Add(d)); return &x }
 	last := &v1alpha1.ScrubResult{Result: "Mismatched", FinishedAt: at(-time.Hour), MismatchedRanges: 3, RepairedRanges: 1}

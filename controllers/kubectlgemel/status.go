@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/human"
 )
 
-// Status prints clusters, their pairs and the workers, and below each what is not as it should be.
+// Status prints clusters, their pairs and the workers, with the problems of each.
 func Status(ctx context.Context, c client.Client, w io.Writer) error {
 	clusters, pairs, hosts := &v1alpha1.StorageClusterList{}, &v1alpha1.TargetPairList{}, &v1alpha1.HostList{}
 	for _, l := range []client.ObjectList{clusters, pairs, hosts} {
@@ -27,19 +27,19 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 		fmt.Fprintln(w, "there is no StorageCluster: apply one (config/samples/storagecluster.yaml)")
 	}
 	for _, x := range clusters.Items {
-		fmt.Fprintf(w, "cluster %s: %d pairs, %d in sync, %d LUNs, %v free of %v\n", x.Name, x.Status.Pairs, x.Status.ReadyPairs, x.Status.LogicalUnits, x.Status.Free, x.Status.Capacity)
+		fmt.Fprintf(w, "cluster %s: %d pairs, %d InSync, %d LUNs, %v free of %v\n", x.Name, x.Status.Pairs, x.Status.ReadyPairs, x.Status.LogicalUnits, x.Status.Free, x.Status.Capacity)
 		if len(x.Status.Pools) > 1 {
 			for _, p := range x.Status.Pools {
 				fmt.Fprintf(w, "  pool %s: %v free of %v\n", p.Name, p.Free, p.Capacity)
 			}
 		}
-		wrong(w, "  ", x.Status.Conditions)
+		printProblems(w, "  ", x.Status.Conditions)
 		for _, p := range pairs.Items {
 			if p.Spec.Cluster != x.Name {
 				continue
 			}
 			fmt.Fprintf(w, "  pair %s: epoch %d, members %v, %d LUNs%s\n", p.Name, p.Status.Epoch, p.Status.Members, p.Status.LogicalUnits, pools(&p, len(x.Spec.Pools)))
-			wrong(w, "    ", p.Status.Conditions)
+			printProblems(w, "    ", p.Status.Conditions)
 			printScrub(w, "    ", p.Status.Scrub, time.Now())
 			for _, n := range p.Status.Nodes {
 				fmt.Fprintf(w, "    node %s on %s: %s, owns %d", n.Name, worker(&p, n.Name), n.Phase, n.Owned)
@@ -59,12 +59,12 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 	}
 	for _, h := range hosts.Items {
 		fmt.Fprintf(w, "worker %s: %s\n", h.Name, h.Spec.AttachMode)
-		wrong(w, "  ", h.Status.Conditions)
+		printProblems(w, "  ", h.Status.Conditions)
 	}
 	return nil
 }
 
-// printScrub prints the scrub that is under way, the last result and the next time.
+// printScrub prints the running scrub, the last result and the next time.
 func printScrub(w io.Writer, indent string, s *v1alpha1.ScrubStatus, now time.Time) {
 	if s == nil {
 		return
@@ -94,7 +94,7 @@ func printScrub(w io.Writer, indent string, s *v1alpha1.ScrubStatus, now time.Ti
 	}
 }
 
-// printDamage prints what checksums have shown, with the last place.
+// printDamage prints the damage that checksums have found, with the last location.
 func printDamage(w io.Writer, indent string, list []v1alpha1.NodeDamage) {
 	for _, d := range list {
 		for _, x := range []struct {
@@ -114,7 +114,7 @@ func printDamage(w io.Writer, indent string, list []v1alpha1.NodeDamage) {
 	}
 }
 
-// pools of a pair, where there are several, with what is free for LUNs in each.
+// pools of a pair with their free space, if there are several.
 func pools(p *v1alpha1.TargetPair, several int) (text string) {
 	if several < 2 {
 		return ""
@@ -134,10 +134,10 @@ func worker(p *v1alpha1.TargetPair, node string) string {
 	return "no worker yet"
 }
 
-// wrong prints conditions that are not true.
-func wrong(w io.Writer, indent string, conditions []metav1.Condition) {
+// printProblems prints conditions that are not true.
+func printProblems(w io.Writer, indent string, conditions []metav1.Condition) {
 	if len(conditions) == 0 {
-		fmt.Fprintf(w, "%sthe operator has not checked it yet: check that the operator runs\n", indent)
+		fmt.Fprintf(w, "%sthere are no conditions yet: check that the operator runs\n", indent)
 	}
 	for _, c := range conditions {
 		if !meta.IsStatusConditionTrue(conditions, c.Type) {

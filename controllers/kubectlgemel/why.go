@@ -17,10 +17,10 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// ErrBroken: a link of the chain is broken; what was printed says which and what to do.
-var ErrBroken = errors.New("a link is broken")
+// ErrBroken: the diagnosis found a problem; the output says which and what to do.
+var ErrBroken = errors.New("the claim has a problem: see above")
 
-// chain prints links until one is broken.
+// chain prints links up to the first broken one.
 type chain struct {
 	w      io.Writer
 	broken bool
@@ -33,12 +33,13 @@ func (c *chain) link(ok bool, what, text, remedy string) bool {
 	}
 	fmt.Fprintf(c.w, "%s  %-24s %s\n", mark, what, text)
 	if !ok && remedy != "" {
-		fmt.Fprintf(c.w, "        what to do: %s\n", remedy)
+		fmt.Fprintf(c.w, "        remedy: %s\n", remedy)
 	}
 	return ok
 }
 
-// Why follows a claim: PVC, volume, LUN, pair, both nodes, attachment, worker. The first broken link ends it.
+// Why checks the objects of a claim: PVC, volume, LUN, pair, both nodes, attachment, worker. It
+// stops at the first problem.
 func Why(ctx context.Context, c client.Client, namespace, name string, w io.Writer) error {
 	ch := &chain{w: w}
 	if err := walk(ctx, c, ch, namespace, name); err != nil {
@@ -47,7 +48,7 @@ func Why(ctx context.Context, c client.Client, namespace, name string, w io.Writ
 	if ch.broken {
 		return ErrBroken
 	}
-	fmt.Fprintln(w, "every link is whole")
+	fmt.Fprintln(w, "no problem found")
 	return nil
 }
 
@@ -55,12 +56,12 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	pvc := &corev1.PersistentVolumeClaim{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc); err != nil {
 		if apierrors.IsNotFound(err) {
-			ch.link(false, "claim "+name, "it does not exist in namespace "+namespace, "check the name, or give the namespace with -n")
+			ch.link(false, "claim "+name, "the claim does not exist in namespace "+namespace, "check the name, or set the namespace with -n")
 			return nil
 		}
 		return err
 	}
-	if !ch.link(pvc.Status.Phase == corev1.ClaimBound, "claim "+name, string(pvc.Status.Phase), "its events say why; the last one: "+lastEvent(ctx, c, pvc)) {
+	if !ch.link(pvc.Status.Phase == corev1.ClaimBound, "claim "+name, string(pvc.Status.Phase), "see the events of the claim; the last one: "+lastEvent(ctx, c, pvc)) {
 		return nil
 	}
 	pv := &corev1.PersistentVolume{}
@@ -68,14 +69,14 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		return err
 	}
 	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v1alpha1.DriverName {
-		ch.link(false, "volume "+pv.Name, "it is not Gemel's", "")
+		ch.link(false, "volume "+pv.Name, "the volume is not of Gemel", "")
 		return nil
 	}
 	ch.link(true, "volume "+pv.Name, "handle "+pv.Spec.CSI.VolumeHandle, "")
 	lu := &v1alpha1.LogicalUnit{}
 	if err := c.Get(ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, lu); err != nil {
 		if apierrors.IsNotFound(err) {
-			ch.link(false, "LogicalUnit", "it does not exist", "the object was removed by force; the data is an orphan of its pair (targetpair.status.orphans)")
+			ch.link(false, "LogicalUnit", "the LogicalUnit does not exist", "the object was deleted by force, and its LUN is in status.orphans of the TargetPair: recreate it with kubectl gemel import --apply")
 			return nil
 		}
 		return err
@@ -95,7 +96,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		if n.Name == lu.Status.Owner {
 			role = "owner"
 		}
-		// One node that is away is no broken link: the data is served by the other one.
+		// One missing node is no problem of the claim: the other one serves the data.
 		text := fmt.Sprintf("%s, %s", role, n.Phase)
 		if n.Reason != "" {
 			text += ": " + n.Reason
@@ -108,7 +109,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	return attachments(ctx, c, ch, pv.Name)
 }
 
-// attachments of a volume: what the attach-detach controller wants, and the workers.
+// attachments checks the VolumeAttachments of a volume and their workers.
 func attachments(ctx context.Context, c client.Client, ch *chain, volume string) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := c.List(ctx, list); err != nil {
@@ -125,7 +126,7 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 		} else if !a.Status.Attached {
 			text = "not attached yet"
 		}
-		if !ch.link(a.Status.Attached, "worker "+a.Spec.NodeName, text, "Kubernetes tries again by itself; the log of the driver's controller has the reason") {
+		if !ch.link(a.Status.Attached, "worker "+a.Spec.NodeName, text, "Kubernetes retries automatically; see the log of the CSI controller for the reason") {
 			return nil
 		}
 		h := &v1alpha1.Host{}
@@ -133,13 +134,13 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 			if !apierrors.IsNotFound(err) {
 				return err
 			}
-			ch.link(false, "host "+a.Spec.NodeName, "no node plugin has run there", "look at the pod of the DaemonSet gemel-csi-node on that worker")
+			ch.link(false, "host "+a.Spec.NodeName, "no node plugin has registered this worker", "check the pod of the DaemonSet gemel-csi-node on this worker")
 			return nil
 		}
 		if !condition(ch, "host "+h.Name, h.Status.Conditions, v1alpha1.ConditionReady) {
 			return nil
 		}
-		// A path that is missing breaks nothing: I/O takes the other one.
+		// A missing path is no problem of the claim: I/O uses the other one.
 		if x := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionPathsComplete); x != nil {
 			ch.link(true, "paths of "+h.Name, strings.TrimSpace(x.Reason+" "+x.Message), "")
 		}
@@ -147,11 +148,11 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 	return nil
 }
 
-// condition is a link that an object's condition decides.
+// condition is a link that is ok if a condition is True.
 func condition(ch *chain, what string, conditions []metav1.Condition, kind string) bool {
 	x := meta.FindStatusCondition(conditions, kind)
 	if x == nil {
-		return ch.link(false, what, "the operator has not checked it yet", "check that the operator runs: kubectl get pods -A -l app.kubernetes.io/component=operator")
+		return ch.link(false, what, "there is no condition "+kind+" yet", "check that the operator runs: kubectl get pods -A -l app.kubernetes.io/component=operator")
 	}
 	return ch.link(x.Status == metav1.ConditionTrue, what, strings.TrimSpace(x.Reason+" "+x.Message), "see the message")
 }
@@ -174,5 +175,5 @@ func lastEvent(ctx context.Context, c client.Client, pvc *corev1.PersistentVolum
 	return last.Message
 }
 
-// short leaves of a hash what tells it from others.
+// short abbreviates the hash in a name.
 func short(name string) string { return name[:min(len(name), 16)] }

@@ -15,8 +15,9 @@ import (
 
 const chapHost = "iqn.2026-11.storage.gemel:node.a"
 
-// The pair is told credentials with the mapping, again when they were replaced, and not otherwise; the status names them.
-func TestCredentialsAreMapped(t *testing.T) {
+// Credentials are sent to the pair with the mapping and when they are replaced, and not otherwise;
+// the status names them.
+func TestCredentialsAreSentWithTheMapping(t *testing.T) {
 	f := setup(t, hosts(strings.ToUpper(chapHost)))
 	f.r.CHAP = &chap.Keeper{Client: f.c, Live: f.c, Namespace: "ns"}
 	create := func(o client.Object) {
@@ -53,8 +54,8 @@ func TestCredentialsAreMapped(t *testing.T) {
 	}
 }
 
-// A LUN that was mapped by an earlier release goes on without credentials.
-func TestMappedWithoutStays(t *testing.T) {
+// A LUN that was mapped by an earlier release stays mapped without credentials.
+func TestMappingOfEarlierReleaseStaysWithoutCredentials(t *testing.T) {
 	f := setup(t, hosts(chapHost))
 	if _, _, err := f.look(); err != nil {
 		t.Fatal(err)
@@ -65,21 +66,21 @@ func TestMappedWithoutStays(t *testing.T) {
 	}
 }
 
-// A Secret wakes the LUNs of its pair and worker, a Host those that wait for it.
-func TestWoken(t *testing.T) {
+// A Secret enqueues the LUNs of its pair and worker, a Host those that wait for it.
+func TestSecretsAndHostsEnqueueTheirLUNs(t *testing.T) {
 	f := setup(t, hosts(chapHost))
 	f.r.CHAP = &chap.Keeper{Client: f.c, Live: f.c, Namespace: "ns"}
 	lu, _, _ := f.look()
 	secret := func(pair, iqn string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: chap.Labels(pair), Annotations: map[string]string{"gemel.storage/iqn": iqn}}}
 	}
-	if n := len(f.r.mapped(t.Context(), secret(lu.Spec.Placement.Pair, chapHost))); n != 1 {
+	if n := len(f.r.lunsOfSecret(t.Context(), secret(lu.Spec.Placement.Pair, chapHost))); n != 1 {
 		t.Errorf("%d", n)
 	}
-	if n := len(f.r.mapped(t.Context(), secret("other", chapHost))) + len(f.r.mapped(t.Context(), secret("p", "iqn.x"))) + len(f.r.mapped(t.Context(), &corev1.Secret{})); n != 0 {
+	if n := len(f.r.lunsOfSecret(t.Context(), secret("other", chapHost))) + len(f.r.lunsOfSecret(t.Context(), secret("p", "iqn.x"))) + len(f.r.lunsOfSecret(t.Context(), &corev1.Secret{})); n != 0 {
 		t.Errorf("%d", n)
 	}
-	if n := len(f.r.wanting(t.Context(), &v1alpha1.Host{Spec: v1alpha1.HostSpec{IQN: strings.ToUpper(chapHost)}})); n != 1 {
+	if n := len(f.r.lunsOfHost(t.Context(), &v1alpha1.Host{Spec: v1alpha1.HostSpec{IQN: strings.ToUpper(chapHost)}})); n != 1 {
 		t.Errorf("%d", n)
 	}
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
-// list takes the hosts from what the pair said. Whether a mapping is read-only a target of an earlier release does not say, and with which
-// credentials it was made none says: that is remembered in the status with the generation, which differs for each mapping.
-func (p *pass) list() {
+// readMappings sets the hosts from the mappings of the pair. A target of an earlier release does
+// not report whether a mapping is read-only, and no target reports its credentials: both are kept
+// in the status, for the generation of the mapping.
+func (p *pass) readMappings() {
 	p.listed, p.hosts = true, nil
 	for _, m := range p.lun.GetMappings() {
 		h := mapping(m)
@@ -42,9 +43,9 @@ func mapping(m *targetv1.Mapping) v1alpha1.HostMapping {
 	return h
 }
 
-// modes copies from the Host objects how each host attaches: it cannot change while the host holds a LUN. What cannot be told stays as it
-// was: nothing depends on it.
-func (p *pass) modes(ctx context.Context) {
+// setAttachModes copies the attach mode of each host from its Host object; a host with an attached
+// LUN cannot change it. On an error the modes stay as they are: nothing depends on them.
+func (p *pass) setAttachModes(ctx context.Context) {
 	if len(p.hosts) == 0 {
 		return
 	}
@@ -61,7 +62,7 @@ func (p *pass) modes(ctx context.Context) {
 	}
 }
 
-// wanted is a host as the spec wants it; the pair knows names in lower case.
+// wanted returns the access of a host according to the spec; the pair has IQNs in lower case.
 func (p *pass) wanted(iqn string) (v1alpha1.HostAccess, bool) {
 	if h := p.lu.Spec.Host(iqn); h != nil {
 		return *h, true
@@ -69,9 +70,10 @@ func (p *pass) wanted(iqn string) (v1alpha1.HostAccess, bool) {
 	return v1alpha1.HostAccess{}, false
 }
 
-// admit lets in the hosts of the spec and no other one. Those that are not wanted go first: a LUN that is not shared has never
-// two. One that cannot be fenced does not keep others from being fenced, but nobody is let in before all are.
-func (p *pass) admit(ctx context.Context) error {
+// reconcileHosts maps the hosts of the spec and no others. Other hosts are fenced first: a LUN that
+// is not shared never has two hosts. If one host cannot be fenced, the others still are, but no
+// host is mapped before all are fenced.
+func (p *pass) reconcileHosts(ctx context.Context) error {
 	if err := p.fence(ctx); err != nil {
 		return err
 	}
@@ -82,23 +84,25 @@ func (p *pass) admit(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fence unmaps what the pair has mapped and the spec does not want so. A host leaves p.hosts, and so the status, only when the pair
-// has said that no command of it is running or will be accepted.
+// fence unmaps hosts that the spec does not list, or lists with another readOnly. A host is removed
+// from p.hosts, and so from the status, only after the pair has confirmed that no command of the
+// host is running or will be accepted.
 func (p *pass) fence(ctx context.Context) error {
 	var errs []error
 	confirmed := false
 	for _, h := range slices.Clone(p.hosts) {
-		if _, ok := p.wanted(h.IQN); ok && !p.otherMode(h) {
+		if _, ok := p.wanted(h.IQN); ok && !p.modeDiffers(h) {
 			continue
 		}
-		// An old cache may lack a host that was let in by now; to unmap that one would take a device away from under its pod.
+		// A stale cache may lack a host that has been added; unmapping it would remove a device in
+		// use.
 		if !confirmed {
 			if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 				return err
 			}
 			confirmed = true
 		}
-		if _, err := rpc(ctx, p, "fence "+h.IQN, service.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: p.lun.Uuid, HostIqn: h.IQN}); err != nil {
+		if _, err := rpc(ctx, p, "fence host "+h.IQN, service.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: p.lun.Uuid, HostIqn: h.IQN}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -107,25 +111,27 @@ func (p *pass) fence(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// otherMode tells that a host was let in with another readOnly than it is to have, as far as that is known. One that has replayed a log is such a
-// host: its writes end before anybody else is let in.
-func (p *pass) otherMode(h v1alpha1.HostMapping) bool {
+// modeDiffers reports whether a host is mapped with another readOnly than the spec says, as far as
+// it is known. This includes a host that has replayed a log: its writes end before another host is
+// mapped.
+func (p *pass) modeDiffers(h v1alpha1.HostMapping) bool {
 	want, _ := p.wanted(h.IQN)
-	return p.shown(h) && want.Writes() == h.ReadOnly
+	return p.inStatus(h) && want.Writes() == h.ReadOnly
 }
 
-// shown says that this very mapping stands in the status.
-func (p *pass) shown(h v1alpha1.HostMapping) bool {
+// inStatus reports whether the status has this mapping.
+func (p *pass) inStatus(h v1alpha1.HostMapping) bool {
 	return slices.ContainsFunc(p.lu.Status.Hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == h.IQN && o.Generation == h.Generation })
 }
 
-// mapHost lets a host in. One whose mapping stands in the status, with the credentials that it has now, is in; after a crash, or a status
-// that was lost, the pair is asked again: it gives the mapping that there is, and has the credentials from then on. Sessions that
-// are up are not touched by other credentials.
+// mapHost maps a host. A host whose mapping is in the status, with its current credentials, is
+// mapped; after a crash or a lost status, the request is repeated: the pair returns the existing
+// mapping and uses the credentials from then on. Changed credentials do not affect established
+// sessions.
 func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	iqn := strings.ToLower(want.IQN)
 	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
-	mapped := i >= 0 && p.shown(p.hosts[i])
+	mapped := i >= 0 && p.inStatus(p.hosts[i])
 	if mapped && p.hosts[i].CHAPUser == "" {
 		return nil
 	}
@@ -136,7 +142,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	if mapped && p.hosts[i].CHAPUser == c.Name() {
 		return nil
 	}
-	m, err := rpc(ctx, p, "admit "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
+	m, err := rpc(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
 		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto()})
 	if err != nil {
 		return err
@@ -147,7 +153,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	return nil
 }
 
-// credentials of a host on the LUN's pair; nil: without CHAP.
+// credentials of a host on the LUN's pair; nil without CHAP.
 func (p *pass) credentials(ctx context.Context, iqn string) (*chap.Credentials, error) {
 	if p.CHAP == nil {
 		return nil, nil
@@ -155,9 +161,9 @@ func (p *pass) credentials(ctx context.Context, iqn string) (*chap.Credentials, 
 	c, err := p.CHAP.For(ctx, p.lu.Spec.Placement.Pair, iqn)
 	switch {
 	case errors.Is(err, chap.ErrUnknown), errors.Is(err, chap.ErrTwice):
-		return nil, finding.Wait(v1alpha1.ReasonNotEnrolled, "admit %s: %v", iqn, err)
+		return nil, finding.Wait(v1alpha1.ReasonNotEnrolled, "map host %s: %v", iqn, err)
 	case errors.Is(err, chap.ErrDamaged), errors.Is(err, chap.ErrCluster):
-		return nil, finding.Wait(v1alpha1.ReasonNotConfirmed, "admit %s: %v", iqn, err)
+		return nil, finding.Wait(v1alpha1.ReasonNotConfirmed, "map host %s: %v", iqn, err)
 	}
 	return c, err
 }

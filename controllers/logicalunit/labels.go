@@ -12,35 +12,35 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Labels that only the operator keeps on the disks, beside those of the CSI driver.
+// Labels of LUNs on the disks that the operator sets in addition to those of the CSI driver.
 const (
 	LabelObject  = "gemel.storage/logical-unit" // the object's name, which is the CSI volume handle
 	LabelCluster = v1alpha1.LabelCluster
 	LabelLUN     = "gemel.storage/source-logical-unit"
 	LabelSnap    = "gemel.storage/source-snapshot"
-	LabelPrefer  = "gemel.storage/preferred-node" // that was asked for; a LUN of which nothing was asked has a node that the pair chose
+	LabelPrefer  = "gemel.storage/preferred-node" // only if the spec names one; otherwise the pair has chosen the node
 )
 
-// diskLabels is what the disks keep of an object, so that it can be made again from them: with the LUN's uuid, name, size and hosts
-// they are all of its spec.
+// diskLabels are the labels of a LUN on the disks. With the LUN's UUID, name, size and hosts they
+// are the whole spec, so that the object can be recreated from the disks.
 func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	m := map[string]string{LabelObject: lu.Name, LabelCluster: lu.Spec.Cluster, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}
 	if lu.Spec.Shared {
 		m[v1alpha1.DiskLabelAccess] = v1alpha1.AccessMulti
 	}
-	put(m, LabelPrefer, lu.Spec.PreferredNode)
+	setLabel(m, LabelPrefer, lu.Spec.PreferredNode)
 	if lu.Spec.Placement != nil {
-		put(m, v1alpha1.LabelPool, lu.Spec.Placement.Pool)
+		setLabel(m, v1alpha1.LabelPool, lu.Spec.Placement.Pool)
 	}
 	if s := lu.Spec.Source; s != nil {
-		put(m, LabelLUN, s.LogicalUnit)
-		put(m, LabelSnap, s.Snapshot)
+		setLabel(m, LabelLUN, s.LogicalUnit)
+		setLabel(m, LabelSnap, s.Snapshot)
 	}
 	if v := lu.Spec.Volume; v != nil {
-		put(m, v1alpha1.DiskLabelName, v.Name)
-		put(m, v1alpha1.DiskLabelPV, v.Name)
-		put(m, v1alpha1.DiskLabelPVC, v.PVC)
-		put(m, v1alpha1.DiskLabelNamespace, v.Namespace)
+		setLabel(m, v1alpha1.DiskLabelName, v.Name)
+		setLabel(m, v1alpha1.DiskLabelPV, v.Name)
+		setLabel(m, v1alpha1.DiskLabelPVC, v.PVC)
+		setLabel(m, v1alpha1.DiskLabelNamespace, v.Namespace)
 		m[v1alpha1.DiskLabelFSType] = v.FSType
 		if v.FSType == "" {
 			m[v1alpha1.DiskLabelFSType] = v1alpha1.FSTypeBlock
@@ -49,17 +49,17 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	return m
 }
 
-func put(m map[string]string, k, v string) {
+func setLabel(m map[string]string, k, v string) {
 	if v != "" {
 		m[k] = v
 	}
 }
 
-// ErrForeign: a LUN or snapshot on the disks that no operator made, so that nothing says which object it was.
+// ErrForeign: a LUN on the disks that no operator created, so that its object is unknown.
 var ErrForeign = errors.New("its labels name no Kubernetes object")
 
-// FromDisk is the object of a LUN as the disks describe it, hosts included: with one less the operator would fence a worker that is
-// using it. ErrForeign.
+// FromDisk returns the object of a LUN from its labels on the disks, including all hosts: if one
+// were missing, the operator would fence a worker that uses the LUN. ErrForeign.
 func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	name, cluster := l.Labels[LabelObject], l.Labels[LabelCluster]
 	if name == "" || cluster == "" {
@@ -74,27 +74,27 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 			Placement: &v1alpha1.Placement{Pair: pair, Pool: l.Labels[v1alpha1.LabelPool], UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[v1alpha1.DiskLabelName], l.Labels[v1alpha1.DiskLabelPV]), PVC: l.Labels[v1alpha1.DiskLabelPVC],
 				Namespace: l.Labels[v1alpha1.DiskLabelNamespace], FSType: l.Labels[v1alpha1.DiskLabelFSType]}}}
-	if lu.Spec.Placement.Pool == "" && l.Volume != v1alpha1.DefaultVolume { // the first pool, which old LUNs do not name, or one whose label is lost
+	if lu.Spec.Placement.Pool == "" && l.Volume != v1alpha1.DefaultVolume { // the first pool, which old LUNs do not name, or the label is lost
 		lu.Spec.Placement.Pool = l.Volume
 	}
 	if l.Volume != v1alpha1.DefaultVolume {
-		lu.Spec.Pool = lu.Spec.Placement.Pool // as it was asked for, but for copies, which may have asked for none
+		lu.Spec.Pool = lu.Spec.Placement.Pool // as in the original spec, except for copies, which may have named no pool
 	}
 	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
 	}
 	if l.Labels[LabelPrefer] != "" {
-		lu.Spec.PreferredNode = l.PreferredNode // as it was modified last
+		lu.Spec.PreferredNode = l.PreferredNode // as last modified
 	}
 	if l.WriteCache == targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH {
-		lu.Spec.WriteCache = l.WriteCache.Word() // the other mode is what nothing stands for
+		lu.Spec.WriteCache = l.WriteCache.Word() // the other mode is the default
 	}
 	if s := (v1alpha1.Source{LogicalUnit: l.Labels[LabelLUN], Snapshot: l.Labels[LabelSnap]}); s != (v1alpha1.Source{}) {
 		lu.Spec.Source = &s
 	}
 	for _, m := range l.Mappings {
 		h := v1alpha1.HostAccess{IQN: m.HostIqn, ReadOnly: m.GetReadOnly()}
-		// No filesystem is written by several hosts, so it was replaying the log.
+		// Several hosts never write one filesystem, so this host was replaying the log.
 		if lu.Spec.Shared && lu.Spec.Volume.FSType != "" && m.ReadOnly != nil && !h.ReadOnly && len(l.Mappings) == 1 {
 			h.ReadOnly, h.Replay = true, true
 		}

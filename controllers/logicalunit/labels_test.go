@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// What an object says is on the disks, and comes back from them: what may change live included.
-func TestFromDisk(t *testing.T) {
+// The spec of an object is on the disks and is restored from them, including fields that can change
+// later.
+func TestSpecIsRestoredFromDisk(t *testing.T) {
 	want := v1alpha1.LogicalUnitSpec{Cluster: "c", Size: resource.MustParse("8Mi"), Source: &v1alpha1.Source{Snapshot: "snap-1"}, Shared: true,
 		Hosts: []v1alpha1.HostAccess{{IQN: "iqn.2026-11.x:a", ReadOnly: true}}, PreferredNode: "b", WriteCache: v1alpha1.WriteThrough,
 		Volume:    &v1alpha1.VolumeInfo{Name: "pvc-1", PVC: "data", Namespace: "team", FSType: "xfs"},
@@ -26,7 +27,7 @@ func TestFromDisk(t *testing.T) {
 	if err != nil || got.Name != "lun-1" || !equality.Semantic.DeepEqual(got.Spec, want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	// A host of a shared filesystem that may write was replaying its log, and goes on with it.
+	// A host of a shared filesystem that may write was replaying the log, and continues.
 	l.Mappings[0].ReadOnly = proto.Bool(false)
 	want.Hosts = []v1alpha1.HostAccess{{IQN: "iqn.2026-11.x:a", ReadOnly: true, Replay: true}}
 	if got, err = FromDisk("p", l); err != nil || !equality.Semantic.DeepEqual(got.Spec, want) {

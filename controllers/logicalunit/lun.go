@@ -18,7 +18,7 @@ type (
 	service    = targetv1.TargetServiceClient
 )
 
-// find asks the pair for the LUN and its hosts.
+// find reads the LUN and its mappings from the pair.
 func (p *pass) find(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
@@ -28,19 +28,21 @@ func (p *pass) find(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
-		// A placement that was copied from another object must not get at the data of that one.
+		// A placement that was copied from another object must not give access to that object's
+		// data.
 		if of := lun.Labels[LabelObject]; of != "" && of != p.lu.Name {
 			return finding.New(v1alpha1.ReasonInvalid, "spec.placement.uuid: the LUN %s belongs to the LogicalUnit %s", lun.Uuid, of)
 		}
 		p.lun = lun
 	}
-	p.list()
+	p.readMappings()
 	return nil
 }
 
-// make makes the LUN unless it is there, and marks the object. A crash between the two is harmless: the next look finds the LUN.
-// Once marked, it is never made again.
-func (p *pass) make(ctx context.Context) error {
+// ensureLUN creates the LUN unless it exists, and marks the object. A crash between the two is
+// harmless: the next reconcile finds the LUN. Once the object is marked, the LUN is never created
+// again.
+func (p *pass) ensureLUN(ctx context.Context) error {
 	switch {
 	case p.lun != nil && p.made():
 		return nil
@@ -48,7 +50,7 @@ func (p *pass) make(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonMissing, "pair %s no longer has LUN %s: the LUN is not created again, because an empty LUN would hide the loss; "+
 			"restore the volume from a snapshot or a backup, or delete the PersistentVolumeClaim", p.lu.Spec.Placement.Pair, p.lu.Spec.Placement.UUID)
 	case p.lun == nil && p.deleted():
-		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before it was made: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before the LUN was created: there is no data
 	case p.lun == nil && p.lu.Spec.Destroy:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	case p.lun == nil:
@@ -69,7 +71,7 @@ func (p *pass) create(ctx context.Context) error {
 	}
 	at := p.lu.Spec.Placement
 	volume := ""
-	if p.lu.Spec.Source == nil { // a copy is where its source is
+	if p.lu.Spec.Source == nil { // a copy is on the volume of its source
 		if volume, err = p.volume(ctx); err != nil {
 			return err
 		}
@@ -78,13 +80,13 @@ func (p *pass) create(ctx context.Context) error {
 		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
-	case codes.NotFound: // of the source
+	case codes.NotFound: // the source does not exist
 		return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have the source of this copy: %v", at.Pair, err)
 	default:
 		return err
 	}
 	p.lun = lun
-	p.list()
+	p.readMappings()
 	return nil
 }
 
@@ -102,23 +104,23 @@ func (p *pass) expand(ctx context.Context) error {
 	return nil
 }
 
-// prefer moves the LUN to its preferred node, once after each change of the spec and at best effort: it is a wish, and an
-// administrator may have moved the LUN away since.
-func (p *pass) prefer(ctx context.Context) {
+// moveToPreferred moves the LUN to its preferred node, once after each change of the spec and as
+// best effort: it is a preference, and an administrator may have moved the LUN since.
+func (p *pass) moveToPreferred(ctx context.Context) {
 	to := p.lu.Spec.PreferredNode
 	if to == "" || p.lun.Owner == to || p.lu.Status.ObservedGeneration == p.lu.Generation {
 		return
 	}
 	_, err := rpc(ctx, p, "move the LUN", service.TransferOwnership, &targetv1.TransferOwnershipRequest{LunUuids: []string{p.lun.Uuid}, ToNode: to})
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("the LUN stays where it is", "owner", p.lun.Owner, "preferredNode", to, "why", err.Error())
+		ctrl.LoggerFrom(ctx).Info("cannot move the LUN to its preferred node", "owner", p.lun.Owner, "preferredNode", to, "err", err.Error())
 		return
 	}
 	p.lun.Owner = to
 }
 
-// destroy removes the LUN with its data. The API admits no host once spec.destroy is set, so whatever is still mapped is
-// fenced first: it was taken out of the spec and the pair not told.
+// destroy removes the LUN with its data. The API allows no hosts once spec.destroy is set, so all
+// hosts that are still mapped are fenced first.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.lu.Spec.Placement == nil {
 		return object.RemoveFinalizer(ctx, p, &p.lu)

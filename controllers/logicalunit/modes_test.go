@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// A LUN's status says how each host attaches it, as that host's object does; nothing depends on the object.
+// The status of a LUN shows the attach mode of each host, from its Host object; nothing depends on
+// the object.
 func TestAttachModeIsShown(t *testing.T) {
 	f := setup(t, hosts(strings.ToUpper(chapHost)))
 	shows := func(want string) {
@@ -27,12 +28,12 @@ func TestAttachModeIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(f.r.wanting(t.Context(), h)); n != 1 {
-		t.Errorf("a LUN of it is not looked at: %d", n)
+	if n := len(f.r.lunsOfHost(t.Context(), h)); n != 1 {
+		t.Errorf("a LUN of the host is not enqueued: %d", n)
 	}
 	shows("Kernel")
-	if n := len(f.r.wanting(t.Context(), h)) + len(f.r.wanting(t.Context(), other)); n != 0 {
-		t.Errorf("looked at although nothing is new: %d", n)
+	if n := len(f.r.lunsOfHost(t.Context(), h)) + len(f.r.lunsOfHost(t.Context(), other)); n != 0 {
+		t.Errorf("enqueued although nothing has changed: %d", n)
 	}
 	h.Spec.AttachMode = "Userspace"
 	if err := f.c.Update(t.Context(), h); err != nil {

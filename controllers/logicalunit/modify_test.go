@@ -10,8 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// The pair is told what differs, until it has it; what the spec does not name stays as it is.
-func TestModify(t *testing.T) {
+// What differs from the spec is sent to the pair until it matches; fields that the spec does not
+// set stay.
+func TestModifyRepeatsUntilThePairMatches(t *testing.T) {
 	f := setup(t, nil)
 	lu, _, _ := f.look()
 	if lu.Status.PreferredNode != "a" || lu.Status.WriteCache != v1alpha1.WriteBack || slices.ContainsFunc(f.calls, func(c string) bool { return c[:3] == "mod" }) {
@@ -26,7 +27,7 @@ func TestModify(t *testing.T) {
 	if err == nil || condition(lu, "Ready") != "False PairDown" || condition(lu, "Published") != "True Ready" || lu.Status.WriteCache != v1alpha1.WriteBack || lu.Status.PreferredNode != "a" {
 		t.Fatalf("%+v, %v", lu.Status, err)
 	}
-	delete(f.fail, "modify b write-through") // the move is a wish: nothing fails with it
+	delete(f.fail, "modify b write-through") // the move is best effort and fails nothing
 	lu, _, err = f.look()
 	if err != nil || condition(lu, "Ready") != "True Ready" || lu.Status.WriteCache != v1alpha1.WriteThrough || lu.Status.PreferredNode != "b" || lu.Status.Owner != "a" {
 		t.Fatalf("%+v, %v", lu.Status, err)
@@ -35,7 +36,7 @@ func TestModify(t *testing.T) {
 	if slices.Contains(f.calls, "modify b write-through") {
 		t.Error("modified again")
 	}
-	// An administrator's hand on the pair is put right; one on the spec that names nothing is not.
+	// A change on the pair is reverted to the spec; fields that the spec does not set stay.
 	f.lun.WriteCache = targetv1.WriteCache_WRITE_CACHE_WRITE_BACK
 	if f.look(); !slices.Contains(f.calls, "modify  write-through") {
 		t.Error(f.calls)

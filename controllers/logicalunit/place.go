@@ -18,12 +18,13 @@ import (
 	"github.com/gemel-storage/gemel/placement"
 )
 
-// source is what a LUN is a copy of, on the disks.
+// source is the LUN or snapshot that a LUN is a copy of.
 type source struct {
 	pair, pool, lun, snapshot string
 }
 
-// source finds it. It is read live: a clone is often asked for in the moment after its source was made.
+// source reads the source without the cache: a clone is often requested right after the creation of
+// its source.
 func (p *pass) source(ctx context.Context) (s source, err error) {
 	q := p.lu.Spec.Source
 	switch {
@@ -60,15 +61,15 @@ func (p *pass) readSource(ctx context.Context, o client.Object, kind, name strin
 	return nil
 }
 
-// place writes down, once and for good and together with the finalizer, on which pair the LUN is and under which uuid, before the pair hears of it: a crash
-// right after finds the place, and asks the same pair for the same LUN. The uuid is that of the object, so that a later object of
-// the same name is another LUN, with another WWID.
+// place records the pair and the UUID of the LUN, once and together with the finalizer, before the
+// first request to the pair: after a crash the same LUN is requested from the same pair. The UUID
+// is that of the object, so that a later object of the same name is another LUN, with another WWID.
 func (p *pass) place(ctx context.Context) error {
 	switch {
 	case p.lu.Spec.Placement != nil:
 		return nil
 	case p.deleted():
-		return object.RemoveFinalizer(ctx, p, &p.lu) // nothing was made: a conflict says so if this is not true any more
+		return object.RemoveFinalizer(ctx, p, &p.lu) // no LUN was created; if the cache is stale, the update fails with a conflict
 	case p.lu.Spec.Destroy:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
 	}
@@ -105,7 +106,8 @@ func (p *pass) place(ctx context.Context) error {
 	})
 }
 
-// noPair says why a cluster has no pair: it is not there itself, or its pairs are not made yet.
+// noPair says why a cluster has no pair: the StorageCluster does not exist, or its pairs are not
+// created yet.
 func (p *pass) noPair(ctx context.Context) error {
 	name := p.lu.Spec.Cluster
 	switch err := p.Live.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageCluster{}); {
@@ -117,10 +119,11 @@ func (p *pass) noPair(ctx context.Context) error {
 	return finding.Wait(v1alpha1.ReasonPairDown, "StorageCluster %s has no pair yet: its conditions say why", name)
 }
 
-// statusLimit bounds the question how full a pair is.
+// statusLimit bounds the call for the free space of a pair.
 const statusLimit = 3 * time.Second
 
-// candidates are the pairs of the cluster, or the source's alone, as they say themselves: the copy in TargetPair.status may be old.
+// candidates are the pairs of the cluster, or only that of the source, with values read from the
+// pairs: TargetPair.status may be stale.
 func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec, only string) ([]placement.Pair, error) {
 	var pairs v1alpha1.TargetPairList
 	var units v1alpha1.LogicalUnitList
@@ -144,14 +147,14 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 	}
 	var all sync.WaitGroup
 	for i := range out {
-		all.Go(func() { p.ask(ctx, spec, &out[i]) })
+		all.Go(func() { p.readStatus(ctx, spec, &out[i]) })
 	}
 	all.Wait()
 	return out, nil
 }
 
-// ask puts a pair's own word in place of what its object says.
-func (p *pass) ask(ctx context.Context, spec *v1alpha1.StorageClusterSpec, c *placement.Pair) {
+// readStatus replaces the values of a pair's object by those that the pair reports.
+func (p *pass) readStatus(ctx context.Context, spec *v1alpha1.StorageClusterSpec, c *placement.Pair) {
 	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
 	pair, err := p.Pairs.Client(ctx, c.Name)

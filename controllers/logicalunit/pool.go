@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/controllers/finding"
 )
 
-// cluster is the spec of the StorageCluster, empty when there is none: its pairs may go on without it. A pool that was added a moment ago
-// may not have come to the cache.
+// cluster is the spec of the StorageCluster, empty if it does not exist: its pairs continue without
+// it. It is read again without the cache if the cache lacks the pool, which may be new.
 func (p *pass) cluster(ctx context.Context) (*v1alpha1.StorageClusterSpec, error) {
 	c := &v1alpha1.StorageCluster{}
 	key := client.ObjectKey{Name: p.lu.Spec.Cluster}
@@ -26,8 +26,8 @@ func (p *pass) cluster(ctx context.Context) (*v1alpha1.StorageClusterSpec, error
 	return &c.Spec, nil
 }
 
-// pool that the LUN goes to: the one that is asked for, that of its source, or the first one. Empty without a StorageCluster: that is
-// the first one as well.
+// pool of the LUN: the pool of the spec, of the source, or the first one. Without a StorageCluster
+// it is empty, which is the first pool as well.
 func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error) {
 	name := func(pool string) string { return spec.PoolOf(spec.Volume(pool)) }
 	want := p.lu.Spec.Pool
@@ -35,7 +35,7 @@ func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error)
 	case len(spec.Pools) == 0 && want == "":
 		return s.pool, nil
 	case len(spec.Pools) == 0:
-		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist, so its pool %s is not known: create the StorageCluster", p.lu.Spec.Cluster, want)
+		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist, so its pool %s is unknown: create the StorageCluster", p.lu.Spec.Cluster, want)
 	case copied && want != "" && name(want) != name(s.pool):
 		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: a copy shares extents with its source and must be in the pool of the source, which is %s, not %s: "+
 			"name that pool or no pool in the StorageClass (parameters.%s), or create an empty volume and copy the data", name(s.pool), want, v1alpha1.ParamPool)
@@ -48,7 +48,8 @@ func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error)
 	return name(want), nil
 }
 
-// volume is how the pair calls the backing volume of the LUN's pool; empty for the first one, as every release of a target knows it.
+// volume is the pair's name of the backing volume of the LUN's pool; empty for the first one, as in
+// every release of the target.
 func (p *pass) volume(ctx context.Context) (string, error) {
 	pool := p.lu.Spec.Placement.Pool
 	if pool == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// pools gives the cluster some, of which the pair says what it has.
+// pools adds pools to the cluster and to the pair.
 func (f *fixture) pools(names ...string) {
 	f.Helper()
 	c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
@@ -35,7 +35,7 @@ func (f *fixture) add(o client.Object) {
 	}
 }
 
-func TestPools(t *testing.T) {
+func TestPoolOfNewLUNsAndCopies(t *testing.T) {
 	made := map[string]string{v1alpha1.AnnotationMade: "true"}
 	for name, x := range map[string]struct {
 		ask    string
@@ -86,8 +86,8 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// A pair whose targets know one volume only, and a cluster that is not there, go on as before.
-func TestPoolsOfEarlier(t *testing.T) {
+// Targets with one volume only, and a missing StorageCluster, work as before.
+func TestFirstPoolWithEarlierTargetsOrWithoutCluster(t *testing.T) {
 	f := setup(t, nil)
 	f.pools("main", "fast")
 	f.volumes = nil
@@ -110,8 +110,8 @@ func TestPoolsOfEarlier(t *testing.T) {
 	}
 }
 
-// What the disks say is enough to make the object again.
-func TestPoolFromDisk(t *testing.T) {
+// The object is restored from the disks.
+func TestPoolIsRestoredFromDisk(t *testing.T) {
 	for _, x := range []struct{ volume, label, pool, asked string }{
 		{"", "", "", ""}, {"default", "", "", ""}, {"default", "main", "main", ""}, {"fast", "fast", "fast", "fast"}, {"fast", "", "fast", "fast"},
 	} {

@@ -14,18 +14,19 @@ import (
 
 // Errors of Reach. Test for them with errors.Is.
 var (
-	// ErrNotYet: what is asked for is not so now. Asking again helps.
+	// ErrNotYet: a transient state; a retry succeeds later.
 	ErrNotYet = errors.New("not yet")
-	// ErrNotPublished: the host is not to reach the LUN.
+	// ErrNotPublished: the spec does not list the host.
 	ErrNotPublished = errors.New("not published to this host")
 )
 
-// Reach says how a host reaches a LUN now. replayed is the generation of the mapping under which it says that it has replayed the
-// log of the LUN's filesystem, 0 if it says nothing of it. What it says is written down with an optimistic lock, in one write with what
-// follows: the host is fenced and let in again, read-only, by the reconciler, and only a status that speaks of that is given out.
+// Reach returns how a host reaches a LUN. replayed is the generation of the mapping under which the
+// host reports that it has replayed the log of the LUN's filesystem, 0 if it reports nothing. The
+// report is written to the spec with an optimistic lock; then the reconciler fences the host and
+// maps it again read-only, and only a status with the new mapping is returned.
 //
-// A generation that is not the mapping's is of a life that has ended: the host was fenced since, another may have had the LUN, and nothing is
-// taken from it.
+// A report for another generation is ignored: the host has been fenced since, and another host may
+// have had the LUN.
 func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int64) (*v1alpha1.LogicalUnit, v1alpha1.HostMapping, error) {
 	var none v1alpha1.HostMapping
 	lu := &v1alpha1.LogicalUnit{}
@@ -37,7 +38,7 @@ func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int6
 	iqn = strings.ToLower(iqn)
 	want := lu.Spec.Host(iqn)
 	if want == nil {
-		return nil, none, fmt.Errorf("LogicalUnit %s: %w: delete the pods that use the volume on this worker, and the volume is published again", name, ErrNotPublished)
+		return nil, none, fmt.Errorf("LogicalUnit %s: %w: delete the pods that use the volume on this worker; the volume is then published again", name, ErrNotPublished)
 	}
 	m := lu.Status.Host(iqn)
 	if m == nil || lu.Status.WWID == "" || lu.Spec.Placement == nil || m.ReadOnly == want.Writes() {
@@ -56,5 +57,5 @@ func Reach(ctx context.Context, c client.Client, name, iqn string, replayed int6
 	if err != nil && !apierrors.IsConflict(err) {
 		return nil, none, fmt.Errorf("LogicalUnit %s: %w", name, err)
 	}
-	return nil, none, fmt.Errorf("LogicalUnit %s: the log has been replayed, and %s is %w mapped read-only", name, iqn, ErrNotYet)
+	return nil, none, fmt.Errorf("LogicalUnit %s: the log has been replayed; %s is %w mapped read-only", name, iqn, ErrNotYet)
 }

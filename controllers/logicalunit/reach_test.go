@@ -12,9 +12,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// A host that is to replay a log may write, alone; what it says is taken from it once, for the mapping that is in force, and it is fenced before it is
-// let in to read.
-func TestReplay(t *testing.T) {
+// A host that replays a log may write, exclusively; its report counts once, for the current
+// mapping, and the host is fenced before it is mapped read-only.
+func TestHostIsFencedAfterReplayAndMappedReadOnly(t *testing.T) {
 	const a, b = "iqn.2026-11.x:a", "iqn.2026-11.x:b"
 	f := setup(t, func(lu *v1alpha1.LogicalUnit) {
 		lu.Spec.Shared = true
@@ -28,7 +28,7 @@ func TestReplay(t *testing.T) {
 		}
 		return m
 	}
-	reach(a, 0, ErrNotYet) // nobody has looked
+	reach(a, 0, ErrNotYet) // not reconciled yet
 	lu, _, err := f.look()
 	if err != nil || len(lu.Status.Hosts) != 1 || lu.Status.Hosts[0].ReadOnly || !f.exclusive {
 		t.Fatalf("%+v, exclusive %v, %v", lu.Status, f.exclusive, err)
@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 	if first.ReadOnly || first.Generation == 0 {
 		t.Fatalf("%+v", first)
 	}
-	// Nobody else's word counts, and none of another life.
+	// Reports of another host or another generation are ignored.
 	reach(b, first.Generation, ErrNotPublished)
 	if m := reach(a, first.Generation+1, nil); m.ReadOnly {
 		t.Fatalf("%+v", m)
@@ -51,8 +51,8 @@ func TestReplay(t *testing.T) {
 	if lu.Annotations[v1alpha1.AnnotationReplayed] != "true" || lu.Spec.Hosts[0].Writes() {
 		t.Fatalf("%+v", lu)
 	}
-	f.spec(func(*v1alpha1.LogicalUnit) {}) // the API server counts the generation
-	// As long as it is not fenced, it is not told that it reads.
+	f.spec(func(*v1alpha1.LogicalUnit) {}) // the API server increments the generation
+	// Until the host is fenced, no read-only mapping is returned.
 	f.fail["unmap "+a] = codes.DeadlineExceeded
 	f.look()
 	reach(a, 0, ErrNotYet)
@@ -65,7 +65,7 @@ func TestReplay(t *testing.T) {
 	if !second.ReadOnly || second.Generation == first.Generation || !lu.Status.Hosts[0].ReadOnly {
 		t.Fatalf("%+v", second)
 	}
-	// Said again, by a worker that has not heard the answer: it changes nothing.
+	// A repeated report, of a worker that missed the response, changes nothing.
 	if m := reach(a, first.Generation, nil); m.Generation != second.Generation {
 		t.Fatalf("%+v", m)
 	}

@@ -1,8 +1,9 @@
-// Package logicalunit makes the LUNs on the pairs what LogicalUnits say, and says in their status what is.
+// Package logicalunit reconciles the LUNs of the pairs with LogicalUnits.
 //
-// Two rules come before all others. Data is destroyed only by spec.destroy and a deletion; whatever else happens to the
-// object, its LUN stays. And a host that has left status.hosts is fenced: which hosts are mapped is asked of the pair, never
-// remembered, so that a status that was lost or is old cannot leave one in.
+// Two rules come first. Data is destroyed only after spec.destroy and a deletion; whatever else
+// happens to the object, its LUN stays. And a host that is not in status.hosts is fenced: the
+// mapped hosts are read from the pair each time, so that a lost or stale status cannot leave a host
+// mapped.
 package logicalunit
 
 import (
@@ -26,44 +27,48 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
+// Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is used before
+// irreversible steps.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
 	Pairs    pairconn.Pairs
 	Recorder events.EventRecorder
-	// CHAP keeps the credentials of hosts; nil: hosts are let in by their names.
+	// CHAP has the credentials of hosts; nil: hosts log in by name only.
 	CHAP *chap.Keeper
-	// Refresh is how often a LUN is looked at when nothing happens; default 1 min, and a part at random.
+	// Refresh is the interval between reconciles without a change; default 1 min, plus a random
+	// part.
 	Refresh time.Duration
-	// Lazy is how often a status is written for its lazy fields alone (owner, inSync, allocated); default 30 s.
+	// Lazy is the minimum interval between writes of a status for its lazy fields alone (owner,
+	// inSync, allocated); default 30 s.
 	Lazy time.Duration
 
 	statusWrites sync.Map // types.UID → time.Time of the last write of the status
 }
 
-// callLimit bounds one call to a pair. A fence waits for commands that are running, whose initiators give up sooner.
+// callLimit bounds one call to a pair. A fence waits for running commands, whose initiators time
+// out sooner.
 const callLimit = 30 * time.Second
 
 // pass is one reconciliation.
 type pass struct {
 	*Reconciler
-	lu     *v1alpha1.LogicalUnit // as it was read, and as our own writes have changed it
+	lu     *v1alpha1.LogicalUnit // as read, and as changed by our own writes
 	pair   pairconn.Pair
-	lun    *targetv1.LUN // as the pair has it; nil when it has none, or was not asked
-	listed bool          // the pair has said which hosts are mapped: hosts is what is now
+	lun    *targetv1.LUN // nil: the pair has none, or was not asked
+	listed bool          // the pair has answered, and hosts is current
 	hosts  []v1alpha1.HostMapping
 }
 
-// Reconcile brings one LUN to what its object says and writes what it found.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+// Reconcile reconciles one LUN with its object and writes the status.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	lu := &v1alpha1.LogicalUnit{}
-	if err := r.Get(ctx, q.NamespacedName, lu); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, lu); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p := &pass{Reconciler: r, lu: lu}
 	if p.deleted() && !controllerutil.ContainsFinalizer(lu, v1alpha1.Finalizer) {
-		return ctrl.Result{}, nil // nothing of ours, or not any more
+		return ctrl.Result{}, nil // not ours, or already released
 	}
 	ready, published := p.reconcile(ctx)
 	switch {
@@ -76,11 +81,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return p.writeStatus(ctx, ready, published)
 }
 
-// reconcile makes the LUN what the spec says. Its order makes every crash harmless: finalizer and placement stand before the pair is
-// asked, so that every later look finds the same LUN; creation is idempotent until it is marked, and never repeated
-// afterwards. The errors are those of the LUN and those of its hosts.
+// reconcile makes the LUN match the spec. Its order makes every crash harmless: finalizer and
+// placement are written before the first request to the pair, so that every later reconcile finds
+// the same LUN; creation is idempotent until the object is marked, and never repeated afterwards.
+// The errors are those of the LUN and those of its hosts.
 func (p *pass) reconcile(ctx context.Context) (ready, published error) {
-	if p.lu.Spec.Placement != nil { // made from a backup, say; other objects get placement and finalizer in one write
+	if p.lu.Spec.Placement != nil { // restored from a backup, for example; other objects get placement and finalizer in one write
 		if err := object.EnsureFinalizer(ctx, p, &p.lu); err != nil {
 			return err, err
 		}
@@ -95,12 +101,12 @@ func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 	if err := p.find(ctx); err != nil {
 		return err, err
 	}
-	if err := p.make(ctx); err != nil {
+	if err := p.ensureLUN(ctx); err != nil {
 		return err, err
 	}
 	ready = errors.Join(p.expand(ctx), p.modify(ctx))
-	published = p.admit(ctx)
-	p.prefer(ctx)
+	published = p.reconcileHosts(ctx)
+	p.moveToPreferred(ctx)
 	return ready, published
 }
 
@@ -113,15 +119,15 @@ func (p *pass) connect(ctx context.Context) (err error) {
 	return finding.Client(p.lu.Spec.Placement.Pair, err)
 }
 
-// rpc gives a call its limit, and its error the name of the pair.
-func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...callOption) (R, error), q Q) (R, error) {
+// rpc calls a pair with a time limit, and adds the name of the pair to an error.
+func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...callOption) (R, error), req Q) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	r, err := f(p.pair, ctx, q)
+	r, err := f(p.pair, ctx, req)
 	return r, finding.RPC(p.lu.Spec.Placement.Pair, what, err)
 }
 
-// requeueAfter is when to look the next time, which differs between objects so that not all are due at once.
+// requeueAfter is the time until the next reconcile, with jitter.
 func (r *Reconciler) requeueAfter() time.Duration {
 	d := r.Refresh
 	if d == 0 {

@@ -27,19 +27,19 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// stub is a pair of which one call can be made to fail, to see what the reconciler says of it; what a pair does is tested with a real
-// one (test/integration/objects).
+// stub is a pair whose calls can be made to fail, to test how the reconciler reports it;
+// test/integration/objects tests with a real pair.
 type stub struct {
 	pairconn.Pair
 	lun   *targetv1.LUN
 	fail  map[string]codes.Code // by call, or call and host
 	calls []string
 	chap  *targetv1.CHAP // of the last MapHost
-	// volumes that it says it has; none: a release that knows one only
+	// reported volumes; none: a release with one volume only
 	volumes []*targetv1.BackingVolume
 	asked   *targetv1.CreateLUNRequest // last
 	next    uint64                     // generation
-	// exclusive is what the last MapHost asked for
+	// exclusive of the last MapHost
 	exclusive bool
 }
 
@@ -48,7 +48,7 @@ func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s
 func (s *stub) did(call string) error {
 	s.calls = append(s.calls, call)
 	if c, ok := s.fail[call]; ok {
-		return status.Error(c, "the stub says so")
+		return status.Error(c, "injected by the test")
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func setup(t *testing.T, change func(*v1alpha1.LogicalUnit)) *fixture {
 	return f
 }
 
-// look reconciles once and reads what is then.
+// look reconciles once and reads the object.
 func (f *fixture) look() (*v1alpha1.LogicalUnit, ctrl.Result, error) {
 	f.Helper()
 	key := client.ObjectKey{Name: "lun-1"}
@@ -178,7 +178,7 @@ func (f *fixture) spec(change func(*v1alpha1.LogicalUnit)) {
 		f.Fatal(err)
 	}
 	change(&lu)
-	lu.Generation++ // the API server's work
+	lu.Generation++ // as the API server does
 	if err := f.c.Update(f.Context(), &lu); err != nil {
 		f.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func hosts(names ...string) func(*v1alpha1.LogicalUnit) {
 	}
 }
 
-func TestMadeOnce(t *testing.T) {
+func TestLUNIsCreatedOnce(t *testing.T) {
 	f := setup(t, nil)
 	lu, res, err := f.look()
 	if err != nil || condition(lu, "Ready") != "True Ready" || condition(lu, "Published") != "True Ready" || lu.Spec.Placement.Pair != "p" ||
@@ -214,7 +214,7 @@ func TestMadeOnce(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestFailuresAreConditionsAndRecover(t *testing.T) {
 	for name, c := range map[string]struct {
 		call  string
 		code  codes.Code
@@ -236,13 +236,14 @@ func TestFailures(t *testing.T) {
 		}
 		delete(f.fail, c.call)
 		if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "True Ready" {
-			t.Errorf("%s, mended: %+v, %v", name, lu.Status, err)
+			t.Errorf("%s, recovered: %+v, %v", name, lu.Status, err)
 		}
 	}
 }
 
-// A LUN that cannot grow is still published; a host that cannot be fenced stays in the status and keeps others out.
-func TestOneDoesNotHinderTheOther(t *testing.T) {
+// A LUN that cannot grow is still published; a host that cannot be fenced stays in the status and
+// no other host is mapped.
+func TestFailedExpansionStillPublishesAndFailedFenceBlocksHosts(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))
 	f.look()
 	f.fail["expand"] = codes.ResourceExhausted
@@ -261,7 +262,7 @@ func TestOneDoesNotHinderTheOther(t *testing.T) {
 		t.Fatalf("%+v, %v", lu.Status, err)
 	}
 	if s := strings.Join(f.calls, ","); strings.Contains(s, "map iqn.2026-11.x:c") {
-		t.Error("let in before the others were out: ", s)
+		t.Error("mapped before the others were fenced: ", s)
 	}
 	delete(f.fail, "unmap iqn.2026-11.x:a")
 	if lu, _, _ := f.look(); len(lu.Status.Hosts) != 1 || lu.Status.Hosts[0].IQN != "iqn.2026-11.x:c" {
@@ -269,8 +270,9 @@ func TestOneDoesNotHinderTheOther(t *testing.T) {
 	}
 }
 
-// Another readOnly is another mapping; without a status it is asked for again, not torn down.
-func TestReadOnly(t *testing.T) {
+// A changed readOnly is a new mapping; with a lost status the mapping is requested again, not
+// removed.
+func TestChangedReadOnlyIsANewMapping(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))
 	before, _, _ := f.look()
 	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Hosts[0].ReadOnly = true })
@@ -290,8 +292,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// Fields that people only look at are written now and then, all others at once.
-func TestLazyStatus(t *testing.T) {
+// Informative fields are written from time to time, all others at once.
+func TestInformativeFieldsAreWrittenLazily(t *testing.T) {
 	f := setup(t, nil)
 	f.look()
 	if f.writes != 1 {
@@ -317,8 +319,8 @@ func TestLazyStatus(t *testing.T) {
 	}
 }
 
-// The LUN of another object is neither let out nor destroyed.
-func TestForeignLUN(t *testing.T) {
+// The LUN of another object is neither mapped nor destroyed.
+func TestLUNOfAnotherObjectIsLeftAlone(t *testing.T) {
 	f := setup(t, func(lu *v1alpha1.LogicalUnit) {
 		lu.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: "fedcba98-89ab-cdef-0123-456789abcdef"}
 		lu.Finalizers = []string{v1alpha1.Finalizer}
@@ -338,11 +340,11 @@ func TestForeignLUN(t *testing.T) {
 	}
 }
 
-// A cache that is behind decides nothing that cannot be taken back.
-func TestOldCache(t *testing.T) {
+// A stale cache causes no irreversible step.
+func TestStaleCacheFencesNoHost(t *testing.T) {
 	f := setup(t, hosts("iqn.2026-11.x:a"))
 	old, _, _ := f.look()
-	old.Spec.Hosts = nil // as it was before the host was let in
+	old.Spec.Hosts = nil // as before the host was added
 	stale := interceptor.NewClient(f.c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if lu, ok := o.(*v1alpha1.LogicalUnit); ok {
 			old.DeepCopyInto(lu)
@@ -358,7 +360,7 @@ func TestOldCache(t *testing.T) {
 	}
 }
 
-func TestDiskLabels(t *testing.T) {
+func TestDiskLabelsDescribeTheSpec(t *testing.T) {
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1"}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "c", Shared: true,
 		Source: &v1alpha1.Source{Snapshot: "snap-1"}, Volume: &v1alpha1.VolumeInfo{Name: "pvc-1", PVC: "data", Namespace: "team"}}}
 	want := map[string]string{"gemel.storage/logical-unit": "lun-1", "gemel.storage/cluster": "c", "gemel.storage/source-snapshot": "snap-1",

@@ -22,7 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// workers is how many LUNs are worked on at once; they mostly wait for pairs.
+// workers is the number of concurrent reconciles; they mostly wait for pairs.
 const workers = 32
 
 // SetupWithManager adds the reconciler to a manager.
@@ -41,34 +41,34 @@ func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper) error 
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.CHAP != nil {
-		// Credentials that are gone are made again, and the targets told, before anybody needs them.
-		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.mapped)).
-			// A worker that was not known is known now, or attaches in another way.
-			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.wanting), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		// Lost credentials are created again and sent to the targets before a host needs them.
+		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfSecret)).
+			// A Host was created, or its attach mode has changed.
+			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfHost), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	return b.
-		// Only what somebody wants: our own status and annotations wake nobody.
+		// Only changes of the spec: our own writes of status and annotations trigger no reconcile.
 		For(&v1alpha1.LogicalUnit{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(r.unplacedLUNs), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers,
-			// A pair that is away is asked for again within seconds of its return.
+			// After a pair returns, it is called again within seconds.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)}).
 		Complete(r)
 }
 
-// waiting are the LUNs of a pair's cluster that have no place yet: there may be room now.
-func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
+// unplacedLUNs are the LUNs of a pair's cluster without a placement: there may be room now.
+func (r *Reconciler) unplacedLUNs(ctx context.Context, o client.Object) []reconcile.Request {
 	pair, ok := o.(*v1alpha1.TargetPair)
 	if !ok {
 		return nil
 	}
-	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
 		return lu.Spec.Placement == nil && lu.Spec.Cluster == pair.Spec.Cluster
 	})
 }
 
-// mapped are the LUNs whose host's credentials have changed.
-func (r *Reconciler) mapped(ctx context.Context, o client.Object) []reconcile.Request {
+// lunsOfSecret are the LUNs of a host whose credentials have changed.
+func (r *Reconciler) lunsOfSecret(ctx context.Context, o client.Object) []reconcile.Request {
 	s, ok := o.(*corev1.Secret)
 	if !ok {
 		return nil
@@ -77,32 +77,33 @@ func (r *Reconciler) mapped(ctx context.Context, o client.Object) []reconcile.Re
 	if !ok {
 		return nil
 	}
-	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
-		return lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair && lists(lu, iqn)
+	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+		return lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair && hasHost(lu, iqn)
 	})
 }
 
-// wanting are the LUNs that are to be mapped to a host and are not, or are said to be attached there in another way.
-func (r *Reconciler) wanting(ctx context.Context, o client.Object) []reconcile.Request {
+// lunsOfHost are the LUNs that list a host but are not mapped to it, or whose status has another
+// attach mode.
+func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*v1alpha1.Host)
 	if !ok {
 		return nil
 	}
 	iqn := strings.ToLower(h.Spec.IQN)
-	return r.of(ctx, func(lu *v1alpha1.LogicalUnit) bool {
-		return lists(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
+	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+		return hasHost(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
 			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode
 		})
 	})
 }
 
-// lists tells whether a host is in the spec.
-func lists(lu *v1alpha1.LogicalUnit, iqn string) bool { return lu.Spec.Host(iqn) != nil }
+// hasHost reports whether the spec lists a host.
+func hasHost(lu *v1alpha1.LogicalUnit, iqn string) bool { return lu.Spec.Host(iqn) != nil }
 
-func (r *Reconciler) of(ctx context.Context, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
+func (r *Reconciler) requestsFor(ctx context.Context, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
 	var list v1alpha1.LogicalUnitList
 	if r.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
-		return nil // the regular look comes soon
+		return nil // the periodic reconcile comes soon
 	}
 	for i := range list.Items {
 		if ok(&list.Items[i]) {

@@ -19,14 +19,14 @@ import (
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
-// DataKept is what an object that is being deleted without spec.destroy says.
+// DataKept is the message of an object that is being deleted without spec.destroy.
 const DataKept = "the data is kept: to destroy the data, set spec.destroy (CSI DeleteVolume sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
-// writeStatus writes what was found, and says when to look again.
+// writeStatus writes the status and returns when to reconcile again.
 func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Result, error) {
 	r, rok := finding.Of(ready)
 	h, hok := finding.Of(published)
-	// What is no finding is the API server's: there is nothing to say, and no way.
+	// Other errors are of the API server: no condition can show them.
 	switch {
 	case ready != nil && !rok:
 		return ctrl.Result{}, ready
@@ -34,7 +34,7 @@ func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Re
 		return ignoreStale(published)
 	}
 	next := p.lu.DeepCopy()
-	p.fill(ctx, &next.Status)
+	p.setStatus(ctx, &next.Status)
 	changed := p.conditions(&next.Status, r, h)
 	wait, err := p.updateStatus(ctx, next)
 	if err != nil {
@@ -44,9 +44,9 @@ func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Re
 		p.recordEvents(next)
 	}
 	switch {
-	case r != nil && r.Again:
+	case r != nil && r.Retry:
 		return ctrl.Result{}, ready
-	case h != nil && h.Again:
+	case h != nil && h.Retry:
 		return ctrl.Result{}, published
 	}
 	return ctrl.Result{RequeueAfter: min(wait, p.requeueAfter())}, nil
@@ -57,12 +57,12 @@ func ignoreStale(err error) (ctrl.Result, error) {
 	return r, client.IgnoreNotFound(err)
 }
 
-// fill writes the fields. What could not be asked stays as it was; in particular observedGeneration stays behind until the pair has
-// said who is mapped, because by it status.hosts is believed.
-func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
+// setStatus sets the fields. What could not be read stays; in particular observedGeneration stays
+// behind until the pair has reported its mappings, because readers of status.hosts rely on it.
+func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	if p.listed {
 		s.ObservedGeneration = p.lu.Generation
-		p.modes(ctx)
+		p.setAttachModes(ctx)
 		slices.SortFunc(p.hosts, func(a, b v1alpha1.HostMapping) int { return strings.Compare(a.IQN, b.IQN) })
 		s.Hosts = p.hosts
 	}
@@ -79,7 +79,7 @@ func (p *pass) fill(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	}
 }
 
-// conditions sets them, and tells whether one has changed.
+// conditions sets the conditions, and reports whether one has changed.
 func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *finding.Finding) bool {
 	reason, message := v1alpha1.ReasonReady, "the LUN exists"
 	if p.deleted() {
@@ -94,14 +94,15 @@ func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *findi
 	return a || b
 }
 
-// lazy takes the fields out that alone are not worth a write at once.
+// lazy clears the fields that alone do not require an immediate write.
 func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
 	c := s.DeepCopy()
 	c.Owner, c.InSync, c.Allocated = "", false, nil
 	return c
 }
 
-// updateStatus writes the status if it has changed, for lazy fields alone only now and then; wait is when it may be written then.
+// updateStatus writes the status if it has changed, for lazy fields alone at most once per Lazy;
+// wait is the time until the next write is due.
 func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
 	wait = p.requeueAfter()
 	if equality.Semantic.DeepEqual(p.lu.Status, next.Status) {
@@ -121,7 +122,7 @@ func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wa
 	return wait, nil
 }
 
-// recordEvents says what the conditions say now, in the order in which people look at them.
+// recordEvents records events for changed conditions.
 func (p *pass) recordEvents(lu *v1alpha1.LogicalUnit) {
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPublished} {
 		c := meta.FindStatusCondition(lu.Status.Conditions, kind)
@@ -133,7 +134,7 @@ func (p *pass) recordEvents(lu *v1alpha1.LogicalUnit) {
 		if c.Status != "True" || c.Reason == v1alpha1.ReasonDataKept {
 			level = corev1.EventTypeWarning
 		}
-		// Waiting for the first time is not worth an event.
+		// Normal progress is not worth an event.
 		if c.Reason != v1alpha1.ReasonProgressing && (kind == v1alpha1.ConditionReady || c.Status != "True") {
 			p.Recorder.Eventf(lu, nil, level, c.Reason, "Reconcile", "%s", c.Message)
 		}

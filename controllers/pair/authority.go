@@ -15,44 +15,48 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// The Secret of an authority holds the one that signs (tls.crt, tls.key) and all that are trusted (ca.crt). It is rotated in three
-// steps (docs/decisions/0021), each a write that fails if somebody else has written since it was read:
+// The Secret of an authority holds the certificate that signs (tls.crt, tls.key) and all trusted
+// certificates (ca.crt). The authority is rotated in three steps (docs/decisions/0021), each an
+// update that fails with a conflict if the Secret has changed since it was read:
 //
-//	announce  there is a next one; both are trusted, the present one signs
-//	switch    the next one is the present one and signs; both are trusted
-//	drop      the former one is trusted no more
+//	announce  a next certificate exists; both are trusted, the current one signs
+//	switch    the next certificate becomes the current one and signs; both are trusted
+//	drop      the former certificate is no longer trusted
 //
-// From one step to the next every certificate of the cluster has to carry what the step asks for, and to have carried it for
-// settleTime: a kubelet brings a Secret into a pod about a minute late. So at any time the two ends of a handshake may be one step
-// apart, and trust each other. Connections that are up are not touched by any of it.
+// A step begins only after every certificate of the cluster has matched the previous step for
+// settleTime, because a kubelet updates a mounted Secret about a minute late. So the two ends of a
+// handshake are at most one step apart and trust each other. Established connections are not
+// affected.
 const (
 	keyNextCert = "next.crt"
 	keyNextKey  = "next.key"
 
-	// AnnotationRotate on the Secret of an authority, with any value, has it rotated now.
+	// AnnotationRotate on the Secret of an authority, with any value, starts a rotation.
 	AnnotationRotate = "gemel.storage/rotate"
-	// annotationSettled is since when every certificate has carried what the present step asks for.
+	// annotationSettled is the time since which every certificate matches the current step.
 	annotationSettled = "gemel.storage/settled"
 
 	settleTime = 10 * time.Minute
 )
 
-// trust is what certificates are made with.
+// trust is what certificates are issued with.
 type trust struct {
 	signer *pki.Authority
-	bundle []byte // everything that is trusted, PEM
+	bundle []byte // all trusted certificates, PEM
 }
 
-// authority is made once for a cluster. It is read live: a second authority, made from an old picture, would cut the nodes of a
-// pair off from each other at their next handshake. One that was lost is made again, and trusts what the former one has signed.
+// authority returns the authority of a cluster, which is created once. It is read without the
+// cache: a second authority, created because of a stale cache, would make the next handshakes
+// between the nodes of a pair fail. A lost authority is created again and trusts what the former
+// one signed.
 func (r *Reconciler) authority(ctx context.Context, cluster string) (*trust, error) {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: AuthoritySecret(cluster)}
 	err := r.Live.Get(ctx, key, s)
 	if apierrors.IsNotFound(err) {
-		if s, err = r.found(ctx, key, cluster); apierrors.IsAlreadyExists(err) {
+		if s, err = r.createAuthority(ctx, key, cluster); apierrors.IsAlreadyExists(err) {
 			s = &corev1.Secret{}
-			err = r.Live.Get(ctx, key, s) // somebody else was first: theirs counts
+			err = r.Live.Get(ctx, key, s) // another operator created it first
 		}
 	}
 	if err != nil {
@@ -76,8 +80,9 @@ func signer(s *corev1.Secret) (*pki.Authority, error) {
 	return a, nil
 }
 
-// found makes a new authority.
-func (r *Reconciler) found(ctx context.Context, key client.ObjectKey, cluster string) (*corev1.Secret, error) {
+// createAuthority creates the authority; it also trusts a former one if the control certificate
+// still has it.
+func (r *Reconciler) createAuthority(ctx context.Context, key client.ObjectKey, cluster string) (*corev1.Secret, error) {
 	_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityValidity)
 	if err != nil {
 		return nil, err
@@ -96,15 +101,15 @@ func (r *Reconciler) found(ctx context.Context, key client.ObjectKey, cluster st
 
 func join(certs ...[]byte) []byte { return bytes.Join(certs, nil) }
 
-// rotate takes the next step of a rotation if it is time, or begins one. s is what is there afterwards.
+// rotate starts a rotation or takes its next step if it is due, and updates s.
 func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster string) error {
 	next := s.DeepCopy()
 	_, announced := s.Data[keyNextCert]
-	_, asked := s.Annotations[AnnotationRotate]
+	_, requested := s.Annotations[AnnotationRotate]
 	switch {
 	case !announced && bytes.Equal(s.Data[pairconn.KeyCA], s.Data[corev1.TLSCertKey]):
 		a, err := signer(s)
-		if err != nil || !asked && !a.Old(r.now()) {
+		if err != nil || !requested && !a.Old(r.now()) {
 			return err
 		}
 		_, pair, err := pki.NewAt("gemel "+cluster, r.now(), pki.AuthorityValidity)
@@ -115,7 +120,7 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 		next.Data[pairconn.KeyCA] = join(s.Data[corev1.TLSCertKey], pair.Cert)
 		delete(next.Annotations, AnnotationRotate)
 	default:
-		if done, err := r.carried(ctx, s, cluster); err != nil || !done {
+		if done, err := r.allReissued(ctx, s, cluster); err != nil || !done {
 			return err
 		}
 		if since, err := time.Parse(time.RFC3339, s.Annotations[annotationSettled]); err != nil {
@@ -145,8 +150,9 @@ func (r *Reconciler) rotate(ctx context.Context, s *corev1.Secret, cluster strin
 	return nil
 }
 
-// carried reports whether every certificate of the cluster is signed by the present authority and comes with all that are trusted.
-func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster string) (bool, error) {
+// allReissued reports whether every certificate of the cluster is signed by the current authority
+// and comes with all trusted certificates.
+func (r *Reconciler) allReissued(ctx context.Context, s *corev1.Secret, cluster string) (bool, error) {
 	a, err := signer(s)
 	if err != nil {
 		return false, err
@@ -159,7 +165,7 @@ func (r *Reconciler) carried(ctx context.Context, s *corev1.Secret, cluster stri
 	for i := range l.Items {
 		x := &l.Items[i]
 		if x.Type != corev1.SecretTypeTLS {
-			continue // credentials of workers, which no authority signs
+			continue // CHAP credentials, which no authority signs
 		}
 		certificates++
 		if x.Name != s.Name && (!bytes.Equal(x.Data[pairconn.KeyCA], s.Data[pairconn.KeyCA]) || !a.Signed(x.Data[corev1.TLSCertKey])) {

@@ -19,10 +19,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// late is how far behind a pod may be with what a Secret says, at most.
+// late is the longest delay until a pod sees a change of a Secret.
 const late = 2 * time.Minute
 
-// mounted is a Secret as a pod has it.
+// mounted is a Secret as a pod sees it.
 type mounted struct {
 	at   time.Time
 	name string
@@ -45,7 +45,7 @@ func (m *mounted) files(t *testing.T) *certfiles.Files {
 	return f
 }
 
-// link makes a connection as the two nodes of a pair do.
+// link connects as the two nodes of a pair do.
 func link(t *testing.T, a, b *certfiles.Files) (x, y *tls.Conn, err error) {
 	t.Helper()
 	all := func(tls.ConnectionState) error { return nil }
@@ -57,7 +57,7 @@ func link(t *testing.T, a, b *certfiles.Files) (x, y *tls.Conn, err error) {
 	go func() {
 		err := y.Handshake()
 		if err == nil {
-			_, err = y.Write([]byte{1}) // with TLS 1.3 the client hears of a refusal when it reads
+			_, err = y.Write([]byte{1}) // with TLS 1.3 the client gets the rejection on its first read
 		}
 		if err != nil {
 			_ = q.Close()
@@ -74,10 +74,11 @@ func link(t *testing.T, a, b *certfiles.Files) (x, y *tls.Conn, err error) {
 	return x, y, errors.Join(err, <-done)
 }
 
-// An authority that is old, or of which an administrator wants another one, is replaced: nobody who is late by minutes is refused at
-// any moment, no connection is cut, and in the end the former authority is trusted by nobody.
-func TestRotation(t *testing.T) {
-	for name, age := range map[string]time.Duration{"asked": 0, "old": pki.AuthorityValidity*2/3 + time.Hour} {
+// An authority that is old, or that an administrator wants to replace, is rotated: a party that is
+// minutes late is never rejected, no connection breaks, and in the end no party trusts the former
+// authority.
+func TestRotationRejectsNoLateParty(t *testing.T) {
+	for name, age := range map[string]time.Duration{"requested": 0, "old": pki.AuthorityValidity*2/3 + time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "rotate-"+name)
 			w.down["a"], w.down["b"] = true, true
@@ -104,7 +105,7 @@ func TestRotation(t *testing.T) {
 				for i := range names {
 					history = append(history, first(i))
 				}
-				// A party that is behind by any time up to late, with one that is up to date.
+				// A party with any delay up to late, and one that is up to date.
 				fresh := history[len(history)-len(names):]
 				if n := len(history) - 2*len(names); n >= 0 && same(history[n], fresh[0]) && same(history[n+1], fresh[1]) && same(history[n+2], fresh[2]) {
 					for _, f := range fresh {
@@ -117,7 +118,7 @@ func TestRotation(t *testing.T) {
 					}
 					for _, f := range fresh {
 						if f.seen && (old.at == now || same(old, f)) {
-							continue // looked at a minute ago
+							continue // tested a minute ago
 						}
 						a, b, err := link(t, old.files(t), f.files(t))
 						if err != nil {
@@ -154,7 +155,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// same: nothing has changed since.
+// same reports whether nothing has changed since.
 func same(x, y *mounted) bool {
 	return bytes.Equal(x.data[pairconn.KeyCA], y.data[pairconn.KeyCA]) && bytes.Equal(x.data[corev1.TLSCertKey], y.data[corev1.TLSCertKey])
 }
@@ -166,8 +167,9 @@ func (w *world) secret(name string) *corev1.Secret {
 	return s
 }
 
-// A step waits for the certificates of every pair: one that is stuck keeps the former authority trusted.
-func TestRotationWaits(t *testing.T) {
+// A step waits for the certificates of every pair: while one is stuck, the former authority stays
+// trusted.
+func TestRotationWaitsForEveryCertificate(t *testing.T) {
 	w := newWorld(t, "waits")
 	w.down["a"], w.down["b"] = true, true
 	now := time.Now()
@@ -185,7 +187,7 @@ func TestRotationWaits(t *testing.T) {
 		now = now.Add(settleTime)
 	}
 	if s := w.secret(ca.Name); len(s.Data[keyNextCert]) == 0 || !bytes.Equal(s.Data[corev1.TLSCertKey], ca.Data[corev1.TLSCertKey]) {
-		t.Fatal("the next authority signs, and one node does not know it")
+		t.Fatal("the next authority signs, and one node does not trust it")
 	}
 	stuck.Data[pairconn.KeyCA] = w.secret(ca.Name).Data[pairconn.KeyCA]
 	w.ok(w.c.Update(w.ctx, stuck))
@@ -194,12 +196,13 @@ func TestRotationWaits(t *testing.T) {
 		now = now.Add(settleTime)
 	}
 	if s := w.secret(ca.Name); bytes.Equal(s.Data[corev1.TLSCertKey], ca.Data[corev1.TLSCertKey]) {
-		t.Fatal("it waits for nothing")
+		t.Fatal("the rotation does not continue")
 	}
 }
 
-// A Secret of an authority that somebody has deleted is made again; what the former one has signed stays trusted for a while.
-func TestLostAuthority(t *testing.T) {
+// A deleted Secret of an authority is created again; certificates of the former authority stay
+// trusted for a while.
+func TestLostAuthorityStaysTrusted(t *testing.T) {
 	w := newWorld(t, "lost-ca")
 	w.down["a"], w.down["b"] = true, true
 	w.step()
@@ -209,9 +212,9 @@ func TestLostAuthority(t *testing.T) {
 	w.step()
 	after := &mounted{data: w.secret(NodeName(w.name, "b")).Data}
 	if !bytes.Contains(after.data[pairconn.KeyCA], ca.Data[corev1.TLSCertKey]) {
-		t.Fatal("a node that is a minute late is refused")
+		t.Fatal("a node that is a minute late is rejected")
 	}
 	if _, _, err := link(t, after.files(t), before.files(t)); err == nil {
-		t.Error("a node that has not heard of the new authority takes it: then nothing was checked")
+		t.Error("a node trusts the new authority before it has the new bundle: the check verifies nothing")
 	}
 }

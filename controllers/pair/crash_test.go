@@ -25,20 +25,21 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/flakyapi"
 )
 
-// stage is a world on which an operator dies. The StatefulSet controller and the kubelet are played: a pod that is deleted goes and
-// comes back from its template, and does not answer meanwhile. What may never happen is looked for after each step.
+// stage is a world in which operators crash. It simulates the StatefulSet controller and the
+// kubelet: a deleted pod is created again from its template, and does not answer meanwhile. The
+// invariants are checked after each step.
 type stage struct {
 	*world
-	lun  string                        // uuid of a LUN of the pair, "": none
-	born map[string]types.UID          // what there must be one of, ever
-	away map[string]bool               // nodes whose pod was deleted and is not back
+	lun  string                        // UUID of a LUN of the pair, if any
+	born map[string]types.UID          // objects that may be created only once
+	away map[string]bool               // nodes whose pod was deleted and not created again yet
 	ops  []*Reconciler                 // operators, each with its own access to the API
-	seen map[string]map[types.UID]bool // pods that were taken down, by node
+	seen map[string]map[types.UID]bool // deleted pods, by node
 	old  map[string]string             // certificates
 	mu   sync.Mutex
 }
 
-// Node implements Targets: a node whose pod is away does not answer.
+// Node implements Targets: a node without a pod does not answer.
 func (s *stage) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error) {
 	s.mu.Lock()
 	away := s.away[node]
@@ -49,7 +50,8 @@ func (s *stage) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (
 	return s.world.Node(ctx, p, node)
 }
 
-// stage is a pair of its own name on the world's processes, with operators that use the configurations of proxies.
+// stage returns a pair of its own name on the world's processes, with operators that connect
+// through the given proxies.
 func (w *world) stage(name string, proxies ...*flakyapi.Proxy) *stage {
 	w.t.Helper()
 	own := &world{t: w.t, ctx: w.ctx, c: w.c, name: name, pair: w.pair, down: map[string]bool{}, rec: events.NewFakeRecorder(10000)}
@@ -64,7 +66,7 @@ func (w *world) stage(name string, proxies ...*flakyapi.Proxy) *stage {
 	return s
 }
 
-// calm brings the pair up without faults.
+// calm starts the pair without faults.
 func (s *stage) calm() {
 	s.t.Helper()
 	s.step()
@@ -79,7 +81,8 @@ func (s *stage) calm() {
 	s.look()
 }
 
-// play is what Kubernetes does between two looks of the operator: pods that are being deleted go, missing ones are made.
+// play is what Kubernetes does between two reconciles: it removes terminating pods and creates
+// missing ones.
 func (s *stage) play() {
 	s.t.Helper()
 	for _, n := range Nodes {
@@ -98,7 +101,7 @@ func (s *stage) play() {
 	}
 }
 
-// fell: a pod was taken down, which must not have owned anything.
+// fell checks that a deleted pod's node owned no LUN.
 func (s *stage) fell(node string, p *corev1.Pod) {
 	s.t.Helper()
 	if s.seen[node][p.UID] || s.lun == "" || s.down[node] {
@@ -119,7 +122,7 @@ func (s *stage) setAway(node string, away bool) {
 	s.away[node] = away
 }
 
-// look checks what may never happen, at any moment.
+// look checks the invariants.
 func (s *stage) look() {
 	s.t.Helper()
 	down := 0
@@ -132,7 +135,7 @@ func (s *stage) look() {
 		case err == nil:
 			s.fell(n, p)
 		case len(s.seen[n]) == 0:
-			continue // it has never been there
+			continue // never created
 		}
 		down++
 	}
@@ -145,7 +148,7 @@ func (s *stage) look() {
 			continue
 		}
 		if was, ok := s.born[what]; ok && was != o.GetUID() {
-			s.t.Errorf("%s was made twice", what)
+			s.t.Errorf("%s was created twice", what)
 		}
 		s.born[what] = o.GetUID()
 	}
@@ -159,7 +162,7 @@ func (s *stage) tryGet() *v1alpha1.TargetPair {
 	return p
 }
 
-// claims that there are.
+// claims of the pair.
 func (s *stage) claims() (out []string) {
 	s.t.Helper()
 	l := &corev1.PersistentVolumeClaimList{}
@@ -176,7 +179,7 @@ func (s *stage) reconcile(r *Reconciler) error {
 	return err
 }
 
-// until runs operators until what has to be true in the end is.
+// until runs operators until the expected end state is reached.
 func (s *stage) until(sc *scene, turn func(i int) error) error {
 	var err error
 	began := time.Now()
@@ -197,9 +200,10 @@ func (s *stage) until(sc *scene, turn func(i int) error) error {
 	return err
 }
 
-// The operator dies at its first call that changes something, the next one at its second, and so on, until one comes through; then
-// from the first again: so it dies at each call in each state that a pair passes through, before the call and after it landed. In the
-// end everything is there, nothing is there twice, and never are both nodes down.
+// The operator crashes at its first write, the next operator at its second, and so on, until one
+// completes; then from the first again. So it crashes at each write in each state of a pair, before
+// the write and after it. In the end everything exists once, and the two nodes are never down at
+// the same time.
 func TestCrashAtEveryCall(t *testing.T) {
 	w := newWorld(t, "crash")
 	w.run()
@@ -234,7 +238,7 @@ func (w *world) crash(t *testing.T, sc *scene, landed bool) {
 		}
 		crashes++
 		if now := s.versions(); now != was {
-			was = now // what it left is another state: each call in it counts again
+			was = now // the state has changed: each call in it counts again
 		} else {
 			n++
 		}
@@ -249,7 +253,7 @@ func (w *world) crash(t *testing.T, sc *scene, landed bool) {
 	}
 }
 
-// versions of everything that is made for the pair, and of itself.
+// versions of the pair and of its objects.
 func (s *stage) versions() string {
 	s.t.Helper()
 	var out []string
@@ -265,9 +269,9 @@ func (s *stage) versions() string {
 	return fmt.Sprint(out, s.claims())
 }
 
-var errCrashed = errors.New("this operator is dead")
+var errCrashed = errors.New("this operator has crashed")
 
-// createLUN gives the pair a LUN if the scene has one; what it returns deletes the LUN.
+// createLUN creates a LUN if the scene has one, and returns a function that deletes it.
 func (s *stage) createLUN(sc *scene) func() {
 	s.t.Helper()
 	if !sc.lun {
@@ -282,8 +286,9 @@ func (s *stage) createLUN(sc *scene) func() {
 	}
 }
 
-// Two operators work at once, each over an API server that loses, repeats, delays and refuses calls: the same has to be true.
-func TestTwoOperators(t *testing.T) {
+// Two operators run at once, each with an API server that loses, repeats, delays and rejects calls:
+// the same invariants hold.
+func TestTwoOperatorsKeepTheInvariants(t *testing.T) {
 	w := newWorld(t, "two")
 	w.run()
 	for i := range scenes {

@@ -15,31 +15,34 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Damaged blocks are healed by the nodes (R15 in docs/pair.md); here people are told. The status of the TargetPair is the memory: it says up to
-// which finding of which process of a node everything is counted, and it is written, against the version that was read, before an event is
-// made. So two operators, or one that starts again, do not tell the same finding twice. One that ends between the two has counted what no
-// event tells: the numbers and the last place are in the status.
+// The nodes heal damaged blocks (R15 in docs/pair.md); the operator reports them. The status of the
+// TargetPair records up to which finding of which process of a node everything is counted. It is
+// updated, with a check of the resource version, before an event is recorded, so that two
+// operators, or one that restarts, do not report a finding twice. If the operator ends between the
+// update and the event, the event is lost, but the counts and the last location are in the status.
 
 var damagedBlocks = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_targetpair_damaged_blocks_total",
-	Help: "Blocks of 4 KiB that did not match their checksums, as the nodes have told this operator since it started: healed from the other node, or lost (no node has a good copy)."},
+	Help: "Blocks of 4 KiB that did not match their checksums, as reported by the nodes since this operator started: healed from the other node, or lost (no node has a good copy)."},
 	[]string{"pair", "node", "outcome"})
 
 func init() { metrics.Registry.MustRegister(damagedBlocks) }
 
-// damageNews is what is new of one LUN or snapshot at one node, or of several of which the node does not say any more which.
+// damageNews is the new damage of one LUN or snapshot on one node, or of several LUNs that the node
+// no longer names.
 type damageNews struct {
 	node   string
 	uuid   string // empty: several
 	lost   bool
 	blocks int64
-	first  int64 // offset in bytes of the first one
+	first  int64 // offset of the first block, in bytes
 	lu     *v1alpha1.LogicalUnit
 }
 
-// freshDamage is what a node has found since what is counted, put together by LUN, in the order in which the node lists it; and the findings themselves.
+// freshDamage returns what a node has found since the last count: by LUN, in the order of the
+// node's list, and the findings themselves.
 func freshDamage(counted v1alpha1.DamageCounted, node string, c *targetv1.Checksums) (news []damageNews, fresh []*targetv1.DamageFinding) {
 	if counted.Process != c.Process {
-		counted = v1alpha1.DamageCounted{} // another process: its counters began at zero
+		counted = v1alpha1.DamageCounted{} // a restarted process counts from zero
 	}
 	left := map[bool]int64{false: int64(c.HealedBlocks) - counted.HealedBlocks, true: int64(c.LostBlocks) - counted.LostBlocks}
 	add := func(x damageNews) {
@@ -64,9 +67,9 @@ func freshDamage(counted v1alpha1.DamageCounted, node string, c *targetv1.Checks
 	return news, fresh
 }
 
-// damage counts what the nodes have found since the last time, and says what people have to be told. A node that does not answer keeps its
-// numbers.
-func (r *Reconciler) damage(ctx context.Context, p *v1alpha1.TargetPair, v *view) (next []v1alpha1.NodeDamage, news []damageNews) {
+// countDamage adds what the nodes have found since the last reconcile, and returns what to report.
+// A node that does not answer keeps its numbers.
+func (r *Reconciler) countDamage(ctx context.Context, p *v1alpha1.TargetPair, v *view) (next []v1alpha1.NodeDamage, news []damageNews) {
 	next = slices.Clone(p.Status.Damage)
 	var units map[string]*v1alpha1.LogicalUnit
 	for i := range v.nodes {
@@ -119,7 +122,8 @@ func (r *Reconciler) damage(ctx context.Context, p *v1alpha1.TargetPair, v *view
 	return next, news
 }
 
-// recordDamage makes events and counts of what is written down now: one for each LUN and node, however many blocks.
+// recordDamage records events and metrics of damage that is in the status now: one event for each
+// LUN and node, whatever the number of blocks.
 func (r *Reconciler) recordDamage(p *v1alpha1.TargetPair, news []damageNews) {
 	for _, x := range news {
 		kind, reason, outcome, what := corev1.EventTypeNormal, v1alpha1.ReasonBlocksHealed, "healed", x.text()
@@ -134,9 +138,8 @@ func (r *Reconciler) recordDamage(p *v1alpha1.TargetPair, news []damageNews) {
 	}
 }
 
-// text for people.
 func (x *damageNews) text() string {
-	where := "LUNs that only the log of its pod names"
+	where := "LUNs that only the log of the pod names"
 	if x.uuid != "" {
 		where = "LUN or snapshot " + x.uuid
 		if x.lu != nil {
@@ -151,15 +154,15 @@ func (x *damageNews) text() string {
 	if x.lost {
 		return fmt.Sprintf("node %s: %s of %s did not match the checksums, and no node has a good copy: restore the file or the volume from a backup", x.node, blocks, where)
 	}
-	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were written again from the other node; if that happens again, replace the disk of node %s", x.node, blocks, where, x.node)
+	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were healed from the other node; if this happens again, replace the disk of node %s", x.node, blocks, where, x.node)
 }
 
-// units are the LogicalUnits of a pair by uuid.
+// units returns the LogicalUnits of a pair by UUID.
 func (r *Reconciler) units(ctx context.Context, p *v1alpha1.TargetPair) map[string]*v1alpha1.LogicalUnit {
 	l := &v1alpha1.LogicalUnitList{}
 	out := map[string]*v1alpha1.LogicalUnit{}
 	if r.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}) != nil {
-		return out // the uuid is enough
+		return out // events name the UUID only
 	}
 	for i := range l.Items {
 		if at := l.Items[i].Spec.Placement; at != nil && at.Pair == p.Name {

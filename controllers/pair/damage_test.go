@@ -22,12 +22,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// eventsOf are those of the damage among all.
+// eventsOf returns the events of damage.
 func eventsOf(all []string) []string {
 	return slices.DeleteFunc(all, func(e string) bool { return !strings.Contains(e, "Blocks") })
 }
 
-// device is a LUN as a host has it.
+// device attaches a LUN as a host does.
 func (w *world) device(host string, m *targetv1.Mapping) *initiator.Device {
 	w.t.Helper()
 	cfg := initiator.Config{InitiatorName: host, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid}
@@ -44,8 +44,9 @@ func (w *world) device(host string, m *targetv1.Mapping) *initiator.Device {
 	return d
 }
 
-// A block that a read heals, and one that both nodes have lost, are events of the pair and of the LogicalUnit, once, no matter who looks again.
-func TestDamagedBlocksAreTold(t *testing.T) {
+// A block that a read heals, and one that both nodes have lost, are events of the pair and of the
+// LogicalUnit, once, whichever operator reconciles.
+func TestDamagedBlocksAreRecordedOnce(t *testing.T) {
 	w := newWorld(t, "damage")
 	w.run()
 	id := uuid.NewString()
@@ -95,7 +96,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 		x.LastHealed.Offset != 2<<20 || time.Since(x.LastHealed.Time.Time) > time.Minute || x.Counted.Findings != 1 {
 		t.Fatalf("%+v %+v", x, x.LastHealed)
 	}
-	want := "Normal BlocksHealed node a: 2 blocks of 4 KiB of LUN or snapshot " + id + " (damage-lun), the first at byte 1048576, did not match the checksums and were written again from the other node"
+	want := "Normal BlocksHealed node a: 2 blocks of 4 KiB of LUN or snapshot " + id + " (damage-lun), the first at byte 1048576, did not match the checksums and were healed from the other node"
 	if got := eventsOf(w.events()); len(got) != 2 || !strings.HasPrefix(got[0], want) || got[1] != got[0] { // of the pair, and of the LUN
 		t.Fatalf("%q", got)
 	}
@@ -103,7 +104,7 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 		t.Errorf("the metric says %v", n)
 	}
 
-	// The next operator knows nothing but the status.
+	// The next operator has only the status.
 	w.r = &Reconciler{Client: w.r.Client, Live: w.r.Live, Namespace: w.r.Namespace, Image: w.r.Image, Targets: w, Events: w.rec}
 	w.step()
 	rot(0, 3<<20+5)
@@ -123,7 +124,8 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 
-	// The node starts again and counts from zero: nothing is said twice, what is counted stays, and what comes next is told.
+	// The node restarts and counts from zero: nothing is recorded twice, the counts stay, and new
+	// damage is recorded.
 	w.ok(w.pair.Term(0))
 	w.ok(w.pair.StartNode(0))
 	w.ok(harness.Wait(w.ctx, "the pair is in sync", func() (bool, string) { w.step(); return w.condition(v1alpha1.ConditionInSync).Status == "True", "" }))
@@ -131,14 +133,15 @@ func TestDamagedBlocksAreTold(t *testing.T) {
 		t.Fatalf("%+v", x)
 	}
 	for _, e := range eventsOf(w.events()) {
-		if strings.Contains(e, "node a:") { // the other one may have met the lost block when it was compared
+		if strings.Contains(e, "node a:") { // the other node may have found the lost block during the resync
 			t.Errorf("%q", e)
 		}
 	}
 }
 
-// Findings are put together by LUN; what the node does not name any more is told by its number; another process begins at zero.
-func TestFreshDamage(t *testing.T) {
+// Findings are grouped by LUN; findings that the node no longer lists are counted; a restarted
+// process counts from zero.
+func TestFreshDamageIsCountedOnceByLUN(t *testing.T) {
 	now := timestamppb.Now()
 	f := func(n uint64, id string, lost bool, blocks, off uint64) *targetv1.DamageFinding {
 		return &targetv1.DamageFinding{Number: n, Uuid: id, Lost: lost, Blocks: blocks, Offset: off, LastOffset: off, Time: now}
@@ -160,7 +163,7 @@ func TestFreshDamage(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if text := (&damageNews{node: "a", blocks: 100}).text(); !strings.Contains(text, "100 blocks of 4 KiB of LUNs that only the log of its pod names") {
+	if text := (&damageNews{node: "a", blocks: 100}).text(); !strings.Contains(text, "100 blocks of 4 KiB of LUNs that only the log of the pod names") {
 		t.Error(text)
 	}
 	if got, _ := freshDamage(v1alpha1.DamageCounted{}, "a", &targetv1.Checksums{Process: "p"}); got != nil {

@@ -12,18 +12,19 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// enrollDomain takes the place of a cluster for the certificate of the enrolment endpoint, which serves the workers of all clusters. It
-// has a dot, which no cluster's name has.
+// enrollDomain stands in for the cluster name in the certificate of the enrolment endpoint, which
+// serves the workers of all clusters. It has a dot, which the name of a cluster cannot have.
 const enrollDomain = "enroll.operator"
 
 // EnrollSecret holds the certificate of the enrolment endpoint.
 func EnrollSecret() string { return ControlSecret(enrollDomain) }
 
-// EnrollConfig is the ConfigMap from which node plugins have the authorities that they trust at enrolment.
+// EnrollConfig is the ConfigMap with the authorities that node plugins trust at enrolment.
 const EnrollConfig = "gemel-enroll-ca"
 
-// Enrollment sees to the certificate of the enrolment endpoint and to its authority, which is rotated like that of a cluster. What node plugins
-// trust is told before the certificate changes: a step of a rotation waits for both.
+// Enrollment reconciles the certificate of the enrolment endpoint and its authority, which is
+// rotated like that of a cluster. The ConfigMap is updated before the certificate: a step of a
+// rotation waits for both.
 func (r *Reconciler) Enrollment(ctx context.Context) error {
 	t, err := r.authority(ctx, enrollDomain)
 	if err != nil {
@@ -38,5 +39,5 @@ func (r *Reconciler) Enrollment(ctx context.Context) error {
 	if err := apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, u); err != nil {
 		return err
 	}
-	return r.issue(ctx, t, EnrollSecret(), pki.EnrollURI, enrollDomain, "")
+	return r.ensureCertificate(ctx, t, EnrollSecret(), pki.EnrollURI, enrollDomain, "")
 }

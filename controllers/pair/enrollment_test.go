@@ -15,9 +15,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// The enrolment endpoint has a certificate, and node plugins what they trust. Its authority is rotated as a cluster's is; node plugins
-// hear of the next one long before it signs.
-func TestEnrollment(t *testing.T) {
+// The enrolment endpoint has a certificate that node plugins trust. Its authority is rotated like a
+// cluster's; node plugins trust the next authority long before it signs.
+func TestEnrollmentAuthorityIsTrustedBeforeItSigns(t *testing.T) {
 	w := newWorld(t, "enroll")
 	now := time.Now()
 	w.r.Now = func() time.Time { return now }
@@ -40,7 +40,7 @@ func TestEnrollment(t *testing.T) {
 	}
 	first := step()
 	if again := step(); again.ResourceVersion != first.ResourceVersion {
-		t.Error("the certificate is made anew")
+		t.Error("a certificate that is not due was renewed")
 	}
 	ca := w.secret(AuthoritySecret(enrollDomain))
 	former := ca.Data[corev1.TLSCertKey]
@@ -54,7 +54,7 @@ func TestEnrollment(t *testing.T) {
 		s, pem := step(), trusted()
 		signer := w.secret(AuthoritySecret(enrollDomain)).Data[corev1.TLSCertKey]
 		if !bytes.Contains(pem, signer) {
-			t.Fatal("node plugins do not trust who signs")
+			t.Fatal("node plugins do not trust the authority that signs")
 		}
 		switch {
 		case trustedAt.IsZero() && !bytes.Equal(pem, former):
@@ -65,12 +65,13 @@ func TestEnrollment(t *testing.T) {
 		_ = s
 	}
 	if bytes.Contains(trusted(), former) {
-		t.Error("the former authority is trusted still")
+		t.Error("the former authority is still trusted")
 	}
 }
 
-// Credentials of workers are no certificates: a rotation does not wait for them. They go with their Host, and with the pair.
-func TestCredentialsGo(t *testing.T) {
+// A rotation does not wait for CHAP credentials, which are no certificates. They are deleted with
+// their Host, and with the pair.
+func TestCredentialsAreDeletedWithTheirHostAndPair(t *testing.T) {
 	w := newWorld(t, "creds")
 	w.run()
 	now := time.Now()

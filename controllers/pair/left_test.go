@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/exits"
 )
 
-// podOf is a pod whose process ended with a code and has been started again, or waits for that.
+// podOf is a pod whose process exited with a code and has been restarted, or waits for the restart.
 func podOf(code int32, waits bool) *corev1.Pod {
 	c := corev1.ContainerStatus{Name: "target", RestartCount: 4, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: code, Message: "time=… level=INFO\nthe store failed (fsync): check the disk, replace it if this comes back\n",
@@ -28,9 +28,9 @@ func podOf(code int32, waits bool) *corev1.Pod {
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{c}}}
 }
 
-// What a node's process said when it ended because it had left stands in the pair's conditions, whether it waits to be started again, starts, or is
-// being copied to, and no longer than until both are in sync.
-func TestLastWordsOfANodeThatLeft(t *testing.T) {
+// The last message of a process that left the pair is in the conditions while the node waits for
+// its restart, starts or joins, until both nodes are in sync.
+func TestConditionsHaveTheLastMessageOfANodeThatLeft(t *testing.T) {
 	alone := &targetv1.Status{Phase: targetv1.Phase_PHASE_RESYNCING}
 	for _, x := range []struct {
 		name   string
@@ -40,9 +40,9 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 		not    string
 	}{
 		{"waits", podOf(exits.Left, true), nil, []string{"CrashLoopBackOff", "check the disk"}, ""},
-		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "its previous process left the pair at 2026-11-23T09:00:00Z (restarted 4 times)", "check the disk"}, ""},
-		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; its previous process left the pair", "check the disk"}, ""},
-		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; its previous process left the pair", "check the disk"}, ""},
+		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "the previous process left the pair at 2026-11-23T09:00:00Z (restarted 4 times)", "check the disk"}, ""},
+		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; the previous process left the pair", "check the disk"}, ""},
+		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; the previous process left the pair", "check the disk"}, ""},
 		{"another end", podOf(137, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining"}, "left the pair"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 		t.Errorf("the node's reason is %q", said)
 	}
 	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
-	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
+	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += leftPair(&v.nodes[1]); return &now }()) {
 		t.Error("there is no event")
 	}
 }

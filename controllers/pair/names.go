@@ -11,12 +11,13 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// Names of what belongs to a pair, all in the operator's namespace.
+// Names of the objects of a pair, all in the operator's namespace.
 
 // Nodes of a pair.
 var Nodes = []string{"a", "b"}
 
-// Base is the name of what both nodes share: the Lease, the service account, the disruption budget, the policy.
+// Base is the name of the objects that both nodes share: Lease, ServiceAccount,
+// PodDisruptionBudget, NetworkPolicy.
 func Base(pair string) string { return "gemel-" + pair }
 
 // NodeName is the name of one node's Service, StatefulSet and certificate.
@@ -25,18 +26,18 @@ func NodeName(pair, node string) string { return Base(pair) + "-" + node }
 // PodName of a node's pod.
 func PodName(pair, node string) string { return NodeName(pair, node) + "-0" }
 
-// ClaimName of a node's backing volume; disk counts those that it has had.
+// ClaimName of a node's backing volume; disk counts the volumes that the node has had.
 func ClaimName(pair, node string, disk int32) string {
 	return NodeName(pair, node) + "-d" + strconv.Itoa(int(disk))
 }
 
-// AuthoritySecret holds a cluster's certificate authority, ControlSecret the certificate of who calls its targets.
+// AuthoritySecret holds a cluster's certificate authority.
 func AuthoritySecret(cluster string) string { return fmt.Sprintf("gemel-%s-ca", cluster) }
 
-// ControlSecret holds the certificate of who may call the targets' control API.
+// ControlSecret holds the client certificate for the control API of the cluster's targets.
 func ControlSecret(cluster string) string { return pairconn.SecretName(cluster) }
 
-// NewLease is a pair's record before anything is written to it.
+// NewLease is a pair's record before the first write.
 func NewLease(p *v1alpha1.TargetPair, namespace string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Base(p.Name), Namespace: namespace, Labels: labels(p, "")}}
 }

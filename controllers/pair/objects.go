@@ -36,16 +36,17 @@ func (r *Reconciler) apply(ctx context.Context, file string, data any) error {
 	return apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, objs...)
 }
 
-// shared makes what both nodes use. The Lease is made empty and then left to the targets: it is the pair's record. One that
-// is gone after the pair was founded is not made again: an empty one would fence both nodes at their next look, while they
-// merely wait for a missing one.
-func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
+// ensureShared creates what both nodes use. The Lease is the pair's record: it is created empty,
+// and only the targets write it. If it is missing after the pair has started, it is not created
+// again: an empty Lease would fence both nodes at their next read, while a missing one only makes
+// them wait.
+func (r *Reconciler) ensureShared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	lease := NewLease(p, r.Namespace)
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(lease), &coordinationv1.Lease{})
 	switch {
 	case apierrors.IsNotFound(err) && p.Status.Epoch > 0:
 		return waiting(v1alpha1.ReasonMissing, "Lease %s/%s, the record of the pair, does not exist: the pair continues to serve hosts, but no node can take over. "+
-			"Restore the Lease; if that is not possible, create an empty Lease with the label %s=%s and name the surviving node with force",
+			"Restore the Lease; if that is not possible, create an empty Lease with the label %s=%s and run kubectl gemel pair promote with the surviving node",
 			lease.Namespace, lease.Name, v1alpha1.LabelPair, p.Name)
 	case apierrors.IsNotFound(err):
 		err = client.IgnoreAlreadyExists(r.Create(ctx, lease))
@@ -70,8 +71,9 @@ func (r *Reconciler) shared(ctx context.Context, p *v1alpha1.TargetPair) error {
 	return nil
 }
 
-// addresses gives each node its Service, and writes down the address that it got: from then on it is pinned.
-func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) error {
+// ensureServices creates the Service of each node and records its address in the spec, which pins
+// the address.
+func (r *Reconciler) ensureServices(ctx context.Context, p *v1alpha1.TargetPair) error {
 	before := p.DeepCopy()
 	for i := range p.Spec.Nodes {
 		n := &p.Spec.Nodes[i]
@@ -98,22 +100,24 @@ func (r *Reconciler) addresses(ctx context.Context, p *v1alpha1.TargetPair) erro
 // ErrClass: a StorageClass that cannot hold backing volumes.
 var ErrClass = errors.New("storageClassName")
 
-// disks makes the claims of the first pool, refuses volumes that do not belong to one worker, and has released volumes kept.
-func (r *Reconciler) disks(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
+// ensureClaims creates the claims of the first pool, and rejects volumes that are not local to one
+// worker.
+func (r *Reconciler) ensureClaims(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
 	pool := &c.Spec.Pools[0]
-	class, unfit, err := r.class(ctx, pool)
+	class, unfit, err := r.storageClass(ctx, pool)
 	if err == nil {
 		err = unfit
 	}
 	for i := 0; err == nil && i < len(p.Spec.Nodes); i++ {
 		n := &p.Spec.Nodes[i]
-		_, err = r.claim(ctx, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
+		_, err = r.ensureClaim(ctx, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
 	}
 	return err
 }
 
-// claim makes the claim of a node's backing volume, unless its class is unfit, and looks at the volume that it has got.
-func (r *Reconciler) claim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
+// ensureClaim creates the claim of a node's backing volume, unless the class is unfit, and checks
+// the bound volume.
+func (r *Reconciler) ensureClaim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
 	err := r.Get(ctx, client.ObjectKeyFromObject(claim), claim)
 	switch {
@@ -126,23 +130,23 @@ func (r *Reconciler) claim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alp
 		}
 		l := labels(p, n.Name)
 		l[v1alpha1.LabelPool] = pool.Name
-		claim.Name, claim.Namespace = name, r.Namespace // of an answer that found nothing nothing is left
+		claim.Name, claim.Namespace = name, r.Namespace // Get has cleared them
 		return claim, r.apply(ctx, "claim.yaml", map[string]any{"Claim": name, "Namespace": r.Namespace, "Labels": l,
 			"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
 	case err == nil && claim.Spec.VolumeName != "":
-		err = r.volume(ctx, claim.Spec.VolumeName)
+		err = r.checkVolume(ctx, claim.Spec.VolumeName)
 	}
 	return claim, err
 }
 
-// volume checks a backing volume and has it kept when its claim goes.
-func (r *Reconciler) volume(ctx context.Context, name string) error {
+// checkVolume rejects a backing volume that is not local, and sets its reclaim policy to Retain.
+func (r *Reconciler) checkVolume(ctx context.Context, name string) error {
 	v := &corev1.PersistentVolume{}
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, v); err != nil {
 		return err
 	}
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return waiting(v1alpha1.ReasonInvalid, "PersistentVolume %s has no node affinity: Gemel copies the data itself and needs local volumes, which are lost with one worker only", name)
+		return waiting(v1alpha1.ReasonInvalid, "PersistentVolume %s has no node affinity: Gemel replicates the data and needs local volumes, so that the loss of one worker costs one copy only: use a StorageClass of local volumes", name)
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return nil
@@ -157,7 +161,7 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	a := []string{"--cluster=" + p.Spec.Cluster, "--pair=" + p.Name, "--node=" + node, "--state-dir=/data/gemel",
 		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
 		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
-		"--log-format=json", "--scrub-interval=0s"} // scrubs are begun by the operator (docs/decisions/0050)
+		"--log-format=json", "--scrub-interval=0s"} // the operator starts scrubs (docs/decisions/0050)
 	for _, pool := range m[node] {
 		a = append(a, "--backing-volume="+pool.Name+"=/volumes/"+pool.Name+"/gemel")
 	}
@@ -183,8 +187,8 @@ func (r *Reconciler) image(c *v1alpha1.StorageCluster) string {
 	return r.Image
 }
 
-// targets applies both StatefulSets. Their pods are not touched by that: see roll.
-func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts) error {
+// ensureTargets applies both StatefulSets. This restarts no pod: see roll.
+func (r *Reconciler) ensureTargets(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts) error {
 	res, err := resources(c)
 	if err != nil {
 		return waiting(v1alpha1.ReasonInvalid, "%v", err)
@@ -204,7 +208,7 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 			return err
 		}
 		if n.Worker == "" {
-			if err := r.settle(ctx, c, p, n.Name); err != nil {
+			if err := r.recordWorker(ctx, c, p, n.Name); err != nil {
 				return err
 			}
 		}
@@ -212,17 +216,17 @@ func (r *Reconciler) targets(ctx context.Context, c *v1alpha1.StorageCluster, p 
 	return nil
 }
 
-// revision tells pods that run what they should from those that do not. What leaves a pod as good as it was is not in it.
+// revision identifies what a pod must run. It covers only what requires a restart.
 func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n v1alpha1.PairNode, m mounts) string {
 	h := sha256.New()
-	res, _ := resources(c) // targets has refused those that are wrong
+	res, _ := resources(c) // ensureTargets has rejected invalid ones
 	text, _ := json.Marshal(res)
 	fmt.Fprintf(h, "%s|%q|%d|%s|%s", r.image(c), r.args(c, p, n.Name, m), n.Disk, text, goLimit(res))
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// settle writes down the worker that the scheduler has chosen for a node and its disk.
-func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string) error {
+// recordWorker records the worker that the scheduler has chosen for a node.
+func (r *Reconciler) recordWorker(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, node string) error {
 	pod := &corev1.Pod{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: PodName(p.Name, node)}, pod)
 	if apierrors.IsNotFound(err) {
@@ -234,7 +238,7 @@ func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *
 	if pod.Spec.NodeName == "" {
 		for _, x := range pod.Status.Conditions {
 			if x.Type == corev1.PodScheduled && x.Status == corev1.ConditionFalse && x.Reason == corev1.PodReasonUnschedulable {
-				return homeless(c, node, x.Message)
+				return unschedulable(c, node, x.Message)
 			}
 		}
 		return nil
@@ -247,12 +251,13 @@ func (r *Reconciler) settle(ctx context.Context, c *v1alpha1.StorageCluster, p *
 	return r.Update(ctx, p)
 }
 
-// homeless says which fields of the cluster keep a node from finding a worker; said is the scheduler's reason.
-func homeless(c *v1alpha1.StorageCluster, node, said string) error {
+// unschedulable says which fields of the cluster prevent a node from being scheduled; message is
+// the scheduler's.
+func unschedulable(c *v1alpha1.StorageCluster, node, message string) error {
 	reason, fix := v1alpha1.ReasonTooFewNodes, "add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey"
-	if text := strings.ToLower(said); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
-		reason, fix = v1alpha1.ReasonNoStorage, "create a volume there "+wants(c)
+	if text := strings.ToLower(message); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
+		reason, fix = v1alpha1.ReasonNoStorage, "create a volume there "+wantedVolumes(c)
 	}
 	return waiting(reason, "node %s cannot be scheduled (%s): the node needs a worker that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the worker of the other node, "+
-		"with a free volume of the class of each pool: %s", node, said, c.Spec.FailureDomainKey, fix)
+		"with a free volume of the class of each pool: %s", node, message, c.Spec.FailureDomainKey, fix)
 }

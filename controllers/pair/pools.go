@@ -19,30 +19,32 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// The first pool is what a node lives on. Another one is given to a node that runs already only once its volume is there or sure to come:
-// a pod that waits for a volume serves nobody, and a pool cannot be taken back. What it waits for is told, and nothing else waits for it.
+// The first pool holds a node's state. A running node gets another pool only when the volume exists
+// or is certain to be provisioned: a pod that waits for a volume serves no host, and a pool cannot
+// be removed. A condition says what a pool waits for; nothing else waits for it.
 
-// mounts are the pools beside the first one that each node has, in the order of their names.
+// mounts are the additional pools of each node, sorted by name.
 type mounts map[string][]v1alpha1.Pool
 
-// PoolClaim is the name of the claim of one more backing volume. A dot is in no name that it is made of, so that no two are alike.
+// PoolClaim is the name of the claim of an additional backing volume. The names it is made of have
+// no dot, so it is unique.
 func PoolClaim(pair, node string, disk int32, pool string) string {
 	return ClaimName(pair, node, disk) + "." + pool
 }
 
-// more makes the claims of the pools beside the first one, and tells which nodes may have them now. later is why some may not yet; err is
-// that of the API server.
-func (r *Reconciler) more(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
+// ensurePools creates the claims of the additional pools, and returns which nodes can mount them
+// now. later is why some cannot yet; err is an error of the API server.
+func (r *Reconciler) ensurePools(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
 	m = mounts{}
 	pools := slices.SortedFunc(slices.Values(c.Spec.Pools[1:]), func(a, b v1alpha1.Pool) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pools {
 		pool := &pools[i]
-		class, unfit, err := r.class(ctx, pool)
+		class, unfit, err := r.storageClass(ctx, pool)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, n := range p.Spec.Nodes {
-			why, err := r.poolOf(ctx, p, &n, pool, class, unfit)
+			why, err := r.ensurePool(ctx, p, &n, pool, class, unfit)
 			switch {
 			case err != nil:
 				return nil, nil, err
@@ -56,35 +58,36 @@ func (r *Reconciler) more(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	return m, later, nil
 }
 
-// poolOf makes the claim of one node's backing volume in a pool; why is what keeps the node from having it.
-func (r *Reconciler) poolOf(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, unfit error) (why, err error) {
-	claim, err := r.claim(ctx, p, n, pool, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), unfit)
+// ensurePool creates the claim of one node's backing volume in a pool; why is what prevents the
+// node from mounting it.
+func (r *Reconciler) ensurePool(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, unfit error) (why, err error) {
+	claim, err := r.ensureClaim(ctx, p, n, pool, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), unfit)
 	if w, ok := asWait(err); ok {
 		return w, nil
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case claim.Spec.VolumeName != "" || n.Worker == "": // without a worker, the scheduler finds one that has all
+	case claim.Spec.VolumeName != "" || n.Worker == "": // the scheduler finds a worker with all volumes
 		return nil, nil
 	case unfit != nil:
 		return unfit, nil
-	case class.Provisioner != staticProvisioner: // it makes one when the pod comes
+	case class.Provisioner != staticProvisioner: // it provisions the volume when the pod is scheduled
 		return nil, nil
 	}
-	ok, err := r.volumeFor(ctx, claim, n.Worker, pool)
+	ok, err := r.hasVolume(ctx, claim, n.Worker, pool)
 	if err != nil || ok {
 		return nil, err
 	}
-	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: create one there, and the node uses it; until then no LUN can be created in the pool",
+	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: create a volume there; until then no LUN can be created in the pool",
 		pool.Name, n.Worker, n.Name, pool.Size.String(), pool.StorageClassName), nil
 }
 
-// staticProvisioner makes nothing: volumes are there, or not.
+// staticProvisioner provisions no volumes.
 const staticProvisioner = "kubernetes.io/no-provisioner"
 
-// volumeFor tells whether a worker has a free volume for a claim, or one that is meant for it.
-func (r *Reconciler) volumeFor(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string, pool *v1alpha1.Pool) (bool, error) {
+// hasVolume reports whether a worker has a free volume for a claim, or one that is reserved for it.
+func (r *Reconciler) hasVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string, pool *v1alpha1.Pool) (bool, error) {
 	node := &corev1.Node{}
 	if err := r.Get(ctx, client.ObjectKey{Name: worker}, node); err != nil {
 		return false, client.IgnoreNotFound(err)
@@ -93,21 +96,24 @@ func (r *Reconciler) volumeFor(ctx context.Context, claim *corev1.PersistentVolu
 	if err := r.List(ctx, &l); err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(l.Items, func(v corev1.PersistentVolume) bool { return takes(&v, claim, node, pool.StorageClassName, pool.Size) }), nil
+	return slices.ContainsFunc(l.Items, func(v corev1.PersistentVolume) bool {
+		return bindable(&v, claim, node, pool.StorageClassName, pool.Size)
+	}), nil
 }
 
-// takes: the volume could be bound to the claim, by a pod on the node.
-func takes(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string, size resource.Quantity) bool {
+// bindable reports whether the volume can be bound to the claim of a pod on the node.
+func bindable(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string, size resource.Quantity) bool {
 	has := v.Spec.Capacity[corev1.ResourceStorage]
 	ref := v.Spec.ClaimRef
 	free := ref == nil && v.Status.Phase == corev1.VolumeAvailable || ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name
 	block := v.Spec.VolumeMode != nil && *v.Spec.VolumeMode != corev1.PersistentVolumeFilesystem
 	return free && !block && v.DeletionTimestamp.IsZero() && v.Spec.StorageClassName == class && has.Cmp(size) >= 0 &&
-		v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil && reaches(v.Spec.NodeAffinity.Required, node)
+		v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil && matches(v.Spec.NodeAffinity.Required, node)
 }
 
-// reaches evaluates a node selector: one of its terms, all of a term.
-func reaches(s *corev1.NodeSelector, node *corev1.Node) bool {
+// matches reports whether a node matches at least one term of a selector, with all requirements of
+// the term.
+func matches(s *corev1.NodeSelector, node *corev1.Node) bool {
 	operators := map[corev1.NodeSelectorOperator]selection.Operator{corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
 		corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
 		corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan}
@@ -126,8 +132,8 @@ func reaches(s *corev1.NodeSelector, node *corev1.Node) bool {
 	})
 }
 
-// class of a pool; unfit is why it cannot hold backing volumes.
-func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *storagev1.StorageClass, unfit, err error) {
+// storageClass of a pool; unfit is why it cannot provide backing volumes.
+func (r *Reconciler) storageClass(ctx context.Context, pool *v1alpha1.Pool) (class *storagev1.StorageClass, unfit, err error) {
 	class = &storagev1.StorageClass{}
 	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
 	case apierrors.IsNotFound(err):
@@ -140,10 +146,11 @@ func (r *Reconciler) class(ctx context.Context, pool *v1alpha1.Pool) (class *sto
 	return class, nil, nil
 }
 
-// poolStatus is what a node says of the backing volumes, as pools: those that every member has. recorded is the status before.
+// poolStatus is the status of the pools that every member has, as a node reports their backing
+// volumes. recorded is the status before.
 func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, recorded []v1alpha1.PoolStatus) (out []v1alpha1.PoolStatus) {
 	volumes := s.Volumes
-	if len(volumes) == 0 { // of a release that knows one only
+	if len(volumes) == 0 { // a release with one volume only
 		volumes = []*targetv1.BackingVolume{{Name: v1alpha1.DefaultVolume, CapacityBytes: s.CapacityBytes, FreeBytes: s.FreeBytes}}
 	}
 	for _, v := range volumes {
@@ -161,8 +168,8 @@ func poolStatus(c *v1alpha1.StorageCluster, s *targetv1.Status, recorded []v1alp
 	return out
 }
 
-// wants says what a worker needs for a node of its pools, for people.
-func wants(c *v1alpha1.StorageCluster) string {
+// wantedVolumes says which volumes a worker needs for a node.
+func wantedVolumes(c *v1alpha1.StorageCluster) string {
 	var parts []string
 	for i := range c.Spec.Pools {
 		pool := &c.Spec.Pools[i]

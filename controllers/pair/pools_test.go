@@ -16,7 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// addPool changes the cluster.
+// addPool adds a pool to the cluster.
 func (w *world) addPool(name, class string) {
 	w.t.Helper()
 	c := &v1alpha1.StorageCluster{}
@@ -32,7 +32,7 @@ func (w *world) worker(name string) {
 	w.t.Cleanup(func() { _ = w.c.Delete(w.ctx, n) })
 }
 
-// disk plays who makes local volumes.
+// disk creates a local volume, as an administrator does.
 func (w *world) disk(name, worker, class, size string) *corev1.PersistentVolume {
 	w.t.Helper()
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{StorageClassName: class,
@@ -47,7 +47,7 @@ func (w *world) disk(name, worker, class, size string) *corev1.PersistentVolume 
 	return v
 }
 
-// bind plays the scheduler: the claim of a pod gets its volume.
+// bind acts as the scheduler: it binds the claim of a pod to its volume.
 func (w *world) bind(claim string, v *corev1.PersistentVolume) {
 	w.t.Helper()
 	c := &corev1.PersistentVolumeClaim{}
@@ -62,9 +62,9 @@ func (w *world) args(node string) string {
 	return strings.Join(w.set(node).Spec.Template.Spec.Containers[0].Args, " ")
 }
 
-// A pool is added to a pair that serves: a node gets it when its worker has a volume, one at a time, and nothing waits for a node that
-// has none. The first pool stays what it was.
-func TestAddsAPool(t *testing.T) {
+// A pool is added to a running pair: a node gets the pool when its worker has a volume, one node at
+// a time, and nothing waits for a node without one. The first pool stays unchanged.
+func TestPoolIsAddedOneNodeAtATime(t *testing.T) {
 	w := newWorld(t, "addpool")
 	w.run()
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "flash"}, Provisioner: staticProvisioner,
@@ -99,7 +99,7 @@ func TestAddsAPool(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	if s := w.set("a"); s.Generation != before.Generation || strings.Contains(w.args("a"), "backing-volume") {
-		t.Fatalf("it was changed although it cannot have the pool: %s", w.args("a"))
+		t.Fatalf("the StatefulSet was changed although the node cannot mount the pool: %s", w.args("a"))
 	}
 	for _, n := range Nodes {
 		c := &corev1.PersistentVolumeClaim{}
@@ -108,12 +108,12 @@ func TestAddsAPool(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	// Of what could not hold it none counts.
+	// Volumes that do not fit do not count.
 	w.disk("pool-small", "pool-w1", "flash", "1Gi")
 	w.disk("pool-slow", "pool-w1", "disks", "10Gi")
 	w.step()
 	if w.gone("a") || w.gone("b") {
-		t.Fatal("a pod went")
+		t.Fatal("a pod was deleted")
 	}
 
 	restarted := func(node string, v *corev1.PersistentVolume) {
@@ -140,7 +140,7 @@ func TestAddsAPool(t *testing.T) {
 		w.bind("gemel-addpool-"+node+"-d0.fast", v)
 		w.step()
 		if w.gone(Other(node)) {
-			t.Fatalf("both were taken down")
+			t.Fatalf("both pods were deleted")
 		}
 		w.pair.PerNode[i] = []string{"--backing-volume=fast=" + t.TempDir(), "--shared-filesystem"}
 		w.ok(w.pair.StartNode(i))
@@ -148,7 +148,7 @@ func TestAddsAPool(t *testing.T) {
 		w.step()
 		w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(v), v))
 		if v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
-			t.Error("the volume would be wiped with its claim")
+			t.Error("the volume would be deleted with its claim")
 		}
 	}
 	restarted("a", w.disk("pool-1", "pool-w1", "flash", "5Gi"))
@@ -156,9 +156,9 @@ func TestAddsAPool(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	if s := w.get().Status; len(s.Pools) != 1 {
-		t.Errorf("a LUN could be made where node b has no volume: %+v", s.Pools)
+		t.Errorf("a LUN could be created where node b has no volume: %+v", s.Pools)
 	}
-	// Something else goes on while a pool waits.
+	// Other changes proceed while a pool waits.
 	c := &v1alpha1.StorageCluster{}
 	w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c))
 	c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
@@ -193,8 +193,8 @@ func TestAddsAPool(t *testing.T) {
 	}
 }
 
-// A pool that cannot be had stops nothing but itself, and says why.
-func TestPoolThatCanNotBe(t *testing.T) {
+// An unusable pool blocks only itself, and the condition says why.
+func TestUnusablePoolBlocksOnlyItself(t *testing.T) {
 	w := newWorld(t, "nopool")
 	w.down["a"], w.down["b"] = true, true
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: v1alpha1.DriverName})))
@@ -205,8 +205,8 @@ func TestPoolThatCanNotBe(t *testing.T) {
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: w.name}, c))
 		base := *c.DeepCopy()
 		base.Spec.Pools = append(base.Spec.Pools, v1alpha1.Pool{Name: pool, StorageClassName: x.class, Size: resource.MustParse("5Gi")})
-		w.ok(w.r.targets(w.ctx, c, w.get(), nil))
-		m, later, err := w.r.more(w.ctx, &base, w.get())
+		w.ok(w.r.ensureTargets(w.ctx, c, w.get(), nil))
+		m, later, err := w.r.ensurePools(w.ctx, &base, w.get())
 		w.ok(err)
 		if later == nil || !strings.Contains(later.Error(), "spec.pools["+pool+"].storageClassName") || !strings.Contains(later.Error(), x.says) || len(m) != 0 {
 			t.Errorf("%s: %v, %v", pool, later, m)
@@ -221,7 +221,7 @@ func TestPoolThatCanNotBe(t *testing.T) {
 	}
 }
 
-func TestPoolStatus(t *testing.T) {
+func TestPoolStatusNamesPoolsThatBothNodesHave(t *testing.T) {
 	c := &v1alpha1.StorageCluster{Spec: v1alpha1.StorageClusterSpec{Pools: []v1alpha1.Pool{{Name: "main"}, {Name: "fast"}}}}
 	old := poolStatus(c, &targetv1.Status{CapacityBytes: 100, FreeBytes: 50}, nil)
 	if len(old) != 1 || old[0].Name != "main" || old[0].Capacity.Value() != 100 || old[0].Free.Value() != 50 {
@@ -235,7 +235,7 @@ func TestPoolStatus(t *testing.T) {
 	}
 }
 
-func TestVolumesThatAWorkerHas(t *testing.T) {
+func TestVolumeIsBindable(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "mine"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1", Labels: map[string]string{"host": "w1", "slots": "3"}}}
 	on := func(match ...corev1.NodeSelectorRequirement) *corev1.VolumeNodeAffinity {
@@ -279,17 +279,17 @@ func TestVolumesThatAWorkerHas(t *testing.T) {
 		v := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{StorageClassName: "flash", NodeAffinity: on(here),
 			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")}}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable}}
 		x.change(v)
-		if got := takes(v, claim, node, "flash", resource.MustParse("5Gi")); got != x.want {
+		if got := bindable(v, claim, node, "flash", resource.MustParse("5Gi")); got != x.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-func TestLastWords(t *testing.T) {
+func TestUnreachableNodeNamesTheLastMessage(t *testing.T) {
 	n := &nodeView{name: "a", pod: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "w"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "starting\ngemel-target: backing volume fast: no\n"}}}}}}}
-	if got := unreachable(n); got != "its pod is waiting: CrashLoopBackOff back-off; its last message: gemel-target: backing volume fast: no" {
+	if got := unreachable(n); got != "the pod is waiting: CrashLoopBackOff back-off; the last message of the process: gemel-target: backing volume fast: no" {
 		t.Error(got)
 	}
 }

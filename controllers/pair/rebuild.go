@@ -18,26 +18,28 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Rebuilt is what StorageClusters and TargetPairs were, as far as what was made for them tells.
+// Rebuilt has the StorageClusters and TargetPairs as far as they can be reconstructed from the
+// objects made for them.
 type Rebuilt struct {
 	Clusters []v1alpha1.StorageCluster
 	Pairs    []v1alpha1.TargetPair
-	Notes    []string // what could not be told, for people
+	Notes    []string // what could not be reconstructed
 }
 
-// traces are what is left of one pair in the namespace.
+// traces are the objects that are left of one pair in the namespace.
 type traces struct {
 	cluster  string
-	claims   map[string]*corev1.PersistentVolumeClaim // by node, that of its newest disk
+	claims   map[string]*corev1.PersistentVolumeClaim // by node, of its newest disk
 	disks    map[string]int32
-	pools    map[string]*corev1.PersistentVolumeClaim // beside the first one, by name
+	pools    map[string]*corev1.PersistentVolumeClaim // additional pools, by name
 	sets     map[string]*appsv1.StatefulSet
 	services map[string]*corev1.Service
 }
 
-// Rebuild reads the backing volumes' claims, and the Services and StatefulSets if they are still there, and gives the objects
-// that they were made for: with the same addresses, disks and workers, and with settings that restart no target. A pair without
-// claims is not found: it has no data.
+// Rebuild reconstructs StorageClusters and TargetPairs from the claims of the backing volumes, and
+// from the Services and StatefulSets if they still exist: with the same addresses, disks and
+// workers, and with settings that restart no target. A pair without claims is not found: it has no
+// data.
 func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, error) {
 	found, err := gather(ctx, c, namespace)
 	if err != nil {
@@ -62,7 +64,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 			x = t.storageCluster()
 			clusters[t.cluster] = x
 			if len(t.sets) == 0 {
-				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no target is left that shows the image, the lease and the workers: the StorageCluster gets the defaults. For other values, apply your own StorageCluster first", t.cluster))
+				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no StatefulSet is left that shows image, lease and workers: the StorageCluster gets the defaults. For other values, apply your own StorageCluster first", t.cluster))
 			}
 		}
 		t.addPools(x)
@@ -75,7 +77,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 	return out, operatorImage(ctx, c, namespace, out.Clusters)
 }
 
-// gather sorts what is there by pair.
+// gather groups the objects by pair.
 func gather(ctx context.Context, c client.Reader, namespace string) (map[string]*traces, error) {
 	var claims corev1.PersistentVolumeClaimList
 	var sets appsv1.StatefulSetList
@@ -120,7 +122,7 @@ func gather(ctx context.Context, c client.Reader, namespace string) (map[string]
 	return found, nil
 }
 
-// address of a node: its Service's, or what the targets were started with.
+// address of a node: that of its Service, or that of the targets' arguments.
 func (t *traces) address(node string) string {
 	if s := t.services[node]; s != nil {
 		return s.Spec.ClusterIP
@@ -144,7 +146,8 @@ func container(s *appsv1.StatefulSet) *corev1.Container {
 	return &corev1.Container{}
 }
 
-// boundTo is the worker that a node was bound to; empty when that is not known: its disk says it then.
+// boundTo is the worker that a node was bound to; empty if unknown, because its volume then
+// determines the worker.
 func boundTo(s *appsv1.StatefulSet) string {
 	if s == nil || s.Spec.Template.Spec.Affinity == nil || s.Spec.Template.Spec.Affinity.NodeAffinity == nil {
 		return ""
@@ -163,7 +166,7 @@ func boundTo(s *appsv1.StatefulSet) string {
 	return ""
 }
 
-// addPools puts those beside the first one into the cluster that a pair is of.
+// addPools adds the additional pools of a pair to its cluster.
 func (t *traces) addPools(x *v1alpha1.StorageCluster) {
 	for _, name := range slices.Sorted(maps.Keys(t.pools)) {
 		c := t.pools[name]
@@ -192,7 +195,7 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 		spec, target := &s.Spec.Template.Spec, container(s)
 		x.Spec.Security.CHAP = s.Annotations[annotationCHAP]
 		if text := s.Annotations[annotationScrub]; text != "" {
-			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // what cannot be read gets the defaults of a cluster
+			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // if unreadable, the defaults apply
 		}
 		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, withoutDefaults(target.Resources), spec.NodeSelector
 		for _, a := range target.Args {
@@ -215,19 +218,21 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 	return x
 }
 
-// annotationCHAP on a StatefulSet is the cluster's spec.security.chap: no argument of the targets tells it.
+// annotationCHAP on a StatefulSet is the cluster's spec.security.chap, which no argument of the
+// targets shows.
 const annotationCHAP = "gemel.storage/chap"
 
 // annotationScrub on a StatefulSet is the cluster's spec.scrub.
 const annotationScrub = "gemel.storage/scrub"
 
-// annotations of a StatefulSet are what its cluster is made again from that no argument of the targets tells.
+// annotations of a StatefulSet keep what Rebuild needs and no argument of the targets shows.
 func annotations(c *v1alpha1.StorageCluster) map[string]string {
 	text, _ := json.Marshal(c.Spec.Scrub) // plain data
 	return map[string]string{annotationCHAP: c.Spec.Security.CHAP, annotationScrub: string(text)}
 }
 
-// operatorImage leaves the image to the operator where targets run the operator's own: they are to follow it as before.
+// operatorImage clears spec.image where targets run the image of the operator, so that they
+// continue to follow it.
 func operatorImage(ctx context.Context, c client.Reader, namespace string, clusters []v1alpha1.StorageCluster) error {
 	var l appsv1.DeploymentList
 	if err := c.List(ctx, &l, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "operator"}); err != nil {

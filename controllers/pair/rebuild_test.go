@@ -12,8 +12,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// What was made for a pair is enough to make its objects again, so much so that no target would be restarted.
-func TestRebuild(t *testing.T) {
+// The objects made for a pair suffice to rebuild StorageCluster and TargetPair without a restart of
+// any target.
+func TestRebuildRestartsNoTarget(t *testing.T) {
 	w := newWorld(t, "again")
 	w.down["a"], w.down["b"] = true, true
 	c := &v1alpha1.StorageCluster{}
@@ -42,7 +43,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("pair %+v, was %+v", got.Spec, p.Spec)
 	}
 
-	// Deleted by force, and made again: the targets stay as they are.
+	// Deleted by force and created again: the targets stay unchanged.
 	for _, o := range []client.Object{p, c} {
 		o.SetFinalizers(nil)
 		w.ok(w.c.Update(w.ctx, o))
@@ -57,7 +58,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("the target would be restarted: %v, was %v", s.Spec.Template, before.Spec.Template)
 	}
 
-	// Of which only the claims are left.
+	// Only the claims are left.
 	for _, o := range w.parts() {
 		w.ok(w.c.Delete(w.ctx, o))
 	}

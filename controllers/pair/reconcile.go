@@ -1,6 +1,6 @@
-// Package pair reconciles TargetPairs: what two target nodes need to run, their certificates and their disks, the rolling of
-// a new image, the replacement of a lost node, and the copy of their state that people look at. Nothing here is needed to
-// serve I/O: with the operator away a pair goes on, fails over and comes back by itself.
+// Package pair reconciles TargetPairs: the objects, certificates and disks of two target nodes, the
+// rollout of a new image, the replacement of a lost node, and the status. Nothing here is needed to
+// serve I/O: without the operator a pair continues to serve, fails over and recovers automatically.
 package pair
 
 import (
@@ -26,30 +26,30 @@ import (
 type Reconciler struct {
 	client.Client
 	Live      client.Reader // never a cache
-	Namespace string        // of everything that it makes
-	Image     string        // for clusters that name none
+	Namespace string        // of everything that it creates
+	Image     string        // for clusters without spec.image
 	Targets   Targets
-	CHAP      *chap.Keeper // of hosts' credentials; nil: there are none
+	CHAP      *chap.Keeper // nil: hosts have no credentials
 	Events    events.EventRecorder
 	Now       func() time.Time // nil: time.Now
 
 	turns turns
 }
 
-// statusEvery is how often targets are asked how they are.
-const statusEvery = 10 * time.Second
+// statusInterval is how often the status of the targets is read.
+const statusInterval = 10 * time.Second
 
-// busyEvery is the same while something is on its way.
-const busyEvery = 2 * time.Second
+// busyInterval is the same while a change is in progress.
+const busyInterval = 2 * time.Second
 
-// wait is a step that is not done yet and needs no error: the next look goes on.
+// wait is a step that is not complete yet, which is no error: the next reconcile continues.
 type wait struct {
 	reason, message string
 }
 
 func (w *wait) Error() string { return w.message }
 
-// asWait finds a step that is not done yet in an error.
+// asWait returns the wait in an error.
 func asWait(err error) (*wait, bool) {
 	var w *wait
 	ok := errors.As(err, &w)
@@ -60,10 +60,10 @@ func waiting(reason, format string, args ...any) error {
 	return &wait{reason, fmt.Sprintf(format, args...)}
 }
 
-// Reconcile brings a pair to what its spec says.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+// Reconcile reconciles a pair with its spec.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	p := &v1alpha1.TargetPair{}
-	if err := r.Get(ctx, q.NamespacedName, p); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	c := &v1alpha1.StorageCluster{}
@@ -77,10 +77,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 		}
 	}
 	if c.Name == "" {
-		// Its pods run on; only what was to be changed by the cluster's spec stays as it is.
-		v := r.look(ctx, p)
-		_ = r.scrub(ctx, nil, p, v, false) // looks only
-		return ctrl.Result{RequeueAfter: statusEvery}, r.writeStatus(ctx, nil, p, v, waiting(v1alpha1.ReasonInvalid,
+		// The pods continue to run; changes of the cluster's spec are not applied.
+		v := r.observe(ctx, p)
+		_ = r.reconcileScrub(ctx, nil, p, v, false) // updates the status only
+		return ctrl.Result{RequeueAfter: statusInterval}, r.writeStatus(ctx, nil, p, v, waiting(v1alpha1.ReasonInvalid,
 			"StorageCluster %q does not exist: the pair continues to run unchanged; create the StorageCluster again", p.Spec.Cluster))
 	}
 	if controllerutil.AddFinalizer(p, v1alpha1.Finalizer) {
@@ -88,15 +88,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
-	m, later, err := r.converge(ctx, c, p)
+	m, later, err := r.reconcile(ctx, c, p)
 	if errors.Is(err, errGone) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
-	view := r.look(ctx, p)
+	view := r.observe(ctx, p)
 	if err == nil {
 		err = r.roll(ctx, c, p, m, view)
 	}
-	bad := r.scrub(ctx, c, p, view, err == nil)
+	bad := r.reconcileScrub(ctx, c, p, view, err == nil)
 	for _, more := range []error{later, bad} {
 		if err == nil {
 			err = more
@@ -109,45 +109,45 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	var w *wait
 	if errors.As(err, &w) {
 		log.FromContext(ctx).V(1).Info("waiting", "reason", w.reason, "message", w.message)
-		return ctrl.Result{RequeueAfter: busyEvery}, serr
+		return ctrl.Result{RequeueAfter: busyInterval}, serr
 	}
 	if !view.inSync() {
-		return ctrl.Result{RequeueAfter: busyEvery}, errors.Join(err, serr)
+		return ctrl.Result{RequeueAfter: busyInterval}, errors.Join(err, serr)
 	}
-	return ctrl.Result{RequeueAfter: statusEvery}, errors.Join(err, serr)
+	return ctrl.Result{RequeueAfter: statusInterval}, errors.Join(err, serr)
 }
 
-// converge makes what is missing, in the order in which one thing needs the other. It tells which pools beside the first one the nodes
-// have, and later is why some cannot have one yet, for which nothing else waits.
-func (r *Reconciler) converge(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
-	if err := r.confirm(ctx, p); err != nil {
+// reconcile creates what is missing, in the order of the dependencies. It returns the additional
+// pools of the nodes; later is why some nodes cannot have one yet, for which nothing else waits.
+func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
+	if err := r.confirmExists(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if err := r.shared(ctx, p); err != nil {
+	if err := r.ensureShared(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if err := r.addresses(ctx, p); err != nil {
+	if err := r.ensureServices(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if err := r.certificates(ctx, p); err != nil {
+	if err := r.ensureCertificates(ctx, p); err != nil {
 		return nil, nil, err
 	}
 	if err := r.replace(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if err := r.disks(ctx, c, p); err != nil {
+	if err := r.ensureClaims(ctx, c, p); err != nil {
 		return nil, nil, err
 	}
-	if m, later, err = r.more(ctx, c, p); err != nil {
+	if m, later, err = r.ensurePools(ctx, c, p); err != nil {
 		return nil, nil, err
 	}
-	if err := r.targets(ctx, c, p, m); err != nil || r.CHAP == nil {
+	if err := r.ensureTargets(ctx, c, p, m); err != nil || r.CHAP == nil {
 		return m, later, err
 	}
 	return m, later, r.CHAP.Sweep(ctx, c, p.Name)
 }
 
-// finalize lets a pair go when it holds nothing, and says what keeps it otherwise.
+// finalize removes a pair that has no LUNs, and otherwise says what prevents the deletion.
 func (r *Reconciler) finalize(ctx context.Context, p *v1alpha1.TargetPair) (gone bool, err error) {
 	if !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
 		return true, nil

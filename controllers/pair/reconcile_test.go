@@ -26,8 +26,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// Everything that two nodes need is there, with pinned addresses, and looking again changes nothing.
-func TestMakesWhatTargetsNeed(t *testing.T) {
+// Everything that two nodes need is created, with pinned addresses, and another reconcile changes
+// nothing.
+func TestCreatesWhatTargetsNeed(t *testing.T) {
 	w := newWorld(t, "makes")
 	w.down["a"], w.down["b"] = true, true
 	w.step()
@@ -57,14 +58,15 @@ func TestMakesWhatTargetsNeed(t *testing.T) {
 	for _, o := range append(w.parts(), claim) {
 		w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(o), o))
 		if len(o.GetOwnerReferences()) != 0 {
-			t.Errorf("%T %s is collected with its TargetPair: one that is deleted by force would take the targets down", o, o.GetName())
+			t.Errorf("%T %s is collected with its TargetPair: a TargetPair that is deleted by force would take the targets down", o, o.GetName())
 		}
 	}
-	// A target may do no more than it needs: IPC_LOCK for decision 0033, and never SYS_RESOURCE.
+	// A target has no more capabilities than it needs: IPC_LOCK for decision 0033, and never
+	// SYS_RESOURCE.
 	if add := w.set("a").Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add; !slices.Equal(add, []corev1.Capability{"DAC_OVERRIDE", "FOWNER", "IPC_LOCK"}) {
 		t.Errorf("capabilities %v", add)
 	}
-	// A deleted Service comes back under its address: sessions know it.
+	// A deleted Service is created again with its address: sessions use it.
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.r.Namespace, Name: NodeName(p.Name, "a")}}
 	w.ok(w.c.Delete(w.ctx, s))
 	before := w.set("a").ResourceVersion
@@ -74,11 +76,11 @@ func TestMakesWhatTargetsNeed(t *testing.T) {
 		t.Errorf("the service came back as %s, not %s", s.Spec.ClusterIP, p.Spec.Nodes[0].Address)
 	}
 	if after := w.set("a").ResourceVersion; after != before {
-		t.Error("applying what is there already writes")
+		t.Error("applying unchanged objects writes")
 	}
 }
 
-func TestCertificates(t *testing.T) {
+func TestCertificatesAreRenewedWhenDue(t *testing.T) {
 	w := newWorld(t, "certs")
 	w.down["a"], w.down["b"] = true, true
 	w.step()
@@ -90,23 +92,24 @@ func TestCertificates(t *testing.T) {
 	node, ca := read(NodeName("certs", "a")), read(AuthoritySecret("certs"))
 	w.step()
 	if read(node.Name).ResourceVersion != node.ResourceVersion {
-		t.Error("a young certificate is made anew")
+		t.Error("a certificate that is not due was renewed")
 	}
 	w.r.Now = func() time.Time { return time.Now().Add(pki.LeafValidity * 7 / 10) }
 	w.step()
 	if string(read(node.Name).Data[corev1.TLSCertKey]) == string(node.Data[corev1.TLSCertKey]) {
-		t.Error("an old certificate stays")
+		t.Error("a certificate that is due was not renewed")
 	}
 	if read(ca.Name).ResourceVersion != ca.ResourceVersion {
-		t.Error("the authority is made anew")
+		t.Error("the authority was created again")
 	}
 	if string(read(node.Name).Data[pairconn.KeyCA]) != string(ca.Data[corev1.TLSCertKey]) || read(ControlSecret("certs")).Data[corev1.TLSPrivateKeyKey] == nil {
 		t.Error("the certificates lack their authority")
 	}
 }
 
-// What cannot hold backing volumes is refused, with the field, in a condition and an event, before anything is made.
-func TestRefusesBackingClasses(t *testing.T) {
+// An unfit StorageClass is rejected in a condition and an event that name the field, before any
+// claim is created.
+func TestRejectsUnfitStorageClasses(t *testing.T) {
 	w := newWorld(t, "classes")
 	w.down["a"], w.down["b"] = true, true
 	w.ok(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "at-once"}, Provisioner: "example.org/disk"})))
@@ -123,7 +126,7 @@ func TestRefusesBackingClasses(t *testing.T) {
 			t.Errorf("%s: %+v", class, x)
 		}
 		w.step()
-		if got := w.events(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other one: it is not in sync
+		if got := w.events(); len(got) != 2 || !strings.Contains(strings.Join(got, "|"), "Warning Invalid spec.pools[default].storageClassName") { // the other event: the pair is not in sync
 			t.Errorf("%s: %q", class, got)
 		}
 		err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(w.name, "a", 0)}, &corev1.PersistentVolumeClaim{})
@@ -133,8 +136,9 @@ func TestRefusesBackingClasses(t *testing.T) {
 	}
 }
 
-// A volume that belongs to no worker is found out before a target may use it; a local one is kept when its claim goes.
-func TestRefusesNetworkVolumes(t *testing.T) {
+// A volume that is not local is rejected before a target uses it; a local volume is retained when
+// its claim is deleted.
+func TestRejectsNetworkVolumes(t *testing.T) {
 	w := newWorld(t, "network")
 	w.down["a"], w.down["b"] = true, true
 	volume := func(name, node string, affine bool) *corev1.PersistentVolume {
@@ -159,16 +163,16 @@ func TestRefusesNetworkVolumes(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: NodeName(w.name, "a")}, &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a target is run on it: %v", err)
+		t.Errorf("a target uses the volume: %v", err)
 	}
 	w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(local), local))
 	if local.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
-		t.Error("the local volume would be wiped with its claim")
+		t.Error("the local volume would be deleted with its claim")
 	}
 }
 
-// A node that finds no worker, or no disk there, says what it needs in the fields of the StorageCluster.
-func TestNoHome(t *testing.T) {
+// If a node cannot be scheduled, the condition names the fields of the StorageCluster.
+func TestUnschedulableNodeNamesTheFields(t *testing.T) {
 	w := newWorld(t, "homeless")
 	w.down["a"], w.down["b"] = true, true
 	w.step()
@@ -199,7 +203,8 @@ func TestNoHome(t *testing.T) {
 	}
 }
 
-// A new image reaches the nodes one after the other: ownership is moved away first, and the next one waits for sync.
+// A new image is rolled out one node at a time: ownership moves away first, and the next node waits
+// until both are in sync.
 func TestRollsOneNodeAtATime(t *testing.T) {
 	w := newWorld(t, "rolls")
 	w.run()
@@ -212,7 +217,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 	w.step()
 	p := w.get()
 	if p.Spec.Nodes[0].Worker != "worker-1" || p.Spec.Nodes[1].Worker != "worker-2" {
-		t.Fatalf("the workers that the scheduler chose are not written down: %+v", p.Spec.Nodes)
+		t.Fatalf("the workers that the scheduler chose are not recorded: %+v", p.Spec.Nodes)
 	}
 	w.step()
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionInSync, v1alpha1.ConditionReachable} {
@@ -233,7 +238,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 	if s := w.get().Status; s.LogicalUnits != 1 || s.Epoch != 1 || len(s.Members) != 2 || s.Nodes[0].Owned+s.Nodes[1].Owned != 1 || s.Free == nil {
 		t.Fatalf("%+v", s)
 	}
-	// Writing down a worker changes the template, which is no reason to restart a pod.
+	// Recording a worker changes the template, which must not restart a pod.
 	if got := w.events(); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "restarted") }) {
 		t.Fatalf("%q", got)
 	}
@@ -248,7 +253,7 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 			if slices.Contains(order, n) || !w.gone(n) {
 				continue
 			}
-			// While it is down nothing happens to the other one, whatever is seen of it.
+			// While it is down nothing happens to the other node.
 			owner, err := w.pair.Client(1-slices.Index(Nodes, n)).GetLUN(w.ctx, &targetv1.GetLUNRequest{Uuid: id})
 			w.ok(err)
 			if owner.Owner == n {
@@ -278,8 +283,9 @@ func TestRollsOneNodeAtATime(t *testing.T) {
 	}
 }
 
-// A lost node is made again by one field, on another disk; its claim is kept. Not while the other one does not serve.
-func TestReplace(t *testing.T) {
+// spec.replace gives a lost node another disk and keeps the former claim, but not while the other
+// node does not serve.
+func TestReplaceGivesANodeAnotherDisk(t *testing.T) {
 	w := newWorld(t, "replace")
 	w.run()
 	w.step()
@@ -300,7 +306,7 @@ func TestReplace(t *testing.T) {
 	w.ok(w.c.Update(w.ctx, p))
 	w.step()
 	if got := w.get(); got.Spec.Nodes[0].Disk != 0 {
-		t.Fatal("the only node that has the data is replaced")
+		t.Fatal("the only node with the data was replaced")
 	}
 	if c := w.condition(v1alpha1.ConditionUpToDate); c.Reason != v1alpha1.ReasonInUse {
 		t.Fatalf("%+v", c)
@@ -319,15 +325,15 @@ func TestReplace(t *testing.T) {
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.r.Namespace, Name: ClaimName(p.Name, "b", disk)}, &corev1.PersistentVolumeClaim{}))
 	}
 	if !w.gone("b") {
-		t.Fatal("the old pod stays")
+		t.Fatal("the old pod still exists")
 	}
 	if v := w.pod("b", "worker-3").Spec.Volumes[0].PersistentVolumeClaim.ClaimName; v != ClaimName(p.Name, "b", 1) {
 		t.Fatalf("the new pod uses %s", v)
 	}
 }
 
-// The record of a founded pair is not replaced by an empty one: that would fence both nodes.
-func TestLostLeaseIsNotMadeAnew(t *testing.T) {
+// The Lease of a started pair is not created again: an empty Lease would fence both nodes.
+func TestLostLeaseIsNotCreatedAgain(t *testing.T) {
 	w := newWorld(t, "lost-lease")
 	w.run()
 	w.step()
@@ -348,8 +354,8 @@ func TestLostLeaseIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// A pair that holds a LUN is not let go; an empty one is, and its disks stay.
-func TestDeletion(t *testing.T) {
+// A pair with a LUN is not removed; an empty pair is, and its disks stay.
+func TestDeletionWaitsForLUNsAndKeepsDisks(t *testing.T) {
 	w := newWorld(t, "deletion")
 	w.run()
 	id := uuid.NewString()
@@ -365,7 +371,7 @@ func TestDeletion(t *testing.T) {
 	w.down["a"], w.down["b"] = true, true
 	w.step()
 	if len(w.get().Finalizers) == 0 {
-		t.Fatal("a pair of which nothing is known was let go")
+		t.Fatal("a pair that does not answer was removed")
 	}
 	w.down = map[string]bool{}
 	_, err = w.pair.Client(0).DeleteLUN(w.ctx, &targetv1.DeleteLUNRequest{Uuid: id})

@@ -18,12 +18,12 @@ import (
 	"github.com/gemel-storage/gemel/config/rbac"
 )
 
-// Nothing of what serves hosts is owned by the TargetPair in the sense of garbage collection: an object that is deleted by force,
-// with its definition perhaps, must not take the targets down with it. They are removed here, and only after the pair was seen
-// to hold no LUN.
+// The objects of the targets have no owner reference to the TargetPair: a TargetPair that is
+// deleted by force, perhaps with its CRD, must not take the targets down through garbage
+// collection. They are removed here, and only when the pair has no LUN.
 
-// remove takes down what runs, the record last: until then an operator that comes after a crash knows the pair. Claims and volumes
-// stay.
+// remove deletes the targets, and the record (the Lease) last: until then the operator still knows
+// the pair after a crash. Claims and volumes stay.
 func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
 	if r.CHAP != nil {
 		if err := r.CHAP.Remove(ctx, p.Name); err != nil {
@@ -56,12 +56,13 @@ func (r *Reconciler) remove(ctx context.Context, p *v1alpha1.TargetPair) error {
 	return nil
 }
 
-// errGone: the pair was deleted, or made again, after it was read.
+// errGone: the pair was deleted, or created again, after it was read.
 var errGone = errors.New("the TargetPair has changed")
 
-// confirm makes sure that the pair is still there before anything is made for it: a cache may be old, and what is made for a pair
-// that has gone is removed by nobody. One that is being deleted and holds LUNs has what it needs made again.
-func (r *Reconciler) confirm(ctx context.Context, p *v1alpha1.TargetPair) error {
+// confirmExists checks that the pair still exists before anything is created for it: the cache may
+// be stale, and what is created for a deleted pair is never removed. A pair that is being deleted
+// but has LUNs still gets what it needs.
+func (r *Reconciler) confirmExists(ctx context.Context, p *v1alpha1.TargetPair) error {
 	var sets appsv1.StatefulSetList
 	if err := r.List(ctx, &sets, client.InNamespace(r.Namespace), client.MatchingLabels{v1alpha1.LabelPair: p.Name}); err != nil {
 		return err

@@ -10,16 +10,17 @@ import (
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
-// What a target pod gets where spec.resources says nothing. Decision 0034 has the reasons.
+// Defaults of spec.resources of a target pod. Decision 0034 has the reasons.
 var (
-	defaultCPU    = resource.MustParse("250m")  // a share: a target that is not run for half a lease loses it
-	defaultMemory = resource.MustParse("512Mi") // what it needs at rest, with its page cache and a few busy sessions
-	defaultLimit  = resource.MustParse("4Gi")   // a hundred sessions with the write data that 48 were measured with
-	leastLimit    = resource.MustParse("512Mi") // below, a dozen sessions may have it killed; the rule of the CRD has it too
+	defaultCPU    = resource.MustParse("250m")  // a target that gets no CPU time for half a lease loses the lease
+	defaultMemory = resource.MustParse("512Mi") // for an idle target, its page cache and a few busy sessions
+	defaultLimit  = resource.MustParse("4Gi")   // measured with 48 sessions, for a hundred
+	leastLimit    = resource.MustParse("512Mi") // with less, a dozen sessions may cause an OOM kill; the CRD has the same rule
 )
 
-// resources of a target pod: those of the spec, and defaults for what it leaves open. There is always a limit on memory, and a request.
-// The error names the field: rules of the CRD do not judge what an object had before they came.
+// resources of a target pod: those of the spec, with defaults for what it leaves out. There is
+// always a memory limit and a memory request. The error names the field: the CRD does not validate
+// objects that are older than its rules.
 func resources(c *v1alpha1.StorageCluster) (corev1.ResourceRequirements, error) {
 	r := *c.Spec.Resources.DeepCopy()
 	limit, limited := r.Limits[corev1.ResourceMemory]
@@ -51,7 +52,8 @@ func resources(c *v1alpha1.StorageCluster) (corev1.ResourceRequirements, error) 
 	return r, nil
 }
 
-// withoutDefaults leaves out what resources would set anyway: other defaults of a later release are to reach a cluster that is rebuilt.
+// withoutDefaults removes what resources would set anyway, so that a rebuilt cluster gets the
+// defaults of later releases.
 func withoutDefaults(r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	r = *r.DeepCopy()
 	drop := func(l *corev1.ResourceList, name corev1.ResourceName, value resource.Quantity) {
@@ -68,8 +70,8 @@ func withoutDefaults(r corev1.ResourceRequirements) corev1.ResourceRequirements 
 	return r
 }
 
-// goLimit is GOMEMLIMIT of a target. Targets follow the limit of their container by themselves; those of release 0.1.0, which spec.image may
-// name, do not.
+// goLimit is GOMEMLIMIT of a target. Targets follow the limit of their container automatically,
+// except for release 0.1.0, which spec.image may name.
 func goLimit(r corev1.ResourceRequirements) string {
 	return fmt.Sprint(memlimit.Of(r.Limits.Memory().Value()))
 }

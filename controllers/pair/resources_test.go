@@ -31,7 +31,7 @@ func list(t *testing.T, text string) corev1.ResourceList {
 	return out
 }
 
-func TestResources(t *testing.T) {
+func TestResourcesHaveDefaultsAndLimits(t *testing.T) {
 	for _, x := range []struct{ requests, limits, wantRequests, wantLimits, goLimit, refused string }{
 		{"", "", "cpu=250m memory=512Mi", "memory=4Gi", "3865470566", ""},
 		{"cpu=2", "", "cpu=2 memory=512Mi", "memory=4Gi", "3865470566", ""},
@@ -71,8 +71,9 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// Target pods are not what the kernel kills first, and Go's memory limit is below theirs, no matter who chose it.
-func TestResourcesOfPods(t *testing.T) {
+// Target pods are not the first victims of the OOM killer, and GOMEMLIMIT is below the memory limit
+// of the container.
+func TestPodsHaveResourcesAndPriority(t *testing.T) {
 	w := newWorld(t, "resources")
 	w.down["a"], w.down["b"] = true, true
 	check := func(request, limit, goLimit string) {
@@ -105,7 +106,7 @@ func TestResourcesOfPods(t *testing.T) {
 	w.setResources(corev1.ResourceRequirements{Requests: list(t, "memory=6Gi")})
 	check("6Gi", "6Gi", "5798205849")
 
-	// What cannot work is refused where it is typed.
+	// The API server rejects invalid resources.
 	for text, bad := range map[string]corev1.ResourceRequirements{
 		"resources.limits.memory: a target node needs 512Mi at least":       {Limits: list(t, "memory=64Mi")},
 		"resources.requests.memory: it is more than limits.memory":          {Limits: list(t, "memory=1Gi"), Requests: list(t, "memory=2Gi")},
@@ -114,14 +115,14 @@ func TestResourcesOfPods(t *testing.T) {
 		c := w.cluster()
 		c.Spec.Resources = bad
 		if err := w.c.Update(w.ctx, c); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v is not refused with %q: %v", bad, text, err)
+			t.Errorf("%v is not rejected with %q: %v", bad, text, err)
 		}
 	}
-	// An object that was there before the rule keeps its pods as they are, and says why.
+	// An object that is older than the rule keeps its pods, and the error names the field.
 	c := w.cluster()
 	c.Spec.Resources = corev1.ResourceRequirements{Limits: list(t, "memory=64Mi")}
 	before := w.set("a").ResourceVersion
-	err := w.r.targets(w.ctx, c, w.get(), nil)
+	err := w.r.ensureTargets(w.ctx, c, w.get(), nil)
 	if x, ok := asWait(err); !ok || x.reason != v1alpha1.ReasonInvalid || !strings.Contains(x.message, "spec.resources.limits.memory") {
 		t.Errorf("%v", err)
 	}
@@ -130,8 +131,8 @@ func TestResourcesOfPods(t *testing.T) {
 	}
 }
 
-// Pods of a release without requests and limits are replaced one node at a time when the operator is upgraded, also where spec.image
-// keeps their image.
+// Pods of a release without requests and limits are restarted one node at a time when the operator
+// is upgraded, even if spec.image keeps their image.
 func TestUpgradeRollsPodsWithoutResources(t *testing.T) {
 	w := newWorld(t, "protect")
 	w.run()

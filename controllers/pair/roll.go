@@ -16,25 +16,26 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// annotationRevision on a pod is what it was made from.
+// annotationRevision on a pod is the revision that it was created from.
 const annotationRevision = "gemel.storage/revision"
 
-// roll brings pods to what the spec says, one node of the pair at a time: ownership is handed to the other node, the pod is
-// taken down, and nothing else is touched before both are in sync again. A pod that does not serve anyway is taken down at
-// once if the other one does or none ever has: it may be the new revision that fixes it.
+// roll updates the pods to the spec, one node at a time: ownership moves to the other node, the pod
+// is deleted, and nothing else happens until both nodes are in sync again. A pod that does not
+// serve is deleted at once if the other node serves or if none ever has: the new revision may fix
+// it.
 //
-// Crash windows: every step is decided from what is seen. A pod that is going down already is waited for, and one whose restart was
-// written down and not carried out is restarted.
+// Crash windows: every step is decided from the observed state. A terminating pod is waited for,
+// and a pod whose restart was recorded but not carried out is restarted.
 func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts, v *view) error {
 	var stale []*nodeView
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		if n.pod == nil {
-			return waiting(v1alpha1.ReasonProgressing, "node %s: its pod is being created", n.name)
+			return waiting(v1alpha1.ReasonProgressing, "the pod of node %s is being created", n.name)
 		}
 		if !n.pod.DeletionTimestamp.IsZero() {
-			if r.abandoned(p, n) {
-				return r.abandon(ctx, p, n)
+			if r.stuckTerminating(p, n) {
+				return r.forceDelete(ctx, p, n)
 			}
 			return waiting(v1alpha1.ReasonRolling, "node %s is being restarted", n.name)
 		}
@@ -45,32 +46,32 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	if len(stale) == 0 {
 		return nil
 	}
-	// A restart that was decided comes before any other, even if the spec was taken back meanwhile: another operator may be about
-	// to carry it out. See decide.
-	if n := underWay(p, v); n != nil {
+	// A recorded restart comes before any other, even if the spec was reverted meanwhile: another
+	// operator may be about to carry it out. See recordRestart.
+	if n := recordedRestart(p, v); n != nil {
 		stale = []*nodeView{n}
 	}
 	for _, n := range stale {
 		other := &v.nodes[slices.IndexFunc(v.nodes[:], func(x nodeView) bool { return x.name != n.name })]
 		if !n.serves() && (other.serves() || p.Status.Epoch == 0) {
-			return r.restart(ctx, p, n, "it does not serve")
+			return r.restart(ctx, p, n, "the node does not serve")
 		}
 	}
 	if !v.inSync() {
-		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted when both nodes are in sync: %s", stale[0].name, reasons(v))
+		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted when both nodes are InSync: %s", stale[0].name, reasons(v))
 	}
-	// The one that owns less goes first: fewer LUNs move twice.
+	// The node that owns fewer LUNs goes first, so that fewer LUNs move twice.
 	n := slices.MinFunc(stale, func(x, y *nodeView) int { return len(x.status.OwnedLuns) - len(y.status.OwnedLuns) })
 	if len(n.status.OwnedLuns) > 0 {
-		if err := r.handOver(ctx, p, n); err != nil {
+		if err := r.transferOwnership(ctx, p, n); err != nil {
 			return err
 		}
 	}
-	return r.restart(ctx, p, n, "it must run "+r.image(c)+pooled(m[n.name]))
+	return r.restart(ctx, p, n, "the node must run "+r.image(c)+withPools(m[n.name]))
 }
 
-// pooled names the pools beside the first one.
-func pooled(pools []v1alpha1.Pool) string {
+// withPools names the additional pools.
+func withPools(pools []v1alpha1.Pool) string {
 	var names []string
 	for i := range pools {
 		names = append(names, pools[i].Name)
@@ -81,30 +82,32 @@ func pooled(pools []v1alpha1.Pool) string {
 	return " with the pools " + strings.Join(names, ", ")
 }
 
-// abandoned reports whether a pod that is going down will never be gone by itself: its worker is not there to say so, and
-// the node has been given another disk. Whether it still runs does not matter: the record knows it no more.
-func (r *Reconciler) abandoned(p *v1alpha1.TargetPair, n *nodeView) bool {
+// stuckTerminating reports whether a terminating pod needs a forced deletion: its worker is gone,
+// and the node has another disk. It does not matter whether the pod still runs: the record no
+// longer names its disk.
+func (r *Reconciler) stuckTerminating(p *v1alpha1.TargetPair, n *nodeView) bool {
 	i := slices.IndexFunc(p.Spec.Nodes, func(x v1alpha1.PairNode) bool { return x.Name == n.name })
 	want := ClaimName(p.Name, n.name, p.Spec.Nodes[i].Disk)
 	mine := slices.ContainsFunc(n.pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == want
 	})
-	return !mine && r.now().After(n.pod.DeletionTimestamp.Add(abandonAfter))
+	return !mine && r.now().After(n.pod.DeletionTimestamp.Add(forceDeleteAfter))
 }
 
-// abandonAfter a pod's grace period is over.
-const abandonAfter = 30 * time.Second
+// forceDeleteAfter the end of a pod's grace period.
+const forceDeleteAfter = 30 * time.Second
 
-func (r *Reconciler) abandon(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
-	r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not terminate and is deleted by force; its successor has another disk", n.pod.Name, n.pod.Spec.NodeName))
+func (r *Reconciler) forceDelete(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
+	r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonRolling, "Abandon", fmt.Sprintf("pod %s on worker %s does not terminate and is deleted by force; the new pod of node %s has another disk", n.pod.Name, n.pod.Spec.NodeName, n.name))
 	if err := r.Delete(ctx, n.pod, client.Preconditions{UID: &n.pod.UID}, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	return waiting(v1alpha1.ReasonRolling, "node %s is being replaced", n.name)
 }
 
-// handOver moves everything that a node owns to the other one: hosts see a pause of milliseconds instead of a fail-over.
-func (r *Reconciler) handOver(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
+// transferOwnership moves all LUNs that a node owns to the other node: hosts see a pause of
+// milliseconds instead of a failover.
+func (r *Reconciler) transferOwnership(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()
 	t, err := r.Targets.Node(ctx, p, n.name)
@@ -121,13 +124,13 @@ func (r *Reconciler) handOver(ctx context.Context, p *v1alpha1.TargetPair, n *no
 	return nil
 }
 
-// annotationRestarting is the node and the pod that the last restart was decided for.
+// annotationRestarting names the node and the pod of the last recorded restart.
 const annotationRestarting = "gemel.storage/restarting"
 
 func restartKey(n *nodeView) string { return n.name + "@" + string(n.pod.UID) }
 
-// underWay is the node whose restart was decided and whose pod is still the one that it was decided for.
-func underWay(p *v1alpha1.TargetPair, v *view) *nodeView {
+// recordedRestart is the node whose restart was recorded and whose pod has not been deleted yet.
+func recordedRestart(p *v1alpha1.TargetPair, v *view) *nodeView {
 	for i := range v.nodes {
 		if n := &v.nodes[i]; n.pod != nil && p.Annotations[annotationRestarting] == restartKey(n) {
 			return n
@@ -136,10 +139,11 @@ func underWay(p *v1alpha1.TargetPair, v *view) *nodeView {
 	return nil
 }
 
-// decide writes down which pod is taken down, if nobody has written to the pair since it was read: of two operators for a moment,
-// whose pictures differ, one decides. The other one finds this pod named as long as it is there, and after that a node that has to be
-// in sync again before the next.
-func (r *Reconciler) decide(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
+// recordRestart records which pod is about to be deleted, unless the pair has changed since it was
+// read: if two operators with different caches run for a moment, one succeeds. The other finds this
+// pod recorded while it exists, and after that a node that must be in sync again before the next
+// restart.
+func (r *Reconciler) recordRestart(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
 	if p.Annotations[annotationRestarting] == restartKey(n) {
 		return nil
 	}
@@ -149,13 +153,13 @@ func (r *Reconciler) decide(ctx context.Context, p *v1alpha1.TargetPair, n *node
 	p.Annotations[annotationRestarting] = restartKey(n)
 	err := r.Update(ctx, p)
 	if apierrors.IsConflict(err) {
-		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted; the pair has changed meanwhile and is checked again", n.name)
+		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted; the TargetPair has changed and is read again", n.name)
 	}
 	return err
 }
 
 func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView, why string) error {
-	if err := r.decide(ctx, p, n); err != nil {
+	if err := r.recordRestart(ctx, p, n); err != nil {
 		return err
 	}
 	r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonRolling, "Restart", fmt.Sprintf("node %s is restarted: %s", n.name, why))
@@ -165,25 +169,25 @@ func (r *Reconciler) restart(ctx context.Context, p *v1alpha1.TargetPair, n *nod
 	return waiting(v1alpha1.ReasonRolling, "node %s is being restarted: %s", n.name, why)
 }
 
-// replace makes a node again: another disk, and another worker if one is named or the former one is gone. Its former disk is
-// left as it is. The other node must serve: it is what the new one is copied from.
+// replace gives a node a new disk, and another worker if the spec names one or the former one is
+// gone. The former disk is kept. The other node must serve, because the new disk is copied from it.
 func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error {
 	want := p.Spec.Replace
 	switch {
 	case want == nil:
-		return r.replaced(ctx, p)
+		return r.clearReplaced(ctx, p)
 	case p.Status.Replaced != nil && *p.Status.Replaced == *want:
 		return nil
 	}
 	i := slices.IndexFunc(p.Spec.Nodes, func(n v1alpha1.PairNode) bool { return n.Name == want.Node })
-	v := r.look(ctx, p)
+	v := r.observe(ctx, p)
 	other := &v.nodes[slices.IndexFunc(v.nodes[:], func(x nodeView) bool { return x.name != want.Node })]
 	if !other.serves() {
 		return waiting(v1alpha1.ReasonInUse, "spec.replace: node %s is not replaced while node %s does not serve, because the new node is copied from that node (%s)",
 			want.Node, other.name, reasons(v))
 	}
-	// The claim's number is written first: a crash before the status is written repeats nothing, because the disk is another one
-	// already (the status tells which request it was made for).
+	// The number of the disk is written first, with the request that it is for: after a crash
+	// before the status is written, the disk is not changed a second time.
 	if n := &p.Spec.Nodes[i]; p.Annotations[annotationReplacing] != replaceKey(want) {
 		n.Disk++
 		n.Worker = want.Worker
@@ -201,8 +205,9 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 	return apply.PatchStatus(ctx, r, p, before)
 }
 
-// replaced forgets the last request once it has been taken out of the spec, so that the same may be asked for again.
-func (r *Reconciler) replaced(ctx context.Context, p *v1alpha1.TargetPair) error {
+// clearReplaced clears the last request after its removal from the spec, so that the same
+// replacement can be requested again.
+func (r *Reconciler) clearReplaced(ctx context.Context, p *v1alpha1.TargetPair) error {
 	if _, ok := p.Annotations[annotationReplacing]; ok {
 		delete(p.Annotations, annotationReplacing)
 		if err := r.Update(ctx, p); err != nil {
@@ -217,7 +222,7 @@ func (r *Reconciler) replaced(ctx context.Context, p *v1alpha1.TargetPair) error
 	return apply.PatchStatus(ctx, r, p, before)
 }
 
-// annotationReplacing is the request that the present disks were made for.
+// annotationReplacing is the request that the current disks were created for.
 const annotationReplacing = "gemel.storage/replacing"
 
 func replaceKey(x *v1alpha1.Replace) string { return x.Node + "@" + x.Worker }

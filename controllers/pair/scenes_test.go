@@ -18,13 +18,13 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// scene is something that is asked of the operator.
+// scene is a task of the operator.
 type scene struct {
 	name  string
-	lun   bool // the pair holds one
-	calm  bool // it begins with a pair that runs
+	lun   bool // the pair has a LUN
+	calm  bool // starts with a running pair
 	act   func(s *stage)
-	after func(s *stage) error // what has to be true in the end
+	after func(s *stage) error // checks the end state
 }
 
 var scenes = []scene{

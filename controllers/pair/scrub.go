@@ -17,22 +17,23 @@ import (
 	"github.com/gemel-storage/gemel/internal/scrubs"
 )
 
-// Scrubs of pairs are begun here by the schedule of their cluster (docs/decisions/0050): the nodes have none of their own. What one has
-// begun goes on without the operator.
+// The operator starts the scrubs of pairs by the schedule of their cluster (docs/decisions/0050):
+// the nodes have no schedule. A running scrub continues without the operator.
 
-// turns are the pairs that were told to begin a scrub a moment ago, so that their status does not show it yet.
+// turns are the pairs whose scrub was started a moment ago, so that their status may not show it
+// yet.
 type turns struct {
 	mu    sync.Mutex
 	begun map[string]time.Time
 }
 
-// turnTime is how long a pair that was told to begin counts as one that is being compared before its status shows it, and how old the
-// status of one may be that says so: nobody waits for a pair that does not answer.
+// turnTime is how long a started scrub counts as running before the status shows it, and how long a
+// status that shows a running scrub is valid: no pair waits for a pair that does not answer.
 const turnTime = 5 * time.Minute
 
-// scrub looks how far the pair's scrub is, and begins the next one when it is due, the pair is well and it is its turn. The error says
-// what is wrong with the schedule.
-func (r *Reconciler) scrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, well bool) error {
+// reconcileScrub updates the status of the pair's scrub, and starts the next one if it is due, the
+// pair is healthy and it has its turn. The error says what is wrong with the schedule.
+func (r *Reconciler) reconcileScrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, well bool) error {
 	before := p.Status.Scrub
 	now := r.now()
 	report := v.scrub(before)
@@ -50,25 +51,26 @@ func (r *Reconciler) scrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 	if next.NextAt == nil || now.Before(next.NextAt.Time) || !well || !v.inSync() || report != nil && report.Active {
 		return nil
 	}
-	if !r.turn(ctx, c, p, now) {
+	if !r.acquireTurn(ctx, c, p, now) {
 		return nil
 	}
-	if err := r.begin(ctx, c, p, v); err != nil {
-		r.turns.back(p.Name)
-		log.FromContext(ctx).Info("a scrub that is due was not begun", "err", err)
+	if err := r.startScrub(ctx, c, p, v); err != nil {
+		r.turns.remove(p.Name)
+		log.FromContext(ctx).Info("cannot start a scheduled scrub", "err", err)
 		return nil
 	}
 	v.scrubs.NextAt, v.scrubs.Schedule = stamp(s.Next(now.UTC())), c.Spec.Scrub.Schedule
 	return nil
 }
 
-// turn reports whether a pair may begin: of its cluster no more than spec.scrub.parallel are compared at a time.
-func (r *Reconciler) turn(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, now time.Time) bool {
+// acquireTurn reports whether a pair may start a scrub: at most spec.scrub.parallel pairs of a
+// cluster are scrubbed at a time.
+func (r *Reconciler) acquireTurn(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, now time.Time) bool {
 	r.turns.mu.Lock()
 	defer r.turns.mu.Unlock()
 	l := &v1alpha1.TargetPairList{}
 	if err := r.List(ctx, l); err != nil {
-		return false // the next look comes soon
+		return false // the next reconcile comes soon
 	}
 	others := int32(0)
 	for i := range l.Items {
@@ -92,15 +94,15 @@ func (r *Reconciler) turn(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	return true
 }
 
-// back gives a turn back: the pair was told in vain.
-func (t *turns) back(pair string) {
+// remove gives up a turn: the scrub could not be started.
+func (t *turns) remove(pair string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.begun, pair)
 }
 
-// begin tells the pair to begin, and has the status show what it answers.
-func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view) error {
+// startScrub starts a scrub, and updates the status from the response.
+func (r *Reconciler) startScrub(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	t, err := r.Targets.Node(ctx, p, Nodes[0])
@@ -108,16 +110,16 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 		return err
 	}
 	x := &c.Spec.Scrub
-	q := &targetv1.ScrubRequest{Repair: v.repair(x), Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
+	req := &targetv1.ScrubRequest{Repair: v.repair(x), Origin: targetv1.ScrubOrigin_SCRUB_ORIGIN_SCHEDULE}
 	if x.BytesPerSecond != nil {
-		q.BytesPerSecond = uint64(x.BytesPerSecond.Value())
+		req.BytesPerSecond = uint64(x.BytesPerSecond.Value())
 	}
-	a, err := t.Scrub(ctx, q)
-	if err != nil { // ALREADY_EXISTS of a release that does not tell which: it is still due when that one has ended
+	a, err := t.Scrub(ctx, req)
+	if err != nil { // including ALREADY_EXISTS of a release that does not say which scrub runs: this one remains due
 		return err
 	}
 	if !a.UnderWay {
-		r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubStarted, "Scrub", fmt.Sprintf("both copies of %d bytes are being compared, by schedule", a.TotalBytes))
+		r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubStarted, "Scrub", fmt.Sprintf("a scheduled scrub compares both copies of %d bytes", a.TotalBytes))
 	}
 	if report, ok := scrubs.Of(a.Shares...); ok {
 		v.scrubs = scrubStatus(p.Status.Scrub, &report, r.now())
@@ -125,9 +127,10 @@ func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 	return nil
 }
 
-// repair tells whether a scrub by schedule writes again what differs. Where the spec leaves that open, all blocks of both nodes have to have
-// checksums: a copy that has rotted does not match them, so that what the other one gets is no rot. They do not while a node is of a
-// release without checksums, and until the blocks of such a release have got theirs.
+// repair reports whether a scheduled scrub repairs what differs. If the spec does not say, all
+// blocks of both nodes must have checksums: a damaged copy does not match them, so that damage is
+// never copied. Blocks lack checksums while a node runs a release without them, and until the
+// blocks written by such a release have been processed.
 func (v *view) repair(x *v1alpha1.Scrub) bool {
 	if x.Repair != nil {
 		return *x.Repair
@@ -140,8 +143,9 @@ func (v *view) repair(x *v1alpha1.Scrub) bool {
 	return true
 }
 
-// scrub is the newest scrub that the nodes tell of, nil if there is none. For a node that does not answer, what it said before counts, as a
-// share that has ended: whatever it compares, the pair has come apart.
+// scrub is the newest scrub that the nodes report, nil if there is none. For a node that does not
+// answer, its last report counts, as a share that has ended: the pair is not in sync, so that it
+// compares nothing.
 func (v *view) scrub(before *v1alpha1.ScrubStatus) *scrubs.Report {
 	var shares []*targetv1.Scrub
 	for i := range v.nodes {
@@ -167,10 +171,11 @@ func (v *view) scrub(before *v1alpha1.ScrubStatus) *scrubs.Report {
 	return &r
 }
 
-// scrubLook is how often the progress of a scrub is written down: what moves with each look would be looked at again because of that.
-const scrubLook = 9 * time.Second
+// scrubInterval limits how often the progress of a scrub is written: each write triggers another
+// reconcile.
+const scrubInterval = 9 * time.Second
 
-// scrubStatus is the status of a scrub, from the status before. Progress alone waits for its time.
+// scrubStatus is the new status of a scrub. Progress alone is written once per scrubInterval.
 func scrubStatus(before *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) *v1alpha1.ScrubStatus {
 	if before == nil {
 		before = &v1alpha1.ScrubStatus{}
@@ -180,7 +185,7 @@ func scrubStatus(before *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) 
 	}
 	same := sameScrub(before, r)
 	if same && before.Active == r.Active && before.MismatchedRanges == int64(r.Mismatched) && before.RepairedRanges == int64(r.Repaired) && before.Reason == r.Reason &&
-		(!r.Active && before.DoneBytes == int64(r.DoneBytes) && before.SkippedBytes == int64(r.SkippedBytes) || r.Active && before.ObservedAt != nil && now.Sub(before.ObservedAt.Time) < scrubLook) {
+		(!r.Active && before.DoneBytes == int64(r.DoneBytes) && before.SkippedBytes == int64(r.SkippedBytes) || r.Active && before.ObservedAt != nil && now.Sub(before.ObservedAt.Time) < scrubInterval) {
 		return before.DeepCopy()
 	}
 	s := &v1alpha1.ScrubStatus{ID: r.ID, Active: r.Active, Origin: v1alpha1.ScrubByPerson, Repair: r.Repair, StartedAt: stamp(r.Started), FinishedAt: stamp(r.Finished),
@@ -196,7 +201,7 @@ func scrubStatus(before *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) 
 		s.Skipped = append(s.Skipped, v1alpha1.ScrubSkip{Reason: x.Reason, Ranges: int64(x.Ranges), Bytes: int64(x.Bytes)})
 	}
 	for _, x := range r.Shares {
-		if x.Node == "" { // of a release that tells no shares
+		if x.Node == "" { // a release that reports no shares
 			continue
 		}
 		share := v1alpha1.ScrubShare{Node: x.Node, TotalBytes: int64(x.TotalBytes), DoneBytes: int64(x.DoneBytes), SkippedBytes: int64(x.SkippedBytes)}
@@ -216,7 +221,8 @@ func scrubStatus(before *v1alpha1.ScrubStatus, r *scrubs.Report, now time.Time) 
 	return s
 }
 
-// sameScrub reports whether a report is of the scrub in the status. Releases without ids tell when it began, to the second or so.
+// sameScrub reports whether a report is of the scrub in the status. Releases without scrub IDs
+// report the start to about a second.
 func sameScrub(before *v1alpha1.ScrubStatus, r *scrubs.Report) bool {
 	if before.StartedAt == nil || before.ID != r.ID {
 		return false
@@ -234,7 +240,7 @@ func findingsOf(s *v1alpha1.ScrubStatus, node string) int64 {
 	return 0
 }
 
-// stamp is a time as objects have it; nil for none.
+// stamp converts a time to whole seconds; nil if zero.
 func stamp(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
@@ -243,10 +249,11 @@ func stamp(t time.Time) *metav1.Time {
 	return &x
 }
 
-// maxScrubEvents findings of one look are events by themselves; a disk that rots as a whole is not told range by range.
+// maxScrubEvents limits the events for single findings in one reconcile, because a failing disk may
+// have very many.
 const maxScrubEvents = 8
 
-// recordScrub makes events of what was found since the last time, and of the end of a scrub.
+// recordScrub records events for new findings and for the end of a scrub.
 func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, before, now *v1alpha1.ScrubStatus, v *view) {
 	if now == nil {
 		return
@@ -272,9 +279,9 @@ func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, be
 		for _, f := range fresh {
 			what := fmt.Sprintf("LUN or snapshot %s%s at %d+%d", f.Uuid, names[f.Uuid], f.Offset, f.Length)
 			if f.Repaired {
-				r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubRepaired, "Scrub", what+" was written again from the copy that hosts read")
+				r.recordEvent(p, corev1.EventTypeNormal, v1alpha1.ReasonScrubRepaired, "Scrub", what+" was repaired from the copy that hosts read")
 			} else {
-				r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", what+": the two copies differ; a disk, its controller or its memory changes data")
+				r.recordEvent(p, corev1.EventTypeWarning, v1alpha1.ReasonScrubMismatched, "Scrub", what+": the two copies differ, so a disk, a disk controller or memory is faulty: replace it")
 			}
 		}
 	}
@@ -294,7 +301,7 @@ func (r *Reconciler) recordScrub(ctx context.Context, p *v1alpha1.TargetPair, be
 	}
 }
 
-// findings of a node's share after a number.
+// findings of a node's share with a number higher than after.
 func (v *view) findings(id, node string, after int64) (out []*targetv1.ScrubFinding) {
 	for i := range v.nodes {
 		if n := &v.nodes[i]; n.name == node && n.status != nil {
@@ -313,7 +320,7 @@ func (v *view) findings(id, node string, after int64) (out []*targetv1.ScrubFind
 	return out
 }
 
-// names of LogicalUnits by uuid, for people.
+// names of LogicalUnits by UUID, as a suffix for messages.
 func (r *Reconciler) names(ctx context.Context, p *v1alpha1.TargetPair) map[string]string {
 	out := map[string]string{}
 	for id, lu := range r.units(ctx, p) {

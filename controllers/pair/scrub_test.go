@@ -18,7 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// change has the cluster's scrubs be otherwise.
+// change modifies spec.scrub of the cluster.
 func (w *world) change(f func(*v1alpha1.Scrub)) {
 	w.t.Helper()
 	c := &v1alpha1.StorageCluster{}
@@ -27,7 +27,7 @@ func (w *world) change(f func(*v1alpha1.Scrub)) {
 	w.ok(w.c.Update(w.ctx, c))
 }
 
-// scrubbed steps until the pair has a result, the one after another.
+// scrubbed reconciles until the pair has a new result.
 func (w *world) scrubbed(after string) *v1alpha1.ScrubStatus {
 	w.t.Helper()
 	var s *v1alpha1.ScrubStatus
@@ -39,8 +39,8 @@ func (w *world) scrubbed(after string) *v1alpha1.ScrubStatus {
 	return s
 }
 
-// A schedule has the pair compared, says what was found where, and plans the next one.
-func TestScrubBySchedule(t *testing.T) {
+// A scheduled scrub compares the pair, records events for its findings, and plans the next scrub.
+func TestScheduledScrubRecordsFindingsAndPlansTheNext(t *testing.T) {
 	w := newWorld(t, "scrubs")
 	w.run()
 	id := uuid.NewString()
@@ -75,14 +75,14 @@ func TestScrubBySchedule(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	for range 3 {
-		w.step() // it was one that had gone by ninety times
+		w.step() // it had been missed ninety times
 	}
 	if s := w.get().Status.Scrub; s.Active || s.LastResult.ID != first.ID {
 		t.Fatalf("%+v", s)
 	}
 	w.events()
 
-	// One that finds something, with repair, which the cluster says nothing of.
+	// A scrub that finds a difference, with repair by default.
 	w.change(func(x *v1alpha1.Scrub) { x.BytesPerSecond = new(resource.MustParse("1Gi")) })
 	f, err := os.OpenFile(filepath.Join(w.pair.State[1], "volumes", "default", "luns", id+".img"), os.O_RDWR, 0)
 	w.ok(err)
@@ -98,13 +98,13 @@ func TestScrubBySchedule(t *testing.T) {
 	w.step()
 	text := strings.Join(w.events(), "\n")
 	for _, want := range []string{"Warning ScrubMismatched LUN or snapshot " + id + " (scrubs-lun) at 2097152+1048576: the two copies differ",
-		"Normal ScrubRepaired LUN or snapshot " + id + " (scrubs-lun) at 2097152+1048576 was written again", "Normal ScrubFinished Repaired: 4194304 of 4194304 bytes compared"} {
+		"Normal ScrubRepaired LUN or snapshot " + id + " (scrubs-lun) at 2097152+1048576 was repaired", "Normal ScrubFinished Repaired: 4194304 of 4194304 bytes compared"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times:\n%s", want, strings.Count(text, want), text)
 		}
 	}
 
-	// Suspended, and a schedule that no cron knows.
+	// A suspended and an invalid schedule.
 	w.change(func(x *v1alpha1.Scrub) { x.Suspend = true })
 	w.step()
 	if s := w.get().Status.Scrub; s.NextAt != nil || s.LastResult.Result != string(scrubs.Repaired) {
@@ -117,7 +117,7 @@ func TestScrubBySchedule(t *testing.T) {
 	}
 }
 
-// Without a word in the spec a scrub repairs where checksums tell which copy is damaged, and nowhere else.
+// By default a scrub repairs if checksums show which copy is damaged, and only then.
 func TestScrubRepairsWhereThereAreChecksums(t *testing.T) {
 	all, some, none := &targetv1.Checksums{TotalBytes: 8, CoveredBytes: 8}, &targetv1.Checksums{TotalBytes: 8, CoveredBytes: 7}, (*targetv1.Checksums)(nil)
 	for _, x := range []struct {
@@ -144,7 +144,7 @@ func TestScrubRepairsWhereThereAreChecksums(t *testing.T) {
 	}
 }
 
-// Of a cluster no more pairs are compared at a time than it says.
+// At most spec.scrub.parallel pairs of a cluster are scrubbed at a time.
 func TestScrubsWaitForTheirTurn(t *testing.T) {
 	w := newWorld(t, "turns")
 	now := time.Now()
@@ -159,30 +159,31 @@ func TestScrubsWaitForTheirTurn(t *testing.T) {
 	at := func(ago time.Duration) *metav1.Time { x := metav1.NewTime(now.Add(-ago)); return &x }
 	turn := func(want bool, why string) {
 		t.Helper()
-		if got := w.r.turn(w.ctx, c, w.get(), now); got != want {
+		if got := w.r.acquireTurn(w.ctx, c, w.get(), now); got != want {
 			t.Errorf("%s: %v", why, got)
 		}
-		w.r.turns.back(w.name)
+		w.r.turns.remove(w.name)
 	}
-	turn(true, "nobody is at it")
+	turn(true, "no pair is being scrubbed")
 	setScrub(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Second)})
-	turn(false, "the other one is at it")
+	turn(false, "the other pair is being scrubbed")
 	c.Spec.Scrub.Parallel = 2
 	turn(true, "two may be")
 	c.Spec.Scrub.Parallel = 1
 	setScrub(&v1alpha1.ScrubStatus{Active: true, ObservedAt: at(time.Hour)})
-	turn(true, "nobody waits for one that does not answer")
+	turn(true, "a pair that does not answer does not block others")
 	setScrub(&v1alpha1.ScrubStatus{ObservedAt: at(time.Hour)})
-	if !w.r.turn(w.ctx, c, other, now) {
+	if !w.r.acquireTurn(w.ctx, c, other, now) {
 		t.Fatal("refused")
 	}
-	turn(false, "the other one has been told to begin, and its status does not show it yet")
+	turn(false, "the scrub of the other pair was started, and its status does not show it yet")
 	setScrub(&v1alpha1.ScrubStatus{ObservedAt: at(-time.Second)})
 	turn(true, "it has ended")
 }
 
-// Progress is written down now and then, a finding at once; a node that does not answer leaves its share as it was.
-func TestScrubStatus(t *testing.T) {
+// Progress is written from time to time, a finding at once; the share of a node that does not
+// answer stays.
+func TestScrubStatusWritesFindingsAtOnce(t *testing.T) {
 	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	r := &scrubs.Report{ID: "x", Active: true, Started: now, TotalBytes: 100, DoneBytes: 1, Shares: []*targetv1.Scrub{{Id: "x", Node: "b", TotalBytes: 60}, {Id: "x", Node: "a", TotalBytes: 40, DoneBytes: 1}}}
 	first := scrubStatus(&v1alpha1.ScrubStatus{Schedule: "s"}, r, now)
@@ -190,10 +191,10 @@ func TestScrubStatus(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	r.DoneBytes = 50
-	if s := scrubStatus(first, r, now.Add(scrubLook-1)); s.DoneBytes != 1 {
+	if s := scrubStatus(first, r, now.Add(scrubInterval-1)); s.DoneBytes != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := scrubStatus(first, r, now.Add(scrubLook)); s.DoneBytes != 50 {
+	if s := scrubStatus(first, r, now.Add(scrubInterval)); s.DoneBytes != 50 {
 		t.Errorf("%+v", s)
 	}
 	r.Mismatched = 1

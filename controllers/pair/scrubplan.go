@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/scrubs"
 )
 
-// againAfter is when a scrub by schedule is begun again that ended early: the pair has come apart, and may do so again.
-const againAfter = 10 * time.Minute
+// retryAfter is when a scheduled scrub that ended early is started again: the pair was not in sync,
+// and may be out of sync again.
+const retryAfter = 10 * time.Minute
 
 // schedule of a cluster's scrubs, nil while it is suspended.
 func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
@@ -30,11 +31,13 @@ func schedule(c *v1alpha1.StorageCluster) (cron.Schedule, error) {
 	return s, nil
 }
 
-// nextScrub is when the next scrub is due, from the plan in the status, the schedule and the newest scrub of the pair, nil if there was none.
+// nextScrub is when the next scrub is due, from the plan in the status, the schedule and the newest
+// scrub of the pair (nil if there was none).
 //
-// A plan that was lost, or is of another schedule, begins again from now. Whatever has gone by meanwhile is one scrub that is due, not
-// several. A scrub of everything that began when one was due is that one, no matter who began it: so an operator that ended between beginning it
-// and writing that down does not begin another.
+// If the plan is lost or is of another schedule, it starts from now. Any number of missed times
+// makes one scrub due. A full scrub that started when one was due counts as that scrub, no matter
+// who started it: an operator that crashed between starting a scrub and writing the status does not
+// start another one.
 func nextScrub(before *v1alpha1.ScrubStatus, text string, s cron.Schedule, newest *scrubs.Report, now time.Time) *metav1.Time {
 	if s == nil {
 		return nil
@@ -51,7 +54,7 @@ func nextScrub(before *v1alpha1.ScrubStatus, text string, s cron.Schedule, newes
 	case newest.Active && newest.Whole && !newest.Started.Before(due.Time), !newest.Active && newest.Whole && !newest.Started.Before(due.Time) && newest.Result() != scrubs.Stopped:
 		return from(later(newest.Started, now))
 	case newest.Scheduled && newest.Result() == scrubs.Stopped && (before.LastResult == nil || before.LastResult.ID != newest.ID):
-		if retry := metav1.NewTime(newest.Finished.Add(againAfter).Truncate(time.Second)); retry.Before(due) || !newest.Started.Before(due.Time) {
+		if retry := metav1.NewTime(newest.Finished.Add(retryAfter).Truncate(time.Second)); retry.Before(due) || !newest.Started.Before(due.Time) {
 			return &retry
 		}
 	}

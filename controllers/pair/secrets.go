@@ -15,27 +15,27 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// certificates sees to the cluster's authority, the operator's own certificate and those of both nodes. They are made again
-// when two thirds of their life are over; targets read them without a restart.
-func (r *Reconciler) certificates(ctx context.Context, p *v1alpha1.TargetPair) error {
+// ensureCertificates issues the operator's certificate and those of both nodes, and renews them
+// after two thirds of their lifetime; targets reload them without a restart.
+func (r *Reconciler) ensureCertificates(ctx context.Context, p *v1alpha1.TargetPair) error {
 	t, err := r.authority(ctx, p.Spec.Cluster)
 	if err != nil {
 		return err
 	}
-	if err := r.issue(ctx, t, ControlSecret(p.Spec.Cluster), pki.ControlURI(p.Spec.Cluster), p.Spec.Cluster, ""); err != nil {
+	if err := r.ensureCertificate(ctx, t, ControlSecret(p.Spec.Cluster), pki.ControlURI(p.Spec.Cluster), p.Spec.Cluster, ""); err != nil {
 		return err
 	}
 	for _, n := range p.Spec.Nodes {
-		if err := r.issue(ctx, t, NodeName(p.Name, n.Name), pki.TargetURI(p.Spec.Cluster, p.Name, n.Name), p.Spec.Cluster, p.Name); err != nil {
+		if err := r.ensureCertificate(ctx, t, NodeName(p.Name, n.Name), pki.TargetURI(p.Spec.Cluster, p.Name, n.Name), p.Spec.Cluster, p.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// issue keeps a certificate in a secret; of a node of a pair, or of the operator itself with an empty pair. It is read from the
-// cache: what was decided by an old picture fails to be written.
-func (r *Reconciler) issue(ctx context.Context, t *trust, name, uri, cluster, pair string) error {
+// ensureCertificate keeps a certificate in a Secret: of a node of a pair, or of the operator if
+// pair is empty. It reads from the cache: a write based on a stale cache fails with a conflict.
+func (r *Reconciler) ensureCertificate(ctx context.Context, t *trust, name, uri, cluster, pair string) error {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: name}
 	err := r.Get(ctx, key, s)

@@ -15,9 +15,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// SetupWithManager has the reconciler called for what changes: the pair, its cluster, its pods.
+// SetupWithManager registers the reconciler for changes of pairs, their clusters and their objects.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
-	// A pair looks for its LUNs' objects every few seconds: by index, not through all of them.
+	// Every reconcile lists the LogicalUnits of a pair: by index, not by reading all of them.
 	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.LogicalUnit{}, v1alpha1.FieldPair, placedOn); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func placedOn(o client.Object) []string {
 	return nil
 }
 
-// ofPair finds the pair of what is made for it by its label.
+// ofPair enqueues the pair that the label of an object names.
 func ofPair(_ context.Context, o client.Object) []reconcile.Request {
 	if p := o.GetLabels()[v1alpha1.LabelPair]; p != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: p}}}
@@ -51,7 +51,7 @@ func ofPair(_ context.Context, o client.Object) []reconcile.Request {
 func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) (out []reconcile.Request) {
 	l := &v1alpha1.TargetPairList{}
 	if r.List(ctx, l) != nil {
-		return nil // the regular look comes soon
+		return nil // the periodic reconcile comes soon
 	}
 	for _, p := range l.Items {
 		if p.Spec.Cluster == o.GetName() {

@@ -23,17 +23,17 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
-// view is what was seen of a pair at one moment.
+// view is the observed state of a pair.
 type view struct {
 	nodes   [2]nodeView
 	luns    []string // uuids
 	known   bool     // luns
-	orphans []string // of them, those that no LogicalUnit stands for
+	orphans []string // LUNs without a LogicalUnit
 
-	scrubs *v1alpha1.ScrubStatus // the status of scrubs; nil: nobody has looked
+	scrubs *v1alpha1.ScrubStatus // nil: not determined
 }
 
-// nodeView is one node, as it says of itself, and its pod.
+// nodeView is the observed state of one node.
 type nodeView struct {
 	name   string
 	pod    *corev1.Pod      // nil: there is none
@@ -52,7 +52,7 @@ func (n *nodeView) phase() string {
 	return strings.Join(words, "")
 }
 
-// serves: hosts are served through this node.
+// serves reports whether hosts are served through this node.
 func (n *nodeView) serves() bool {
 	return pairclient.Serves(n.status.GetPhase())
 }
@@ -64,7 +64,7 @@ func (n *nodeView) revision() string {
 	return n.pod.Annotations[annotationRevision]
 }
 
-// inSync: both nodes are members and hold the same.
+// inSync reports whether both nodes are members with the same data.
 func (v *view) inSync() bool {
 	for i := range v.nodes {
 		if s := v.nodes[i].status; s == nil || s.Phase != targetv1.Phase_PHASE_IN_SYNC {
@@ -74,7 +74,7 @@ func (v *view) inSync() bool {
 	return true
 }
 
-// best is the node whose word on the record counts: the one that serves under the highest epoch.
+// best is the node whose view of the record counts: the serving node with the highest epoch.
 func (v *view) best() *nodeView {
 	var best *nodeView
 	for i := range v.nodes {
@@ -87,8 +87,9 @@ func (v *view) best() *nodeView {
 	return best
 }
 
-// look asks both nodes. Nothing of it is an error: not to answer is a finding.
-func (r *Reconciler) look(ctx context.Context, p *v1alpha1.TargetPair) *view {
+// observe reads the status of both nodes. It returns no error: a node that does not answer is part
+// of the observed state.
+func (r *Reconciler) observe(ctx context.Context, p *v1alpha1.TargetPair) *view {
 	v := &view{}
 	type answer struct {
 		i int
@@ -124,13 +125,13 @@ func (r *Reconciler) look(ctx context.Context, p *v1alpha1.TargetPair) *view {
 	return v
 }
 
-// orphans are LUNs that no LogicalUnit stands for. An object has its placement before its LUN is made, so what is missing in the
-// cache is looked for once more, live.
+// orphans are LUNs without a LogicalUnit. An object has its placement before its LUN is created, so
+// what the cache lacks is read once more from the API server.
 func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns []string) []string {
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		l := &v1alpha1.LogicalUnitList{}
 		if err := reader.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}); err != nil {
-			return p.Status.Orphans // not known now
+			return p.Status.Orphans // unknown
 		}
 		placed := map[string]bool{}
 		for i := range l.Items {
@@ -145,10 +146,10 @@ func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns [
 	return luns[:min(len(luns), maxOrphans)]
 }
 
-// maxOrphans that a status names.
+// maxOrphans limits the orphans in a status.
 const maxOrphans = 100
 
-// luns are the uuids of the LUNs that a pair holds; known is false when neither node says.
+// luns are the UUIDs of the LUNs of a pair; known is false if neither node answers.
 func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (ids []string, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -172,8 +173,8 @@ func (r *Reconciler) luns(ctx context.Context, p *v1alpha1.TargetPair) (ids []st
 	return nil, false
 }
 
-// writeStatus writes down what was seen and what converging ended with, if it differs from what is written. Without the cluster nobody
-// knows what its pools are called: they stay as they were told.
+// writeStatus writes the observed state and the result of the reconcile, if the status changes.
+// Without the cluster the names of its pools are unknown: the status of the pools stays.
 func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, v *view, cause error) error {
 	before := p.DeepCopy()
 	s := &p.Status
@@ -195,7 +196,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		s.Scrub = v.scrubs
 	}
 	var news []damageNews
-	s.Damage, news = r.damage(ctx, p, v)
+	s.Damage, news = r.countDamage(ctx, p, v)
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
 		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
@@ -221,7 +222,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	return nil
 }
 
-// needsEvent: people wait for the pair to be in sync, and have to do something about what the spec asks for in vain.
+// needsEvent reports whether a change of a condition is worth an event: changes of InSync, and
+// errors that need an administrator.
 func needsEvent(old, c *metav1.Condition) bool {
 	switch c.Type {
 	case v1alpha1.ConditionInSync:
@@ -233,7 +235,6 @@ func needsEvent(old, c *metav1.Condition) bool {
 	return false
 }
 
-// recordCondition makes an event of a change.
 func (r *Reconciler) recordCondition(p *v1alpha1.TargetPair, c *metav1.Condition) {
 	kind := corev1.EventTypeNormal
 	if c.Status != metav1.ConditionTrue {
@@ -242,8 +243,8 @@ func (r *Reconciler) recordCondition(p *v1alpha1.TargetPair, c *metav1.Condition
 	r.recordEvent(p, kind, c.Reason, c.Type, c.Message)
 }
 
-// quantized leaves a number of bytes as the status has it while it has changed by less than a hundredth: a status that moves
-// with each write would be written as often.
+// quantized keeps the number of bytes in the status while it differs by less than 1%, to avoid a
+// write of the status for each write of data.
 func quantized(now uint64, before *resource.Quantity) *resource.Quantity {
 	if before != nil {
 		if d := int64(now) - before.Value(); max(d, -d) < before.Value()/100 {
@@ -264,7 +265,7 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 	}
 	s.Reason, s.Owned = n.status.Reason, int32(len(n.status.OwnedLuns))
 	if n.status.Phase != targetv1.Phase_PHASE_IN_SYNC {
-		s.Reason = strings.TrimPrefix(s.Reason+hadLeft(n), "; ")
+		s.Reason = strings.TrimPrefix(s.Reason+leftPair(n), "; ")
 	}
 	if x := n.status.Resync; x != nil && x.Finished == nil && x.TotalBytes > 0 && n.status.Phase == targetv1.Phase_PHASE_RESYNCING {
 		pct := int32(100 * x.DoneBytes / x.TotalBytes)
@@ -273,56 +274,55 @@ func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
 	return s
 }
 
-// unreachable says why a node does not answer, as far as its pod shows.
+// unreachable says why a node does not answer, as far as its pod shows the cause.
 func unreachable(n *nodeView) string {
 	switch {
 	case errors.Is(n.err, pairconn.ErrNoAddress):
 		return pairconn.ErrNoAddress.Error()
 	case n.pod == nil:
-		return "it has no pod"
+		return "the node has no pod"
 	case n.pod.Spec.NodeName == "":
 		for _, c := range n.pod.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message != "" {
-				return "its pod cannot be scheduled: " + c.Message
+				return "the pod cannot be scheduled: " + c.Message
 			}
 		}
-		return "its pod is not scheduled yet"
+		return "the pod is not scheduled yet"
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("its pod is waiting: %s %s%s", w.Reason, w.Message, lastWords(c.LastTerminationState.Terminated))
+			return fmt.Sprintf("the pod is waiting: %s %s%s", w.Reason, w.Message, lastMessage(c.LastTerminationState.Terminated))
 		}
 		if t := c.State.Terminated; t != nil {
-			return fmt.Sprintf("its process ended with %d: %s", t.ExitCode, t.Message)
+			return fmt.Sprintf("the process exited with code %d: %s", t.ExitCode, t.Message)
 		}
 	}
-	return "its control API does not answer" + hadLeft(n)
+	return "the control API does not answer" + leftPair(n)
 }
 
-// hadLeft says that the process before this one ended because its node served nothing any more, with its last words: what is wrong,
-// and what to do about it if it comes back. The kubelet has started it again.
-func hadLeft(n *nodeView) string {
+// leftPair says that the previous process exited because its node left the pair, with its last
+// message: the cause and, if it recurs, what to do. The kubelet has restarted it.
+func leftPair(n *nodeView) string {
 	if n.pod == nil {
 		return ""
 	}
 	for _, c := range n.pod.Status.ContainerStatuses {
 		if t := c.LastTerminationState.Terminated; t != nil && t.ExitCode == exits.Left {
-			return fmt.Sprintf("; its previous process left the pair at %s (restarted %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastWords(t))
+			return fmt.Sprintf("; the previous process left the pair at %s (restarted %d times)%s", t.FinishedAt.UTC().Format(time.RFC3339), c.RestartCount, lastMessage(t))
 		}
 	}
 	return ""
 }
 
-// lastWords of a process, which say why it does not start.
-func lastWords(t *corev1.ContainerStateTerminated) string {
+// lastMessage of a process says why it does not start.
+func lastMessage(t *corev1.ContainerStateTerminated) string {
 	if t == nil || strings.TrimSpace(t.Message) == "" {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
-	return "; its last message: " + lines[len(lines)-1]
+	return "; the last message of the process: " + lines[len(lines)-1]
 }
 
-// conditions of a pair.
 func conditions(v *view, cause error) []metav1.Condition {
 	cond := func(kind string, ok bool, reason, format string, args ...any) metav1.Condition {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
@@ -361,12 +361,12 @@ func conditions(v *view, cause error) []metav1.Condition {
 	case cause != nil:
 		out = append(out, cond(v1alpha1.ConditionUpToDate, false, v1alpha1.ReasonProgressing, "%v", cause))
 	default:
-		out = append(out, cond(v1alpha1.ConditionUpToDate, true, v1alpha1.ReasonReady, "both nodes run what the spec says"))
+		out = append(out, cond(v1alpha1.ConditionUpToDate, true, v1alpha1.ReasonReady, "both nodes match the spec"))
 	}
 	return out
 }
 
-// reasons is what the nodes say is wrong.
+// reasons is what is wrong according to the nodes.
 func reasons(v *view) string {
 	var parts []string
 	for i := range v.nodes {
@@ -375,9 +375,9 @@ func reasons(v *view) string {
 		case n.status == nil:
 			parts = append(parts, fmt.Sprintf("node %s: %s", n.name, unreachable(n)))
 		case n.status.Reason != "":
-			parts = append(parts, fmt.Sprintf("node %s (%s): %s%s", n.name, n.phase(), n.status.Reason, hadLeft(n)))
+			parts = append(parts, fmt.Sprintf("node %s (%s): %s%s", n.name, n.phase(), n.status.Reason, leftPair(n)))
 		case n.status.Phase != targetv1.Phase_PHASE_IN_SYNC:
-			parts = append(parts, fmt.Sprintf("node %s is %s%s", n.name, n.phase(), hadLeft(n)))
+			parts = append(parts, fmt.Sprintf("node %s is %s%s", n.name, n.phase(), leftPair(n)))
 		}
 	}
 	return strings.Join(parts, "; ")

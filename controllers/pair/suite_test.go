@@ -38,13 +38,13 @@ func TestMain(m *testing.M) {
 	envtest.Main(m, "../../config/crd/bases")
 }
 
-// world is a real API server and a real pair of target processes. Workers are played: the test makes the pods that the
-// StatefulSet controller would make, and restarts the process that a pod stands for.
+// world is a real API server and a real pair of target processes. The test simulates the workers:
+// it creates the pods of the StatefulSets, and restarts the process that a pod stands for.
 type world struct {
 	t    *testing.T
 	ctx  context.Context
 	c    client.Client
-	as   *rest.Config // the operator's, with its rights
+	as   *rest.Config // the operator's, with its RBAC rules
 	r    *Reconciler
 	pair *harness.Pair
 	name string
@@ -52,7 +52,7 @@ type world struct {
 	down map[string]bool // nodes that do not answer
 }
 
-var errDown = errors.New("the test has cut it off")
+var errDown = errors.New("disconnected by the test")
 
 // Node implements Targets with the processes of the test, which have no certificates.
 func (w *world) Node(_ context.Context, _ *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error) {
@@ -88,7 +88,7 @@ func newWorld(t *testing.T, name string) *world {
 	return w
 }
 
-// objects are the cluster and its pair.
+// objects creates the cluster and its pair.
 func (w *world) objects() {
 	w.t.Helper()
 	w.ok(w.c.Create(w.ctx, &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1,
@@ -146,7 +146,8 @@ func (w *world) set(node string) *appsv1.StatefulSet {
 	return s
 }
 
-// pod plays the StatefulSet controller and the scheduler: it makes a node's pod if there is none.
+// pod simulates the StatefulSet controller and the scheduler: it creates a node's pod if there is
+// none.
 func (w *world) pod(node, worker string) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{}
@@ -163,7 +164,7 @@ func (w *world) pod(node, worker string) *corev1.Pod {
 	return p
 }
 
-// gone plays the kubelet: a pod that is being deleted goes, and its process with it.
+// gone simulates the kubelet: it removes a terminating pod and ends its process.
 func (w *world) gone(node string) bool {
 	w.t.Helper()
 	p := &corev1.Pod{}
@@ -181,7 +182,7 @@ func (w *world) gone(node string) bool {
 	return true
 }
 
-// events are those that were recorded since the last call. It waits for none.
+// events returns the events since the last call, without waiting.
 func (w *world) events() (all []string) {
 	for {
 		select {
@@ -197,7 +198,7 @@ func images(w *world) string {
 	return fmt.Sprint(w.set("a").Spec.Template.Spec.Containers[0].Image, " ", w.set("b").Spec.Template.Spec.Containers[0].Image)
 }
 
-// parts is everything that is made for a pair, but for its claims.
+// parts are the objects made for a pair, except its claims.
 func (w *world) parts() []client.Object {
 	base := Base(w.name)
 	role, binding := rbac.Target(w.r.Namespace, base, base)

@@ -8,9 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Targets are the control APIs of the nodes of pairs, each by itself: a pairconn.Directory.
+// Targets gives the control API of single nodes: a pairconn.Directory.
 type Targets interface {
-	// Node gives the control API of one node. The connection is made when it is used.
+	// Node returns the control API of one node. The connection is made on first use.
 	Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, error)
 }
 

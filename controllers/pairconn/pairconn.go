@@ -1,4 +1,4 @@
-// Package pairconn keeps connections to the pairs that TargetPairs describe.
+// Package pairconn keeps connections to the pairs of TargetPairs.
 package pairconn
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
-// ErrNoAddress: the pair's Service has none yet.
+// ErrNoAddress: the node's Service has no address yet.
 var ErrNoAddress = errors.New("the node has no address yet")
 
-// ErrUnknown: there is no such TargetPair, or it does not say yet how it is reached.
+// ErrUnknown: the TargetPair does not exist, or has no addresses or certificate yet.
 var ErrUnknown = errors.New("pair cannot be reached")
 
-// Pair is the control API of one, over both its nodes.
+// Pair is the control API of a pair, over both its nodes.
 type Pair interface {
 	targetv1.TargetServiceClient
-	// Serving is the status of a node that serves; the error says why none does.
+	// Serving returns the status of a node that serves; the error says why none does.
 	Serving(ctx context.Context) (*targetv1.Status, error)
 }
 
@@ -42,16 +42,17 @@ type Pairs interface {
 // ControlPort of every target node.
 const ControlPort = 3261
 
-// rest is how long a pair of which no node took a call is left alone, so that its LUNs do not keep all workers from those of
-// other pairs.
+// rest is the pause after no node of a pair took a call, so that its LUNs do not occupy all
+// reconcilers.
 const rest = 2 * time.Second
 
-// patience is how long a call is tried at a pair of which no node takes it: a fail-over is over by then, and what
-// reconciles tries again.
+// patience is how long a call is retried while no node takes it: a failover is complete by then,
+// and reconcilers retry.
 const patience = 3 * time.Second
 
-// SecretName of the certificate by which the control plane is known to a cluster's targets: tls.crt, tls.key and ca.crt, in the
-// operator's namespace. Its URI is gemel://CLUSTER/control, those of nodes are gemel://CLUSTER/PAIR/target/a and .../b.
+// SecretName of the client certificate for a cluster's targets: tls.crt, tls.key and ca.crt, in the
+// operator's namespace. Its URI is gemel://CLUSTER/control, those of nodes are
+// gemel://CLUSTER/PAIR/target/a and .../b.
 func SecretName(cluster string) string { return "gemel-" + cluster + "-control" }
 
 // TLS is for calls to a pair's nodes, from the Secret of SecretName.
@@ -66,13 +67,15 @@ func TLS(s *corev1.Secret, p *v1alpha1.TargetPair) (*tls.Config, error) {
 // SecretLabels are on every Secret of the operator; its cache holds no others.
 var SecretLabels = map[string]string{"app.kubernetes.io/name": "gemel", "app.kubernetes.io/managed-by": v1alpha1.OperatorManager}
 
-// KeyCA are the authorities' certificates in a Secret of the operator, beside tls.crt and tls.key.
+// KeyCA is the key of the authorities' certificates in a Secret, in addition to tls.crt and
+// tls.key.
 const KeyCA = "ca.crt"
 
-// Directory implements Pairs, and reaches single nodes, from TargetPairs and Secrets: it is the one place that knows how. A pair's connections are kept until its addresses or the certificate
+// Directory implements Pairs, and connects to single nodes, with the addresses of TargetPairs and
+// the certificates of Secrets. A pair's connections are kept until its addresses or the certificate
 // change.
 type Directory struct {
-	Reader    client.Reader // of TargetPairs and Secrets; cached is enough, since addresses never change. Let it cache Secrets of Namespace only
+	Reader    client.Reader // of TargetPairs and Secrets; a cache suffices, because addresses never change. It must cache Secrets of Namespace only
 	Namespace string        // of the Secrets
 	Port      int           // default ControlPort
 	Plain     bool          // without certificates: loopback only
@@ -82,7 +85,7 @@ type Directory struct {
 }
 
 type entry struct {
-	made string // from what
+	made string // identifies the addresses and the certificate
 	pair *pairclient.Client
 }
 
@@ -125,7 +128,7 @@ func (d *Directory) endpoint(address string) string {
 	return net.JoinHostPort(address, strconv.Itoa(port))
 }
 
-// open gives the connections of a pair, which are made when they are used.
+// open returns the connections of a pair, which connect on first use.
 func (d *Directory) open(ctx context.Context, o *v1alpha1.TargetPair) (*pairclient.Client, error) {
 	name := o.Name
 	c := pairclient.Config{Patience: patience, Rest: rest}
@@ -165,7 +168,7 @@ func (d *Directory) open(ctx context.Context, o *v1alpha1.TargetPair) (*pairclie
 		return nil, err
 	}
 	if ok {
-		time.AfterFunc(time.Minute, func() { _ = old.pair.Close() }) // calls under way may end
+		time.AfterFunc(time.Minute, func() { _ = old.pair.Close() }) // running calls may finish
 	}
 	if d.known == nil {
 		d.known = map[string]entry{}

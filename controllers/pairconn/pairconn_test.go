@@ -21,7 +21,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/pairclient"
 )
 
-// certificate is one that is its own authority.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -40,7 +40,7 @@ func certificate(t *testing.T) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-func TestDirectory(t *testing.T) {
+func TestDirectoryFollowsObjectsAndCertificates(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
@@ -85,14 +85,14 @@ func TestDirectory(t *testing.T) {
 	if again, err := d.Client(ctx, "p0"); err != nil || again != first {
 		t.Error("another connection for the same pair")
 	}
-	// Each node by itself, over the same connections.
+	// Single nodes use the same connections.
 	if n, err := d.Node(ctx, p, "b"); err != nil || n != nodes[1] {
 		t.Error(n, err)
 	}
 	if _, err := d.Node(ctx, &v1alpha1.TargetPair{Spec: v1alpha1.TargetPairSpec{Nodes: []v1alpha1.PairNode{{Name: "a"}}}}, "a"); !errors.Is(err, ErrNoAddress) {
 		t.Error(err)
 	}
-	// A certificate that was renewed is used.
+	// A renewed certificate is used.
 	secret.Data["tls.crt"], secret.Data["tls.key"] = certificate(t)
 	ok(c.Update(ctx, secret))
 	if again, err := d.Client(ctx, "p0"); err != nil || again == first {

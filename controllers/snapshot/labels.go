@@ -10,7 +10,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Labels that only the operator keeps on the disks with a snapshot, so that its object can be made again from them.
+// Labels of snapshots on the disks, from which the object can be recreated.
 const (
 	LabelObject = "gemel.storage/logical-unit-snapshot" // the object's name, which is the CSI snapshot handle
 	LabelSource = "gemel.storage/source-logical-unit"
@@ -31,10 +31,10 @@ func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 	return m
 }
 
-// ErrForeign: a snapshot on the disks that no operator took, so that nothing says which object it was.
+// ErrForeign: a snapshot on the disks that no operator took, so that its object is unknown.
 var ErrForeign = errors.New("its labels name no Kubernetes object")
 
-// FromDisk is the object of a snapshot as the disks describe it. ErrForeign.
+// FromDisk returns the object of a snapshot from its labels on the disks. ErrForeign.
 func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot, error) {
 	name, cluster, source := s.Labels[LabelObject], s.Labels[v1alpha1.LabelCluster], s.Labels[LabelSource]
 	if name == "" || cluster == "" || source == "" {

@@ -1,6 +1,6 @@
-// Package snapshot takes and keeps the snapshots that LogicalUnitSnapshots stand for. The rules are those of LUNs: data is
-// destroyed only by spec.destroy and a deletion, and a snapshot that was taken once is never taken again under its name,
-// since it would be another point in time. A snapshot outlives its source.
+// Package snapshot reconciles the snapshots of the pairs with LogicalUnitSnapshots. The rules are
+// those of LUNs: data is destroyed only after spec.destroy and a deletion, and a snapshot is never
+// taken twice, since it would be of another point in time. A snapshot outlives its source.
 package snapshot
 
 import (
@@ -22,13 +22,15 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// Reconciler of LogicalUnitSnapshots. Client reads from a cache; Live does not, and is asked before what cannot be taken back.
+// Reconciler of LogicalUnitSnapshots. Client reads from a cache; Live does not, and is used before
+// irreversible steps.
 type Reconciler struct {
 	client.Client
 	Live     client.Reader
 	Pairs    pairconn.Pairs
 	Recorder events.EventRecorder
-	// Refresh is how often a snapshot is looked at when nothing happens; default 10 min, and a part at random.
+	// Refresh is the interval between reconciles without a change; default 10 min, plus a random
+	// part.
 	Refresh time.Duration
 }
 
@@ -38,15 +40,15 @@ const callLimit = 2 * time.Minute
 // pass is one reconciliation.
 type pass struct {
 	*Reconciler
-	o    *v1alpha1.LogicalUnitSnapshot // as it was read, and as our own writes have changed it
+	o    *v1alpha1.LogicalUnitSnapshot // as read, and as changed by our own writes
 	pair pairconn.Pair
-	snap *targetv1.Snapshot // as the pair has it; nil when it has none, or was not asked
+	snap *targetv1.Snapshot // nil: the pair has none, or was not asked
 }
 
-// Reconcile brings one snapshot to what its object says and writes what it found.
-func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result, error) {
+// Reconcile reconciles one snapshot with its object and writes the status.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o := &v1alpha1.LogicalUnitSnapshot{}
-	if err := r.Get(ctx, q.NamespacedName, o); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p := &pass{Reconciler: r, o: o}
@@ -60,10 +62,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, q ctrl.Request) (ctrl.Result
 	return p.writeStatus(ctx, err)
 }
 
-// reconcile takes the snapshot if it was not taken yet. Finalizer and placement stand before the pair is asked, so that every later
-// look finds the same snapshot; a crash before the mark is harmless, because the pair takes a snapshot of one uuid once.
+// reconcile takes the snapshot unless it was taken. Finalizer and placement are written before the
+// first request to the pair, so that every later reconcile finds the same snapshot; a crash before
+// the mark is harmless, because the pair takes a snapshot of one UUID once.
 func (p *pass) reconcile(ctx context.Context) error {
-	if p.o.Spec.Placement != nil { // made from a backup, say; other objects get placement and finalizer in one write
+	if p.o.Spec.Placement != nil { // restored from a backup, for example; other objects get placement and finalizer in one write
 		if err := object.EnsureFinalizer(ctx, p, &p.o); err != nil {
 			return err
 		}
@@ -83,15 +86,15 @@ func (p *pass) reconcile(ctx context.Context) error {
 func (p *pass) deleted() bool { return !p.o.DeletionTimestamp.IsZero() }
 func (p *pass) made() bool    { return object.IsMade(p.o) }
 
-// rpc gives a call its limit, and its error the name of the pair.
-func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...grpc.CallOption) (R, error), q Q) (R, error) {
+// rpc calls a pair with a time limit, and adds the name of the pair to an error.
+func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...grpc.CallOption) (R, error), req Q) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	r, err := f(p.pair, ctx, q)
+	r, err := f(p.pair, ctx, req)
 	return r, finding.RPC(p.o.Spec.Placement.Pair, what, err)
 }
 
-// requeueAfter is when to look the next time, which differs between objects so that not all are due at once.
+// requeueAfter is the time until the next reconcile, with jitter.
 func (r *Reconciler) requeueAfter() time.Duration {
 	d := r.Refresh
 	if d == 0 {

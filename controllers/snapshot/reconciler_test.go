@@ -24,7 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// stub is a pair of which one call can be made to fail; what a pair does is tested with a real one (test/integration/objects).
+// stub is a pair whose calls can be made to fail; test/integration/objects tests with a real pair.
 type stub struct {
 	pairconn.Pair
 	snap  *targetv1.Snapshot
@@ -45,7 +45,7 @@ func (s *stub) ListSnapshots(context.Context, *targetv1.ListSnapshotsRequest, ..
 func (s *stub) CreateSnapshot(_ context.Context, q *targetv1.CreateSnapshotRequest, _ ...grpc.CallOption) (*targetv1.Snapshot, error) {
 	s.takes++
 	if s.fail != codes.OK {
-		return nil, status.Error(s.fail, "the stub says so")
+		return nil, status.Error(s.fail, "injected by the test")
 	}
 	s.snap = &targetv1.Snapshot{Uuid: q.Uuid, Name: q.Name, SourceLunUuid: q.SourceLunUuid, SizeBytes: 8 << 20, Created: timestamppb.New(time.Unix(1e9, 5e8)), Labels: q.Labels}
 	return s.snap, nil
@@ -61,7 +61,7 @@ const (
 	source = "11111111-89ab-cdef-0123-456789abcdef"
 )
 
-func TestLife(t *testing.T) {
+func TestSnapshotIsTakenOnceAndKeptUntilDestroyed(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestLife(t *testing.T) {
 		look(want, code == codes.Unavailable)
 	}
 	pair.fail = codes.OK
-	// From here on the source is not needed.
+	// From now on the source is not needed.
 	ok(c.Delete(t.Context(), lu))
 	now := look("True Ready", false)
 	if p := now.Spec.Placement; p.Pair != "p" || p.UUID != uid || p.SourceUUID != source || now.Status.Size.Value() != 8<<20 || now.Status.TakenAt.Unix() != 1e9 {
@@ -117,7 +117,7 @@ func TestLife(t *testing.T) {
 	if again := look("True Ready", false); again.ResourceVersion != version {
 		t.Error("written although nothing has changed")
 	}
-	// Taken once: never again.
+	// A snapshot is taken once only.
 	kept, takes := pair.snap, pair.takes
 	pair.snap = nil
 	look("False Missing", false)
@@ -126,7 +126,7 @@ func TestLife(t *testing.T) {
 	}
 	pair.snap = kept
 	look("True Ready", false)
-	// A deletion keeps it, spec.destroy does not.
+	// A deletion keeps the data, unless spec.destroy is set.
 	ok(c.Delete(t.Context(), now))
 	now = look("True DataKept", false)
 	if pair.snap == nil || !slices.Contains(now.Finalizers, v1alpha1.Finalizer) {

@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// workers is how many snapshots are worked on at once.
+// workers is the number of concurrent reconciles.
 const workers = 8
 
 // SetupWithManager adds the reconciler to a manager.

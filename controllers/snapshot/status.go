@@ -18,13 +18,13 @@ import (
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 )
 
-// DataKept is what an object that is being deleted without spec.destroy says.
+// DataKept is the message of an object that is being deleted without spec.destroy.
 const DataKept = "the snapshot is kept: to destroy the snapshot, set spec.destroy (CSI DeleteSnapshot sets it); to delete only the object, remove the finalizer " + v1alpha1.Finalizer
 
-// writeStatus writes what was found, and says when to look again.
+// writeStatus writes the status and returns when to reconcile again.
 func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
 	f, ok := finding.Of(err)
-	if err != nil && !ok { // the API server's: there is nothing to say, and no way
+	if err != nil && !ok { // an error of the API server, which no condition can show
 		return ignoreStale(err)
 	}
 	next := p.o.DeepCopy()
@@ -35,7 +35,7 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 	}
 	changed := p.condition(s, f)
 	s.ObservedGeneration = p.o.Generation
-	if !equality.Semantic.DeepEqual(same(p.o.Status), same(*s)) {
+	if !equality.Semantic.DeepEqual(truncated(p.o.Status), truncated(*s)) {
 		if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
 			return ignoreStale(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
 		}
@@ -43,14 +43,14 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 			p.recordEvent(next)
 		}
 	}
-	if f != nil && f.Again {
+	if f != nil && f.Retry {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: p.requeueAfter()}, nil
 }
 
-// same takes the moment as the API server keeps it, in whole seconds, for comparing.
-func same(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStatus {
+// truncated truncates the time to whole seconds, as the API server does, for comparisons.
+func truncated(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapshotStatus {
 	if s.TakenAt != nil {
 		t := metav1.NewTime(s.TakenAt.Truncate(time.Second))
 		s.TakenAt = &t

@@ -17,14 +17,14 @@ import (
 
 type service = targetv1.TargetServiceClient
 
-// place writes down, once and for good, which LUN of which pair the snapshot is of, before the pair hears of it. From then on the
-// source's object is not needed any more. The uuid is that of the object.
+// place records, once, the pair and the LUN of the snapshot, before the first request to the pair.
+// From then on the source's object is not needed. The UUID is that of the object.
 func (p *pass) place(ctx context.Context) error {
 	switch {
 	case p.o.Spec.Placement != nil:
 		return nil
 	case p.deleted():
-		return object.RemoveFinalizer(ctx, p, &p.o) // nothing was taken: a conflict says so if this is not true any more
+		return object.RemoveFinalizer(ctx, p, &p.o) // no snapshot was taken; if the cache is stale, the update fails with a conflict
 	case p.o.Spec.Destroy:
 		return notTaken()
 	}
@@ -56,7 +56,7 @@ func (p *pass) connect(ctx context.Context) (err error) {
 	return finding.Client(p.o.Spec.Placement.Pair, err)
 }
 
-// find asks the pair for the snapshot.
+// find reads the snapshot from the pair.
 func (p *pass) find(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (p *pass) find(ctx context.Context) error {
 	if len(r.Snapshots) == 0 {
 		return nil
 	}
-	// A placement that was copied from another object must not get at the data of that one.
+	// A placement that was copied from another object must not give access to that object's data.
 	if of := r.Snapshots[0].Labels[LabelObject]; of != "" && of != p.o.Name {
 		return finding.New(v1alpha1.ReasonInvalid, "spec.placement.uuid: the snapshot %s belongs to the LogicalUnitSnapshot %s", p.o.Spec.Placement.UUID, of)
 	}
@@ -76,7 +76,8 @@ func (p *pass) find(ctx context.Context) error {
 	return nil
 }
 
-// take takes the snapshot unless it is there, and marks the object. Once marked, it is never taken again.
+// take takes the snapshot unless it exists, and marks the object. Once the object is marked, the
+// snapshot is never taken again.
 func (p *pass) take(ctx context.Context) error {
 	at := p.o.Spec.Placement
 	switch {
@@ -86,7 +87,7 @@ func (p *pass) take(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonMissing, "pair %s no longer has snapshot %s: the snapshot is not taken again, because it would be of another point in time; "+
 			"delete the VolumeSnapshot", at.Pair, at.UUID)
 	case p.snap == nil && p.deleted():
-		return object.RemoveFinalizer(ctx, p, &p.o) // deleted before it was taken: there is nothing to keep
+		return object.RemoveFinalizer(ctx, p, &p.o) // deleted before the snapshot was taken: there is no data
 	case p.snap == nil && p.o.Spec.Destroy:
 		return notTaken()
 	case p.snap == nil:
@@ -106,7 +107,7 @@ func (p *pass) take(ctx context.Context) error {
 	return object.MarkMade(ctx, p, &p.o)
 }
 
-// destroy removes the snapshot; what was restored from it stays.
+// destroy removes the snapshot; volumes restored from it stay.
 func (p *pass) destroy(ctx context.Context) error {
 	if p.o.Spec.Placement == nil {
 		return object.RemoveFinalizer(ctx, p, &p.o)

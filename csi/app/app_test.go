@@ -40,7 +40,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		cmd.SetArgs(c.args)
 		err := cmd.ExecuteContext(t.Context())
 		if err == nil {
-			t.Fatalf("%v was taken", c.args)
+			t.Fatalf("%v was accepted", c.args)
 		}
 		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {
@@ -50,11 +50,11 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// The scheduler is told no more than the machine can hold.
-func TestMaxVolumes(t *testing.T) {
-	for _, c := range []struct{ asked, can, want int64 }{{0, 300, 300}, {128, 300, 128}, {300, 300, 300}, {128, 60, 60}, {0, 1 << 20, 16384}, {16384, 1 << 20, 16384}} {
+// The limit for the scheduler is at most what the machine can hold.
+func TestMaxVolumesIsAtMostWhatTheMachineHolds(t *testing.T) {
+	for _, c := range []struct{ requested, can, want int64 }{{0, 300, 300}, {128, 300, 128}, {300, 300, 300}, {128, 60, 60}, {0, 1 << 20, 16384}, {16384, 1 << 20, 16384}} {
 		var log bytes.Buffer
-		if got := maxVolumes(c.asked, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.asked > c.can) != strings.Contains(log.String(), "by=memory") {
+		if got := maxVolumes(c.requested, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.requested > c.can) != strings.Contains(log.String(), "by=memory") {
 			t.Errorf("%+v: %d, %s", c, got, &log)
 		}
 	}

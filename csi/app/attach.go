@@ -24,19 +24,21 @@ const (
 	attachAuto      = "auto"
 )
 
-// attacher is the chosen one, and what there is to tell about it.
+// attacher is the chosen attacher and its properties.
 type attacher struct {
 	attach.Attacher
-	mode  string // as the Host object has it
-	why   string // that one
+	mode  string // as in the Host object
+	why   string // reason for the mode
 	ready func() error
-	// run keeps attachments whole until the context ends; changed is called when paths may not be as they were. nil: they keep themselves.
+	// run repairs attachments until the context ends; changed is called when paths may have
+	// changed. nil: not needed.
 	run func(ctx context.Context, changed func())
-	// paths of all attachments that can tell.
+	// paths of all attachments that answer.
 	paths func(ctx context.Context) ([]attach.Status, error)
 }
 
-// attacher makes it; can is how many volumes it can hold, and by what that is limited.
+// attacher creates the attacher; can is the number of volumes that it can hold, and by names the
+// limit.
 func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, err error) {
 	way, err := c.choose(kernel.MissingModules)
 	if err != nil {
@@ -54,21 +56,22 @@ func (c *config) attacher(log *slog.Logger) (a attacher, can int64, by string, e
 			return k.Check(ctx)
 		}
 		if err := ready(); err != nil {
-			log.Error("not ready", "err", err)
+			log.Error("the worker does not meet the requirements of --attach", "err", err)
 		}
 		return attacher{k, "Kernel", way.why, ready, k.Run, k.Paths}, maxLUNs, "LUN numbers", nil
 	}
-	// The program's file may be replaced while we run; a holder is started from the one that we are.
+	// The file of the program may be replaced while it runs; a holder is started from the running
+	// version.
 	u, err := userspace.New(userspace.Config{Dir: filepath.Join(c.StateDir, userspaceFolder), Command: []string{"/proc/self/exe", holderCommand},
 		Agent: c.HolderAgent, Deadline: c.IODeadline, NoUnitAfter: c.NoLUNAfter, Log: log})
 	if err != nil {
 		return a, 0, "", err
 	}
 	can, by, err = userspace.Limit()
-	return attacher{u, "Userspace", way.why, needed, nil, func(ctx context.Context) ([]attach.Status, error) { return each(ctx, u) }}, can, by, err
+	return attacher{u, "Userspace", way.why, checkUserspace, nil, func(ctx context.Context) ([]attach.Status, error) { return each(ctx, u) }}, can, by, err
 }
 
-// each asks for one attachment after the other.
+// each reads the status of all attachments.
 func each(ctx context.Context, a attach.Attacher) (out []attach.Status, err error) {
 	ids, err := a.Attached()
 	for _, id := range ids {
@@ -79,17 +82,17 @@ func each(ctx context.Context, a attach.Attacher) (out []attach.Status, err erro
 	return out, err
 }
 
-// cleanCmd is for a worker that the driver leaves.
+// cleanCmd is for a worker that the driver was removed from.
 func cleanCmd() *cobra.Command {
 	var stateDir, hostProc string
 	cmd := &cobra.Command{
 		Use: "worker-clean", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		Short: "Remove what --attach kernel put into this worker's configuration",
-		Long: `worker-clean removes Gemel's file of multipath's configuration and its iSCSI interface record from this worker, once the node plugin
-is gone from it. It refuses while volumes are attached.`,
+		Short: "Remove the configuration of --attach kernel from this worker",
+		Long: `worker-clean removes Gemel's multipath configuration file and its iSCSI interface record from this worker, after the node plugin was
+removed. It fails while volumes are attached.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !filepath.IsAbs(stateDir) || !filepath.IsAbs(hostProc) {
-				return errors.New("--state-dir and --host-proc: absolute paths, those of the node plugin")
+				return errors.New("--state-dir and --host-proc: set the absolute paths of the node plugin")
 			}
 			k, err := kernel.New(kernel.Config{Dir: filepath.Join(stateDir, kernelFolder), HostProc: hostProc})
 			if err != nil {
@@ -103,7 +106,7 @@ is gone from it. It refuses while volumes are attached.`,
 	return cmd
 }
 
-// checkLimit bounds one look at what the worker lacks.
+// checkLimit bounds one check of the worker's requirements.
 const checkLimit = time.Minute
 
 // Folders below --state-dir with a record for each attachment.
@@ -112,8 +115,8 @@ const (
 	userspaceFolder = "attach"
 )
 
-// needed tells what userspace attachments lack on this machine.
-func needed() error {
+// checkUserspace returns what is missing on this machine for userspace attachments.
+func checkUserspace() error {
 	var missing []string
 	for _, p := range []string{"/dev/fuse", "/dev/loop-control"} {
 		if _, err := os.Stat(p); err != nil {
@@ -124,7 +127,7 @@ func needed() error {
 		missing = append(missing, "root")
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the node service lacks %s", strings.Join(missing, ", "))
+		return fmt.Errorf("--attach userspace: missing %s", strings.Join(missing, ", "))
 	}
 	return nil
 }

@@ -8,29 +8,30 @@ import (
 	"strings"
 )
 
-// facts are what --attach is judged by.
+// facts are the inputs for --attach.
 type facts struct {
-	missing                   []string // modules that the worker's kernel cannot have
+	missing                   []string // modules that the worker's kernel does not have
 	kernelHeld, userspaceHeld int      // volumes that are attached in each way
 }
 
 // choice is a way of attaching, and why.
 type choice struct{ mode, why string }
 
-// choose takes what was asked for. What is attached in one way is never forgotten for the other one. Of its own, and only with auto, it takes
-// userspace for a kernel that cannot attach, never for a worker that lacks a package or a daemon: that is reported, and fixed by a person.
-func choose(asked string, f facts) (choice, error) {
+// choose returns the requested way. Attached volumes never lose their way of attaching. Only with
+// auto, it uses userspace for a kernel that cannot attach, but never for a worker that lacks a
+// package or a daemon: that is reported, for an administrator to fix.
+func choose(requested string, f facts) (choice, error) {
 	held := map[string]int{attachKernel: f.kernelHeld, attachUserspace: f.userspaceHeld}
 	other := map[string]string{attachKernel: attachUserspace, attachUserspace: attachKernel}
-	c := choice{asked, "--attach " + asked + " says so"}
-	if asked == attachAuto {
+	c := choice{requested, "--attach " + requested}
+	if requested == attachAuto {
 		switch {
 		case f.kernelHeld > 0:
-			c = choice{attachKernel, fmt.Sprintf("%d volumes are attached so", f.kernelHeld)}
+			c = choice{attachKernel, fmt.Sprintf("%d volumes are attached this way", f.kernelHeld)}
 		case f.userspaceHeld > 0:
-			c = choice{attachUserspace, fmt.Sprintf("%d volumes are attached so", f.userspaceHeld)}
+			c = choice{attachUserspace, fmt.Sprintf("%d volumes are attached this way", f.userspaceHeld)}
 			if len(f.missing) == 0 {
-				c.why += "; the kernel could: drain the worker and restart the node plugin"
+				c.why += "; to use the kernel, drain the worker and restart the node plugin"
 			}
 		case len(f.missing) > 0:
 			c = choice{attachUserspace, "the kernel has no " + strings.Join(f.missing, ", ")}
@@ -40,12 +41,12 @@ func choose(asked string, f facts) (choice, error) {
 		c.why = "--attach auto: " + c.why
 	}
 	if n := held[other[c.mode]]; n > 0 {
-		return c, fmt.Errorf("--attach %s: %d volumes are still attached in another way (%s): drain this worker first, or go back to it", asked, n, other[c.mode])
+		return c, fmt.Errorf("--attach %s: %d volumes are still attached in another way (%s): drain this worker first, or set --attach %s again", requested, n, other[c.mode], other[c.mode])
 	}
 	return c, nil
 }
 
-// held counts the records of one way of attaching. What a crash left of one that was never finished begins with a dot.
+// held counts the records of one way of attaching. Names of incomplete records begin with a dot.
 func held(dir string) (n int, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -59,7 +60,7 @@ func held(dir string) (n int, err error) {
 	return n, err
 }
 
-// choose looks at this worker and at what it holds.
+// choose chooses by this worker and its attachments.
 func (c *config) choose(missing func(hostProc string) ([]string, error)) (choice, error) {
 	var f facts
 	var err error

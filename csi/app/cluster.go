@@ -28,18 +28,18 @@ const (
 	backendDirect  = "direct"
 )
 
-// inCluster tells whether a pod's service account can be used.
+// inCluster reports whether this runs in a pod with a service account.
 func inCluster() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
-// checkBackend chooses a backend where none was named, and checks what it needs.
+// checkBackend chooses a backend if none is set, and checks its flags.
 func (c *config) checkBackend(bad func(flag, format string, args ...any)) {
 	reachable := c.Kubeconfig != "" || inCluster()
 	if c.NodeObject && c.node() {
 		if !reachable {
-			bad("kubeconfig", "is needed outside of a cluster by --node-object")
+			bad("kubeconfig", "is required by --node-object outside of a cluster")
 		}
 		if c.NodeName == "" {
-			bad("node-name", "is needed by --node-object: the name of the Kubernetes node")
+			bad("node-name", "is required by --node-object: set it to the name of the Kubernetes node")
 		}
 	}
 	if !c.controller() {
@@ -55,15 +55,15 @@ func (c *config) checkBackend(bad func(flag, format string, args ...any)) {
 	case c.Backend != backendObjects && c.Backend != backendDirect:
 		bad("backend", "%q is not objects or direct", c.Backend)
 	case c.Backend == backendDirect && len(c.PairEndpoints) == 0:
-		bad("pair-endpoint", "is needed by the controller service outside of a cluster: the control address of each node of the pair")
+		bad("pair-endpoint", "is required by the controller service outside of a cluster: set the control address of each node of the pair")
 	case c.Backend == backendObjects && len(c.PairEndpoints) > 0:
-		bad("pair-endpoint", "is not used with --backend objects: the operator knows the pairs")
+		bad("pair-endpoint", "must not be set with --backend objects: remove it")
 	case c.Backend == backendObjects && !reachable:
-		bad("kubeconfig", "is needed outside of a cluster by --backend objects")
+		bad("kubeconfig", "is required by --backend objects outside of a cluster")
 	}
 }
 
-// backend of the controller service, and what ends it.
+// backend of the controller service, and a function to close it.
 func (c *config) backend(log *slog.Logger) (backend.Backend, func(), error) {
 	if c.Backend == backendObjects {
 		k, err := c.client(log)
@@ -79,7 +79,7 @@ func (c *config) backend(log *slog.Logger) (backend.Backend, func(), error) {
 	return b, func() { _ = b.Close() }, nil
 }
 
-// directPair is the one of --pair-endpoint.
+// directPair is the pair of --pair-endpoint.
 func (c *config) directPair() (*direct.Backend, error) {
 	d := direct.Config{Endpoints: c.PairEndpoints}
 	if c.TLSCert != "" {
@@ -92,8 +92,8 @@ func (c *config) directPair() (*direct.Backend, error) {
 	return direct.New(d)
 }
 
-// client of the API server, without a cache. Client-go's own limit on calls is switched off: a storm of attachments is not to queue
-// here, and the API server has a limit that is fair (priority and fairness).
+// client of the API server, without a cache. The limit of client-go is disabled: many attachments
+// at once would be delayed, and the API server limits requests fairly (priority and fairness).
 func (c *config) client(log *slog.Logger) (client.WithWatch, error) {
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	var cfg *rest.Config
@@ -120,8 +120,8 @@ func (c *config) client(log *slog.Logger) (client.WithWatch, error) {
 	return k, nil
 }
 
-// tellCluster keeps the Host object until stop is called.
-func (c *config) tellCluster(ctx context.Context, w hostobject.Worker, log *slog.Logger) (stop func(), err error) {
+// keepHost keeps the Host object until stop is called.
+func (c *config) keepHost(ctx context.Context, w hostobject.Worker, log *slog.Logger) (stop func(), err error) {
 	k, err := c.client(log)
 	if err != nil {
 		return nil, err

@@ -14,11 +14,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// checkEnroll checks the flags of enrolment. That the files are there is not asked: the operator makes one of them, perhaps later.
+// checkEnroll checks the flags of enrolment. The files need not exist: the operator may create one
+// of them later.
 func (c *config) checkEnroll(bad func(flag, format string, args ...any)) {
 	if c.EnrollEndpoint == "" {
 		if c.EnrollCA != "" || c.EnrollToken != "" {
-			bad("enroll-endpoint", "is needed by --enroll-ca and --enroll-token")
+			bad("enroll-endpoint", "is required by --enroll-ca and --enroll-token")
 		}
 		return
 	}
@@ -33,7 +34,8 @@ func (c *config) checkEnroll(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// credentials are where this worker's come from, nil without enrolment; until stop is called, attachments get others when theirs are refused.
+// credentials returns the keeper of this worker's credentials, nil without enrolment; until stop is
+// called, it renews rejected credentials of attachments.
 func (c *config) credentials(ctx context.Context, a attach.Attacher, reg prometheus.Registerer, log *slog.Logger) (k *credentials.Keeper, stop func(), err error) {
 	if c.EnrollEndpoint == "" {
 		return nil, func() {}, nil

@@ -10,7 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// publications are asked how a volume is reached: the pair itself, or the operator; nil where neither is known.
+// publications returns how a volume is reached, from the pair or from the operator; nil if neither
+// is configured.
 func (c *config) publications() (node.Publications, func(), error) {
 	switch {
 	case len(c.PairEndpoints) > 0:
@@ -25,7 +26,7 @@ func (c *config) publications() (node.Publications, func(), error) {
 	return nil, func() {}, nil
 }
 
-// byOperator asks the operator.
+// byOperator calls the operator.
 type byOperator struct {
 	client interface {
 		Reach(context.Context, enroll.ReachRequest) (enroll.Reach, error)

@@ -12,25 +12,26 @@ import (
 )
 
 type operator struct {
-	asked  enroll.ReachRequest
-	answer enroll.Reach
-	err    error
+	requested enroll.ReachRequest
+	answer    enroll.Reach
+	err       error
 }
 
 func (o *operator) Reach(_ context.Context, q enroll.ReachRequest) (enroll.Reach, error) {
-	o.asked = q
+	o.requested = q
 	return o.answer, o.err
 }
 
-// The operator's answer is an attachment of the same volume and host; that it cannot say now is worth another question, that it refuses is not.
-func TestReachByOperator(t *testing.T) {
+// The operator's answer is an attachment of the same volume and host; a transient error is retried,
+// a refusal is not.
+func TestReachByOperatorRetriesTransientErrors(t *testing.T) {
 	o := &operator{answer: enroll.Reach{TargetIQN: "t", Portals: []string{"x:1"}, LUN: 3, WWID: "6", Generation: 9, ReadOnly: true, Pair: "p", CHAP: true}}
 	chap := &attach.CHAP{User: "u", Secret: "s"}
 	was := attach.Attachment{VolumeID: "v", HostIQN: "h", Generation: 8, Replay: true, Auth: chap}
 	got, err := byOperator{o}.Reach(t.Context(), was, 8)
 	want := attach.Attachment{VolumeID: "v", HostIQN: "h", TargetIQN: "t", Portals: []string{"x:1"}, LUN: 3, WWID: "6", Generation: 9, ReadOnly: true, Pair: "p", Enroll: true, Auth: chap}
-	if err != nil || !reflect.DeepEqual(got, want) || o.asked != (enroll.ReachRequest{Volume: "v", Replayed: 8}) {
-		t.Fatalf("%+v, %v; asked %+v", got, err, o.asked)
+	if err != nil || !reflect.DeepEqual(got, want) || o.requested != (enroll.ReachRequest{Volume: "v", Replayed: 8}) {
+		t.Fatalf("%+v, %v; requested %+v", got, err, o.requested)
 	}
 	o.answer.ReadOnly = false
 	if got, err := (byOperator{o}).Reach(t.Context(), was, 0); err != nil || !got.Replay || got.ReadOnly {
@@ -47,8 +48,8 @@ func TestReachByOperator(t *testing.T) {
 	}
 }
 
-// Who can be asked depends on the flags; with neither, nobody.
-func TestPublications(t *testing.T) {
+// The flags decide who is called.
+func TestPublicationsFollowTheFlags(t *testing.T) {
 	for name, x := range map[string]struct {
 		c    config
 		some bool

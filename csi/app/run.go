@@ -28,7 +28,7 @@ import (
 // config is the command line.
 type config struct {
 	Endpoint, Mode                      string
-	Backend                             string // objects, direct or empty: as it fits
+	Backend                             string // objects, direct, or empty: chosen by checkBackend
 	Kubeconfig                          string
 	NodeObject                          bool
 	PairEndpoints                       []string
@@ -47,7 +47,7 @@ type config struct {
 func (c *config) controller() bool { return c.Mode != "node" }
 func (c *config) node() bool       { return c.Mode != "controller" }
 
-// check names every bad value.
+// check returns an error for every invalid flag.
 func (c *config) check() error {
 	var errs []error
 	bad := func(flag, format string, args ...any) {
@@ -57,7 +57,7 @@ func (c *config) check() error {
 		bad("endpoint", "%w", err)
 	}
 	if c.Mode != "controller" && c.Mode != "node" && c.Mode != "all" {
-		bad("mode", "%q is not controller, node or all", c.Mode)
+		bad("mode", "%q must be controller, node or all", c.Mode)
 	}
 	c.checkBackend(bad)
 	set := 0
@@ -67,7 +67,7 @@ func (c *config) check() error {
 		}
 	}
 	if set != 0 && set != 5 {
-		bad("tls-cert", "--tls-cert, --tls-key, --tls-ca, --cluster and --pair come together")
+		bad("tls-cert", "set all of --tls-cert, --tls-key, --tls-ca, --cluster and --pair, or none")
 	}
 	if c.node() {
 		if !filepath.IsAbs(c.StateDir) {
@@ -79,7 +79,7 @@ func (c *config) check() error {
 			}
 		}
 		if c.Attach != attachKernel && c.Attach != attachUserspace && c.Attach != attachAuto {
-			bad("attach", "%q is not kernel, userspace or auto", c.Attach)
+			bad("attach", "%q must be kernel, userspace or auto", c.Attach)
 		}
 		if c.Attach != attachUserspace && !filepath.IsAbs(c.HostProc) {
 			bad("host-proc", "%q is not an absolute path", c.HostProc)
@@ -88,34 +88,34 @@ func (c *config) check() error {
 			bad("holder-agent", "%q is not an absolute path", c.HolderAgent)
 		}
 		if c.IODeadline < time.Second {
-			bad("io-deadline", "%v is below 1s: a fail-over would become an I/O error", c.IODeadline)
+			bad("io-deadline", "%v is below 1s: a failover would cause I/O errors", c.IODeadline)
 		}
 		if c.NoLUNAfter < time.Second {
-			bad("no-lun-after", "%v is below 1s: a volume that is published again would become an I/O error", c.NoLUNAfter)
+			bad("no-lun-after", "%v is below 1s: publishing a volume again would cause I/O errors", c.NoLUNAfter)
 		}
 		c.checkEnroll(bad)
 		if c.MaxVolumes < 0 || c.MaxVolumes > maxLUNs {
-			bad("max-volumes", "%d is not within 0 (what the machine can hold) to %d, the LUN numbers that a host has on a pair", c.MaxVolumes, maxLUNs)
+			bad("max-volumes", "%d must be between 0 (what the machine can hold) and %d (the number of LUNs of a host on a pair)", c.MaxVolumes, maxLUNs)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// maxLUNs is how many LUN numbers a host has on one pair.
+// maxLUNs is the number of LUNs of a host on one pair.
 const maxLUNs = attach.MaxLUN + 1
 
-// maxVolumes is what the scheduler is told: never more than the machine can hold, because a pod that is sent here in spite of that
-// waits for ever.
-func maxVolumes(asked, can int64, by string, log *slog.Logger) int64 {
+// maxVolumes is the limit for the scheduler: never more than the machine can hold, because a pod
+// beyond that would wait forever.
+func maxVolumes(requested, can int64, by string, log *slog.Logger) int64 {
 	can = min(can, maxLUNs)
 	switch {
-	case asked == 0:
+	case requested == 0:
 		return can
-	case asked > can:
-		log.Warn("--max-volumes is more than this machine can hold: the limit is lowered", "asked", asked, "limit", can, "by", by)
+	case requested > can:
+		log.Warn("--max-volumes is more than this machine can hold: using a lower limit", "requested", requested, "limit", can, "by", by)
 		return can
 	}
-	return asked
+	return requested
 }
 
 // run serves until the context ends.
@@ -133,18 +133,18 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 		services.Controller = controller.New(b, log)
 	}
 	if c.node() {
-		told, stop, err := c.publications()
+		publications, stop, err := c.publications()
 		if err != nil {
 			return err
 		}
 		defer stop()
-		n, worker, stop, err := c.nodeService(ctx, told, reg, log)
+		n, worker, stop, err := c.nodeService(ctx, publications, reg, log)
 		if err != nil {
 			return err
 		}
 		defer stop()
 		if c.NodeObject {
-			stop, err := c.tellCluster(ctx, worker, log)
+			stop, err := c.keepHost(ctx, worker, log)
 			if err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 		registered.Go(func() {
 			err := register.Run(ctx, register.Config{Folder: c.Registry, Driver: identity.DriverName, Endpoint: path, Log: log})
 			if err != nil {
-				cancel(err) // a plugin that the kubelet does not know is of no use: end, and be seen to
+				cancel(err) // without registration the plugin is useless: exit with the error
 			}
 		})
 	}
@@ -188,13 +188,14 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// nodeService makes the node service, and what the cluster is told of this worker. stop ends what runs beside it.
-func (c *config) nodeService(ctx context.Context, told node.Publications, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
+// nodeService creates the node service, and the content of this worker's Host object. stop ends its
+// goroutines.
+func (c *config) nodeService(ctx context.Context, publications node.Publications, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
 	iqn, machine := c.NodeIQN, node.MachineID()
 	if iqn == "" {
 		name := c.NodeName
 		if name == "" {
-			name, _ = os.Hostname() // an empty one is replaced
+			name, _ = os.Hostname() // an empty name is replaced
 		}
 		if iqn, err = node.InitiatorName(c.StateDir, name, machine, log); err != nil {
 			return nil, w, nil, err
@@ -210,7 +211,7 @@ func (c *config) nodeService(ctx context.Context, told node.Publications, reg pr
 	if err != nil {
 		return nil, w, nil, err
 	}
-	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: told, Log: log})
+	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: publications, Log: log})
 	if err != nil {
 		stop()
 		return nil, w, nil, err
@@ -238,7 +239,7 @@ func (c *config) nodeService(ctx context.Context, told node.Publications, reg pr
 		}}, stop, nil
 }
 
-// serveMetrics serves /metrics, /healthz (the process turns) and /readyz (it can do its work).
+// serveMetrics serves /metrics, /healthz (the process runs) and /readyz (it can attach).
 func (c *config) serveMetrics(reg *prometheus.Registry, id *identity.Server, log *slog.Logger) (stop func(), err error) {
 	if c.MetricsListen == "" {
 		return func() {}, nil

@@ -1,5 +1,5 @@
-// Package attach is how a node reaches a LUN: an Attacher turns what ControllerPublish returned into a block device
-// and back. The CSI node service knows only this interface.
+// Package attach is the interface for attaching LUNs: an Attacher converts the result of
+// ControllerPublish to a block device and back. The CSI node service uses only this interface.
 package attach
 
 import (
@@ -17,19 +17,19 @@ import (
 
 // Errors of attachers. Test for them with errors.Is.
 var (
-	// ErrInvalid: the attachment itself cannot be right; trying again does not help.
+	// ErrInvalid: the attachment is invalid; a retry does not help.
 	ErrInvalid = errors.New("invalid attachment")
-	// ErrNotAttached: this node holds no attachment of the volume.
+	// ErrNotAttached: this node has no attachment of the volume.
 	ErrNotAttached = errors.New("volume is not attached here")
-	// ErrBusy: something still holds the device, so that taking it away would cut into running I/O.
+	// ErrBusy: the device is still in use, so that its removal would break running I/O.
 	ErrBusy = errors.New("device is in use")
-	// ErrFailed: the attachment is there, but what serves it is gone.
+	// ErrFailed: the attachment exists, but its process or device is gone.
 	ErrFailed = errors.New("attachment has failed")
-	// ErrCredentials: node and targets do not take each other's credentials.
+	// ErrCredentials: node and targets reject each other's credentials.
 	ErrCredentials = errors.New("node and targets do not agree on CHAP credentials")
 )
 
-// CHAP is one direction's credentials. It is never stored and prints without its secret.
+// CHAP has the credentials of one direction. It is never stored, and prints without its secret.
 type CHAP struct {
 	User   string
 	Secret string
@@ -44,19 +44,19 @@ func (c CHAP) GoString() string { return c.String() }
 // MaxLUN is the largest LUN number that a host has (flat addressing, SAM-5 §4.7.7).
 const MaxLUN = 16383
 
-// validID admits what may be the name of a file or folder.
+// validID matches valid names of files and folders.
 var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// ValidID tells whether a volume's id can be one of ours: what is kept on a worker goes by its name.
+// ValidID reports whether a volume's ID is valid: it is used as a file name on workers.
 func ValidID(volumeID string) bool { return validID.MatchString(volumeID) }
 
-// BootID names this boot of the machine: of what was done in another one, only files are left.
+// BootID identifies this boot of the machine: of an earlier boot only files are left.
 func BootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(raw)), err
 }
 
-// Attachment is one LUN as one publish made it reachable from this node.
+// Attachment is how a publish makes a LUN reachable from this node.
 type Attachment struct {
 	VolumeID   string   `json:"volumeID"`
 	Generation uint64   `json:"generation"` // differs for every publish of any volume
@@ -66,15 +66,16 @@ type Attachment struct {
 	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
 	ReadOnly   bool     `json:"readOnly,omitempty"`
-	// Replay: this publish may write for one thing only, to replay the log of the filesystem. It is used read-only, under the publish that follows.
+	// Replay: this publish is writable only for replaying the log of the filesystem. The volume is
+	// used read-only, with the publish that follows.
 	Replay     bool   `json:"replay,omitempty"`
-	Pair       string `json:"pair,omitempty"` // that holds the LUN, where the node can ask for credentials by its name
-	Enroll     bool   `json:"-"`              // the targets want CHAP credentials, which the node asks for
-	Auth       *CHAP  `json:"-"`              // how the node authenticates; nil: not
-	MutualAuth *CHAP  `json:"-"`              // how the target must; nil: not
+	Pair       string `json:"pair,omitempty"` // of the LUN, if the node can request credentials by its name
+	Enroll     bool   `json:"-"`              // the targets require CHAP credentials, which the node requests
+	Auth       *CHAP  `json:"-"`              // credentials of the node; nil: none
+	MutualAuth *CHAP  `json:"-"`              // credentials of the target; nil: none
 }
 
-// Same tells whether two attachments are one and the same publish, whatever the credentials.
+// Same reports whether two attachments are of the same publish, whatever the credentials.
 func (a Attachment) Same(b Attachment) bool {
 	return a.VolumeID == b.VolumeID && a.Generation == b.Generation && a.HostIQN == b.HostIQN &&
 		a.TargetIQN == b.TargetIQN && slices.Equal(a.Portals, b.Portals) && a.LUN == b.LUN && a.WWID == b.WWID && a.ReadOnly == b.ReadOnly
@@ -87,40 +88,43 @@ type Path struct {
 	Current   bool       `json:"current"` // I/O goes here
 	State     alua.State `json:"state"`
 	LastError string     `json:"lastError,omitempty"`
-	Refused   bool       `json:"refused,omitempty"` // it is down because of its credentials
-	NoALUA    bool       `json:"noALUA,omitempty"`  // what the target says of it is not followed on this node; LastError says by whom
+	Refused   bool       `json:"refused,omitempty"` // down because of rejected credentials
+	NoALUA    bool       `json:"noALUA,omitempty"`  // the ALUA state is ignored on this node; LastError says why
 }
 
-// Status is what an attachment looks like now.
+// Status of an attachment.
 type Status struct {
 	Attachment Attachment
 	Device     string // path of the block device
 	Rdev       uint64 // its device number
 	Size       int64  // bytes
 	Paths      []Path
-	NoUnit     bool // the target says that this node has no such LUN (any more): it was fenced, and I/O fails
+	NoUnit     bool // the target reports that the LUN is not mapped to this node: it was fenced, and I/O fails
 }
 
-// Attacher attaches volumes to this node. Its methods may be called concurrently; calls for one volume are serialized.
-// Attachments outlive the process that made them.
+// Attacher attaches volumes to this node. Its methods may be called concurrently; calls for one
+// volume are serialized. Attachments outlive the process that created them.
 type Attacher interface {
-	// Attach makes the LUN available as a block device and returns the device's path. Asking again for what is attached
-	// returns the same device. An attachment of the same volume from another publish, or one that has failed, is torn down first:
-	// its data was fenced off by the unpublish that came in between.
+	// Attach makes the LUN available as a block device and returns the device's path. A repeated
+	// call returns the same device. An attachment of the same volume from another publish, or a
+	// failed one, is removed first: the unpublish in between has fenced it.
 	Attach(ctx context.Context, a Attachment) (device string, err error)
-	// Detach flushes, takes the device away and forgets it. It works from a durable record, whatever is already
-	// gone; without a record it succeeds. ErrBusy when something still uses the device.
+	// Detach flushes and removes the device and its record. It works from the durable record,
+	// whatever is already gone; without a record it succeeds. ErrBusy while the device is in use.
 	Detach(ctx context.Context, volumeID string) error
 	// Resize reads the LUN's capacity again and returns the device's size in bytes.
 	Resize(ctx context.Context, volumeID string) (int64, error)
-	// Status reports an attachment. It never does I/O to the LUN, so it cannot hang with it. ErrNotAttached without a record,
-	// ErrFailed (with as much of the status as is known) when the device cannot serve any more.
+	// Status returns the status of an attachment. It does no I/O to the LUN, so it cannot hang.
+	// ErrNotAttached without a record, ErrFailed (with the known part of the status) if the device
+	// can no longer serve.
 	Status(ctx context.Context, volumeID string) (Status, error)
 	// Attached lists the volumes that have a record here.
 	Attached() ([]string, error)
-	// Refused lists the attachments that have a path which is down because of its credentials. What cannot be asked is left out.
+	// Refused lists the attachments with a path that is down because of rejected credentials.
+	// Attachments that do not answer are left out.
 	Refused(ctx context.Context) ([]Attachment, error)
-	// Renew gives an attachment other credentials for its next logins; nil: none. Sessions that are up go on.
+	// Renew sets other credentials for the next logins of an attachment; nil: none. Established
+	// sessions continue.
 	Renew(ctx context.Context, volumeID string, auth, mutual *CHAP) error
 }
 
@@ -132,18 +136,18 @@ const (
 	KeyLUN        = "lun"
 	KeyWWID       = "wwid"
 	KeyGeneration = "generation"
-	KeyReadOnly   = "readOnly" // "true" when the target refuses writes
-	// KeyReplay is in place of KeyLUN when the filesystem's log is to be replayed first, so that a node plugin that does not know of it refuses
-	// the volume, and does not mount it for writing.
+	KeyReadOnly   = "readOnly" // "true" if the target rejects writes
+	// KeyReplay replaces KeyLUN if the filesystem's log must be replayed first, so that an older
+	// node plugin rejects the volume instead of mounting it for writing.
 	KeyReplay = "replayLUN"
-	KeyPair   = "pair" // where the node asks for credentials: of which TargetPair
-	KeyCHAP   = "chap" // "Mutual" when it has to
+	KeyPair   = "pair" // the TargetPair for which the node requests credentials
+	KeyCHAP   = "chap" // "Mutual" if credentials are required
 )
 
 // chapMutual is the one value of KeyCHAP.
 const chapMutual = "Mutual"
 
-// Keys of the secrets that publish and stage take.
+// Keys of the secrets for publish and stage.
 const (
 	SecretUser         = "chapUser"
 	SecretSecret       = "chapSecret"
@@ -151,7 +155,7 @@ const (
 	SecretMutualSecret = "chapMutualSecret"
 )
 
-// PublishContext is how an attachment travels from controller to node.
+// PublishContext converts an attachment for the transfer from controller to node.
 func (a Attachment) PublishContext() map[string]string {
 	m := map[string]string{KeyHost: a.HostIQN, KeyTarget: a.TargetIQN, KeyPortals: strings.Join(a.Portals, ","),
 		KeyLUN: strconv.Itoa(int(a.LUN)), KeyWWID: a.WWID, KeyGeneration: strconv.FormatUint(a.Generation, 10)}
@@ -171,7 +175,8 @@ func (a Attachment) PublishContext() map[string]string {
 	return m
 }
 
-// FromPublishContext is the reverse of PublishContext. Every missing or wrong key is named; the error is ErrInvalid.
+// FromPublishContext is the reverse of PublishContext. The error is ErrInvalid and names every
+// missing or invalid key.
 func FromPublishContext(volumeID string, m map[string]string) (Attachment, error) {
 	a := Attachment{VolumeID: volumeID, HostIQN: m[KeyHost], TargetIQN: m[KeyTarget], WWID: m[KeyWWID], ReadOnly: m[KeyReadOnly] == "true",
 		Pair: m[KeyPair], Enroll: m[KeyCHAP] != ""}
@@ -189,7 +194,7 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 		return a, errors.Join(errs...)
 	}
 	if a.Enroll && (a.Pair == "" || m[KeyCHAP] != chapMutual) {
-		return a, fmt.Errorf("%w: publish context: %s %q needs %s, and is not known unless %s", ErrInvalid, KeyCHAP, m[KeyCHAP], KeyPair, chapMutual)
+		return a, fmt.Errorf("%w: publish context: %s is %q: it requires %s, and must be %s", ErrInvalid, KeyCHAP, m[KeyCHAP], KeyPair, chapMutual)
 	}
 	a.Portals = strings.Split(m[KeyPortals], ",")
 	lun, err := strconv.ParseUint(m[number], 10, 16)
@@ -206,10 +211,10 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 	return a, nil
 }
 
-// ParseSecrets reads CHAP credentials; without the keys there are none.
+// ParseSecrets parses CHAP credentials; nil without the keys.
 func ParseSecrets(m map[string]string) (auth, mutual *CHAP, err error) {
 	if (m[SecretUser] == "") != (m[SecretSecret] == "") || (m[SecretMutualUser] == "") != (m[SecretMutualSecret] == "") {
-		return nil, nil, fmt.Errorf("%w: secrets: a CHAP user and its secret come together", ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: secrets: a CHAP user and its secret must be set together", ErrInvalid)
 	}
 	if m[SecretUser] != "" {
 		auth = &CHAP{User: m[SecretUser], Secret: m[SecretSecret]}
@@ -218,7 +223,7 @@ func ParseSecrets(m map[string]string) (auth, mutual *CHAP, err error) {
 		mutual = &CHAP{User: m[SecretMutualUser], Secret: m[SecretMutualSecret]}
 	}
 	if mutual != nil && auth == nil {
-		return nil, nil, fmt.Errorf("%w: secrets: mutual CHAP needs one-way CHAP as well", ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: secrets: mutual CHAP requires one-way CHAP as well", ErrInvalid)
 	}
 	return auth, mutual, nil
 }

@@ -30,8 +30,8 @@ func TestPublishContextRoundTrip(t *testing.T) {
 	}
 }
 
-// A publish for a replay is none to who does not know of replays: it lacks its LUN number.
-func TestPublishContextOfReplay(t *testing.T) {
+// An older node plugin rejects a publish for a replay, because it lacks the LUN number.
+func TestPublishContextOfReplayLacksTheLUN(t *testing.T) {
 	a := Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, LUN: 5, WWID: "6001405", Replay: true}
 	m := a.PublishContext()
 	got, err := FromPublishContext("v", m)
@@ -47,8 +47,8 @@ func TestPublishContextOfReplay(t *testing.T) {
 	}
 }
 
-// That credentials are wanted travels, and none of them.
-func TestPublishContextOfCHAP(t *testing.T) {
+// The publish context says that credentials are required, and has no secrets.
+func TestPublishContextHasNoSecrets(t *testing.T) {
 	a := Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, WWID: "6001405", Pair: "p", Enroll: true,
 		Auth: &CHAP{"u", "very secret"}, MutualAuth: &CHAP{"m", "other secret"}}
 	m := a.PublishContext()
@@ -65,13 +65,13 @@ func TestPublishContextOfCHAP(t *testing.T) {
 	}
 }
 
-func TestSecrets(t *testing.T) {
+func TestSecretsAreParsedAndHidden(t *testing.T) {
 	auth, mutual, err := ParseSecrets(map[string]string{SecretUser: "u", SecretSecret: "very secret", SecretMutualUser: "m", SecretMutualSecret: "other secret"})
 	if err != nil || auth.Secret != "very secret" || mutual.User != "m" {
 		t.Fatal(auth, mutual, err)
 	}
 	if s := fmt.Sprintf("%v %+v %#v", auth, *auth, auth); strings.Contains(s, "very secret") {
-		t.Fatalf("the secret shows: %s", s)
+		t.Fatalf("the secret is visible: %s", s)
 	}
 	for _, m := range []map[string]string{{SecretUser: "u"}, {SecretMutualUser: "m", SecretMutualSecret: "s"}} {
 		if _, _, err := ParseSecrets(m); !errors.Is(err, ErrInvalid) {

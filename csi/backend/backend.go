@@ -1,6 +1,6 @@
-// Package backend is what the CSI controller asks of the storage: volumes, publications and snapshots in the driver's own
-// terms. Implementations: direct (straight to a pair over its control API) and objects (LogicalUnits and LogicalUnitSnapshots, which
-// the operator carries out).
+// Package backend is the interface between the CSI controller and the storage: volumes,
+// publications and snapshots. Implementations: direct (the control API of one pair) and objects
+// (LogicalUnits and LogicalUnitSnapshots, which the operator reconciles).
 package backend
 
 import (
@@ -24,10 +24,10 @@ var (
 	ErrTimeout     = errors.New("storage did not answer in time")
 )
 
-// SizeStep is what volume sizes are multiples of, in bytes.
+// SizeStep is the unit of volume sizes, in bytes.
 const SizeStep = 1 << 20
 
-// MaxSize is the largest volume that a pair holds, in bytes.
+// MaxSize of a volume, in bytes.
 const MaxSize = 256 << 40
 
 // Volume is a LUN.
@@ -40,19 +40,20 @@ type Volume struct {
 	Labels         map[string]string
 	Hosts          []string // IQNs that it is published to, sorted
 	Writers        []string // those of Hosts that may write
-	Cluster        string   // StorageCluster; empty where there is none
-	Pool           string   // of backing volumes; empty where that is not known
-	Pair           string   // that holds it, a key of Health; empty where there is but one
-	Mutable                 // what it has
+	Cluster        string   // StorageCluster; may be empty
+	Pool           string   // empty if unknown
+	Pair           string   // a key of Health; empty if there is only one
+	Mutable                 // current values
 }
 
-// Mutable is what may be changed while a volume is in use. In a request, empty fields stay as they are.
+// Mutable is what can change while a volume is in use. In a request, empty fields keep their
+// values.
 type Mutable struct {
 	PreferredNode string // "a" or "b"
 	WriteCache    string // v1alpha1.WriteBack or v1alpha1.WriteThrough
 }
 
-// Over is m, and where that is empty, what it is laid over.
+// Over returns m with empty fields replaced by those of below.
 func (m Mutable) Over(below Mutable) Mutable {
 	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache)}
 }
@@ -66,89 +67,97 @@ type Snapshot struct {
 	Created      time.Time
 }
 
-// CreateVolume says what is wanted. At most one source may be set.
+// CreateVolume is a request. At most one source may be set.
 type CreateVolume struct {
 	ID             string // from VolumeID
 	Name           string
 	Size           int64 // bytes, a multiple of SizeStep
 	SourceVolume   string
 	SourceSnapshot string
-	Cluster        string // StorageCluster, set when the backend needs it
-	Pool           string // of backing volumes; empty: the first one, or that of the source, the only one possible
+	Cluster        string // StorageCluster, if the backend needs it
+	Pool           string // empty: the first one, or that of the source, which is the only possible one
 	Labels         map[string]string
 	Mutable        // empty fields: the pair chooses the node, write-back
 }
 
-// Publish says who shall reach a volume.
+// Publish is a request to publish a volume to a host.
 type Publish struct {
 	VolumeID         string
 	HostIQN          string
-	ReadOnly         bool // the storage refuses writes
+	ReadOnly         bool // the storage rejects writes
 	Exclusive        bool // ErrInUse while another host has it
 	OneWriter        bool // ErrInUse while another host may write, unless ReadOnly
-	Replay           bool // with ReadOnly: it holds a filesystem, whose log has to be replayed by one host before any has it
+	Replay           bool // with ReadOnly: one host must replay the log of the filesystem before any host mounts it
 	Auth, MutualAuth *attach.CHAP
 }
 
-// Page asks for a part of a list. After is empty or the token that the page before came with; Limit 0 leaves the size
-// to the backend.
+// Page requests a part of a list. After is empty or the token of the previous page; with Limit 0
+// the backend chooses the size.
 type Page struct {
 	After string
 	Limit int
 }
 
-// Health is what the storage says about itself.
+// Health of a pair.
 type Health struct {
 	Serving bool   // I/O is possible
-	Reason  string // CamelCase, empty when all is well
+	Reason  string // CamelCase, empty if healthy
 	Message string // what is wrong and what to do
 }
 
-// Backend is the storage. Every call is idempotent: asking again for what already is succeeds, with the present state.
-// Every call ends with its context. Any method may return ErrUnavailable or ErrTimeout, after which the call may or may not have taken effect.
+// Backend is the storage. Every call is idempotent: a repeated call succeeds and returns the
+// current state. Every call ends with its context. Any method may return ErrUnavailable or
+// ErrTimeout, after which the call may or may not have taken effect.
 type Backend interface {
-	// VolumeID and SnapshotID derive the id from the CSI name, so that a repeated create finds what the first one made.
+	// VolumeID and SnapshotID derive the ID from the CSI name, so that a repeated create finds the
+	// existing object.
 	VolumeID(name string) string
 	SnapshotID(name string) string
-	// NeedsCluster tells whether CreateVolume has to name a StorageCluster.
+	// NeedsCluster reports whether CreateVolume needs a StorageCluster.
 	NeedsCluster() bool
 
-	// CreateVolume: ErrExists when the id or name exists with another size or source, ErrNotFound without the source,
-	// ErrInvalid when the source is larger or in another pool, or when there is no such pool, ErrExhausted.
-	CreateVolume(ctx context.Context, q CreateVolume) (Volume, error)
-	// DeleteVolume destroys the data. A volume that is not there is deleted. ErrInUse while it is published.
+	// CreateVolume: ErrExists if the ID or name exists with another size or source, ErrNotFound
+	// without the source, ErrInvalid if the source is larger or in another pool, or if the pool
+	// does not exist, ErrExhausted.
+	CreateVolume(ctx context.Context, req CreateVolume) (Volume, error)
+	// DeleteVolume destroys the data. It succeeds if the volume does not exist. ErrInUse while it
+	// is published.
 	DeleteVolume(ctx context.Context, id string) error
-	// GetVolume: ErrNotFound, for malformed ids as well.
+	// GetVolume: ErrNotFound, also for malformed IDs.
 	GetVolume(ctx context.Context, id string) (Volume, error)
 	// ListVolumes in a stable order; next is empty at the end. ErrBadToken.
 	ListVolumes(ctx context.Context, p Page) (list []Volume, next string, err error)
-	// ExpandVolume grows online; a volume that is as large already stays. ErrNotFound, ErrExhausted.
+	// ExpandVolume expands online; a volume that is large enough stays. ErrNotFound, ErrExhausted.
 	ExpandVolume(ctx context.Context, id string, size int64) (Volume, error)
 
-	// ModifyVolume changes what may change while hosts use the volume; it returns when both nodes have it. That a node is preferred
-	// moves the volume there at best effort. ErrNotFound.
+	// ModifyVolume changes a volume that may be in use; it returns when both nodes have the change.
+	// A new preferred node also moves the volume there, as best effort. ErrNotFound.
 	ModifyVolume(ctx context.Context, id string, m Mutable) (Volume, error)
 
-	// Publish admits a host and says how it reaches the volume. ErrNotFound, ErrExists when it is published to that host
-	// with another ReadOnly, ErrInvalid for an impossible host. With Replay, the first host may be admitted for writing, alone, until it says
-	// that it has replayed the log (attach.Attachment.Replay); ErrUnavailable for others meanwhile.
-	Publish(ctx context.Context, q Publish) (attach.Attachment, error)
-	// Unpublish fences: when it returns nil, no command of that host on that volume is running or will ever be accepted, and
-	// its persistent reservations are gone. An empty host means all. A volume that is not there is unpublished.
+	// Publish maps the volume to a host and returns how the host reaches it. ErrNotFound, ErrExists
+	// if it is published to that host with another ReadOnly, ErrInvalid for an invalid host. With
+	// Replay, the first host may be mapped for writing, exclusively, until it reports that it has
+	// replayed the log (attach.Attachment.Replay); ErrUnavailable for others meanwhile.
+	Publish(ctx context.Context, req Publish) (attach.Attachment, error)
+	// Unpublish fences: after it returns nil, no command of that host on that volume is running or
+	// will be accepted, and its persistent reservations are removed. An empty host means all. It
+	// succeeds if the volume does not exist.
 	Unpublish(ctx context.Context, id, hostIQN string) error
 
-	// CreateSnapshot: ErrNotFound without the source, ErrExists when id or name exist with another source.
+	// CreateSnapshot: ErrNotFound without the source, ErrExists if ID or name exist with another
+	// source.
 	CreateSnapshot(ctx context.Context, id, name, source string) (Snapshot, error)
-	// DeleteSnapshot: one that is not there is deleted.
+	// DeleteSnapshot succeeds if the snapshot does not exist.
 	DeleteSnapshot(ctx context.Context, id string) error
-	// GetSnapshot: ErrNotFound, for malformed ids as well.
+	// GetSnapshot: ErrNotFound, also for malformed IDs.
 	GetSnapshot(ctx context.Context, id string) (Snapshot, error)
 	// ListSnapshots of a volume, or of all with an empty source. ErrBadToken.
 	ListSnapshots(ctx context.Context, source string, p Page) (list []Snapshot, next string, err error)
 
-	// Capacity is the largest volume that can be made, in bytes: of a StorageCluster, or anywhere with an empty name, in a pool, or the
-	// first one with an empty name. 0 where there is no such pool.
+	// Capacity is the size of the largest volume that can be created, in bytes: in a
+	// StorageCluster, or any if empty, and a pool, or the first one if empty. 0 if the pool does
+	// not exist.
 	Capacity(ctx context.Context, cluster, pool string) (int64, error)
-	// Health of each pair, by Volume.Pair. Storage that does not answer is a finding, not an error.
+	// Health of each pair, by Volume.Pair. A pair that does not answer is a result, not an error.
 	Health(ctx context.Context) (map[string]Health, error)
 }

@@ -1,5 +1,5 @@
-// Package capability says what kinds of access the driver gives: which CSI volume capabilities, filesystems and sizes.
-// Controller and node share it, so that what one promises the other does.
+// Package capability has the supported kinds of access: CSI volume capabilities, filesystems and
+// sizes. Controller and node share it, so that they agree.
 package capability
 
 import (
@@ -13,12 +13,12 @@ import (
 // Filesystems of mounted volumes. The first is the default.
 var Filesystems = []string{"xfs", "ext4"}
 
-// MinXFS is the smallest volume that mkfs.xfs takes, in bytes (xfsprogs 5.19 and later).
+// MinXFS is the smallest volume that mkfs.xfs accepts, in bytes (xfsprogs 5.19 and later).
 const MinXFS = 300 << 20
 
 type mode = csi.VolumeCapability_AccessMode_Mode
 
-// Modes that a volume may have, and whether more than one node may have it at a time.
+// Supported modes, and whether several nodes may have the volume at a time.
 var modes = map[mode]bool{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        false,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   false,
@@ -29,7 +29,7 @@ var modes = map[mode]bool{
 	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   true,
 }
 
-// Access is one volume capability, understood.
+// Access is one parsed volume capability.
 type Access struct {
 	Mode   mode
 	Block  bool     // raw block device
@@ -37,30 +37,30 @@ type Access struct {
 	Flags  []string // mount options
 }
 
-// MultiNode tells modes in which several nodes may have the volume.
+// MultiNode reports whether several nodes may have the volume.
 func (a Access) MultiNode() bool { return modes[a.Mode] }
 
-// ReadOnly tells modes that never write.
+// ReadOnly reports whether the mode never writes.
 func (a Access) ReadOnly() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || a.Mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// WithoutLog tells that the filesystem is to be mounted as it is, whatever its log holds.
+// WithoutLog reports whether the filesystem is mounted without the replay of its log.
 func (a Access) WithoutLog() bool {
 	return slices.Contains(a.Flags, "norecovery") || slices.Contains(a.Flags, "noload")
 }
 
-// SingleWriter tells the mode in which only one target path may have the volume.
+// SingleWriter reports whether only one target path may have the volume.
 func (a Access) SingleWriter() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
 }
 
-// OneWriter tells the mode in which one node writes and the others read.
+// OneWriter reports whether one node writes and the others read.
 func (a Access) OneWriter() bool {
 	return a.Mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
 }
 
-// Parse checks a capability. An error says what is wrong and what would be right.
+// Parse checks a capability. An error names the supported values.
 func Parse(c *csi.VolumeCapability) (a Access, err error) {
 	a.Mode = c.GetAccessMode().GetMode()
 	multi, ok := modes[a.Mode]
@@ -82,14 +82,14 @@ func Parse(c *csi.VolumeCapability) (a Access, err error) {
 	case !slices.Contains(Filesystems, a.FSType):
 		return a, fmt.Errorf("filesystem %q is not supported: use one of %s", a.FSType, strings.Join(Filesystems, ", "))
 	case multi && !a.ReadOnly():
-		return a, fmt.Errorf("access mode %s needs a raw block volume: %s cannot be written from two nodes", a.Mode, a.FSType)
+		return a, fmt.Errorf("access mode %s requires a raw block volume (volumeMode: Block): %s cannot be written from several nodes", a.Mode, a.FSType)
 	case c.GetMount().GetVolumeMountGroup() != "":
 		return a, fmt.Errorf("volume_mount_group is not supported")
 	}
 	return a, nil
 }
 
-// ParseAll checks every capability of a volume. They cannot mix block and mount, or filesystems.
+// ParseAll checks every capability of a volume. They must all be block or of one filesystem.
 func ParseAll(list []*csi.VolumeCapability) ([]Access, error) {
 	var out []Access
 	for i, c := range list {
@@ -98,7 +98,7 @@ func ParseAll(list []*csi.VolumeCapability) ([]Access, error) {
 			return nil, fmt.Errorf("volume_capabilities[%d]: %w", i, err)
 		}
 		if i > 0 && a.FSType != out[0].FSType {
-			return nil, fmt.Errorf("volume_capabilities[%d]: a volume is either raw block or of one filesystem", i)
+			return nil, fmt.Errorf("volume_capabilities[%d]: a volume must be either raw block or of one filesystem", i)
 		}
 		out = append(out, a)
 	}

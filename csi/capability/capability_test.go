@@ -17,7 +17,7 @@ func block(m mode) *csi.VolumeCapability {
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
 }
 
-func TestParse(t *testing.T) {
+func TestParseNamesSupportedValues(t *testing.T) {
 	const (
 		writer = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 		multi  = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
@@ -47,16 +47,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 	if _, err := ParseAll([]*csi.VolumeCapability{mount(writer, ""), block(writer)}); err == nil {
-		t.Error("block and mount were taken together")
+		t.Error("block and mount were accepted together")
 	}
 	if _, err := ParseAll([]*csi.VolumeCapability{mount(writer, ""), mount(reader, "xfs")}); err != nil {
 		t.Error(err)
 	}
 }
 
-// Every mode of the specification is taken or refused with the reason. A filesystem is never written from two nodes.
-func TestModes(t *testing.T) {
-	const needsBlock = "needs a raw block volume"
+// Every mode of the specification is accepted, or rejected with the reason. A filesystem is never
+// written from two nodes.
+func TestEveryModeIsAcceptedOrRejected(t *testing.T) {
+	const needsBlock = "requires a raw block volume"
 	type rights struct{ multi, readOnly, onePath, oneWriter bool }
 	for m, c := range map[mode]struct {
 		rights

@@ -8,7 +8,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// volumeHealth is the storage's health seen from a volume: nothing when all is well.
+// volumeHealth is the health of the storage for a volume; without entries if it is healthy.
 func volumeHealth(id string, h backend.Health) *csi.VolumeHealth {
 	v := &csi.VolumeHealth{VolumeId: id}
 	if h.Reason != "" {
@@ -22,37 +22,36 @@ func volumeHealth(id string, h backend.Health) *csi.VolumeHealth {
 }
 
 // ControllerGetVolumeHealth reports lost redundancy and lost service.
-func (s *Server) ControllerGetVolumeHealth(ctx context.Context, q *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
-	if q.VolumeId == "" {
+func (s *Server) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
 	health, err := s.backend.Health(ctx)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	// Where there is but one pair and it does not serve, it cannot be asked for the volume either.
+	// If there is only one pair and it does not serve, the volume cannot be read.
 	if h, only := health[""]; only && !h.Serving {
-		return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, h)}, nil
+		return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(req.VolumeId, h)}, nil
 	}
-	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(q.VolumeId, healthOf(v, health))}, nil
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(req.VolumeId, healthOf(v, health))}, nil
 }
 
-// healthOf a volume is that of its pair.
 func healthOf(v backend.Volume, pairs map[string]backend.Health) backend.Health {
 	h, ok := pairs[v.Pair]
 	if !ok {
-		return backend.Health{Reason: "PairUnknown", Message: "nothing is known of the pair " + v.Pair}
+		return backend.Health{Reason: "PairUnknown", Message: "the health of pair " + v.Pair + " is unknown: check that its TargetPair exists"}
 	}
 	return h
 }
 
-// ControllerListVolumeHealth lists the volumes that are not well: those of pairs that are not.
-func (s *Server) ControllerListVolumeHealth(ctx context.Context, q *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
-	p, err := page(q.MaxEntries, q.StartingToken)
+// ControllerListVolumeHealth lists the unhealthy volumes: those of unhealthy pairs.
+func (s *Server) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	p, err := page(req.MaxEntries, req.StartingToken)
 	if err != nil {
 		return nil, err
 	}

@@ -13,17 +13,17 @@ import (
 // mutable are the parameters that a VolumeAttributesClass may have.
 type mutable struct{ backend.Mutable }
 
-// set takes one over; the error names field, parameter, and what is possible.
+// set sets one parameter; the error names field, parameter, and possible values.
 func (m *mutable) set(field, k, v string) error {
 	switch k {
 	case paramPreferredNode:
 		if v != "" && v != "a" && v != "b" {
-			return invalid(`%s: %s is %q: "a", "b" or empty are possible`, field, k, v)
+			return invalid(`%s: %s is %q: must be "a", "b" or empty`, field, k, v)
 		}
 		m.PreferredNode = v
 	case paramWriteCache:
 		if v != "" && v != v1alpha1.WriteBack && v != v1alpha1.WriteThrough {
-			return invalid("%s: %s is %q: %s, %s or empty are possible", field, k, v, v1alpha1.WriteBack, v1alpha1.WriteThrough)
+			return invalid("%s: %s is %q: must be %s, %s or empty", field, k, v, v1alpha1.WriteBack, v1alpha1.WriteThrough)
 		}
 		m.WriteCache = v
 	}
@@ -31,38 +31,40 @@ func (m *mutable) set(field, k, v string) error {
 }
 
 // parseMutable checks the parameters of a VolumeAttributesClass.
-func parseMutable(q map[string]string) (backend.Mutable, error) {
+func parseMutable(params map[string]string) (backend.Mutable, error) {
 	var m mutable
-	for k, v := range q {
+	for k, v := range params {
 		switch {
 		case k == paramPreferredNode || k == paramWriteCache:
 			if err := m.set("mutable_parameters", k, v); err != nil {
 				return m.Mutable, err
 			}
-		case strings.HasPrefix(k, reservedPrefix): // what external-resizer adds with --extra-modify-metadata
+		case strings.HasPrefix(k, reservedPrefix): // added by external-resizer with --extra-modify-metadata
 		default:
-			return m.Mutable, invalid("mutable_parameters: %q is not known or cannot change: there are %s, %s", k, paramPreferredNode, paramWriteCache)
+			return m.Mutable, invalid("mutable_parameters: %q is unknown or cannot change: supported parameters are %s, %s", k, paramPreferredNode, paramWriteCache)
 		}
 	}
 	return m.Mutable, nil
 }
 
-// ControllerModifyVolume gives a volume the parameters of a VolumeAttributesClass, while it is in use. What the class does not name stays:
-// "SPs MUST NOT modify volumes based on the absence of keys, only keys that are specified should result in modifications to the volume."
-func (s *Server) ControllerModifyVolume(ctx context.Context, q *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	if q.VolumeId == "" {
+// ControllerModifyVolume sets the parameters of a VolumeAttributesClass on a volume that may be in
+// use. Other parameters stay: "SPs MUST NOT modify volumes based on the absence of keys, only keys
+// that are specified should result in modifications to the volume."
+func (s *Server) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	m, err := parseMutable(q.MutableParameters)
+	m, err := parseMutable(req.MutableParameters)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.inflight.Start(q.VolumeId)
+	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	// "This operation MUST be idempotent." What the storage has may differ from what the caller believes, so it is asked.
-	_, err = s.backend.ModifyVolume(ctx, q.VolumeId, m)
+	// "This operation MUST be idempotent." The storage may differ from what the caller assumes, so
+	// it is always called.
+	_, err = s.backend.ModifyVolume(ctx, req.VolumeId, m)
 	return &csi.ControllerModifyVolumeResponse{}, grpcError(err)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-func TestParseMutable(t *testing.T) {
+func TestUnknownMutableParametersAreNamed(t *testing.T) {
 	m, err := parseMutable(map[string]string{"preferredNode": "b", "writeCache": "write-through", "csi.storage.k8s.io/pvc/name": "data"})
 	if err != nil || m != (backend.Mutable{PreferredNode: "b", WriteCache: "write-through"}) {
 		t.Fatal(m, err)
@@ -30,7 +30,7 @@ func TestParseMutable(t *testing.T) {
 	}
 }
 
-// modified is a backend of one volume that exists, to see what it is asked for; what a backend does is tested with real ones.
+// modified is a backend with one volume that records modifications.
 type modified struct {
 	backend.Backend
 	v     backend.Volume
@@ -48,8 +48,9 @@ func (b *modified) ModifyVolume(_ context.Context, _ string, m backend.Mutable) 
 	return b.v, nil
 }
 
-// A repeated create with another VolumeAttributesClass gives the volume that one; the StorageClass's own parameters are for new volumes.
-func TestCreateAgainWithAnotherClass(t *testing.T) {
+// A repeated create with another VolumeAttributesClass applies that class; the StorageClass's own
+// parameters are for new volumes only.
+func TestRepeatedCreateAppliesAnotherClass(t *testing.T) {
 	b := &modified{v: backend.Volume{ID: "v", Name: "v", Size: 1 << 30, Labels: map[string]string{v1alpha1.DiskLabelFSType: v1alpha1.FSTypeBlock, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle},
 		Mutable: backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}}}
 	s := New(b, slog.New(slog.DiscardHandler))

@@ -14,59 +14,60 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-// ControllerPublishVolume admits a node, whose id is its IQN, to the LUN.
-func (s *Server) ControllerPublishVolume(ctx context.Context, q *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+// ControllerPublishVolume maps the LUN to a node, whose ID is its IQN.
+func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
-	case q.VolumeId == "":
+	case req.VolumeId == "":
 		return nil, invalid("volume_id is missing")
-	case q.NodeId == "":
+	case req.NodeId == "":
 		return nil, invalid("node_id is missing")
-	case q.VolumeCapability == nil:
+	case req.VolumeCapability == nil:
 		return nil, invalid("volume_capability is missing")
 	}
-	access, err := capability.Parse(q.VolumeCapability)
+	access, err := capability.Parse(req.VolumeCapability)
 	if err != nil {
 		return nil, invalid("volume_capability: %v", err)
 	}
-	auth, mutual, err := attach.ParseSecrets(q.Secrets)
+	auth, mutual, err := attach.ParseSecrets(req.Secrets)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	done, err := s.inflight.Start(q.VolumeId)
+	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 
-	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	// Nodes are known by their iSCSI names; what is none cannot be a node of ours.
-	if !isNode(q.NodeId) {
-		return nil, status.Errorf(codes.NotFound, "node %q does not exist: node ids are iSCSI names (iqn....)", q.NodeId)
+	// Node IDs are iSCSI names; any other ID cannot be a node of this driver.
+	if !isNode(req.NodeId) {
+		return nil, status.Errorf(codes.NotFound, "node %q does not exist: node ids are iSCSI names (iqn....)", req.NodeId)
 	}
 	if err := compatible(v, access); err != nil {
 		return nil, err
 	}
-	host := strings.ToLower(q.NodeId)
+	host := strings.ToLower(req.NodeId)
 	others := slices.DeleteFunc(slices.Clone(v.Hosts), func(h string) bool { return h == host })
 	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
 	// node and does not have MULTI_NODE volume capability."
 	if len(others) > 0 && !access.MultiNode() {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", q.VolumeId, strings.Join(others, ", "))
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", req.VolumeId, strings.Join(others, ", "))
 	}
-	readOnly := q.Readonly || access.ReadOnly()
+	readOnly := req.Readonly || access.ReadOnly()
 	// MULTI_NODE_SINGLE_WRITER: "Only one of the node can be used as read/write. The rest will be readonly."
 	writers := slices.DeleteFunc(slices.Clone(v.Writers), func(h string) bool { return h == host })
 	if access.OneWriter() && !readOnly && len(writers) > 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s for writing, and %s allows one writer: publish it readonly",
-			q.VolumeId, strings.Join(writers, ", "), access.Mode)
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s for writing, and %s allows one writer: set readonly",
+			req.VolumeId, strings.Join(writers, ", "), access.Mode)
 	}
-	// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the node
-	// corresponding to the specified node_id but is incompatible with the specified volume_capability or readonly flag."
-	// The backend finds that out, since it knows how it is published.
-	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: q.VolumeId, HostIQN: host, ReadOnly: readOnly,
+	// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already
+	// been published at the node corresponding to the specified node_id but is incompatible with
+	// the specified volume_capability or readonly flag." The backend checks this, because it knows
+	// how the volume is published.
+	a, err := s.backend.Publish(ctx, backend.Publish{VolumeID: req.VolumeId, HostIQN: host, ReadOnly: readOnly,
 		Replay: readOnly && !access.Block && !access.WithoutLog(), Exclusive: !access.MultiNode(), OneWriter: access.OneWriter(), Auth: auth, MutualAuth: mutual})
 	if err != nil {
 		return nil, grpcError(err)
@@ -78,21 +79,22 @@ func isNode(id string) bool {
 	return len(id) <= 223 && (strings.HasPrefix(id, "iqn.") || strings.HasPrefix(id, "eui.") || strings.HasPrefix(id, "naa."))
 }
 
-// ControllerUnpublishVolume fences the node off the LUN: when it returns, nothing of that node is running there or will.
-func (s *Server) ControllerUnpublishVolume(ctx context.Context, q *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	if q.VolumeId == "" {
+// ControllerUnpublishVolume fences the node from the LUN: after it returns, no command of the node
+// runs or will be accepted.
+func (s *Server) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	done, err := s.inflight.Start(q.VolumeId)
+	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	// "If the volume corresponding to the volume_id or the Node corresponding to node_id cannot be found by the Plugin and the volume can
 	// be safely regarded as ControllerUnpublished from the Node, the plugin SHOULD return 0 OK."
-	if q.NodeId != "" && !isNode(q.NodeId) {
+	if req.NodeId != "" && !isNode(req.NodeId) {
 		return &csi.ControllerUnpublishVolumeResponse{}, nil
 	}
 	// "If this value is not set [node_id], the SP MUST unpublish the volume from all nodes it is published to."
-	return &csi.ControllerUnpublishVolumeResponse{}, grpcError(s.backend.Unpublish(ctx, q.VolumeId, strings.ToLower(q.NodeId)))
+	return &csi.ControllerUnpublishVolumeResponse{}, grpcError(s.backend.Unpublish(ctx, req.VolumeId, strings.ToLower(req.NodeId)))
 }

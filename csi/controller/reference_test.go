@@ -12,7 +12,7 @@ import (
 
 var (
 	quoted = regexp.MustCompile("`([^`]+)`")
-	listed = regexp.MustCompile(`: there are (.*)$`)
+	listed = regexp.MustCompile(`: supported parameters are (.*)$`)
 )
 
 // section reads the tables of a section of docs/reference/storageclass.md: the names of parameters, in order, and the values that the
@@ -37,7 +37,7 @@ func section(t *testing.T, heading string) (names []string, values map[string][]
 		name := strings.Trim(cells[1], " `")
 		names = append(names, name)
 		values[name] = nil
-		if len(cells) > 4 || heading == "VolumeAttributesClass" { // not the table of what the provisioner adds
+		if len(cells) > 4 || heading == "VolumeAttributesClass" { // not the table of the provisioner's parameters
 			for _, v := range quoted.FindAllStringSubmatch(cells[2], -1) {
 				values[name] = append(values[name], v[1])
 			}
@@ -46,7 +46,7 @@ func section(t *testing.T, heading string) (names []string, values map[string][]
 	return names, values
 }
 
-// known are the parameters that the code's own refusal of an unknown one lists.
+// known are the parameters in the error of an unknown parameter.
 func known(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -59,8 +59,9 @@ func known(t *testing.T, err error) []string {
 	return strings.Split(m[1], ", ")
 }
 
-// TestReferenceOfParameters compares docs/reference/storageclass.md with the code that reads parameters, in both directions.
-func TestReferenceOfParameters(t *testing.T) {
+// TestReferenceHasAllParameters compares docs/reference/storageclass.md with the code that reads
+// parameters, in both directions.
+func TestReferenceHasAllParameters(t *testing.T) {
 	const unknown = "no such"
 	parse := func(k, v string) error { _, err := parseParameters(map[string]string{k: v}, true); return err }
 	modify := func(k, v string) error { _, err := parseMutable(map[string]string{k: v}); return err }

@@ -1,5 +1,6 @@
-// Package controller is the CSI controller service over a backend. It keeps no state of its own. Every call goes the
-// same way: validate, claim the object (ABORTED while another call has it), look whether it is done already, act.
+// Package controller is the CSI controller service over a backend. It keeps no state. Every call
+// has the same steps: validate, lock the object (ABORTED while another call has it), check whether
+// it is done already, act.
 package controller
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
-// capabilities is all that the driver can do, and nothing that it cannot.
+// capabilities of the driver.
 var capabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 	csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
@@ -44,10 +45,10 @@ type Server struct {
 	inflight inflight.Set
 }
 
-// New serves a backend.
+// New returns a server of a backend.
 func New(b backend.Backend, log *slog.Logger) *Server { return &Server{backend: b, log: log} }
 
-// ControllerGetCapabilities lists what the service does.
+// ControllerGetCapabilities implements csi.ControllerServer.
 func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	r := &csi.ControllerGetCapabilitiesResponse{}
 	for _, c := range capabilities {
@@ -71,7 +72,8 @@ var errorCodes = []grpcerr.Code{
 	{Err: backend.ErrExhausted, Code: codes.ResourceExhausted},
 	{Err: backend.ErrBadToken, Code: codes.Aborted}, // ListVolumes: "The caller SHOULD start the operation again with an empty starting_token."
 	{Err: backend.ErrTimeout, Code: codes.DeadlineExceeded},
-	// An ended context before the backend's word on it: that wraps both when the caller's patience ends.
+	// Context errors come before backend.ErrUnavailable: at the caller's deadline the backend wraps
+	// both.
 	{Err: context.DeadlineExceeded, Code: codes.DeadlineExceeded},
 	{Err: context.Canceled, Code: codes.Canceled},
 	{Err: backend.ErrUnavailable, Code: codes.Unavailable},

@@ -15,23 +15,23 @@ import (
 
 func snapshotProto(s backend.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{SnapshotId: s.ID, SourceVolumeId: s.SourceVolume, SizeBytes: s.Size, CreationTime: timestamppb.New(s.Created),
-		ReadyToUse: true} // it is cut and usable when the backend returns
+		ReadyToUse: true} // the snapshot is usable when the backend returns
 }
 
-// CreateSnapshot cuts a crash-consistent point in time.
-func (s *Server) CreateSnapshot(ctx context.Context, q *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	if err := checkName(q.Name); err != nil {
+// CreateSnapshot takes a crash-consistent snapshot.
+func (s *Server) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := checkName(req.Name); err != nil {
 		return nil, err
 	}
-	if q.SourceVolumeId == "" {
+	if req.SourceVolumeId == "" {
 		return nil, invalid("source_volume_id is missing")
 	}
-	for k := range q.Parameters {
+	for k := range req.Parameters {
 		if !strings.HasPrefix(k, reservedPrefix) {
-			return nil, invalid("parameters: %q is not known: a VolumeSnapshotClass has only %s*", k, reservedPrefix)
+			return nil, invalid("parameters: %q is unknown: a VolumeSnapshotClass supports only %s*", k, reservedPrefix)
 		}
 	}
-	id := s.backend.SnapshotID(q.Name)
+	id := s.backend.SnapshotID(req.Name)
 	done, err := s.inflight.Start(id)
 	if err != nil {
 		return nil, err
@@ -42,10 +42,10 @@ func (s *Server) CreateSnapshot(ctx context.Context, q *csi.CreateSnapshotReques
 	// exists but is incompatible with the specified volume_id."
 	snap, err := s.backend.GetSnapshot(ctx, id)
 	switch {
-	case err == nil && snap.SourceVolume != q.SourceVolumeId:
-		return nil, status.Errorf(codes.AlreadyExists, "snapshot %q exists, of volume %s", q.Name, snap.SourceVolume)
+	case err == nil && snap.SourceVolume != req.SourceVolumeId:
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %q exists, of volume %s", req.Name, snap.SourceVolume)
 	case errors.Is(err, backend.ErrNotFound):
-		snap, err = s.backend.CreateSnapshot(ctx, id, q.Name, q.SourceVolumeId)
+		snap, err = s.backend.CreateSnapshot(ctx, id, req.Name, req.SourceVolumeId)
 	}
 	if err != nil {
 		return nil, grpcError(err)
@@ -53,53 +53,54 @@ func (s *Server) CreateSnapshot(ctx context.Context, q *csi.CreateSnapshotReques
 	return &csi.CreateSnapshotResponse{Snapshot: snapshotProto(snap)}, nil
 }
 
-// DeleteSnapshot removes it; volumes made from it stay.
-func (s *Server) DeleteSnapshot(ctx context.Context, q *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
-	if q.SnapshotId == "" {
+// DeleteSnapshot deletes a snapshot; volumes restored from it stay.
+func (s *Server) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if req.SnapshotId == "" {
 		return nil, invalid("snapshot_id is missing")
 	}
-	done, err := s.inflight.Start(q.SnapshotId)
+	done, err := s.inflight.Start(req.SnapshotId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	// "If a snapshot corresponding to the specified snapshot_id does not exist [...] the Plugin MUST reply 0 OK."
-	return &csi.DeleteSnapshotResponse{}, grpcError(s.backend.DeleteSnapshot(ctx, q.SnapshotId))
+	return &csi.DeleteSnapshotResponse{}, grpcError(s.backend.DeleteSnapshot(ctx, req.SnapshotId))
 }
 
-// GetSnapshot returns one.
-func (s *Server) GetSnapshot(ctx context.Context, q *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
-	if q.SnapshotId == "" {
+// GetSnapshot returns a snapshot.
+func (s *Server) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	if req.SnapshotId == "" {
 		return nil, invalid("snapshot_id is missing")
 	}
-	snap, err := s.backend.GetSnapshot(ctx, q.SnapshotId)
+	snap, err := s.backend.GetSnapshot(ctx, req.SnapshotId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
 	return &csi.GetSnapshotResponse{Snapshot: snapshotProto(snap)}, nil
 }
 
-// ListSnapshots lists all, those of one volume, or one; ids of nothing give an empty list.
-func (s *Server) ListSnapshots(ctx context.Context, q *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
-	p, err := page(q.MaxEntries, q.StartingToken)
+// ListSnapshots lists all snapshots, those of one volume, or one; the list is empty for an unknown
+// ID.
+func (s *Server) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	p, err := page(req.MaxEntries, req.StartingToken)
 	if err != nil {
 		return nil, err
 	}
 	r := &csi.ListSnapshotsResponse{}
-	if q.SnapshotId != "" {
-		snap, err := s.backend.GetSnapshot(ctx, q.SnapshotId)
+	if req.SnapshotId != "" {
+		snap, err := s.backend.GetSnapshot(ctx, req.SnapshotId)
 		if errors.Is(err, backend.ErrNotFound) {
 			return r, nil
 		}
 		if err != nil {
 			return nil, grpcError(err)
 		}
-		if q.SourceVolumeId == "" || q.SourceVolumeId == snap.SourceVolume {
+		if req.SourceVolumeId == "" || req.SourceVolumeId == snap.SourceVolume {
 			r.Entries = []*csi.ListSnapshotsResponse_Entry{{Snapshot: snapshotProto(snap)}}
 		}
 		return r, nil
 	}
-	list, next, err := s.backend.ListSnapshots(ctx, q.SourceVolumeId, p)
+	list, next, err := s.backend.ListSnapshots(ctx, req.SourceVolumeId, p)
 	if err != nil {
 		return nil, grpcError(err)
 	}

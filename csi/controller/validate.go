@@ -16,45 +16,46 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-// DefaultSize of a volume for which no size is asked, in bytes.
+// DefaultSize of a volume without a requested size, in bytes.
 const DefaultSize = 1 << 30
 
 // maxName is the general size limit of strings in the CSI specification, in bytes.
 const maxName = 128
 
-// checkName admits what the specification does: "Any Unicode string that conforms to the length limit is allowed except
-// those containing the following banned characters: U+0000-U+0008, U+000B, U+000C, U+000E-U+001F, U+007F-U+009F."
+// checkName accepts what the specification allows: "Any Unicode string that conforms to the length
+// limit is allowed except those containing the following banned characters: U+0000-U+0008, U+000B,
+// U+000C, U+000E-U+001F, U+007F-U+009F."
 func checkName(name string) error {
 	switch {
 	case name == "":
 		return invalid("name is missing")
 	case len(name) > maxName:
-		return invalid("name has %d bytes, at most %d are allowed", len(name), maxName)
+		return invalid("name has %d bytes: at most %d are allowed", len(name), maxName)
 	case !utf8.ValidString(name):
-		return invalid("name is not UTF-8")
+		return invalid("name is not valid UTF-8")
 	}
 	for _, r := range name {
 		if r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r <= 0x9f {
-			return invalid("name holds the control character %U", r)
+			return invalid("name contains the control character %U", r)
 		}
 	}
 	return nil
 }
 
-// roundUp makes a size one that the backend has.
+// roundUp rounds a size up to a multiple of backend.SizeStep.
 func roundUp(n int64) (int64, error) {
 	if n > math.MaxInt64-backend.SizeStep {
-		return 0, status.Errorf(codes.OutOfRange, "%d bytes are beyond what can be stored", n)
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range: %d bytes are more than a volume can have", n)
 	}
 	return (n + backend.SizeStep - 1) / backend.SizeStep * backend.SizeStep, nil
 }
 
-// chooseSize picks the size of a new volume: what is required, at least the source's and the filesystem's minimum, in whole steps, and not above
-// the limit.
+// chooseSize returns the size of a new volume: at least the required size, the source's and the
+// filesystem's minimum, in whole steps, and at most the limit.
 func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) (int64, error) {
 	required, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if required < 0 || limit < 0 {
-		return 0, invalid("capacity_range: %d to %d: negative", required, limit)
+		return 0, invalid("capacity_range: required_bytes %d and limit_bytes %d must not be negative", required, limit)
 	}
 	if limit > 0 && required > limit {
 		return 0, invalid("capacity_range: required_bytes %d is above limit_bytes %d", required, limit)
@@ -75,19 +76,19 @@ func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) 
 	}
 	if access[0].FSType == "xfs" && size < capability.MinXFS {
 		if required > 0 && limit == 0 {
-			return 0, status.Errorf(codes.OutOfRange, "capacity_range: an XFS filesystem needs at least %d bytes, %d were asked for: ask for more, or for ext4",
+			return 0, status.Errorf(codes.OutOfRange, "capacity_range: an XFS filesystem needs at least %d bytes, but required_bytes is %d: request more, or use ext4",
 				capability.MinXFS, required)
 		}
 		size = capability.MinXFS
 	}
 	if limit > 0 && size > limit {
-		return 0, status.Errorf(codes.OutOfRange, "capacity_range: limit_bytes %d is below %d, the least that is possible (steps of %d bytes, source %d bytes, XFS %d bytes)",
+		return 0, status.Errorf(codes.OutOfRange, "capacity_range: limit_bytes %d is below the minimum %d (steps of %d bytes, source %d bytes, XFS %d bytes)",
 			limit, size, backend.SizeStep, source, capability.MinXFS)
 	}
 	return size, nil
 }
 
-// fits tells whether an existing volume has a size that a repeated create would take.
+// fits reports whether the size of an existing volume satisfies a repeated create.
 func fits(size int64, r *csi.CapacityRange) bool {
 	return size >= r.GetRequiredBytes() && (r.GetLimitBytes() == 0 || size <= r.GetLimitBytes())
 }
@@ -96,18 +97,18 @@ func fits(size int64, r *csi.CapacityRange) bool {
 const (
 	paramPreferredNode = v1alpha1.ParamPreferred
 	paramWriteCache    = v1alpha1.ParamWriteCache
-	paramCluster       = v1alpha1.ParamCluster // only where the backend needs it
+	paramCluster       = v1alpha1.ParamCluster // only if the backend needs it
 	paramPool          = v1alpha1.ParamPool
-	reservedPrefix     = "csi.storage.k8s.io/" // what the Kubernetes sidecars add
+	reservedPrefix     = "csi.storage.k8s.io/" // added by the Kubernetes sidecars
 	paramFSType        = v1alpha1.ParamFSType
 )
 
-// keptParameters are the reserved ones that say whose volume it is; they become labels.
+// keptParameters are the reserved parameters that name the volume's claim; they become labels.
 var keptParameters = []string{v1alpha1.DiskLabelPV, v1alpha1.DiskLabelPVC, v1alpha1.DiskLabelNamespace}
 
 var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
-// parameters of a StorageClass as they are used.
+// parameters of a StorageClass, parsed.
 type parameters struct {
 	cluster string
 	pool    string
@@ -115,8 +116,8 @@ type parameters struct {
 	labels  map[string]string
 }
 
-// parseParameters checks a StorageClass's parameters; what is wrong is named together with what is right. clusters says that
-// the backend has StorageClusters; whether one has to be named depends on the call.
+// parseParameters parses the parameters of a StorageClass; an error names the supported ones.
+// clusters: the backend has StorageClusters; whether the parameter is required depends on the call.
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
 	known := []string{paramPool, paramPreferredNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
@@ -129,7 +130,7 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			p.cluster = v
 		case k == paramPool:
 			if v != "" && !poolName.MatchString(v) {
-				return p, invalid("parameters: %s %q can be no pool: their names are up to 32 of a-z, 0-9 and -", k, v)
+				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
 			}
 			p.pool = v
 		case k == paramPreferredNode || k == paramWriteCache:
@@ -144,13 +145,13 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			p.labels[k] = v
 		case strings.HasPrefix(k, reservedPrefix):
 		default:
-			return p, invalid("parameters: %q is not known: there are %s", k, strings.Join(known, ", "))
+			return p, invalid("parameters: %q is unknown: supported parameters are %s", k, strings.Join(known, ", "))
 		}
 	}
 	return p, nil
 }
 
-// accessLabels is what later calls need to know about the capabilities that a volume was made for.
+// accessLabels are the labels of a volume's capabilities, for later calls.
 func accessLabels(access []capability.Access) (fstype, mode string) {
 	fstype, mode = access[0].FSType, v1alpha1.AccessSingle
 	if access[0].Block {
@@ -164,13 +165,13 @@ func accessLabels(access []capability.Access) (fstype, mode string) {
 	return fstype, mode
 }
 
-// compatible tells whether a volume that was made with these labels serves this access. A volume without labels was not made
-// by CSI and serves any.
+// compatible checks whether a volume supports this access according to its labels. A volume without
+// labels was not created by CSI and supports any.
 func compatible(v backend.Volume, a capability.Access) error {
 	fs, multi := v.Labels[v1alpha1.DiskLabelFSType], v.Labels[v1alpha1.DiskLabelAccess]
 	switch {
 	case fs != "" && (fs == v1alpha1.FSTypeBlock) != a.Block:
-		return invalid("volume %s was created as %s, which does not serve this access type", v.ID, fs)
+		return invalid("volume %s was created as %s, which does not support this access type", v.ID, fs)
 	case fs != "" && !a.Block && fs != a.FSType:
 		return invalid("volume %s was created for %s, not for %s", v.ID, fs, a.FSType)
 	case multi == v1alpha1.AccessSingle && a.MultiNode():

@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-func TestChooseSize(t *testing.T) {
+func TestChooseSizeRespectsLimitsAndFilesystem(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		name                    string
@@ -51,7 +51,7 @@ func TestChooseSize(t *testing.T) {
 	}
 }
 
-func TestParameters(t *testing.T) {
+func TestParametersNameUnknownOnes(t *testing.T) {
 	p, err := parseParameters(map[string]string{"preferredNode": "b", "writeCache": "write-through", "csi.storage.k8s.io/fstype": "xfs",
 		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/provisioner-secret-name": "s"}, false)
 	if err != nil || p.mutable.PreferredNode != "b" || p.mutable.WriteCache != "write-through" || len(p.labels) != 1 || p.labels["csi.storage.k8s.io/pvc/name"] != "data" {
@@ -63,7 +63,7 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s=%s: %v", k, v, err)
 		}
 	}
-	for clusters, says := range map[bool]string{false: "there are pool, preferredNode", true: "there are cluster, pool, preferredNode"} {
+	for clusters, says := range map[bool]string{false: "supported parameters are pool, preferredNode", true: "supported parameters are cluster, pool, preferredNode"} {
 		if _, err := parseParameters(map[string]string{"x": ""}, clusters); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say what is allowed", err)
 		}
@@ -76,7 +76,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestNamesAreCheckedAgainstTheSpecification(t *testing.T) {
 	for name, ok := range map[string]bool{"pvc-1": true, "späte Größe\n": true, "": false, "a\x00": false, "a\x7f": false, "\u0085": false,
 		"\xff": false, strings.Repeat("n", 128): true, strings.Repeat("n", 129): false} {
 		if err := checkName(name); (err == nil) != ok {
@@ -85,7 +85,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestCompatible(t *testing.T) {
+func TestCompatibleChecksTheLabels(t *testing.T) {
 	xfs := capability.Access{FSType: "xfs", Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
 	block := capability.Access{Block: true, Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
 	shared := capability.Access{Block: true, Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}
@@ -101,7 +101,7 @@ func TestCompatible(t *testing.T) {
 		{made(xfs), xfs, true}, {made(xfs), block, false}, {made(block), xfs, false},
 		{made(xfs), capability.Access{FSType: "ext4"}, false},
 		{made(block), shared, false}, {made(block, shared), block, true}, {made(block, shared), shared, true},
-		{backend.Volume{}, shared, true}, // not made by CSI
+		{backend.Volume{}, shared, true}, // not created by CSI
 	} {
 		if err := compatible(c.v, c.a); (err == nil) != c.ok {
 			t.Errorf("%v for %+v: %v", c.v.Labels, c.a, err)
@@ -109,14 +109,14 @@ func TestCompatible(t *testing.T) {
 	}
 }
 
-func TestSameAsAsked(t *testing.T) {
+func TestRepeatedCreateMustMatch(t *testing.T) {
 	v := backend.Volume{Name: "n", Size: 10 << 20, SourceVolume: "s", Labels: map[string]string{v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}}
 	want := backend.CreateVolume{SourceVolume: "s", Labels: v.Labels}
-	if err := sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 10 << 20}); err != nil {
+	if err := matchesRequest(v, want, &csi.CapacityRange{RequiredBytes: 10 << 20}); err != nil {
 		t.Error(err)
 	}
 	// It may have been expanded since.
-	if err := sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 1 << 20}); err != nil {
+	if err := matchesRequest(v, want, &csi.CapacityRange{RequiredBytes: 1 << 20}); err != nil {
 		t.Error(err)
 	}
 	other := want
@@ -125,16 +125,16 @@ func TestSameAsAsked(t *testing.T) {
 	fs.Labels = map[string]string{v1alpha1.DiskLabelFSType: "ext4", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}
 	pool, elsewhere := want, v
 	pool.Pool, elsewhere.Pool = "fast", "fast"
-	if err := errors.Join(sameAsAsked(elsewhere, pool, nil), sameAsAsked(elsewhere, want, nil), sameAsAsked(v, pool, nil)); err != nil {
+	if err := errors.Join(matchesRequest(elsewhere, pool, nil), matchesRequest(elsewhere, want, nil), matchesRequest(v, pool, nil)); err != nil {
 		t.Error(err)
 	}
 	elsewhere.Pool = "slow"
 	for name, err := range map[string]error{
-		"pool":   sameAsAsked(elsewhere, pool, nil),
-		"limit":  sameAsAsked(v, want, &csi.CapacityRange{LimitBytes: 9 << 20}),
-		"size":   sameAsAsked(v, want, &csi.CapacityRange{RequiredBytes: 11 << 20}),
-		"source": sameAsAsked(v, other, nil),
-		"fs":     sameAsAsked(v, fs, nil),
+		"pool":   matchesRequest(elsewhere, pool, nil),
+		"limit":  matchesRequest(v, want, &csi.CapacityRange{LimitBytes: 9 << 20}),
+		"size":   matchesRequest(v, want, &csi.CapacityRange{RequiredBytes: 11 << 20}),
+		"source": matchesRequest(v, other, nil),
+		"fs":     matchesRequest(v, fs, nil),
 	} {
 		if status.Code(err) != codes.AlreadyExists {
 			t.Errorf("another %s: %v", name, err)
@@ -142,7 +142,7 @@ func TestSameAsAsked(t *testing.T) {
 	}
 }
 
-func TestErrorCodes(t *testing.T) {
+func TestErrorsHaveTheirCSICodes(t *testing.T) {
 	for err, want := range map[error]codes.Code{backend.ErrNotFound: codes.NotFound, backend.ErrExists: codes.AlreadyExists, backend.ErrInUse: codes.FailedPrecondition,
 		backend.ErrInvalid: codes.InvalidArgument, backend.ErrExhausted: codes.ResourceExhausted, backend.ErrBadToken: codes.Aborted,
 		backend.ErrTimeout: codes.DeadlineExceeded, backend.ErrUnavailable: codes.Unavailable, invalid("x"): codes.InvalidArgument} {

@@ -14,34 +14,34 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-// CreateVolume makes a LUN, empty or from a snapshot or volume.
-func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := checkName(q.Name); err != nil {
+// CreateVolume creates a LUN, empty or from a snapshot or volume.
+func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if err := checkName(req.Name); err != nil {
 		return nil, err
 	}
-	if len(q.VolumeCapabilities) == 0 {
+	if len(req.VolumeCapabilities) == 0 {
 		return nil, invalid("volume_capabilities are missing")
 	}
-	access, err := capability.ParseAll(q.VolumeCapabilities)
+	access, err := capability.ParseAll(req.VolumeCapabilities)
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
-	params, err := parseParameters(q.Parameters, s.backend.NeedsCluster())
+	params, err := parseParameters(req.Parameters, s.backend.NeedsCluster())
 	if err != nil {
 		return nil, err
 	}
 	if s.backend.NeedsCluster() && params.cluster == "" {
-		return nil, invalid("parameters: %s is missing: name the StorageCluster that holds the volumes of this StorageClass", paramCluster)
+		return nil, invalid("parameters: %s is missing: set it to the StorageCluster for the volumes of this StorageClass", paramCluster)
 	}
-	mutable, err := parseMutable(q.MutableParameters)
+	mutable, err := parseMutable(req.MutableParameters)
 	if err != nil {
 		return nil, err
 	}
-	want := backend.CreateVolume{ID: s.backend.VolumeID(q.Name), Name: q.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
+	want := backend.CreateVolume{ID: s.backend.VolumeID(req.Name), Name: req.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
 		Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
-	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = q.Name, fstype, mode
-	if err := setSource(&want, q.VolumeContentSource); err != nil {
+	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = req.Name, fstype, mode
+	if err := setSource(&want, req.VolumeContentSource); err != nil {
 		return nil, err
 	}
 	done, err := s.inflight.Start(want.ID)
@@ -56,7 +56,7 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	v, err := s.backend.GetVolume(ctx, want.ID)
 	switch {
 	case err == nil:
-		if err := sameAsAsked(v, want, q.CapacityRange); err != nil {
+		if err := matchesRequest(v, want, req.CapacityRange); err != nil {
 			return nil, err
 		}
 		return s.created(ctx, v, mutable)
@@ -67,7 +67,7 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	if want.Size, err = chooseSize(q.CapacityRange, source, access); err != nil {
+	if want.Size, err = chooseSize(req.CapacityRange, source, access); err != nil {
 		return nil, err
 	}
 	if v, err = s.backend.CreateVolume(ctx, want); err != nil {
@@ -76,9 +76,9 @@ func (s *Server) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	return s.created(ctx, v, mutable)
 }
 
-// created answers for a volume that is there. A caller that did not hear the answer may come again with another class; mutable_parameters
-// are not among what ALREADY_EXISTS is for, and a claim that could get neither class would be stuck: what can be changed at any time
-// is changed.
+// created returns the response for an existing volume. A caller that missed the response may repeat
+// the call with another class. mutable_parameters are no reason for ALREADY_EXISTS, and would leave
+// the claim stuck, so they are applied.
 func (s *Server) created(ctx context.Context, v backend.Volume, m backend.Mutable) (*csi.CreateVolumeResponse, error) {
 	if m.Over(v.Mutable) != v.Mutable {
 		var err error
@@ -98,12 +98,12 @@ func setSource(want *backend.CreateVolume, source *csi.VolumeContentSource) erro
 		want.SourceVolume = source.GetVolume().VolumeId
 	}
 	if source != nil && want.SourceSnapshot == "" && want.SourceVolume == "" {
-		return invalid("volume_content_source: names neither a snapshot nor a volume")
+		return invalid("volume_content_source: has neither a snapshot nor a volume")
 	}
 	return nil
 }
 
-func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRange) error {
+func matchesRequest(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRange) error {
 	exists := func(format string, args ...any) error {
 		return status.Errorf(codes.AlreadyExists, "volume %q exists, "+format, append([]any{v.Name}, args...)...)
 	}
@@ -125,13 +125,13 @@ func sameAsAsked(v backend.Volume, want backend.CreateVolume, r *csi.CapacityRan
 	return nil
 }
 
-func (s *Server) sourceSize(ctx context.Context, q backend.CreateVolume) (int64, error) {
+func (s *Server) sourceSize(ctx context.Context, req backend.CreateVolume) (int64, error) {
 	switch {
-	case q.SourceSnapshot != "":
-		snap, err := s.backend.GetSnapshot(ctx, q.SourceSnapshot)
+	case req.SourceSnapshot != "":
+		snap, err := s.backend.GetSnapshot(ctx, req.SourceSnapshot)
 		return snap.Size, err
-	case q.SourceVolume != "":
-		v, err := s.backend.GetVolume(ctx, q.SourceVolume)
+	case req.SourceVolume != "":
+		v, err := s.backend.GetVolume(ctx, req.SourceVolume)
 		return v.Size, err
 	}
 	return 0, nil
@@ -150,38 +150,38 @@ func volumeProto(v backend.Volume) *csi.Volume {
 	return p
 }
 
-// DeleteVolume destroys the data; the backend refuses while a host is admitted.
-func (s *Server) DeleteVolume(ctx context.Context, q *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if q.VolumeId == "" {
+// DeleteVolume destroys the data; the backend fails while a host is mapped.
+func (s *Server) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	done, err := s.inflight.Start(q.VolumeId)
+	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	// "If a volume corresponding to the specified volume_id does not exist [...] the Plugin MUST reply 0 OK."
-	return &csi.DeleteVolumeResponse{}, grpcError(s.backend.DeleteVolume(ctx, q.VolumeId))
+	return &csi.DeleteVolumeResponse{}, grpcError(s.backend.DeleteVolume(ctx, req.VolumeId))
 }
 
-// ValidateVolumeCapabilities confirms or says why not.
-func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+// ValidateVolumeCapabilities confirms the capabilities, or returns a message.
+func (s *Server) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	switch {
-	case q.VolumeId == "":
+	case req.VolumeId == "":
 		return nil, invalid("volume_id is missing")
-	case len(q.VolumeCapabilities) == 0:
+	case len(req.VolumeCapabilities) == 0:
 		return nil, invalid("volume_capabilities are missing")
 	}
-	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	access, err := capability.ParseAll(q.VolumeCapabilities)
+	access, err := capability.ParseAll(req.VolumeCapabilities)
 	if err == nil {
-		_, err = parseParameters(q.Parameters, s.backend.NeedsCluster())
+		_, err = parseParameters(req.Parameters, s.backend.NeedsCluster())
 	}
 	if err == nil {
-		_, err = parseMutable(q.MutableParameters)
+		_, err = parseMutable(req.MutableParameters)
 	}
 	for _, a := range access {
 		if err == nil {
@@ -192,11 +192,11 @@ func (s *Server) ValidateVolumeCapabilities(ctx context.Context, q *csi.Validate
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: q.VolumeContext, VolumeCapabilities: q.VolumeCapabilities, Parameters: q.Parameters,
-		MutableParameters: q.MutableParameters}}, nil
+		VolumeContext: req.VolumeContext, VolumeCapabilities: req.VolumeCapabilities, Parameters: req.Parameters,
+		MutableParameters: req.MutableParameters}}, nil
 }
 
-// page turns CSI's paging into the backend's.
+// page converts CSI's paging to the backend's.
 func page(maxEntries int32, token string) (backend.Page, error) {
 	if maxEntries < 0 {
 		return backend.Page{}, invalid("max_entries %d is negative", maxEntries)
@@ -205,8 +205,8 @@ func page(maxEntries int32, token string) (backend.Page, error) {
 }
 
 // ListVolumes lists every LUN of the backend, with the nodes that it is published to.
-func (s *Server) ListVolumes(ctx context.Context, q *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	p, err := page(q.MaxEntries, q.StartingToken)
+func (s *Server) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	p, err := page(req.MaxEntries, req.StartingToken)
 	if err != nil {
 		return nil, err
 	}
@@ -222,12 +222,12 @@ func (s *Server) ListVolumes(ctx context.Context, q *csi.ListVolumesRequest) (*c
 	return r, nil
 }
 
-// ControllerGetVolume is ListVolumes for one.
-func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
-	if q.VolumeId == "" {
+// ControllerGetVolume returns one volume, as ListVolumes does.
+func (s *Server) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
@@ -235,15 +235,17 @@ func (s *Server) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVo
 		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: v.Hosts}}, nil
 }
 
-// GetCapacity says how large a volume with these capabilities and parameters can be. A LUN is whole on one pair, so what is free on
-// several cannot be added up: both answers are the largest LUN that one pair takes in the pool of the parameters. The scheduler compares a claim with
-// maximum_volume_size: "The largest size that may be used in a CreateVolumeRequest.capacity_range.required_bytes field". Topology
-// is not asked for: every worker reaches every pair.
-func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	if _, err := capability.ParseAll(q.VolumeCapabilities); err != nil {
+// GetCapacity returns the largest possible volume with these capabilities and parameters. A LUN is
+// on one pair, so the free space of several pairs cannot be added: both values are the largest LUN
+// that fits on one pair in the pool of the parameters. The scheduler compares a claim with
+// maximum_volume_size: "The largest size that may be used in a
+// CreateVolumeRequest.capacity_range.required_bytes field". Topology is ignored: every worker
+// reaches every pair.
+func (s *Server) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	if _, err := capability.ParseAll(req.VolumeCapabilities); err != nil {
 		return nil, invalid("%v", err)
 	}
-	params, err := parseParameters(q.Parameters, s.backend.NeedsCluster())
+	params, err := parseParameters(req.Parameters, s.backend.NeedsCluster())
 	if err != nil {
 		return nil, err
 	}
@@ -255,19 +257,20 @@ func (s *Server) GetCapacity(ctx context.Context, q *csi.GetCapacityRequest) (*c
 	return &csi.GetCapacityResponse{AvailableCapacity: free, MaximumVolumeSize: wrapperspb.Int64(free)}, nil
 }
 
-// ControllerExpandVolume grows the LUN, online. The node has to follow, for raw block volumes as well: its device has a size too.
-func (s *Server) ControllerExpandVolume(ctx context.Context, q *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	r := q.CapacityRange
+// ControllerExpandVolume expands the LUN online. The node has to expand as well, also for raw block
+// volumes: its device has a size.
+func (s *Server) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	r := req.CapacityRange
 	switch {
-	case q.VolumeId == "":
+	case req.VolumeId == "":
 		return nil, invalid("volume_id is missing")
 	case r == nil:
 		return nil, invalid("capacity_range is missing")
 	case r.RequiredBytes < 0 || r.LimitBytes < 0 || r.LimitBytes > 0 && r.RequiredBytes > r.LimitBytes:
-		return nil, invalid("capacity_range: %d to %d is impossible", r.RequiredBytes, r.LimitBytes)
+		return nil, invalid("capacity_range: required_bytes %d and limit_bytes %d contradict each other or are negative", r.RequiredBytes, r.LimitBytes)
 	}
-	if q.VolumeCapability != nil {
-		if _, err := capability.Parse(q.VolumeCapability); err != nil {
+	if req.VolumeCapability != nil {
+		if _, err := capability.Parse(req.VolumeCapability); err != nil {
 			return nil, invalid("volume_capability: %v", err)
 		}
 	}
@@ -278,19 +281,19 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, q *csi.ControllerEx
 	if r.LimitBytes > 0 && size > r.LimitBytes {
 		return nil, status.Errorf(codes.OutOfRange, "capacity_range: no multiple of %d bytes is within %d to %d", backend.SizeStep, r.RequiredBytes, r.LimitBytes)
 	}
-	done, err := s.inflight.Start(q.VolumeId)
+	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	v, err := s.backend.GetVolume(ctx, q.VolumeId)
+	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
 	}
 	// "If a volume corresponding to the specified volume ID is already larger than or equal to the target capacity of the expansion
 	// request, the plugin SHOULD reply 0 OK."
 	if v.Size < size {
-		if v, err = s.backend.ExpandVolume(ctx, q.VolumeId, size); err != nil {
+		if v, err = s.backend.ExpandVolume(ctx, req.VolumeId, size); err != nil {
 			return nil, grpcError(err)
 		}
 	}

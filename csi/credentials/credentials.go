@@ -1,5 +1,5 @@
-// Package credentials keeps the CHAP credentials of this worker, which it gets from the operator by enrolment: in memory only, one set for
-// each pair, for whatever LUNs of the pair are attached.
+// Package credentials keeps the CHAP credentials of this worker, which it gets from the operator by
+// enrolment: in memory only, one set for each pair, for all its LUNs.
 package credentials
 
 import (
@@ -14,59 +14,59 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// Set is what a worker and a pair prove to each other. Both nil: nothing, the worker is let in by its name.
+// Set has the credentials of a worker and a pair. Both nil: the worker logs in by name only.
 type Set struct {
 	Auth, Mutual *attach.CHAP
 }
 
-// Same tells whether two sets are one.
+// Same reports whether two sets are equal.
 func (s Set) Same(o Set) bool { return same(s.Auth, o.Auth) && same(s.Mutual, o.Mutual) }
 
 func same(a, b *attach.CHAP) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// Source is asked for what is not known; enroll.Client is one.
+// Source returns credentials; enroll.Client is one.
 type Source interface {
 	Enroll(ctx context.Context, pair string) (enroll.Answer, error)
 }
 
 // Keeper of credentials.
 type Keeper struct {
-	source Source
-	log    *slog.Logger
-	asked  *prometheus.CounterVec
-	given  prometheus.Counter
+	source   Source
+	log      *slog.Logger
+	requests *prometheus.CounterVec
+	given    prometheus.Counter
 
 	mu    sync.Mutex
 	pairs map[string]*entry
 }
 
 type entry struct {
-	turn  chan struct{} // one at a time asks; the others take what it got
+	turn  chan struct{} // one call at a time requests; the others use its result
 	known bool
 	set   Set
 }
 
-// New makes a keeper that knows nothing yet.
+// New returns an empty keeper.
 func New(s Source, reg prometheus.Registerer, log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{source: s, log: log, pairs: map[string]*entry{},
-		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_csi_enrollments_total",
-			Help: "Questions to the operator for this worker's CHAP credentials: given, unneeded, refused, unavailable."}, []string{"outcome"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_csi_enrollments_total",
+			Help: "Requests to the operator for this worker's CHAP credentials, by outcome: given, unneeded, refused, unavailable."}, []string{"outcome"}),
 		given: prometheus.NewCounter(prometheus.CounterOpts{Name: "gemel_csi_credentials_renewed_total",
-			Help: "Attachments that were given other credentials because the targets refused theirs."})}
-	return k, errors.Join(reg.Register(k.asked), reg.Register(k.given))
+			Help: "Attachments whose credentials were renewed because the targets rejected them."})}
+	return k, errors.Join(reg.Register(k.requests), reg.Register(k.given))
 }
 
-// Get gives the credentials on a pair, and asks only if they are not known.
+// Get returns the credentials on a pair, and requests them only if they are unknown.
 func (k *Keeper) Get(ctx context.Context, pair string) (Set, error) {
 	return k.get(ctx, pair, func(e *entry) bool { return e.known })
 }
 
-// Other gives credentials on a pair in place of those that were refused.
+// Other returns credentials on a pair other than the rejected ones.
 func (k *Keeper) Other(ctx context.Context, pair string, refused Set) (Set, error) {
 	return k.get(ctx, pair, func(e *entry) bool { return e.known && !e.set.Same(refused) })
 }
 
-// Fresh asks whatever is known.
+// Fresh always requests the credentials.
 func (k *Keeper) Fresh(ctx context.Context, pair string) (Set, error) {
 	return k.get(ctx, pair, func(*entry) bool { return false })
 }
@@ -91,14 +91,14 @@ func (k *Keeper) get(ctx context.Context, pair string, good func(*entry) bool) (
 	a, err := k.source.Enroll(ctx, pair)
 	switch {
 	case errors.Is(err, enroll.ErrRefused):
-		k.asked.WithLabelValues("refused").Inc()
+		k.requests.WithLabelValues("refused").Inc()
 	case err != nil:
-		k.asked.WithLabelValues("unavailable").Inc()
+		k.requests.WithLabelValues("unavailable").Inc()
 	case a.User == "":
-		k.asked.WithLabelValues("unneeded").Inc()
+		k.requests.WithLabelValues("unneeded").Inc()
 		e.known, e.set = true, Set{}
 	default:
-		k.asked.WithLabelValues("given").Inc()
+		k.requests.WithLabelValues("given").Inc()
 		e.known, e.set = true, Set{Auth: &attach.CHAP{User: a.User, Secret: a.Secret}, Mutual: &attach.CHAP{User: a.MutualUser, Secret: a.MutualSecret}}
 	}
 	return e.set, err

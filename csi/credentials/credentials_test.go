@@ -18,7 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// operator answers with credentials that are new at each question, or with err.
+// operator returns new credentials for each request, or err.
 type operator struct {
 	mu    sync.Mutex
 	asked []string
@@ -47,7 +47,7 @@ func setup(t *testing.T) (*operator, *Keeper, *bytes.Buffer) {
 	return o, k, log
 }
 
-func TestKeeperAsksOnce(t *testing.T) {
+func TestKeeperRequestsOnce(t *testing.T) {
 	o, k, _ := setup(t)
 	var all sync.WaitGroup
 	for range 20 {
@@ -62,7 +62,7 @@ func TestKeeperAsksOnce(t *testing.T) {
 	if err != nil || len(o.asked) != 1 {
 		t.Fatalf("%v, %v", o.asked, err)
 	}
-	// Several find at once that they are refused: one asks.
+	// After concurrent rejections there is one request.
 	for range 3 {
 		if s, err := k.Other(t.Context(), "p", first); err != nil || s.Auth.User != "u2" {
 			t.Errorf("%v, %v", s, err)
@@ -76,7 +76,7 @@ func TestKeeperAsksOnce(t *testing.T) {
 	}
 	o.err = enroll.ErrUnavailable
 	if s, err := k.Get(t.Context(), "p"); err != nil || s.Auth.User != "u4" {
-		t.Errorf("what is known needs nobody: %v, %v", s, err)
+		t.Errorf("known credentials need no request: %v, %v", s, err)
 	}
 	if _, err := k.Get(t.Context(), "r"); !errors.Is(err, enroll.ErrUnavailable) {
 		t.Error(err)
@@ -85,18 +85,18 @@ func TestKeeperAsksOnce(t *testing.T) {
 	if s, err := k.Get(t.Context(), "r"); err != nil || !s.Same(Set{}) || s.Same(first) {
 		t.Errorf("%v, %v", s, err)
 	}
-	if n := testutil.ToFloat64(k.asked.WithLabelValues("given")); n != 4 {
+	if n := testutil.ToFloat64(k.requests.WithLabelValues("given")); n != 4 {
 		t.Errorf("%v given", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	k.pairs["p"].turn <- struct{}{} // somebody asks, without end
+	k.pairs["p"].turn <- struct{}{} // a request that never ends
 	cancel()
 	if _, err := k.Get(ctx, "p"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
-// attacher has attachments that are refused until they are given credentials.
+// attacher has attachments whose credentials are rejected until they are renewed.
 type attacher struct {
 	attach.Attacher
 	refused []attach.Attachment
@@ -111,7 +111,7 @@ func (a *attacher) Renew(_ context.Context, id string, auth, mutual *attach.CHAP
 	return a.err
 }
 
-func TestRenew(t *testing.T) {
+func TestRenewBacksOff(t *testing.T) {
 	o, k, log := setup(t)
 	a := &attacher{refused: []attach.Attachment{{VolumeID: "v", Pair: "p"}, {VolumeID: "w", Pair: "p"}, {VolumeID: "by hand"}}}
 	r := &renewal{Keeper: k, attacher: a, next: map[string]time.Time{}, pause: map[string]time.Duration{}}
@@ -120,37 +120,37 @@ func TestRenew(t *testing.T) {
 		t.Helper()
 		before := len(o.asked)
 		now = now.Add(after)
-		r.look(t.Context(), now)
+		r.reconcile(t.Context(), now)
 		return len(o.asked) - before
 	}
 	o.err = enroll.ErrUnavailable
 	if n := look(0); n != 1 || len(a.given) != 0 {
-		t.Errorf("asked %d times, given %v", n, a.given)
+		t.Errorf("%d requests, renewed %v", n, a.given)
 	}
 	o.err = nil
 	if n := look(renewEvery - time.Second); n != 0 {
-		t.Errorf("asked %d times, and the pause is not over", n)
+		t.Errorf("%d requests before the end of the pause", n)
 	}
 	if n := look(2 * time.Second); n != 1 || fmt.Sprint(a.given) != "[v chap(u2) chap(m) w chap(u2) chap(m)]" {
-		t.Errorf("asked %d times, given %v", n, a.given)
+		t.Errorf("%d requests, renewed %v", n, a.given)
 	}
-	// They are refused still: it is asked ever more rarely.
+	// While they are rejected, the interval of requests increases.
 	if n := look(renewEvery); n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("%d requests", n)
 	}
 	for range 10 {
 		look(renewMost)
 	}
 	if n := look(renewMost / 2); n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("%d requests", n)
 	}
-	// They are well, and then others are not: it is asked at once.
+	// After a recovery, the next rejection causes a request at once.
 	a.refused = nil
 	look(0)
 	a.refused, a.given = []attach.Attachment{{VolumeID: "x", Pair: "p"}}, nil
 	o.none = true
 	if n := look(0); n != 1 || fmt.Sprint(a.given) != "[x <nil> <nil>]" {
-		t.Errorf("asked %d times, given %v", n, a.given)
+		t.Errorf("%d requests, renewed %v", n, a.given)
 	}
 	a.err = errors.New("no holder")
 	look(renewMost)

@@ -8,16 +8,18 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Renewing: attachments are looked at every renewEvery; a pair whose credentials are refused still after that is asked for ever more rarely.
+// Attachments are checked every renewEvery; if the credentials of a pair are still rejected
+// afterwards, the interval for the pair increases.
 const (
 	renewEvery = 5 * time.Second
 	renewMost  = time.Minute
-	renewLimit = 20 * time.Second // of the work for one pair
+	renewLimit = 20 * time.Second // for one pair
 )
 
-// Renew gives attachments whose credentials the targets refuse those that the operator has now, until the context ends. Credentials change
-// when an administrator deletes them or when they were lost; sessions that are up go on, and the next login, after a target's
-// restart say, would fail for ever.
+// Renew updates the credentials of attachments that the targets reject to those of the operator,
+// until the context ends. Credentials change when an administrator deletes them or when they were
+// lost; established sessions continue, but the next login, for example after a restart of a target,
+// would always fail.
 func (k *Keeper) Renew(ctx context.Context, a attach.Attacher) {
 	r := &renewal{Keeper: k, attacher: a, next: map[string]time.Time{}, pause: map[string]time.Duration{}}
 	t := time.NewTicker(renewEvery)
@@ -27,12 +29,12 @@ func (k *Keeper) Renew(ctx context.Context, a attach.Attacher) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			r.look(ctx, now)
+			r.reconcile(ctx, now)
 		}
 	}
 }
 
-// renewal is the loop's memory: pairs that are to be left alone for a while.
+// renewal is the state of the loop: when to retry which pair.
 type renewal struct {
 	*Keeper
 	attacher attach.Attacher
@@ -40,16 +42,16 @@ type renewal struct {
 	pause    map[string]time.Duration
 }
 
-// look is one turn.
-func (r *renewal) look(ctx context.Context, now time.Time) {
+// reconcile checks all attachments once.
+func (r *renewal) reconcile(ctx context.Context, now time.Time) {
 	refused, err := r.attacher.Refused(ctx)
 	if err != nil {
-		r.log.Warn("attachments cannot be looked at", "err", err)
+		r.log.Warn("cannot list attachments with rejected credentials", "err", err)
 		return
 	}
 	byPair := map[string][]string{}
 	for _, a := range refused {
-		if a.Pair != "" { // else the credentials came with the call, and nobody else has them
+		if a.Pair != "" { // otherwise the credentials came with the call, and there is no other source
 			byPair[a.Pair] = append(byPair[a.Pair], a.VolumeID)
 		}
 	}
@@ -74,15 +76,15 @@ func (r *renewal) renew(ctx context.Context, pair string, volumes []string, log 
 	defer cancel()
 	s, err := r.Fresh(ctx, pair)
 	if err != nil {
-		log.Warn("the targets refuse the credentials of attachments, and there are no others", "volumes", len(volumes), "err", err)
+		log.Warn("the targets reject the credentials of attachments, and the operator returns no others", "volumes", len(volumes), "err", err)
 		return
 	}
 	for _, id := range volumes {
 		if err := r.attacher.Renew(ctx, id, s.Auth, s.Mutual); err != nil {
-			log.Warn("an attachment could not be given other credentials", "volume", id, "err", err)
+			log.Warn("cannot renew the credentials of an attachment", "volume", id, "err", err)
 			continue
 		}
 		r.given.Inc()
-		log.Info("the targets refused the credentials of an attachment: it has others now", "volume", id, "chap", s.Auth != nil)
+		log.Info("renewed the credentials of an attachment, which the targets had rejected", "volume", id, "chap", s.Auth != nil)
 	}
 }

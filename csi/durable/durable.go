@@ -1,4 +1,5 @@
-// Package durable writes small files so that after a crash there is either the old content or the new.
+// Package durable writes small files atomically: after a crash a file has either the old or the new
+// content.
 package durable
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// WriteJSON replaces path by the JSON of v, mode 0600: temporary file, fsync, rename, fsync of the folder. When it
-// returns nil the content survives a loss of power.
+// WriteJSON replaces path by the JSON of v, mode 0600: temporary file, fsync, rename, fsync of the
+// folder. When it returns nil, the content survives a power loss.
 func WriteJSON(path string, v any) (err error) {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -28,8 +29,9 @@ func Write(path string, raw []byte) error {
 	return WriteBy(filepath.Dir(path), tempPrefix+filepath.Base(path)+"-*", path, raw)
 }
 
-// WriteBy is Write by way of a temporary file in another folder of the same filesystem, named by a pattern as os.CreateTemp has it, for
-// folders in which somebody takes every file for a finished one. What a crash leaves there is the caller's to remove.
+// WriteBy is Write with a temporary file in another folder of the same filesystem, with a name
+// pattern as for os.CreateTemp, for folders in which every file counts as complete. After a crash,
+// the caller has to remove the temporary file.
 func WriteBy(tempDir, pattern, path string, raw []byte) (err error) {
 	f, err := os.CreateTemp(tempDir, pattern) // mode 0600
 	if err != nil {
@@ -53,7 +55,7 @@ func WriteBy(tempDir, pattern, path string, raw []byte) (err error) {
 	return fd.SyncDir(filepath.Dir(path))
 }
 
-// ReadJSON reads what WriteJSON wrote; not there is no error. A file that is not JSON is named.
+// ReadJSON reads what WriteJSON wrote; a missing file is no error. An error names the file.
 func ReadJSON(path string, v any) (there bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,8 +72,8 @@ func ReadJSON(path string, v any) (there bool, err error) {
 
 const tempPrefix = ".tmp-"
 
-// RemoveTemp removes what crashes left in a folder between the creation of a file and its renaming. Nobody may be
-// writing there.
+// RemoveTemp removes temporary files that crashes left in a folder. No process may be writing
+// there.
 func RemoveTemp(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

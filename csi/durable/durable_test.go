@@ -36,7 +36,7 @@ func TestFailedWriteKeepsTheOldContent(t *testing.T) {
 	if err := WriteJSON(p, make(chan int)); err == nil {
 		t.Fatal("a channel was written")
 	}
-	// A folder in the place of the file makes the rename fail.
+	// A folder with the name of the file makes the rename fail.
 	q := filepath.Join(dir, "d")
 	if err := os.MkdirAll(filepath.Join(q, "in"), 0o755); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestFailedWriteKeepsTheOldContent(t *testing.T) {
 	}
 }
 
-func TestReadJSON(t *testing.T) {
+func TestReadJSONNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	var got map[string]int
 	if there, err := ReadJSON(path, &got); there || err != nil {
@@ -81,8 +81,8 @@ func TestReadJSON(t *testing.T) {
 	}
 }
 
-// Nobody sees an unfinished file in the folder, and one that could not be finished is gone.
-func TestWriteBy(t *testing.T) {
+// An incomplete file is never visible in the folder, and is removed after a failure.
+func TestWriteByHidesIncompleteFiles(t *testing.T) {
 	dir, temp := t.TempDir(), t.TempDir()
 	path := filepath.Join(dir, "f")
 	if err := WriteBy(temp, ".x-*", path, []byte("content")); err != nil {

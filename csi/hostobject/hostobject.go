@@ -1,4 +1,4 @@
-// Package hostobject tells the cluster of this worker: the node plugin writes its own Host object, and no other one.
+// Package hostobject writes the Host object of this worker from the node plugin.
 package hostobject
 
 import (
@@ -23,30 +23,32 @@ import (
 	"github.com/gemel-storage/gemel/internal/apply"
 )
 
-// Worker is what there is to tell.
+// Worker is the content of the Host object.
 type Worker struct {
 	Node       string // name of the Kubernetes node, and of the object
 	IQN        string
 	MachineID  string
 	AttachMode string // Kernel or Userspace
-	Why        string // that mode
+	Why        string // reason for the mode
 	Version    string // of the plugin
-	// Ready says why the plugin cannot attach, nil when it can. Attached counts the LUNs that the worker holds.
+	// Ready returns why the plugin cannot attach, nil if it can. Attached returns the number of
+	// attached LUNs.
 	Ready    func() error
 	Attached func() (int, error)
-	// Paths are those of all attachments; nil where nobody tells. Changed says that they may not be as they were.
+	// Paths returns the paths of all attachments; may be nil. Changed signals that they may have
+	// changed.
 	Paths   func(context.Context) ([]attach.Status, error)
 	Changed <-chan struct{}
 }
 
 var kind = v1alpha1.GroupVersion.WithKind("Host")
 
-// Write applies the object as it is to be, with the field manager of the driver: the operator's fields stay. The object goes with
-// its Kubernetes node.
+// Write applies the object with the field manager of the driver: the operator's fields stay. The
+// object is owned by its Kubernetes node.
 func Write(ctx context.Context, c client.Client, w Worker) error {
 	var node corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &node); err != nil {
-		return fmt.Errorf("node %s: %w: --node-name has to be that of the Kubernetes node", w.Node, err)
+		return fmt.Errorf("get node %s: %w: check that --node-name is the name of the Kubernetes node", w.Node, err)
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
@@ -66,7 +68,7 @@ func Write(ctx context.Context, c client.Client, w Worker) error {
 	return writeStatus(ctx, c, w)
 }
 
-// topology are the labels that say where the worker is, at most as many as the object takes.
+// topology are the topology labels of the worker, up to the maximum of the object.
 func topology(labels map[string]string) map[string]any {
 	out := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -77,7 +79,7 @@ func topology(labels map[string]string) map[string]any {
 	return out
 }
 
-// writeStatus applies the worker's part of the status if it differs from what is there.
+// writeStatus applies the worker's part of the status if it has changed.
 func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 	var now v1alpha1.Host
 	if err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &now); err != nil {
@@ -115,13 +117,13 @@ func writeStatus(ctx context.Context, c client.Client, w Worker) error {
 }
 
 const (
-	retry   = 5 * time.Second // after a write that failed
-	refresh = time.Minute     // of the status, written only when it differs
-	rest    = 5 * time.Second // between two looks
+	retry   = 5 * time.Second // after a failed write
+	refresh = time.Minute     // of the status, written only if it has changed
+	rest    = 5 * time.Second // minimum between two updates
 )
 
-// Keep writes the object now and keeps its status fresh until the context ends: when paths may have changed, and once in a while. I/O does not
-// depend on it, so an API server that is away is waited for.
+// Keep writes the object and updates its status until the context ends: when paths may have
+// changed, and periodically. I/O does not depend on it, so it waits for an unavailable API server.
 func Keep(ctx context.Context, c client.Client, w Worker, log *slog.Logger) {
 	for {
 		once, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -131,11 +133,11 @@ func Keep(ctx context.Context, c client.Client, w Worker, log *slog.Logger) {
 		if err != nil && ctx.Err() == nil {
 			pause = retry
 			if apierrors.IsForbidden(err) {
-				pause = refresh // a matter of roles: no hurry
+				pause = refresh // an RBAC problem: retry slowly
 			}
-			log.Warn("the Host object could not be written", "host", w.Node, "err", err)
+			log.Warn("cannot write the Host object", "host", w.Node, "err", err)
 		}
-		// What changes a lot is not written at every turn.
+		// Limit the rate of writes when paths change often.
 		least := time.After(rest)
 		select {
 		case <-time.After(pause):

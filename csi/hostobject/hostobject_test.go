@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
 
-func TestHost(t *testing.T) {
+func TestHostIsWrittenIfChanged(t *testing.T) {
 	cfg := envtest.Config(t)
 	s := scheme.Scheme
 	if err := v1alpha1.AddToScheme(s); err != nil {
@@ -36,7 +36,7 @@ func TestHost(t *testing.T) {
 	w := Worker{Node: "worker-1", IQN: "iqn.2026-11.storage.gemel:node.worker-1", MachineID: "m", AttachMode: "Userspace", Why: "it was asked for", Version: "v1",
 		Ready: func() error { return nil }, Attached: func() (int, error) { return 2, nil }}
 	if err := Write(ctx, c, w); err == nil {
-		t.Fatal("written for a node that is not there")
+		t.Fatal("written for a node that does not exist")
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1", Labels: map[string]string{"topology.kubernetes.io/zone": "z", "x": "y"}}}
 	if err := c.Create(ctx, node); err != nil {
@@ -63,12 +63,12 @@ func TestHost(t *testing.T) {
 		t.Fatalf("%+v", h)
 	}
 	if m := meta.FindStatusCondition(h.Status.Conditions, "Ready").Message; !strings.HasSuffix(m, " (Userspace: it was asked for)") {
-		t.Errorf("nobody sees why it attaches so: %s", m)
+		t.Errorf("the message lacks the reason for the mode: %s", m)
 	}
 	if again := write(); again.ResourceVersion != h.ResourceVersion {
 		t.Error("written although nothing has changed")
 	}
-	// Paths, which are written when they differ.
+	// Paths are written if they have changed.
 	paths := []attach.Path{{Portal: "10.0.2.1:3260", Connected: true, State: alua.NonOptimized}, {Portal: "10.0.1.1:3260", Connected: true, Current: true, State: alua.Optimized}}
 	lost := []attach.Path{{Portal: "10.0.1.1:3260", Connected: true, State: alua.Optimized}, {Portal: "10.0.2.1:3260", LastError: "no session"}}
 	statuses := []attach.Status{{Attachment: attach.Attachment{VolumeID: "v2", TargetIQN: "iqn.b"}, Paths: paths}, {Attachment: attach.Attachment{VolumeID: "v1", TargetIQN: "iqn.a"}, Paths: paths},
@@ -94,7 +94,7 @@ func TestHost(t *testing.T) {
 	if h = write(); len(h.Status.Worker) > 0 {
 		t.Fatalf("%+v", h.Status.Worker)
 	}
-	// Another iSCSI name, the operator's part of the status beside ours, and a machine that cannot attach.
+	// Another iSCSI name, the operator's part of the status, and a machine that cannot attach.
 	meta.SetStatusCondition(&h.Status.Conditions, metav1.Condition{Type: "Connected", Status: "True", Reason: "Ready"})
 	if err := c.Status().Update(ctx, h, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
 		t.Fatal(err)

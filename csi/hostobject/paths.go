@@ -15,11 +15,11 @@ const (
 	maxPortals = 16
 )
 
-// byTarget sums the paths of all attachments up: for each pair and portal, how many LUNs have one there. The order is that of the names, so
-// that the same paths make the same status.
+// byTarget sums up the paths of all attachments: the number of LUNs with a path for each pair and
+// portal. They are sorted by name, so that equal paths give equal status.
 func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b attach.Status) int {
-		return cmp.Compare(a.Attachment.VolumeID, b.Attachment.VolumeID) // of several errors the same is told each time
+		return cmp.Compare(a.Attachment.VolumeID, b.Attachment.VolumeID) // for a stable choice among several errors
 	})
 	for _, st := range all {
 		i := slices.IndexFunc(out, func(h v1alpha1.HostPaths) bool { return h.Target == st.Attachment.TargetIQN })

@@ -17,23 +17,24 @@ const DriverName = "csi.gemel.storage"
 type Server struct {
 	csi.UnimplementedIdentityServer
 	Version    string
-	Controller bool // the controller service is served as well
-	// Ready says why the plugin is not healthy; nil when it is.
+	Controller bool // the controller service is served
+	// Ready returns why the plugin is not healthy, nil if it is; may be nil.
 	Ready func(context.Context) error
 }
 
-// GetPluginInfo names driver and version.
+// GetPluginInfo returns driver and version.
 func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: DriverName, VendorVersion: s.Version}, nil
 }
 
-// Topology is where every worker with the node plugin is, by its CSI segments: in one place, as all of them reach every volume. It
-// constrains nothing (volumes name no topology), but Kubernetes' provisioner can tell the capacity only of segments with
-// a key: what it publishes for one without it deletes again as foreign, and then no pod whose volume waits for
-// it (WaitForFirstConsumer) is scheduled.
+// Topology is the CSI topology segment of every worker with the node plugin: the same for all,
+// because every worker reaches every volume. It constrains nothing (volumes have no topology), but
+// Kubernetes' provisioner publishes the capacity only of segments with a key: it deletes a capacity
+// object without one as foreign, and then pods with unbound volumes (WaitForFirstConsumer) are not
+// scheduled.
 var Topology = map[string]string{DriverName + "/reach": "all"}
 
-// GetPluginCapabilities lists which services there are.
+// GetPluginCapabilities lists the services.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_VolumeExpansion_{
 		VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}}}
@@ -48,7 +49,8 @@ func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	return r, nil
 }
 
-// Probe tells whether the plugin itself works. Storage that is not reachable is not its fault: restarting it would not help.
+// Probe reports whether the plugin works. Unreachable storage does not count: restarting the plugin
+// would not help.
 func (s *Server) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	if s.Ready != nil {
 		if err := s.Ready(ctx); err != nil {

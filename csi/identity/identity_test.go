@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestIdentity(t *testing.T) {
+func TestIdentityAdvertisesTopologyAndServices(t *testing.T) {
 	ctx := t.Context()
 	for _, controller := range []bool{false, true} {
 		s := &Server{Version: "v1", Controller: controller}

@@ -1,5 +1,6 @@
-// Package inflight refuses a second operation on something while the first is under way. The CSI specification lets a
-// plugin answer ABORTED then ("operation pending for volume"); the caller comes again with back-off.
+// Package inflight rejects a second operation on a key while the first is running. The CSI
+// specification allows ABORTED for it ("operation pending for volume"); the caller retries with
+// back-off.
 package inflight
 
 import (
@@ -9,18 +10,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Set holds what is under way. The zero value is ready.
+// Set has the keys of running operations. The zero value is ready to use.
 type Set struct {
 	mu   sync.Mutex
 	keys map[string]struct{}
 }
 
-// Start claims a key. The caller must call done; the error is ABORTED.
+// Start locks a key. The caller must call done; the error is ABORTED.
 func (s *Set) Start(key string) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.keys[key]; ok {
-		return nil, status.Errorf(codes.Aborted, "an operation on %q is under way", key)
+		return nil, status.Errorf(codes.Aborted, "another operation on %q is still running: retry later", key)
 	}
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestSecondIsAborted(t *testing.T) {
+func TestSecondOperationIsAborted(t *testing.T) {
 	var s Set
 	done, err := s.Start("v")
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/gemel-storage/gemel/csi/credentials"
 )
 
-// attach attaches, with the credentials that came with the call or, where the operator makes them, those of this worker on the pair. It is
-// called only for what is not attached: what runs needs nobody.
+// attach attaches a volume, with the credentials of the call or, if the operator creates them,
+// those of this worker on the pair. It is called only for volumes that are not attached: attached
+// ones do not need the operator.
 func (n *unlocked) attach(ctx context.Context, a attach.Attachment) (device string, err error) {
 	own := a.Auth == nil && a.Pair != "" && n.cfg.Credentials != nil
 	switch {
 	case a.Auth == nil && a.Enroll && n.cfg.Credentials == nil:
-		return "", failedPrecondition("the targets of pair %s want CHAP credentials, and this node plugin does not know where to ask for them: start it with --enroll-endpoint", a.Pair)
+		return "", failedPrecondition("the targets of pair %s require CHAP credentials: start the node plugin with --enroll-endpoint, so that it can request them", a.Pair)
 	case own && a.Enroll:
 		set, err := n.cfg.Credentials.Get(ctx, a.Pair)
 		if err != nil {
@@ -26,7 +27,7 @@ func (n *unlocked) attach(ctx context.Context, a attach.Attachment) (device stri
 	if !own || !errors.Is(err, attach.ErrCredentials) {
 		return device, err
 	}
-	// What was known, or what the publish context says, is not so any more.
+	// The cached credentials or the publish context are outdated.
 	was := credentials.Set{Auth: a.Auth, Mutual: a.MutualAuth}
 	set, oerr := n.cfg.Credentials.Other(ctx, a.Pair, was)
 	if oerr != nil {

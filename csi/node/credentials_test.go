@@ -16,7 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/enroll"
 )
 
-// targets take one user; empty: nobody has to prove anything.
+// targets accept one user; empty: no CHAP.
 type targets struct {
 	attach.Attacher
 	user  string
@@ -61,7 +61,7 @@ func TestAttachWithCredentials(t *testing.T) {
 		t.Helper()
 		s.asked, a.tries = 0, nil
 		if _, err := n.attach(t.Context(), x); status.Code(grpcError(err)) != want || s.asked != asked || fmt.Sprint(a.tries) != tries {
-			t.Errorf("%v; asked %d times, tried %v", err, s.asked, a.tries)
+			t.Errorf("%v; %d requests, tried %v", err, s.asked, a.tries)
 		}
 	}
 	wanted := attach.Attachment{Pair: "p", Enroll: true}
@@ -72,7 +72,7 @@ func TestAttachWithCredentials(t *testing.T) {
 	s.err = nil
 	try(wanted, codes.OK, 1, "[u1]")
 	try(wanted, codes.OK, 0, "[u1]")
-	// They were replaced: what is known is refused, and the operator asked.
+	// They were replaced: the cached ones are rejected, and new ones requested.
 	a.user, s.answer = "u2", answer("u2")
 	try(wanted, codes.OK, 1, "[u1 u2]")
 	// The operator has not mapped its new ones yet.
@@ -87,7 +87,7 @@ func TestAttachWithCredentials(t *testing.T) {
 	try(attach.Attachment{Pair: "p"}, codes.OK, 0, "[ u4]")
 	a.user, s.answer = "", enroll.Answer{}
 	try(wanted, codes.OK, 1, "[u4 ]")
-	// Credentials of the call are nobody else's matter, and neither is who has no pair.
+	// Credentials of the call are never replaced, nor without a pair.
 	a.user = "u5"
 	try(attach.Attachment{Pair: "p", Enroll: true, Auth: &attach.CHAP{User: "by hand"}}, codes.Unavailable, 0, "[by hand]")
 	try(attach.Attachment{}, codes.Unavailable, 0, fmt.Sprint([]string{""}))

@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// boundExec runs every command with the context's deadline, and kills it when that comes.
+// boundExec runs every command with the context's deadline, and kills it at the deadline.
 type boundExec struct {
 	utilexec.Interface
 	ctx context.Context
@@ -41,16 +41,18 @@ func commands(ctx context.Context) (boundExec, context.CancelFunc) {
 	return boundExec{utilexec.New(), ctx}, cancel
 }
 
-// formatOptions of mkfs. Discarding a thin LUN that was never written is work for nothing. Sectors of 4 KiB spare the target
-// reading before writing, and such a filesystem mounts from any block size up to that.
+// formatOptions of mkfs. Discarding a thin LUN that was never written is useless. Sectors of 4 KiB
+// save the target from reading before writing, and such a filesystem mounts with any block size up
+// to 4 KiB.
 var formatOptions = map[string][]string{
 	"xfs":  {"-K", "-s", "size=4096"},
 	"ext4": {"-b", "4096", "-E", "nodiscard"},
 }
 
-// mountOptions are needed for reasons of ours. A clone or a restored snapshot has the UUID of its source, and XFS refuses
-// a second one of the same UUID on a node, so all are mounted with nouuid. On a LUN that refuses writes, the log cannot be replayed: it was
-// before (replay), and if not, the mount is to fail. norecovery and noload would leave out files that were synced, and not say so.
+// mountOptions that the driver adds. A clone or a restored snapshot has the UUID of its source, and
+// XFS rejects a second filesystem with the same UUID on a node, so all are mounted with nouuid. On
+// a read-only LUN the log cannot be replayed: it was replayed before (replay), and otherwise the
+// mount must fail. With norecovery or noload, synced files would be silently missing.
 func mountOptions(fstype string, ro bool) []string {
 	switch {
 	case fstype == "xfs" && ro:
@@ -63,8 +65,8 @@ func mountOptions(fstype string, ro bool) []string {
 	return nil
 }
 
-// mountDevice formats a device that is empty, grows a filesystem that is smaller than its device, and mounts it. What is
-// mounted already is verified instead: mounts are never stacked.
+// mountDevice formats an empty device, grows a filesystem that is smaller than its device, and
+// mounts it. An existing mount is verified instead: mounts are never stacked.
 func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) error {
 	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
 	if err != nil {
@@ -92,7 +94,7 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 			return err
 		}
 		if wiped {
-			n.log.Warn("an mkfs.xfs was cut short on this volume: it is made again", "volume", r.VolumeID, "device", device)
+			n.log.Warn("found an incomplete mkfs.xfs on this volume: formatting it again", "volume", r.VolumeID, "device", device)
 		}
 	}
 	format, err := fm.GetDiskFormat(device)
@@ -100,7 +102,7 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 	case err != nil:
 		return fmt.Errorf("probe %s: %w", device, err)
 	case format != "" && format != r.FSType:
-		return failedPrecondition("the volume holds %s, not %s: it is not formatted again", format, r.FSType)
+		return failedPrecondition("the volume contains %s, not %s, and is not formatted: use a StorageClass with the filesystem of the volume, or delete the data", format, r.FSType)
 	case format == "ext4" && !ro:
 		if err := growExt4(cmd, device, st.Size); err != nil {
 			return err
@@ -114,13 +116,13 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 	options := append(mountOptions(r.FSType, ro), r.Flags...)
 	if err := fm.FormatAndMountSensitiveWithFormatOptions(device, r.Staging, r.FSType, options, nil, formatOptions[r.FSType]); err != nil {
 		if ro && format != "" && cmd.ctx.Err() == nil {
-			return failedPrecondition("the filesystem cannot be mounted read-only: %v. If dmesg on this worker says that recovery is required, its log was never replayed, and files that were "+
-				"synced would be missing: end the pods that use the volume, on every worker; the first one that it is published to after that replays the log", err)
+			return failedPrecondition("the filesystem cannot be mounted read-only: %v. If dmesg on this worker says that recovery is required, the log was never replayed, and files that were "+
+				"synced would be missing: delete the pods that use the volume, on every worker; the first worker that it is published to afterwards replays the log", err)
 		}
 		return fmt.Errorf("mount %s: %w", device, errors.Join(err, cmd.ctx.Err()))
 	}
 	if m, err = mountAt(r.Staging); err != nil || !shows(m, st.Rdev) {
-		return fmt.Errorf("%w: after mounting %s, %s shows another device (%v)", attach.ErrFailed, device, r.Staging, err)
+		return fmt.Errorf("%w: after mounting %s, %s has another device (%v)", attach.ErrFailed, device, r.Staging, err)
 	}
 	if format == "xfs" && !ro {
 		// A clone or restored snapshot may be larger than its source.
@@ -131,13 +133,13 @@ func (n *unlocked) mountDevice(ctx context.Context, r *record, device string) er
 	return nil
 }
 
-// growExt4 grows an unmounted filesystem to its device.
+// growExt4 grows an unmounted filesystem to the size of its device.
 func growExt4(cmd boundExec, device string, size int64) error {
 	have, err := ext4Size(cmd, device)
 	if err != nil || size-have < 4096 {
 		return err
 	}
-	// resize2fs wants a check right before. e2fsck: 1 is "errors corrected".
+	// resize2fs requires a check right before. e2fsck: exit code 1 is "errors corrected".
 	if out, err := cmd.Command("e2fsck", "-f", "-p", device).CombinedOutput(); err != nil {
 		var exit utilexec.ExitError
 		if !errors.As(err, &exit) || exit.ExitStatus() > 1 {
@@ -170,12 +172,12 @@ func parseExt4Size(out string) (int64, error) {
 		}
 	}
 	if blocks <= 0 || size <= 0 {
-		return 0, errors.New("dumpe2fs: no block count and size in its output")
+		return 0, errors.New("dumpe2fs: the output has no block count and block size")
 	}
 	return blocks * size, nil
 }
 
-// grow makes a mounted filesystem as large as its device.
+// grow grows a mounted filesystem to the size of its device.
 func (n *unlocked) grow(ctx context.Context, r *record, st attach.Status) error {
 	cmd, cancel := commands(ctx)
 	defer cancel()
@@ -187,8 +189,8 @@ func (n *unlocked) grow(ctx context.Context, r *record, st attach.Status) error 
 		return err
 	}
 	if _, err := cmd.run("resize2fs", st.Device); err != nil {
-		// Some kernels do not let ext4 grow while it is mounted.
-		return failedPrecondition("the device has grown to %d bytes, but ext4 could not follow while it is mounted (%v): it will when the volume is staged the next time",
+		// Some kernels cannot grow a mounted ext4.
+		return failedPrecondition("the device has grown to %d bytes, but ext4 cannot grow while it is mounted (%v): it will grow when the volume is staged the next time; delete the pods that use the volume on this node",
 			st.Size, err)
 	}
 	return nil

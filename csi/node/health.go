@@ -15,12 +15,12 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-func (n *unlocked) health(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	if q.VolumeId == "" {
+func (n *unlocked) health(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	if req.VolumeId == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	v := &csi.VolumeHealth{VolumeId: q.VolumeId}
-	r, err := n.load(q.VolumeId)
+	v := &csi.VolumeHealth{VolumeId: req.VolumeId}
+	r, err := n.load(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (n *unlocked) health(ctx context.Context, q *csi.NodeGetVolumeHealthRequest
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: v}, nil
 }
 
-// findings is what is wrong with a staged volume, seen from this node.
+// findings are the problems of a staged volume on this node.
 func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHealth_VolumeHealthEntry) {
 	add := func(kind csi.VolumeHealthErrorType, reason, format string, args ...any) {
 		out = append(out, &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
@@ -41,7 +41,7 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotAttached", "the volume is staged, but has no device: stage it again")
 		return out
 	case err != nil:
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: end the pods that use the volume on this node, so that it is staged again", err)
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: delete the pods that use the volume on this node, so that it is staged again", err)
 		return out
 	}
 	serving, lost, deaf := false, "", ""
@@ -56,9 +56,9 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 	}
 	switch {
 	case st.NoUnit:
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMapped", "the target says that this node has no such LUN (any more): the volume was detached from it; end the pods that use it on this node:%s", lost)
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMapped", "the target reports that the LUN is not mapped to this node: the volume was detached; delete the pods that use it on this node:%s", lost)
 	case !serving:
-		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path serves:%s", lost)
+		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path to the LUN works: check the network and the target nodes:%s", lost)
 	case lost != "":
 		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
 	}
@@ -79,9 +79,10 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 
 const sysRoot = "/sys"
 
-// filesystemFindings tells of a filesystem that has met an error; counted is what ext4 says of errors. The options of the mount itself stay as they
-// were; those of the filesystem under it do not always: newer kernels leave "rw" there and say "emergency_ro", and those in between (6.1 of
-// Debian) nothing, so that what was asked for and what was counted have to be put together.
+// filesystemFindings reports a filesystem that has had an error; counted is the error count of
+// ext4. The options of the mount do not change after an error, and those of the filesystem not
+// always: newer kernels keep "rw" and add "emergency_ro", and those in between (6.1 of Debian) show
+// nothing, so that the requested mode and the error count have to be combined.
 func filesystemFindings(m *mountinfo.Info, counted string, wantRO bool) (out []*csi.VolumeHealth_VolumeHealthEntry) {
 	add := func(reason, message string) {
 		out = append(out, &csi.VolumeHealth_VolumeHealthEntry{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: reason, Message: message})
@@ -90,16 +91,17 @@ func filesystemFindings(m *mountinfo.Info, counted string, wantRO bool) (out []*
 		hasOption(m.VFSOptions, "errors=remount-ro") && counted != ""
 	switch {
 	case turned && counted != "":
-		add("FilesystemReadOnly", "the filesystem has turned read-only after an error and stays so until it is staged again: "+counted)
+		add("FilesystemReadOnly", "the filesystem became read-only after an error, until it is staged again: delete the pods that use it on this node: "+counted)
 	case turned:
-		add("FilesystemReadOnly", "the filesystem has turned read-only after an error and stays so until it is staged again")
+		add("FilesystemReadOnly", "the filesystem became read-only after an error, until it is staged again: delete the pods that use it on this node")
 	case counted != "":
-		add("FilesystemErrors", "the filesystem is damaged, may refuse writes, and is checked and repaired when it is staged again: end the pods that use it on this node: "+counted)
+		add("FilesystemErrors", "the filesystem is damaged and may reject writes; it is checked and repaired when it is staged again: delete the pods that use it on this node: "+counted)
 	}
 	return out
 }
 
-// ext4Errors is what an ext4 filesystem has counted, empty for none and for other filesystems. It asks sysfs, not the device.
+// ext4Errors are the errors that an ext4 filesystem has counted, empty for none and for other
+// filesystems. It reads sysfs, not the device.
 func ext4Errors(sys string, rdev uint64) string {
 	dir, err := os.Readlink(filepath.Join(sys, "dev/block", fmt.Sprintf("%d:%d", unix.Major(rdev), unix.Minor(rdev))))
 	if err != nil {
@@ -113,7 +115,7 @@ func ext4Errors(sys string, rdev uint64) string {
 	if n == "" || n == "0" {
 		return ""
 	}
-	out := fmt.Sprintf("ext4 has met %s errors", n)
+	out := fmt.Sprintf("ext4 has counted %s errors", n)
 	if f := read("last_error_func"); f != "" {
 		out += fmt.Sprintf(", the last in %s, line %s", f, read("last_error_line"))
 	}
@@ -129,8 +131,8 @@ func hasRO(flags []string) bool {
 	return false
 }
 
-// storageHealth tells whether the storage as a whole is in reach: an attachment whose own process has failed says nothing
-// about that, nor does one that the storage has detached.
+// storageHealth reports whether the storage as a whole is reachable: an attachment whose own
+// process has failed says nothing about that, nor does one that the storage has fenced.
 func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealthResponse, error) {
 	ids, err := n.cfg.Attacher.Attached()
 	if err != nil {
@@ -162,9 +164,9 @@ func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealth
 	}
 	switch {
 	case dead > 0 && serving == 0:
-		add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "NoPath", "no path serves for any of %d attached volumes", dead)
+		add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "NoPath", "none of %d attached volumes has a working path", dead)
 	case dead > 0 || reduced > 0:
-		add(csi.StorageHealthErrorType_STORAGE_DEGRADED, "HostRedundancyLost", "of %d attached volumes %d have no path and %d miss one", dead+serving, dead, reduced)
+		add(csi.StorageHealthErrorType_STORAGE_DEGRADED, "HostRedundancyLost", "of %d attached volumes, %d have no path and %d lack one", dead+serving, dead, reduced)
 	}
 	return r, nil
 }

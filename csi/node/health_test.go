@@ -22,17 +22,17 @@ func reasons(list []*csi.VolumeHealth_VolumeHealthEntry) (out []string) {
 	return out
 }
 
-// told has one attachment with these paths.
-type told struct {
+// fixed has one attachment with these paths.
+type fixed struct {
 	attach.Attacher
 	paths []attach.Path
 }
 
-func (a told) Status(context.Context, string) (attach.Status, error) {
+func (a fixed) Status(context.Context, string) (attach.Status, error) {
 	return attach.Status{Paths: a.paths}, nil
 }
 
-// Hazard 9: a path that is used without ALUA is told of, with what fixes it.
+// Hazard 9: a path that is used without ALUA is reported, with the remedy.
 func TestHazard9Health(t *testing.T) {
 	good, deaf := attach.Path{Portal: "a", Connected: true, Current: true}, attach.Path{Portal: "b", Connected: true, NoALUA: true, LastError: "no handler on sdb"}
 	down := attach.Path{Portal: "b", LastError: "no session"}
@@ -45,7 +45,7 @@ func TestHazard9Health(t *testing.T) {
 		{[]attach.Path{good, down}, []string{"HostRedundancyLost"}},
 		{[]attach.Path{deaf, down}, []string{"NoPath", "NoALUAHandler"}},
 	} {
-		s, err := New(Config{IQN: "iqn.x", StateDir: t.TempDir(), Attacher: told{paths: c.paths}})
+		s, err := New(Config{IQN: "iqn.x", StateDir: t.TempDir(), Attacher: fixed{paths: c.paths}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestHazard9Health(t *testing.T) {
 	}
 }
 
-// Hazard 22: a filesystem that met an error is told of, whether or not its options show it.
+// Hazard 22: a filesystem with an error is reported, whether or not its options show it.
 func TestHazard22Filesystem(t *testing.T) {
 	for _, c := range []struct {
 		options, errors string
@@ -71,11 +71,11 @@ func TestHazard22Filesystem(t *testing.T) {
 	}{
 		{"rw,errors=remount-ro", "", false, nil},
 		{"ro", "", false, []string{"FilesystemReadOnly"}},
-		{"ro", "ext4 has met 2 errors", false, []string{"FilesystemReadOnly"}},
+		{"ro", "ext4 has counted 2 errors", false, []string{"FilesystemReadOnly"}},
 		{"ro", "", true, nil},
-		{"ro", "ext4 has met 2 errors", true, []string{"FilesystemErrors"}},
-		{"rw", "ext4 has met 2 errors", false, []string{"FilesystemErrors"}},
-		{"rw,errors=remount-ro", "ext4 has met 2 errors", false, []string{"FilesystemReadOnly"}},
+		{"ro", "ext4 has counted 2 errors", true, []string{"FilesystemErrors"}},
+		{"rw", "ext4 has counted 2 errors", false, []string{"FilesystemErrors"}},
+		{"rw,errors=remount-ro", "ext4 has counted 2 errors", false, []string{"FilesystemReadOnly"}},
 		{"rw,emergency_ro", "", false, []string{"FilesystemReadOnly"}},
 		{"rw,shutdown", "", true, []string{"FilesystemReadOnly"}},
 	} {
@@ -108,7 +108,7 @@ func TestHazard22Filesystem(t *testing.T) {
 	write("errors_count", "2\n")
 	write("last_error_func", "ext4_lookup\n")
 	write("last_error_line", "1785\n")
-	if got := ext4Errors(sys, rdev); got != "ext4 has met 2 errors, the last in ext4_lookup, line 1785" {
+	if got := ext4Errors(sys, rdev); got != "ext4 has counted 2 errors, the last in ext4_lookup, line 1785" {
 		t.Error(got)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// mountAt returns the topmost mount at a path, nil if nothing is mounted there. It reads the mount table only, so a dead
-// filesystem cannot hold it up.
+// mountAt returns the topmost mount at a path, nil if nothing is mounted there. It reads the mount
+// table only, so a dead filesystem cannot block it.
 func mountAt(path string) (*mountinfo.Info, error) {
 	list, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(resolve(path)))
 	if err != nil {
@@ -27,7 +27,7 @@ func mountAt(path string) (*mountinfo.Info, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	// SingleEntryFilter stops at the first; a later one lies on top of it.
+	// SingleEntryFilter stops at the first mount; a later one is on top of it.
 	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != resolve(path), false })
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -35,7 +35,8 @@ func mountAt(path string) (*mountinfo.Info, error) {
 	return all[len(all)-1], nil
 }
 
-// resolve follows symbolic links of the folder above, as the mount table has it; the path itself may be dead.
+// resolve follows symbolic links of the parent folder, as in the mount table; the path itself may
+// be dead.
 func resolve(path string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -44,18 +45,18 @@ func resolve(path string) string {
 	return filepath.Join(dir, filepath.Base(path))
 }
 
-// shows tells whether a mount is a filesystem on the device.
+// shows reports whether a mount is a filesystem on the device.
 func shows(m *mountinfo.Info, rdev uint64) bool {
 	return m != nil && m.Major == int(unix.Major(rdev)) && m.Minor == int(unix.Minor(rdev))
 }
 
-// isDevice tells whether a path is a node of the device.
+// isDevice reports whether a path is a node of the device.
 func isDevice(path string, rdev uint64) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == rdev
 }
 
-// readOnly tells whether this mount, or the filesystem under it, refuses writes.
+// readOnly reports whether this mount, or the filesystem under it, rejects writes.
 func readOnly(m *mountinfo.Info) bool {
 	return hasOption(m.Options, "ro") || hasOption(m.VFSOptions, "ro")
 }
@@ -101,7 +102,7 @@ func unmountAll(ctx context.Context, path string, lazy bool) error {
 	}
 }
 
-// removePath removes what publish made at a target path. It never descends.
+// removePath removes what publish created at a target path. It is not recursive.
 func removePath(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("target path: %w", err)
@@ -117,7 +118,7 @@ func absolute(field, path string) error {
 	case !filepath.IsAbs(path) || strings.ContainsRune(path, 0):
 		return invalid("%s %q is not an absolute path", field, path)
 	case filepath.Clean(path) == "/":
-		return invalid("%s cannot be the root folder", field)
+		return invalid("%s must not be the root folder", field)
 	}
 	return nil
 }

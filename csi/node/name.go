@@ -16,7 +16,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/durable"
 )
 
-// name is this node's iSCSI name, bound to what tells the machine from a copy of it.
+// name is this node's iSCSI name, bound to the machine ID, which a copy of the machine does not
+// have.
 type name struct {
 	IQN       string `json:"iqn"`
 	NodeName  string `json:"nodeName"`
@@ -26,10 +27,10 @@ type name struct {
 // iqnPrefix: RFC 7143 §4.2.7.3.
 const iqnPrefix = "iqn.2026-11.storage.gemel:node."
 
-// validIQN admits what Gemel's targets do: lower case, up to 223 bytes.
+// validIQN matches what Gemel's targets accept: lower case, up to 223 bytes.
 var validIQN = regexp.MustCompile(`^(iqn|eui|naa)\.[a-z0-9.:-]{1,219}$`)
 
-// CheckIQN says what is wrong with a name.
+// CheckIQN returns an error for an invalid name.
 func CheckIQN(s string) error {
 	if !validIQN.MatchString(s) {
 		return fmt.Errorf("%q is not an iSCSI name of the form iqn.YYYY-MM.reversed.domain:string in lower case", s)
@@ -37,8 +38,9 @@ func CheckIQN(s string) error {
 	return nil
 }
 
-// InitiatorName returns the node's name and makes one when there is none. Machines that are copied from one image with
-// this folder in it would otherwise share a name, and with it their LUNs: one whose machine id is another gets a new name.
+// InitiatorName returns the node's name and creates one if there is none. A machine with another
+// machine ID gets a new name: machines that are copied from one image with this folder would
+// otherwise share a name, and with it their LUNs.
 func InitiatorName(stateDir, nodeName, machineID string, log *slog.Logger) (string, error) {
 	path := filepath.Join(stateDir, "initiator-name.json")
 	raw, err := os.ReadFile(path)
@@ -57,7 +59,7 @@ func InitiatorName(stateDir, nodeName, machineID string, log *slog.Logger) (stri
 		if n.MachineID == machineID {
 			return n.IQN, nil
 		}
-		log.Warn("this state folder comes from another machine: making an initiator name of our own", "was", n.IQN, "machine", machineID)
+		log.Warn("this state folder is from another machine: creating a new initiator name", "was", n.IQN, "machine", machineID)
 	}
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -68,7 +70,7 @@ func InitiatorName(stateDir, nodeName, machineID string, log *slog.Logger) (stri
 	return n.IQN, durable.WriteJSON(path, n)
 }
 
-// label makes a node's name part of an iSCSI name; what tells nodes apart is the random part behind it.
+// label converts a node's name for an iSCSI name; the random part after it makes the name unique.
 func label(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -83,7 +85,7 @@ func label(s string) string {
 	return s[:min(len(s), 100)]
 }
 
-// MachineID of this machine (machine-id(5)), empty where there is none.
+// MachineID of this machine (machine-id(5)), empty if there is none.
 func MachineID() string {
 	raw, err := os.ReadFile("/etc/machine-id")
 	if err != nil {

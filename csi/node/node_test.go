@@ -41,7 +41,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-func TestMountOptions(t *testing.T) {
+func TestMountOptionsOfFilesystems(t *testing.T) {
 	for _, c := range []struct {
 		fs   string
 		ro   bool
@@ -63,7 +63,7 @@ func TestParseExt4Size(t *testing.T) {
 	}
 }
 
-func TestMountAt(t *testing.T) {
+func TestMountAtFindsTheTopmostMount(t *testing.T) {
 	m, err := mountAt("/proc")
 	if err != nil || m == nil || m.FSType != "proc" {
 		t.Fatalf("%+v, %v", m, err)

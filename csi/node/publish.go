@@ -16,34 +16,34 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-func (n *unlocked) publish(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := absolute("target_path", q.TargetPath); err != nil {
+func (n *unlocked) publish(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if err := absolute("target_path", req.TargetPath); err != nil {
 		return nil, err
 	}
-	if q.VolumeCapability == nil {
+	if req.VolumeCapability == nil {
 		return nil, invalid("volume_capability is missing")
 	}
-	access, err := capability.Parse(q.VolumeCapability)
+	access, err := capability.Parse(req.VolumeCapability)
 	if err != nil {
 		return nil, invalid("volume_capability: %v", err)
 	}
-	if q.StagingTargetPath == "" {
+	if req.StagingTargetPath == "" {
 		return nil, failedPrecondition("staging_target_path is missing")
 	}
-	r, err := n.load(q.VolumeId)
+	r, err := n.load(req.VolumeId)
 	switch {
 	case err != nil:
 		return nil, err
-	case r == nil || r.Staging != filepath.Clean(q.StagingTargetPath):
-		return nil, failedPrecondition("volume %s is not staged at %s", q.VolumeId, q.StagingTargetPath)
+	case r == nil || r.Staging != filepath.Clean(req.StagingTargetPath):
+		return nil, failedPrecondition("volume %s is not staged at %s", req.VolumeId, req.StagingTargetPath)
 	case r.Block != access.Block || r.FSType != access.FSType:
 		return nil, invalid("volume_capability: the volume is staged with another access type")
 	}
-	st, err := n.cfg.Attacher.Status(ctx, q.VolumeId)
+	st, err := n.cfg.Attacher.Status(ctx, req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
-	want := target{Path: filepath.Clean(q.TargetPath), ReadOnly: q.Readonly || access.ReadOnly() || r.Attachment.ReadOnly}
+	want := target{Path: filepath.Clean(req.TargetPath), ReadOnly: req.Readonly || access.ReadOnly() || r.Attachment.ReadOnly}
 	for _, t := range r.Targets {
 		if t.Path == want.Path {
 			continue
@@ -51,7 +51,7 @@ func (n *unlocked) publish(ctx context.Context, q *csi.NodePublishVolumeRequest)
 		// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
 		// target_path [...] with SINGLE_NODE_SINGLE_WRITER access mode."
 		if m, err := mountAt(t.Path); access.SingleWriter() && (m != nil || err != nil) {
-			return nil, failedPrecondition("volume %s is published at %s, and its access mode allows no second path", q.VolumeId, t.Path)
+			return nil, failedPrecondition("volume %s is published at %s, and its access mode does not allow a second path", req.VolumeId, t.Path)
 		}
 	}
 	m, err := mountAt(want.Path)
@@ -67,11 +67,11 @@ func (n *unlocked) publish(ctx context.Context, q *csi.NodePublishVolumeRequest)
 		case right && known && old.ReadOnly == want.ReadOnly && (r.Block || readOnly(m) == want.ReadOnly):
 			return &csi.NodePublishVolumeResponse{}, nil
 		case right && known:
-			return nil, status.Errorf(codes.AlreadyExists, "volume %s is published at %s with another readonly flag", q.VolumeId, want.Path)
+			return nil, status.Errorf(codes.AlreadyExists, "volume %s is published at %s with another readonly flag", req.VolumeId, want.Path)
 		case !known:
 			return nil, failedPrecondition("%s is a mount point of %s already", want.Path, m.Source)
 		}
-		// Ours, but of a device that is gone.
+		// Our mount, but of a device that is gone.
 		if err := unmountAll(ctx, want.Path, true); err != nil {
 			return nil, err
 		}
@@ -84,12 +84,12 @@ func (n *unlocked) publish(ctx context.Context, q *csi.NodePublishVolumeRequest)
 	if err := n.bind(r, st, want); err != nil {
 		return nil, err
 	}
-	n.log.Info("published", "volume", q.VolumeId, "path", want.Path, "readOnly", want.ReadOnly)
+	n.log.Info("published", "volume", req.VolumeId, "path", want.Path, "readOnly", want.ReadOnly)
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// bind mounts the filesystem or the device node at the target. For a device the read-only flag of the mount only says how it is meant;
-// what makes a device read-only is the LUN.
+// bind mounts the filesystem or the device node at the target. For a device the read-only flag of
+// the mount has no effect; only the LUN makes it read-only.
 func (n *unlocked) bind(r *record, st attach.Status, t target) error {
 	source := r.Staging
 	if r.Block {
@@ -126,47 +126,47 @@ func (n *unlocked) bind(r *record, st attach.Status, t target) error {
 	return nil
 }
 
-func (n *unlocked) unpublish(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if err := absolute("target_path", q.TargetPath); err != nil {
+func (n *unlocked) unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if err := absolute("target_path", req.TargetPath); err != nil {
 		return nil, err
 	}
-	r, err := n.load(q.VolumeId)
+	r, err := n.load(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
-	if err := unmountAll(ctx, q.TargetPath, false); err != nil {
+	if err := unmountAll(ctx, req.TargetPath, false); err != nil {
 		return nil, err
 	}
 	// "The SP MUST delete the file or directory it created at this path."
-	if err := removePath(q.TargetPath); err != nil {
+	if err := removePath(req.TargetPath); err != nil {
 		return nil, err
 	}
 	if r != nil {
-		if _, ok := r.target(q.TargetPath); ok {
-			r.without(q.TargetPath)
+		if _, ok := r.target(req.TargetPath); ok {
+			r.without(req.TargetPath)
 			if err := n.save(r); err != nil {
 				return nil, err
 			}
-			n.log.Info("unpublished", "volume", q.VolumeId, "path", q.TargetPath)
+			n.log.Info("unpublished", "volume", req.VolumeId, "path", req.TargetPath)
 		}
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-func (n *unlocked) expand(ctx context.Context, q *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	r, err := n.find(q.VolumeId, q.VolumePath, "volume_path")
+func (n *unlocked) expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	r, err := n.find(req.VolumeId, req.VolumePath, "volume_path")
 	if err != nil {
 		return nil, err
 	}
-	size, err := n.cfg.Attacher.Resize(ctx, q.VolumeId)
+	size, err := n.cfg.Attacher.Resize(ctx, req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
-	if size < q.CapacityRange.GetRequiredBytes() {
-		return nil, status.Errorf(codes.Unavailable, "the LUN has %d bytes, not yet %d", size, q.CapacityRange.GetRequiredBytes())
+	if size < req.CapacityRange.GetRequiredBytes() {
+		return nil, status.Errorf(codes.Unavailable, "the LUN has %d bytes, and not yet the requested %d", size, req.CapacityRange.GetRequiredBytes())
 	}
 	if !r.Block && !r.Attachment.ReadOnly {
-		st, err := n.cfg.Attacher.Status(ctx, q.VolumeId)
+		st, err := n.cfg.Attacher.Status(ctx, req.VolumeId)
 		if err != nil {
 			return nil, err
 		}
@@ -174,12 +174,12 @@ func (n *unlocked) expand(ctx context.Context, q *csi.NodeExpandVolumeRequest) (
 			return nil, err
 		}
 	}
-	n.log.Info("expanded", "volume", q.VolumeId, "size", size)
+	n.log.Info("expanded", "volume", req.VolumeId, "size", size)
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, nil
 }
 
-// find returns the record of a volume that is at a path. "NOT_FOUND: Indicates that a volume corresponding to the specified
-// volume_id does not exist on specified volume_path."
+// find returns the record of a volume at a path. "NOT_FOUND: Indicates that a volume corresponding
+// to the specified volume_id does not exist on specified volume_path."
 func (n *unlocked) find(id, path, field string) (*record, error) {
 	if id == "" {
 		return nil, invalid("volume_id is missing")
@@ -192,7 +192,7 @@ func (n *unlocked) find(id, path, field string) (*record, error) {
 		return nil, err
 	}
 	if r == nil || !r.has(path) {
-		return nil, status.Errorf(codes.NotFound, "there is no volume %q at %s", id, path)
+		return nil, status.Errorf(codes.NotFound, "volume %q does not exist at %s", id, path)
 	}
 	return r, nil
 }

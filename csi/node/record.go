@@ -12,18 +12,20 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// recordVersion rises when an older program could misread a record.
+// recordVersion is increased when an older program could misread a record.
 const recordVersion = 1
 
-// record is what was done to this machine for a volume. It is enough to undo it when everything else is gone.
+// record is what was done on this machine for a volume. It suffices to undo it when everything else
+// is gone.
 type record struct {
 	Version    int               `json:"version"`
 	VolumeID   string            `json:"volumeID"`
 	Attachment attach.Attachment `json:"attachment"`
-	// Published is what the call was given, where another publish has come into its place since: the log was replayed. Attachment is that one.
+	// Published is the publish of the request if another one has replaced it, because the log was
+	// replayed. Attachment is the new one.
 	Published *attach.Attachment `json:"published,omitempty"`
-	// Replayed is the generation of the publish under which this node has replayed the log; 0: it has not. The publish may be withdrawn by then, and what
-	// comes into its place not be there yet.
+	// Replayed is the generation of the publish under which this node has replayed the log; 0: it
+	// has not. That publish may be withdrawn already, and the new one may not exist yet.
 	Replayed uint64   `json:"replayed,omitempty"`
 	Staging  string   `json:"stagingPath"`
 	Block    bool     `json:"block,omitempty"`
@@ -32,7 +34,7 @@ type record struct {
 	Targets  []target `json:"targets,omitempty"`
 }
 
-// published is the publish that the call was given.
+// published is the publish of the request.
 func (r *record) published() attach.Attachment {
 	if r.Published != nil {
 		return *r.Published
@@ -48,7 +50,7 @@ type target struct {
 
 func (n *unlocked) recordPath(id string) string { return filepath.Join(n.dir, id+".json") }
 
-// load returns nil without an error when the volume has no record; an id that cannot be ours has none.
+// load returns nil without an error if the volume has no record; an invalid ID has none.
 func (n *unlocked) load(id string) (*record, error) {
 	if !attach.ValidID(id) {
 		return nil, nil
@@ -77,7 +79,7 @@ func (n *unlocked) forget(id string) error {
 	return fd.SyncDir(n.dir)
 }
 
-// has tells whether the path is one of the volume's.
+// has reports whether the path is one of the volume's.
 func (r *record) has(path string) bool {
 	if filepath.Clean(path) == r.Staging {
 		return true
@@ -95,7 +97,7 @@ func (r *record) target(path string) (target, bool) {
 	return target{}, false
 }
 
-// without drops a target.
+// without removes a target.
 func (r *record) without(path string) {
 	var keep []target
 	for _, t := range r.Targets {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// After an upgrade was taken back, what the newer program has staged is not misread: it is refused
-// by name, and left as it is.
-func TestStageRecordOfANewerProgram(t *testing.T) {
+// After a downgrade, the record of a newer program is not misread: the error names it, and it stays
+// unchanged.
+func TestRecordOfANewerProgramIsRejected(t *testing.T) {
 	n := &unlocked{dir: t.TempDir()}
 	if err := n.save(&record{VolumeID: "v1", Staging: "/staging"}); err != nil {
 		t.Fatal(err)

@@ -16,24 +16,27 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Publications is the storage's word on how this node reaches a volume.
+// Publications returns how this node reaches a volume.
 type Publications interface {
-	// Reach says how the node reaches the volume of a, an earlier answer or what the publish said. replayed is the generation of the publish
-	// under which the node has replayed the log of the volume's filesystem, 0 if it has not: told that, the storage withdraws the publish,
-	// as an unpublish does, and makes a read-only one in its place. Until that is done the error is attach.ErrFailed; also while another host, which
-	// came between the two, replays the log once more.
+	// Reach returns how the node reaches the volume of a, which is an earlier result or the
+	// original publish. replayed is the generation of the publish under which the node has replayed
+	// the log of the volume's filesystem, 0 if it has not: the storage then withdraws the publish,
+	// as an unpublish does, and replaces it by a read-only one. Until that is done the error is
+	// attach.ErrFailed; also while another host, which was mapped in between, replays the log
+	// again.
 	Reach(ctx context.Context, a attach.Attachment, replayed uint64) (attach.Attachment, error)
 }
 
-// replayed gives the read-only publish of a volume that was published for its log to be replayed (docs/decisions/0049). What it does can be cut short
-// anywhere and done again: a log that was replayed is empty, and nothing is mounted for use before the storage has taken the right to write away.
-func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, error) {
+// ensureReplayed replays the log of a volume that was published for it, and returns the read-only
+// publish (docs/decisions/0049). It may be interrupted at any point and repeated: a replayed log is
+// empty, and nothing is mounted for use before the storage has made the publish read-only.
+func (n *unlocked) ensureReplayed(ctx context.Context, r *record) (attach.Attachment, error) {
 	p := n.cfg.Publications
 	if p == nil {
-		return attach.Attachment{}, failedPrecondition("the log of the filesystem has to be replayed before the volume is mounted read-only, and this node plugin does not know " +
-			"whom to tell when that is done: start it with --enroll-endpoint, or with --pair-endpoint")
+		return attach.Attachment{}, failedPrecondition("the log of the filesystem must be replayed before the volume is mounted read-only, and the node plugin cannot report " +
+			"the replay: start it with --enroll-endpoint, or with --pair-endpoint")
 	}
-	// Another call may have come so far already, or another life of this process.
+	// An earlier call may have replayed the log already, perhaps before a restart of this process.
 	was := *r.Published
 	if r.Replayed != 0 {
 		was = r.Attachment
@@ -53,7 +56,7 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 	if err := n.save(r); err != nil {
 		return a, err
 	}
-	n.log.Info("the log is replayed", "volume", r.VolumeID, "fs", r.FSType, "generation", a.Generation)
+	n.log.Info("replayed the log", "volume", r.VolumeID, "fs", r.FSType, "generation", a.Generation)
 	ctx, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
 	for {
@@ -64,26 +67,27 @@ func (n *unlocked) replayed(ctx context.Context, r *record) (attach.Attachment, 
 		select {
 		case <-time.After(reachPause):
 		case <-ctx.Done():
-			return a, status.Errorf(codes.Unavailable, "the log is replayed, and the volume is not published read-only yet: %v (%v)", err, context.Cause(ctx))
+			return a, status.Errorf(codes.Unavailable, "the log was replayed, but the volume is not published read-only yet: %v (%v)", err, context.Cause(ctx))
 		}
 	}
 }
 
 const (
-	reachPause = 500 * time.Millisecond // between two questions whether the volume is published read-only
-	reachLimit = time.Minute            // for all of them; the next call asks again
+	reachPause = 500 * time.Millisecond // poll interval for the read-only publish
+	reachLimit = time.Minute            // limit of one call; the next call continues
 )
 
-// replay mounts the filesystem for writing where nobody looks, and takes it away again. An unmount does not tell whether what it wrote has arrived,
-// so the filesystem is mounted once more, without the right to write: the kernel refuses that while the log is dirty. Either time the volume
-// is attached again: nothing that the kernel remembers of it is believed.
+// replay mounts the filesystem for writing at a private path, and unmounts it. An unmount does not
+// report failed writes, so the filesystem is then mounted read-only: the kernel rejects that while
+// the log is dirty. The volume is attached again each time, so that no cached data of the kernel is
+// used.
 func (n *unlocked) replay(ctx context.Context, r *record) error {
 	for _, ro := range []bool{false, true} {
 		a := r.Attachment
 		a.ReadOnly = ro
 		device, err := n.attach(ctx, a)
 		if err == nil {
-			err = n.visit(ctx, r, device, ro)
+			err = n.mountOnce(ctx, r, device, ro)
 		}
 		if err == nil {
 			err = n.cfg.Attacher.Detach(ctx, r.VolumeID)
@@ -100,10 +104,10 @@ func (n *unlocked) replayPath(id string) string {
 	return filepath.Join(n.cfg.StateDir, "replay", id)
 }
 
-// visit mounts and unmounts.
-func (n *unlocked) visit(ctx context.Context, r *record, device string, ro bool) (err error) {
+// mountOnce mounts and unmounts the filesystem.
+func (n *unlocked) mountOnce(ctx context.Context, r *record, device string, ro bool) (err error) {
 	path := n.replayPath(r.VolumeID)
-	if err := n.leave(ctx, r.VolumeID); err != nil {
+	if err := n.unmountReplay(ctx, r.VolumeID); err != nil {
 		return err
 	}
 	cmd, cancel := commands(ctx)
@@ -114,9 +118,9 @@ func (n *unlocked) visit(ctx context.Context, r *record, device string, ro bool)
 	case err != nil:
 		return fmt.Errorf("probe %s: %w", device, err)
 	case format == "":
-		return failedPrecondition("the volume holds no filesystem, and is published read-only: it is not formatted")
+		return failedPrecondition("the volume has no filesystem and is published read-only, so it is not formatted: publish it for writing first")
 	case format != r.FSType:
-		return failedPrecondition("the volume holds %s, not %s", format, r.FSType)
+		return failedPrecondition("the volume contains %s, not %s: use a StorageClass with the filesystem of the volume", format, r.FSType)
 	}
 	if err := setReadOnly(device, ro); err != nil {
 		return err
@@ -124,25 +128,26 @@ func (n *unlocked) visit(ctx context.Context, r *record, device string, ro bool)
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	// Nobody is to come by what the volume holds this way. Mount options of the volume's class are for its use: one of them could keep the log
-	// from being replayed. No fsck before: where it finds the log of ext4 damaged, it makes an empty one and is content.
+	// The options protect against the content of the volume. The mount options of the class are not
+	// used here: one of them could prevent the replay. There is no fsck before: it would replace a
+	// damaged log of ext4 by an empty one without an error.
 	options := append(mountOptions(r.FSType, ro), "nosuid", "nodev", "noexec")
 	if err := n.mounter.Mount(device, path, r.FSType, options); err != nil {
 		if cmd.ctx.Err() != nil {
 			return fmt.Errorf("replay: mount %s: %w", device, errors.Join(err, cmd.ctx.Err()))
 		}
-		return failedPrecondition("the log of the filesystem cannot be replayed, and nothing is mounted: files that were synced would be missing (%v). dmesg on this worker "+
-			"says why. If the filesystem is damaged: restore its source for writing (ReadWriteOnce), repair it there, and take another snapshot; or set the mount option %s, with which it is "+
-			"mounted as it is, without what its log holds", err, withoutLog[r.FSType])
+		return failedPrecondition("the log of the filesystem cannot be replayed, so the volume is not mounted: synced files would be missing (%v). See dmesg on this worker "+
+			"for the reason. If the filesystem is damaged, restore its source for writing (ReadWriteOnce), repair it there, and take another snapshot; or set the mount option %s, with which it is "+
+			"mounted without the content of its log", err, withoutLog[r.FSType])
 	}
-	return n.leave(ctx, r.VolumeID)
+	return n.unmountReplay(ctx, r.VolumeID)
 }
 
-// withoutLog is the mount option that leaves a log alone.
+// withoutLog is the mount option that skips the replay of the log.
 var withoutLog = map[string]string{"xfs": "norecovery", "ext4": "noload"}
 
-// leave takes the mount away that replay made, if it is there.
-func (n *unlocked) leave(ctx context.Context, id string) error {
+// unmountReplay removes the mount of replay, if it exists.
+func (n *unlocked) unmountReplay(ctx context.Context, id string) error {
 	path := n.replayPath(id)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -153,8 +158,8 @@ func (n *unlocked) leave(ctx context.Context, id string) error {
 	return removePath(path)
 }
 
-// setReadOnly has the kernel take a device for what it is. A map of dm-multipath shows itself as writable although its LUN is not; a filesystem
-// with a dirty log is refused only on a device that does not.
+// setReadOnly sets the read-only flag of a device. A dm-multipath map appears writable although its
+// LUN is not; but the kernel rejects a filesystem with a dirty log only on a read-only device.
 func setReadOnly(device string, ro bool) error {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {

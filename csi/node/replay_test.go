@@ -19,21 +19,21 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-var errCut = fmt.Errorf("%w: cut short here", attach.ErrFailed)
+var errCut = fmt.Errorf("%w: interrupted by the test", attach.ErrFailed)
 
-// storage is one LUN in a file, which a loop device shows, and what is published of it. Its steps can be cut short: the n-th fails, before or after
-// it has had its effect.
+// storage is one LUN in a file with a loop device, and its publish. Its steps can be interrupted:
+// the n-th fails, before or after it took effect.
 type storage struct {
 	attach.Attacher
 	t      *testing.T
 	image  string
 	device string
 	have   attach.Attachment
-	now    attach.Attachment // that is published
+	now    attach.Attachment // the current publish
 	steps  int
 	cut    int
 	late   bool
-	// withdrawn: the publish is gone, and none is there in its place yet.
+	// withdrawn: the publish is gone, and the new one does not exist yet.
 	withdrawn  bool
 	onWithdraw func()
 	writable   int // attachments for writing
@@ -103,12 +103,13 @@ func (s *storage) Status(context.Context, string) (attach.Status, error) {
 	return attach.Status{Attachment: s.have, Device: s.device, Rdev: st.Rdev}, nil
 }
 
-// Reach withdraws a publish in one step and makes another one in the next, as the pair does that a node plugin asks by itself.
+// Reach withdraws a publish in one step and creates the next in another, as a pair does for a node
+// plugin.
 func (s *storage) Reach(ctx context.Context, was attach.Attachment, replayed uint64) (attach.Attachment, error) {
 	err := s.step(func() error {
 		if replayed == s.now.Generation && !s.now.ReadOnly {
 			if s.device != "" {
-				s.t.Error("the right to write is given up while the volume is attached")
+				s.t.Error("the publish is made read-only while the volume is attached")
 			}
 			s.withdrawn = true
 			if s.onWithdraw != nil {
@@ -122,7 +123,7 @@ func (s *storage) Reach(ctx context.Context, was attach.Attachment, replayed uin
 			return s.now, fmt.Errorf("%w: %w", attach.ErrFailed, ctx.Err())
 		}
 		if !was.Replay || replayed != was.Generation || replayed != s.now.Generation {
-			return s.now, fmt.Errorf("%w: not published any more", attach.ErrInvalid)
+			return s.now, fmt.Errorf("%w: no longer published", attach.ErrInvalid)
 		}
 		err = s.step(func() error {
 			s.withdrawn = false
@@ -135,7 +136,8 @@ func (s *storage) Reach(ctx context.Context, was attach.Attachment, replayed uin
 	return s.now, err
 }
 
-// dirty makes a filesystem with files that were synced, as a snapshot finds it that is taken while it is mounted.
+// dirty returns a filesystem with synced files and a dirty log, as in a snapshot of a mounted
+// volume.
 func dirty(t *testing.T, fs string) string {
 	t.Helper()
 	for _, c := range []string{"mkfs." + fs, "losetup", "mount", "blkid", "dumpe2fs"} {
@@ -175,7 +177,7 @@ func dirty(t *testing.T, fs string) string {
 	return snap
 }
 
-// readers is a node that a filesystem was published to for its log to be replayed.
+// readers is a node that a filesystem was published to for the replay of its log.
 func readers(t *testing.T, fs string) (*Server, *storage, *csi.NodeStageVolumeRequest) {
 	t.Helper()
 	q, a := stageRequest(t, false)
@@ -187,7 +189,7 @@ func readers(t *testing.T, fs string) (*Server, *storage, *csi.NodeStageVolumeRe
 	s := server(t, st)
 	s.unlocked.cfg.Publications = st
 	t.Cleanup(func() {
-		if err := errors.Join(unmountAll(context.Background(), q.StagingTargetPath, false), s.unlocked.leave(context.Background(), "v"), st.detach()); err != nil {
+		if err := errors.Join(unmountAll(context.Background(), q.StagingTargetPath, false), s.unlocked.unmountReplay(context.Background(), "v"), st.detach()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -203,9 +205,10 @@ func files(t *testing.T, q *csi.NodeStageVolumeRequest) {
 	}
 }
 
-// A log is replayed before the volume is mounted, and cut short at any step, before or after it took effect, the next call does the rest: by this process or another
-// one, or after the volume was unstaged in between.
-func TestReplayIsCutShort(t *testing.T) {
+// A log is replayed before the volume is mounted. If this is interrupted at any step, before or
+// after it took effect, the next call completes it: in this process or another one, or after the
+// volume was unstaged in between.
+func TestInterruptedReplayIsCompleted(t *testing.T) {
 	for _, fs := range []string{"xfs", "ext4"} {
 		s, st, q := readers(t, fs)
 		snapshot, published := st.image, st.now
@@ -218,7 +221,7 @@ func TestReplayIsCutShort(t *testing.T) {
 				}
 				st.now, st.steps, st.cut, st.late, st.writable = published, 0, cut, late, 0
 				_, err := s.NodeStageVolume(t.Context(), q)
-				// The storage is asked again by itself when it has not answered that the publish is read-only.
+				// The call polls until the publish is read-only.
 				if c := status.Code(err); c != codes.OK && (cut == 0 || c != codes.Unavailable) {
 					t.Fatalf("%s, step %d (late %v): %v", fs, cut, late, err)
 				}
@@ -226,9 +229,9 @@ func TestReplayIsCutShort(t *testing.T) {
 					total = st.steps
 				}
 				switch st.cut = 0; cut % 3 {
-				case 1: // another life of the plugin
+				case 1: // a restarted plugin
 					s = &Server{unlocked: unlocked{cfg: s.unlocked.cfg, log: s.unlocked.log, dir: s.unlocked.dir, mounter: s.unlocked.mounter, stuck: map[string]struct{}{}}}
-				case 2: // the pod was deleted, and another one comes before the volume is unpublished, or after it, if there was nothing left to come to
+				case 2: // the pod was deleted, and another one starts before the volume is unpublished, or after it
 					st.withdrawn = false
 					if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: q.StagingTargetPath}); err != nil {
 						t.Fatal(err)
@@ -236,7 +239,7 @@ func TestReplayIsCutShort(t *testing.T) {
 				}
 				for range 2 {
 					if _, err := s.NodeStageVolume(t.Context(), q); err != nil {
-						t.Fatalf("%s, after step %d (late %v) was cut short: %v", fs, cut, late, err)
+						t.Fatalf("%s, after step %d (late %v) was interrupted: %v", fs, cut, late, err)
 					}
 				}
 				files(t, q)
@@ -255,7 +258,8 @@ func TestReplayIsCutShort(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d steps", fs, total)
-		// Published again, the log is clean: nothing is asked, and nothing attached for writing.
+		// Published again, the log is clean: there is no call to the storage, and no attachment for
+		// writing.
 		st.steps, st.writable = 0, 0
 		q.PublishContext = st.now.PublishContext()
 		if _, err := s.NodeStageVolume(t.Context(), q); err != nil || st.steps != 1 || st.writable != 0 {
@@ -264,8 +268,9 @@ func TestReplayIsCutShort(t *testing.T) {
 	}
 }
 
-// A call ends when the publish is withdrawn and no other one is there yet, and another life of the plugin goes on from there: nothing is replayed again.
-func TestReplayedByAnEarlierCall(t *testing.T) {
+// If a call ends after the publish was withdrawn and before the new one exists, a restarted plugin
+// continues from there: nothing is replayed again.
+func TestReplayOfAnEarlierCallIsNotRepeated(t *testing.T) {
 	s, st, q := readers(t, "ext4")
 	ctx, cancel := context.WithCancel(t.Context())
 	st.onWithdraw = cancel
@@ -282,20 +287,20 @@ func TestReplayedByAnEarlierCall(t *testing.T) {
 	}
 }
 
-// What was never replayed is not mounted without its log, no matter who published it so.
-func TestDirtyLogIsRefused(t *testing.T) {
+// A filesystem with a dirty log is not mounted read-only, however it was published.
+func TestDirtyLogIsRejected(t *testing.T) {
 	for _, fs := range []string{"xfs", "ext4"} {
 		s, st, q := readers(t, fs)
 		st.now.Replay, st.now.ReadOnly = false, true
 		q.PublishContext = st.now.PublishContext()
 		_, err := s.NodeStageVolume(t.Context(), q)
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "end the pods") {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "delete the pods") {
 			t.Fatalf("%s: %v", fs, err)
 		}
 		if m, err := mountAt(q.StagingTargetPath); m != nil || err != nil {
 			t.Fatalf("%s: %+v, %v", fs, m, err)
 		}
-		// Who asks for it without its log gets that.
+		// With a mount option it is mounted without its log.
 		if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: q.StagingTargetPath}); err != nil {
 			t.Fatal(err)
 		}
@@ -306,8 +311,8 @@ func TestDirtyLogIsRefused(t *testing.T) {
 	}
 }
 
-// A log that cannot be replayed is told of, nothing is mounted, and the storage is not told that it was.
-func TestDamagedLog(t *testing.T) {
+// If a log cannot be replayed, the error says so, nothing is mounted, and no replay is reported.
+func TestDamagedLogIsReportedAndNotMounted(t *testing.T) {
 	for fs, magic := range map[string][]byte{"xfs": {0xfe, 0xed, 0xba, 0xbe}, "ext4": {0xc0, 0x3b, 0x39, 0x98}} {
 		s, st, q := readers(t, fs)
 		raw, err := os.ReadFile(st.image)
@@ -334,8 +339,8 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
-// Without a way to tell the storage, nothing is done.
-func TestReplayNeedsSomebodyToTell(t *testing.T) {
+// Without a way to report the replay, nothing is done.
+func TestReplayRequiresAnEndpoint(t *testing.T) {
 	q, a := stageRequest(t, false)
 	a.Replay = true
 	q.PublishContext = a.PublishContext()

@@ -1,5 +1,5 @@
-// Package node is the CSI node service over an attacher. What it did to this machine is written down, per volume,
-// before it is done; every call compares that with what is there.
+// Package node is the CSI node service over an attacher. A record per volume is written before
+// anything is changed on this machine; every call compares the record with the machine.
 package node
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/grpcerr"
 )
 
-// capabilities is all that the driver can do, and nothing that it cannot.
+// capabilities of the driver.
 var capabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 	csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
@@ -38,25 +38,25 @@ var capabilities = []csi.NodeServiceCapability_RPC_Type{
 
 // Config of the node service.
 type Config struct {
-	IQN        string // this node's id
+	IQN        string // this node's ID
 	StateDir   string // absolute; survives restarts
 	Attacher   attach.Attacher
-	MaxVolumes int64 // that may be published to this node; 0: no limit is told
-	// Credentials are where this worker's CHAP credentials come from; nil: only from the calls.
+	MaxVolumes int64 // that may be published to this node; 0: no limit
+	// Credentials has this worker's CHAP credentials; nil: they come only with the calls.
 	Credentials *credentials.Keeper
-	// Publications are asked when a log has to be replayed; nil: such volumes are refused.
+	// Publications is used when a log must be replayed; nil: such volumes are rejected.
 	Publications Publications
 	Log          *slog.Logger
 }
 
-// Server implements csi.NodeServer. It lets one call at a time work on a volume and leaves the rest to unlocked.
+// Server implements csi.NodeServer. It serializes the calls for a volume.
 type Server struct {
 	csi.UnimplementedNodeServer
 	unlocked unlocked
 	inflight inflight.Set
 }
 
-// unlocked holds the logic of the node service; calls for one volume must not overlap.
+// unlocked is the logic of the node service; calls for one volume must not overlap.
 type unlocked struct {
 	cfg     Config
 	log     *slog.Logger
@@ -67,10 +67,10 @@ type unlocked struct {
 	stuck  map[string]struct{} // paths whose statfs has not returned
 }
 
-// New checks the configuration and makes its folder.
+// New checks the configuration and creates its folder.
 func New(c Config) (*Server, error) {
 	if c.IQN == "" || !filepath.IsAbs(c.StateDir) || c.Attacher == nil || c.MaxVolumes < 0 {
-		return nil, errors.New("node service: IQN, absolute StateDir and Attacher are needed, MaxVolumes must not be negative")
+		return nil, errors.New("node service: IQN, an absolute StateDir and Attacher are required, and MaxVolumes must not be negative")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -85,7 +85,7 @@ func New(c Config) (*Server, error) {
 	return &Server{unlocked: unlocked{cfg: c, log: c.Log, dir: dir, mounter: mount.NewWithoutSystemd(""), stuck: map[string]struct{}{}}}, nil
 }
 
-// NodeGetCapabilities lists what the service does.
+// NodeGetCapabilities implements csi.NodeServer.
 func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	r := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range capabilities {
@@ -95,24 +95,24 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return r, nil
 }
 
-// NodeGetInfo names the node by its IQN, which is how targets know it.
+// NodeGetInfo returns the IQN as the node ID, as used by the targets.
 func (s *Server) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: s.unlocked.cfg.IQN, MaxVolumesPerNode: s.unlocked.cfg.MaxVolumes,
 		AccessibleTopology: &csi.Topology{Segments: identity.Topology}}, nil
 }
 
-// exclusively runs a call with the volume claimed.
-func exclusively[Q interface{ GetVolumeId() string }, R any](s *Server, ctx context.Context, q Q, f func(context.Context, Q) (R, error)) (R, error) {
+// exclusively runs a call with the volume locked.
+func exclusively[Q interface{ GetVolumeId() string }, R any](s *Server, ctx context.Context, req Q, f func(context.Context, Q) (R, error)) (R, error) {
 	var none R
-	if q.GetVolumeId() == "" {
+	if req.GetVolumeId() == "" {
 		return none, invalid("volume_id is missing")
 	}
-	done, err := s.inflight.Start(q.GetVolumeId())
+	done, err := s.inflight.Start(req.GetVolumeId())
 	if err != nil {
 		return none, err
 	}
 	defer done()
-	r, err := f(ctx, q)
+	r, err := f(ctx, req)
 	if err != nil {
 		return none, grpcError(err)
 	}
@@ -120,43 +120,43 @@ func exclusively[Q interface{ GetVolumeId() string }, R any](s *Server, ctx cont
 }
 
 // NodeStageVolume attaches the LUN and mounts its filesystem.
-func (s *Server) NodeStageVolume(ctx context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	return exclusively(s, ctx, q, s.unlocked.stage)
+func (s *Server) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	return exclusively(s, ctx, req, s.unlocked.stage)
 }
 
 // NodeUnstageVolume undoes NodeStageVolume.
-func (s *Server) NodeUnstageVolume(ctx context.Context, q *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	return exclusively(s, ctx, q, s.unlocked.unstage)
+func (s *Server) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	return exclusively(s, ctx, req, s.unlocked.unstage)
 }
 
-// NodePublishVolume shows a staged volume at a path.
-func (s *Server) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	return exclusively(s, ctx, q, s.unlocked.publish)
+// NodePublishVolume mounts a staged volume at a path.
+func (s *Server) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	return exclusively(s, ctx, req, s.unlocked.publish)
 }
 
 // NodeUnpublishVolume undoes NodePublishVolume.
-func (s *Server) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	return exclusively(s, ctx, q, s.unlocked.unpublish)
+func (s *Server) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	return exclusively(s, ctx, req, s.unlocked.unpublish)
 }
 
-// NodeExpandVolume makes device and filesystem follow the LUN's size.
-func (s *Server) NodeExpandVolume(ctx context.Context, q *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	return exclusively(s, ctx, q, s.unlocked.expand)
+// NodeExpandVolume grows device and filesystem to the size of the LUN.
+func (s *Server) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	return exclusively(s, ctx, req, s.unlocked.expand)
 }
 
-// NodeGetVolumeStats does not claim the volume: it must answer while another call hangs.
-func (s *Server) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	r, err := s.unlocked.stats(ctx, q)
+// NodeGetVolumeStats does not lock the volume: it must answer while another call hangs.
+func (s *Server) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	r, err := s.unlocked.stats(ctx, req)
 	return r, grpcError(err)
 }
 
-// NodeGetVolumeHealth does not claim the volume either.
-func (s *Server) NodeGetVolumeHealth(ctx context.Context, q *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	r, err := s.unlocked.health(ctx, q)
+// NodeGetVolumeHealth does not lock the volume either.
+func (s *Server) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	r, err := s.unlocked.health(ctx, req)
 	return r, grpcError(err)
 }
 
-// NodeGetStorageHealth draws the sum over what is attached.
+// NodeGetStorageHealth sums up all attached volumes.
 func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	r, err := s.unlocked.storageHealth(ctx)
 	return r, grpcError(err)
@@ -166,7 +166,7 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// errorCodes are the codes that the CSI specification has for what can go wrong here.
+// errorCodes are the codes of the CSI specification for errors.
 var errorCodes = []grpcerr.Code{
 	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: attach.ErrNotAttached, Code: codes.NotFound},
@@ -179,5 +179,5 @@ var errorCodes = []grpcerr.Code{
 
 func grpcError(err error) error { return grpcerr.Status(err, errorCodes) }
 
-// commandLimit bounds one host command (mkfs, fsck, xfs_growfs, ...) where the call itself has no deadline.
+// commandLimit bounds one host command (mkfs, fsck, xfs_growfs, ...) if the call has no deadline.
 const commandLimit = 5 * time.Minute

@@ -14,12 +14,12 @@ import (
 	"github.com/gemel-storage/gemel/csi/capability"
 )
 
-func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	want, err := n.parseStage(q)
+func (n *unlocked) stage(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	want, err := n.parseStage(req)
 	if err != nil {
 		return nil, err
 	}
-	have, err := n.load(q.VolumeId)
+	have, err := n.load(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 		// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the specified
 		// staging_target_path but is incompatible with the specified volume_capability."
 		if same && (have.Staging != want.Staging || have.Block != want.Block || have.FSType != want.FSType || !slices.Equal(have.Flags, want.Flags)) {
-			return nil, status.Errorf(codes.AlreadyExists, "volume %s is staged at %s with another capability", q.VolumeId, have.Staging)
+			return nil, status.Errorf(codes.AlreadyExists, "volume %s is staged at %s with another capability", req.VolumeId, have.Staging)
 		}
 		// "This operation MUST be idempotent. If the volume corresponding to the volume_id is already staged to the
 		// staging_target_path, and is identical to the specified volume_capability the Plugin MUST reply 0 OK."
@@ -48,7 +48,7 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 		return nil, err
 	}
 	if want.Published != nil {
-		if want.Attachment, err = n.replayed(ctx, want); err != nil {
+		if want.Attachment, err = n.ensureReplayed(ctx, want); err != nil {
 			return nil, err
 		}
 		if err := n.save(want); err != nil {
@@ -64,36 +64,35 @@ func (n *unlocked) stage(ctx context.Context, q *csi.NodeStageVolumeRequest) (*c
 			return nil, err
 		}
 	}
-	n.log.Info("staged", "volume", q.VolumeId, "device", device, "path", want.Staging, "fs", want.FSType)
+	n.log.Info("staged", "volume", req.VolumeId, "device", device, "path", want.Staging, "fs", want.FSType)
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// parseStage checks the request.
-func (n *unlocked) parseStage(q *csi.NodeStageVolumeRequest) (*record, error) {
-	if err := absolute("staging_target_path", q.StagingTargetPath); err != nil {
+func (n *unlocked) parseStage(req *csi.NodeStageVolumeRequest) (*record, error) {
+	if err := absolute("staging_target_path", req.StagingTargetPath); err != nil {
 		return nil, err
 	}
-	if q.VolumeCapability == nil {
+	if req.VolumeCapability == nil {
 		return nil, invalid("volume_capability is missing")
 	}
-	access, err := capability.Parse(q.VolumeCapability)
+	access, err := capability.Parse(req.VolumeCapability)
 	if err != nil {
 		return nil, invalid("volume_capability: %v", err)
 	}
-	if !attach.ValidID(q.VolumeId) {
-		return nil, status.Errorf(codes.NotFound, "there is no volume %q", q.VolumeId)
+	if !attach.ValidID(req.VolumeId) {
+		return nil, status.Errorf(codes.NotFound, "volume %q does not exist", req.VolumeId)
 	}
-	a, err := attach.FromPublishContext(q.VolumeId, q.PublishContext)
+	a, err := attach.FromPublishContext(req.VolumeId, req.PublishContext)
 	if err != nil {
 		return nil, err
 	}
 	if a.HostIQN != n.cfg.IQN {
-		return nil, failedPrecondition("the volume is published to %s, but this node is %s", a.HostIQN, n.cfg.IQN)
+		return nil, failedPrecondition("the volume is published to %s, but the iSCSI name of this node is %s: delete the pods that use the volume on this node, so that it is published again", a.HostIQN, n.cfg.IQN)
 	}
-	if a.Auth, a.MutualAuth, err = attach.ParseSecrets(q.Secrets); err != nil {
+	if a.Auth, a.MutualAuth, err = attach.ParseSecrets(req.Secrets); err != nil {
 		return nil, err
 	}
-	r := &record{VolumeID: q.VolumeId, Attachment: a, Staging: filepath.Clean(q.StagingTargetPath),
+	r := &record{VolumeID: req.VolumeId, Attachment: a, Staging: filepath.Clean(req.StagingTargetPath),
 		Block: access.Block, FSType: access.FSType, Flags: access.Flags}
 	switch {
 	case a.Replay && access.Block:
@@ -104,7 +103,7 @@ func (n *unlocked) parseStage(q *csi.NodeStageVolumeRequest) (*record, error) {
 	return r, nil
 }
 
-// staged verifies that what the record says is there and serves.
+// staged reports whether the state of the record exists and serves.
 func (n *unlocked) staged(ctx context.Context, r *record) bool {
 	st, err := n.cfg.Attacher.Status(ctx, r.VolumeID)
 	if err != nil || !st.Attachment.Same(r.Attachment) || r.Attachment.Replay {
@@ -117,11 +116,12 @@ func (n *unlocked) staged(ctx context.Context, r *record) bool {
 	return err == nil && shows(m, st.Rdev)
 }
 
-// clearOld takes away what an earlier publish left here: the node was cut off, and the LUN has moved on meanwhile.
-// Nothing of it may be written any more; the attacher, which is asked next for the new publish, kills what serves the old
-// device first and unmounts its filesystem everywhere. Publications of raw devices it does not see, so those go here.
+// clearOld removes what an earlier publish left here: the node was fenced, and the LUN may have
+// been changed by another host. Nothing of it may be written; the attacher, which is called next
+// with the new publish, ends what serves the old device first and unmounts its filesystem
+// everywhere. It does not see publications of raw devices, so they are removed here.
 func (n *unlocked) clearOld(ctx context.Context, r *record) error {
-	n.log.Warn("an earlier publish of the volume is still staged: tearing it down", "volume", r.VolumeID, "generation", r.Attachment.Generation)
+	n.log.Warn("removing an earlier publish of the volume that is still staged", "volume", r.VolumeID, "generation", r.Attachment.Generation)
 	if !r.Block {
 		return nil
 	}
@@ -133,38 +133,38 @@ func (n *unlocked) clearOld(ctx context.Context, r *record) error {
 	return nil
 }
 
-// unstage works from the record alone: nothing it undoes needs to be there.
-func (n *unlocked) unstage(ctx context.Context, q *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	if err := absolute("staging_target_path", q.StagingTargetPath); err != nil {
+// unstage works from the record alone, whatever is already gone.
+func (n *unlocked) unstage(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := absolute("staging_target_path", req.StagingTargetPath); err != nil {
 		return nil, err
 	}
-	r, err := n.load(q.VolumeId)
+	r, err := n.load(req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
 	// "If the volume corresponding to the volume_id is not staged to the staging_target_path, the Plugin MUST reply 0 OK."
 	if r == nil {
-		if attach.ValidID(q.VolumeId) {
-			return &csi.NodeUnstageVolumeResponse{}, n.cfg.Attacher.Detach(ctx, q.VolumeId)
+		if attach.ValidID(req.VolumeId) {
+			return &csi.NodeUnstageVolumeResponse{}, n.cfg.Attacher.Detach(ctx, req.VolumeId)
 		}
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
-	if r.Staging != filepath.Clean(q.StagingTargetPath) {
+	if r.Staging != filepath.Clean(req.StagingTargetPath) {
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
 	for _, t := range r.Targets {
 		if m, err := mountAt(t.Path); err != nil || m != nil {
-			return nil, failedPrecondition("volume %s is still published at %s (%v)", q.VolumeId, t.Path, err)
+			return nil, failedPrecondition("volume %s is still published at %s (%v)", req.VolumeId, t.Path, err)
 		}
 	}
 	if !r.Block {
-		if err := errors.Join(unmountAll(ctx, r.Staging, false), n.leave(ctx, q.VolumeId)); err != nil {
+		if err := errors.Join(unmountAll(ctx, r.Staging, false), n.unmountReplay(ctx, req.VolumeId)); err != nil {
 			return nil, err
 		}
 	}
-	if err := n.cfg.Attacher.Detach(ctx, q.VolumeId); err != nil {
+	if err := n.cfg.Attacher.Detach(ctx, req.VolumeId); err != nil {
 		return nil, err
 	}
-	n.log.Info("unstaged", "volume", q.VolumeId)
-	return &csi.NodeUnstageVolumeResponse{}, n.forget(q.VolumeId)
+	n.log.Info("unstaged", "volume", req.VolumeId)
+	return &csi.NodeUnstageVolumeResponse{}, n.forget(req.VolumeId)
 }

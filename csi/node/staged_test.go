@@ -17,7 +17,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// hung is a filesystem whose statfs waits until the test ends, as one does whose device has no path.
+// hung is a filesystem whose statfs waits until the test ends, as without a path to its device.
 type hung struct {
 	fuse.RawFileSystem
 	asked, end chan struct{}
@@ -29,7 +29,7 @@ func (h *hung) StatFs(<-chan struct{}, *fuse.InHeader, *fuse.StatfsOut) fuse.Sta
 	return fuse.EIO
 }
 
-// mountHung mounts one and returns where.
+// mountHung mounts it and returns its path.
 func mountHung(t *testing.T) (string, *hung) {
 	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
@@ -53,7 +53,8 @@ func mountHung(t *testing.T) (string, *hung) {
 	return dir, h
 }
 
-// Hazard 25: statistics of a volume that hangs answer in bounded time, and a second question does not add a thread that hangs.
+// Hazard 25: statistics of a volume that hangs return in bounded time, and a second call blocks no
+// other thread.
 func TestHazard25Statistics(t *testing.T) {
 	path, h := mountHung(t)
 	n := &unlocked{stuck: map[string]struct{}{}}
@@ -80,14 +81,14 @@ func TestHazard25Statistics(t *testing.T) {
 			t.Fatal(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("they hang with the first question")
+		t.Fatal("the second call hangs with the first one")
 	}
 	if len(h.asked) != 1 {
-		t.Errorf("the filesystem was asked %d times", len(h.asked))
+		t.Errorf("statfs was called %d times", len(h.asked))
 	}
 }
 
-// device is an attacher whose status is what a test says.
+// device is an attacher whose status the test sets.
 type device struct {
 	attach.Attacher
 	status   attach.Status
@@ -125,7 +126,8 @@ func stageRequest(t *testing.T, block bool) (*csi.NodeStageVolumeRequest, attach
 	return q, a
 }
 
-// Hazard 16: what was staged before is looked at before it is said to be; one whose device has gone is attached again.
+// Hazard 16: a staged volume is verified before success is returned; one whose device is gone is
+// attached again.
 func TestHazard16Staged(t *testing.T) {
 	q, a := stageRequest(t, true)
 	d := &device{status: attach.Status{Attachment: a, Device: "/dev/dm-0"}}
@@ -141,7 +143,8 @@ func TestHazard16Staged(t *testing.T) {
 	}
 }
 
-// Hazards 2 and 16: a mount of another device at the staging path is neither believed nor stacked upon, and its device not formatted.
+// Hazards 2 and 16: a mount of another device at the staging path is neither accepted nor covered,
+// and its device is not formatted.
 func TestHazard16NoStackedMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount")
@@ -172,7 +175,7 @@ func TestHazard16NoStackedMounts(t *testing.T) {
 	}
 }
 
-// Hazard 14: the record is written before anything is done that would have to be undone.
+// Hazard 14: the record is written before anything that would have to be undone.
 func TestHazard14RecordFirst(t *testing.T) {
 	q, _ := stageRequest(t, true)
 	a := &refusing{}
@@ -183,7 +186,7 @@ func TestHazard14RecordFirst(t *testing.T) {
 	}
 }
 
-// refusing is an attacher that looks whether there is a record.
+// refusing is an attacher that checks for a record.
 type refusing struct {
 	attach.Attacher
 	recorded func() bool

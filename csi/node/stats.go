@@ -13,15 +13,15 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// statLimit is how long statistics wait for a filesystem.
+// statLimit bounds the wait for a filesystem's statistics.
 const statLimit = 5 * time.Second
 
-func (n *unlocked) stats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	r, err := n.find(q.VolumeId, q.VolumePath, "volume_path")
+func (n *unlocked) stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	r, err := n.find(req.VolumeId, req.VolumePath, "volume_path")
 	if err != nil {
 		return nil, err
 	}
-	st, err := n.cfg.Attacher.Status(ctx, q.VolumeId)
+	st, err := n.cfg.Attacher.Status(ctx, req.VolumeId)
 	if err != nil {
 		return nil, err
 	}
@@ -29,10 +29,10 @@ func (n *unlocked) stats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) 
 		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: st.Size}}}, nil
 	}
 	// Without this, a path that is not mounted would report the filesystem of the machine.
-	if m, err := mountAt(q.VolumePath); err != nil || !shows(m, st.Rdev) {
-		return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s (%v)", q.VolumeId, q.VolumePath, err)
+	if m, err := mountAt(req.VolumePath); err != nil || !shows(m, st.Rdev) {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s (%v)", req.VolumeId, req.VolumePath, err)
 	}
-	fs, err := n.statfs(ctx, q.VolumePath)
+	fs, err := n.statfs(ctx, req.VolumePath)
 	if err != nil {
 		return nil, err
 	}
@@ -43,13 +43,13 @@ func (n *unlocked) stats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) 
 	}}, nil
 }
 
-// statfs does not wait for a filesystem that hangs, and does not ask it again while the last question is open: each would
-// hold a thread.
+// statfs does not wait for a filesystem that hangs, and starts no second call while one hangs: each
+// would block a thread.
 func (n *unlocked) statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
 	n.statMu.Lock()
 	if _, ok := n.stuck[path]; ok {
 		n.statMu.Unlock()
-		return unix.Statfs_t{}, status.Errorf(codes.Unavailable, "the filesystem at %s has not answered yet", path)
+		return unix.Statfs_t{}, status.Errorf(codes.Unavailable, "an earlier request to the filesystem at %s still hangs", path)
 	}
 	n.stuck[path] = struct{}{}
 	n.statMu.Unlock()
@@ -76,6 +76,6 @@ func (n *unlocked) statfs(ctx context.Context, path string) (unix.Statfs_t, erro
 		}
 		return a.fs, nil
 	case <-ctx.Done():
-		return unix.Statfs_t{}, status.Errorf(codes.DeadlineExceeded, "the filesystem at %s does not answer: %v", path, ctx.Err())
+		return unix.Statfs_t{}, status.Errorf(codes.DeadlineExceeded, "the filesystem at %s does not respond: %v", path, ctx.Err())
 	}
 }

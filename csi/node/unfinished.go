@@ -19,30 +19,32 @@ const (
 	xfsSuperblock = 512
 )
 
-// wipeUnfinished takes away what an mkfs.xfs left that did not live to its end: the plugin's container died, or its machine. blkid
-// calls that xfs, so it would never be formatted, and no kernel mounts it. Nothing can have been stored in it, since it was
-// never mounted, on whichever worker. It tells whether there was something to take away. ErrBusy while an mkfs is still at work.
+// wipeUnfinished removes what an interrupted mkfs.xfs left, because the plugin's container or its
+// machine crashed. blkid reports it as xfs, so it would never be formatted, and no kernel mounts
+// it. It cannot contain data, because it was never mounted on any worker. The result says whether
+// there was something to remove. ErrBusy while an mkfs is still running.
 func wipeUnfinished(device string) (bool, error) {
 	if is, err := unfinished(device); !is || err != nil {
 		return false, err
 	}
-	// mkfs and mount open a device exclusively: with this open they are not there, and cannot come.
+	// mkfs and mount open a device exclusively: while it is open here, they are not running and
+	// cannot start.
 	f, err := os.OpenFile(device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return false, fmt.Errorf("%w: %s is being formatted", attach.ErrBusy, device)
 	}
 	if err != nil {
-		return false, fmt.Errorf("an unfinished filesystem: %w", err)
+		return false, fmt.Errorf("wipe an incomplete filesystem: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	if is, err := unfinished(device); !is || err != nil {
-		return false, err // it was finished meanwhile
+		return false, err // completed meanwhile
 	}
 	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
-		return false, fmt.Errorf("an unfinished filesystem: %w", err)
+		return false, fmt.Errorf("wipe an incomplete filesystem: %w", err)
 	}
 	if err := f.Sync(); err != nil {
-		return false, fmt.Errorf("an unfinished filesystem: %w", err)
+		return false, fmt.Errorf("wipe an incomplete filesystem: %w", err)
 	}
 	return true, nil
 }
@@ -57,10 +59,10 @@ func unfinished(device string) (bool, error) {
 	_, err = f.ReadAt(b[:], 0)
 	switch {
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODATA):
-		// The first read of a volume, and so the place to say what a LUN answers that may have lost acknowledged writes (rule R8): MEDIUM
-		// ERROR, which the kernel makes ENODATA of.
-		return false, fmt.Errorf("%w: %s fails reads (%w): after kubectl gemel pair promote a volume answers so until it has been detached and attached again: "+
-			"end its pods and start none before its VolumeAttachment is gone; else kubectl gemel why says what is wrong", attach.ErrFailed, device, err)
+		// This is the first read of a volume. A LUN that may have lost acknowledged writes (rule
+		// R8) answers MEDIUM ERROR, which the kernel converts to ENODATA.
+		return false, fmt.Errorf("%w: reads of %s fail (%w): after kubectl gemel pair promote this is so until the volume has been detached and attached again: "+
+			"delete its pods, and start new ones only after its VolumeAttachment is gone; otherwise run kubectl gemel why", attach.ErrFailed, device, err)
 	case err != nil && !errors.Is(err, io.EOF):
 		return false, fmt.Errorf("probe %s: %w", device, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Only what no kernel would mount is taken away.
-func TestWipeUnfinished(t *testing.T) {
+// Only what no kernel would mount is wiped.
+func TestWipeUnfinishedWipesOnlyIncompleteXFS(t *testing.T) {
 	image := func(magic string, inProgress byte) []byte {
 		b := bytes.Repeat([]byte{0x5a}, 16<<10)
 		copy(b, magic)
@@ -23,7 +23,7 @@ func TestWipeUnfinished(t *testing.T) {
 		content []byte
 		wiped   bool
 	}{
-		"cut short":       {image("XFSB", 1), true},
+		"interrupted":     {image("XFSB", 1), true},
 		"finished":        {image("XFSB", 0), false},
 		"of another kind": {image("\x00\x00\x00\x00", 1), false},
 		"short":           {[]byte("XFSB"), false},
@@ -48,7 +48,8 @@ func TestWipeUnfinished(t *testing.T) {
 	if _, err := wipeUnfinished(filepath.Join(t.TempDir(), "gone")); err == nil {
 		t.Error("no error without a device")
 	}
-	// A read of what fails reads, as a LUN does that may have lost acknowledged writes: the remedy is named.
+	// If reads fail, as of a LUN that may have lost acknowledged writes, the error names the
+	// remedy.
 	if _, err := wipeUnfinished("/proc/self/mem"); !errors.Is(err, attach.ErrFailed) || !strings.Contains(err.Error(), "VolumeAttachment") {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-// Package server carries the CSI services over a Unix socket, with logging, metrics and bounds.
+// Package server serves the CSI services on a Unix socket, with logging, metrics and limits.
 package server
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/identity"
 )
 
-// Services are what a plugin serves; Controller and Node may be nil.
+// Services of a plugin; Controller and Node may be nil.
 type Services struct {
 	Identity   csi.IdentityServer
 	Controller csi.ControllerServer
@@ -45,7 +45,7 @@ const (
 	shutdownLimit = 20 * time.Second
 )
 
-// ParseEndpoint admits unix:///path, unix:/path and a bare absolute path.
+// ParseEndpoint accepts unix:///path, unix:/path and an absolute path.
 func ParseEndpoint(s string) (path string, err error) {
 	path = s
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
@@ -55,12 +55,13 @@ func ParseEndpoint(s string) (path string, err error) {
 		}
 	}
 	if !filepath.IsAbs(path) || len(path) > 107 {
-		return "", fmt.Errorf("endpoint %q is not unix:///path with an absolute path of at most 107 bytes", s)
+		return "", fmt.Errorf("endpoint %q must be unix:///path with an absolute path of at most 107 bytes", s)
 	}
 	return filepath.Clean(path), nil
 }
 
-// Listen makes the socket, in place of one that a predecessor left. It refuses to take it from a plugin that still answers.
+// Listen creates the socket, and replaces one that an earlier process left. It fails if another
+// plugin still serves it.
 func Listen(endpoint string, s Services, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	path, err := ParseEndpoint(endpoint)
 	if err != nil {
@@ -68,19 +69,19 @@ func Listen(endpoint string, s Services, reg prometheus.Registerer, log *slog.Lo
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("endpoint %s: another process serves it", path)
+		return nil, fmt.Errorf("endpoint %s: another process serves this socket: stop it, or set another endpoint", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil { // the kubelet makes no folder for a plugin
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil { // the kubelet does not create the folder
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // who may connect may mount
+	if err := os.Chmod(path, 0o600); err != nil { // every client that can connect can mount
 		return nil, errors.Join(fmt.Errorf("endpoint: %w", err), l.Close())
 	}
 	ops, err := newOperations(reg)
@@ -98,7 +99,7 @@ func Listen(endpoint string, s Services, reg prometheus.Registerer, log *slog.Lo
 	return &Server{grpc: g, l: l, path: path, log: log}, nil
 }
 
-// Serve answers until the context ends; then calls under way may finish for a while.
+// Serve serves until the context ends; then running calls may complete for up to shutdownLimit.
 func (s *Server) Serve(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.grpc.Serve(s.l) }()
@@ -114,38 +115,39 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// logged writes one line per call that changes something or fails. Secrets are marked in the specification and stripped.
+// logged logs failed calls, and all calls at debug level. It strips fields that the specification
+// marks as secret.
 func logged(log *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		start := time.Now()
-		r, err := next(ctx, q)
+		r, err := next(ctx, req)
 		attrs := []any{"method", method(info), "took", time.Since(start).Round(time.Microsecond)}
 		switch {
 		case err != nil:
-			log.Error("call failed", append(attrs, "code", status.Code(err).String(), "err", status.Convert(err).Message(), "request", protosanitizer.StripSecrets(q).String())...)
+			log.Error("call failed", append(attrs, "code", status.Code(err).String(), "err", status.Convert(err).Message(), "request", protosanitizer.StripSecrets(req).String())...)
 		case log.Enabled(ctx, slog.LevelDebug):
-			log.Debug("call", append(attrs, "request", protosanitizer.StripSecrets(q).String(), "response", protosanitizer.StripSecrets(r).String())...)
+			log.Debug("call", append(attrs, "request", protosanitizer.StripSecrets(req).String(), "response", protosanitizer.StripSecrets(r).String())...)
 		}
 		return r, err
 	}
 }
 
-// recovered keeps one broken call from ending the others.
+// recovered converts a panic to an error, so that other calls continue.
 func recovered(log *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (r any, err error) {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (r any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				log.Error("panic", "method", method(info), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				err = status.Errorf(codes.Internal, "%s panicked: %v", method(info), p)
 			}
 		}()
-		return next(ctx, q)
+		return next(ctx, req)
 	}
 }
 
 func method(info *grpc.UnaryServerInfo) string { return info.FullMethod }
 
-// operations is the histogram that CSI sidecars have as well, under the same name.
+// operations is the histogram of CSI sidecars, with the same name.
 type operations struct{ h *prometheus.HistogramVec }
 
 func newOperations(reg prometheus.Registerer) (*operations, error) {
@@ -156,9 +158,9 @@ func newOperations(reg prometheus.Registerer) (*operations, error) {
 	return &operations{h}, reg.Register(h)
 }
 
-func (o *operations) observe(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (o *operations) observe(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	start := time.Now()
-	r, err := next(ctx, q)
+	r, err := next(ctx, req)
 	o.h.WithLabelValues(identity.DriverName, method(info), status.Code(err).String()).Observe(time.Since(start).Seconds())
 	return r, err
 }

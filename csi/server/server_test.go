@@ -19,7 +19,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/identity"
 )
 
-func TestParseEndpoint(t *testing.T) {
+func TestParseEndpointAcceptsUnixSockets(t *testing.T) {
 	for in, want := range map[string]string{"unix:///a/b": "/a/b", "unix:/a/b": "/a/b", "/a/b": "/a/b",
 		"tcp://1.2.3.4:5": "", "unix:a": "", "": "", "unix:///" + strings.Repeat("x", 107): ""} {
 		got, err := ParseEndpoint(in)
@@ -37,7 +37,7 @@ func (broken) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.Dele
 	panic("on purpose")
 }
 
-func TestServe(t *testing.T) {
+func TestServeHidesSecretsAndCountsCalls(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	var logs bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logs, nil))
@@ -47,7 +47,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Listen(path, Services{Identity: &identity.Server{}}, prometheus.NewRegistry(), log); err == nil {
-		t.Fatal("a socket in use was taken")
+		t.Fatal("a socket in use was replaced")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

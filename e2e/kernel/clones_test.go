@@ -90,7 +90,7 @@ func cloneHazards(worker func() *worker) {
 			Expect(c.only(ctx, true)).To(Succeed())
 			err = c.stage(ctx)
 			Expect(status.Code(err)).To(Equal(codes.FailedPrecondition), "%v", err)
-			Expect(err).To(MatchError(ContainSubstring("its log was never replayed")))
+			Expect(err).To(MatchError(ContainSubstring("the log was never replayed")))
 			Expect(c.unstage(ctx)).To(Succeed())
 
 			Expect(c.only(ctx, false)).To(Succeed())

@@ -26,7 +26,7 @@ var _ = Describe("an administrator", func() {
 
 	It("sees at a glance how it is", func(ctx context.Context) {
 		out := kubectl(ctx, "get", "storagecluster,targetpair,host")
-		Expect(out).To(ContainSubstring("IN SYNC"))
+		Expect(out).To(ContainSubstring("INSYNC"))
 		Expect(out).To(ContainSubstring("Userspace"))
 		for _, kind := range []string{"storagecluster.spec.pools", "targetpair.spec.replace", "logicalunit.spec.hosts"} {
 			Expect(kubectl(ctx, "explain", kind)).To(ContainSubstring("DESCRIPTION"))

@@ -1,5 +1,5 @@
-// Package object has what reconcilers of this operator do with their objects in the same way: writes with an optimistic lock, the
-// finalizer, the mark that data was made, and the requeue after a conflict.
+// Package object has what the reconcilers have in common: writes with an optimistic lock, the
+// finalizer, the mark that data was created, and the requeue after a conflict.
 package object
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Errors that end a pass of a reconciler. Test for them with errors.Is.
+// Errors that end a reconcile. Test for them with errors.Is.
 var (
-	// ErrReleased: the finalizer has been removed, and the object goes.
-	ErrReleased = errors.New("released")
-	// ErrStale: the cache was behind, so that the object is to be read again.
+	// ErrReleased: the finalizer was removed.
+	ErrReleased = errors.New("finalizer removed")
+	// ErrStale: the cache was stale; the object has to be read again.
 	ErrStale = errors.New("the object has changed")
 )
 
@@ -32,8 +32,9 @@ type Pointer[T any] interface {
 	DeepCopy() *T
 }
 
-// Patch writes a change of *o if nobody else has written since *o was read; otherwise the error is a conflict. Then *o is the object as
-// it was written; after an error it stays. The error names the step.
+// Patch writes a change of *o with an optimistic lock: the error is a conflict if the object has
+// changed since *o was read. Then *o is the written object; after an error it stays. The error
+// names the step.
 func Patch[T any, O Pointer[T]](ctx context.Context, c client.Client, o *O, step string, change func(O)) error {
 	next := O((*o).DeepCopy())
 	change(next)
@@ -53,19 +54,20 @@ func EnsureFinalizer[T any, O Pointer[T]](ctx context.Context, c client.Client, 
 	return Patch(ctx, c, o, "finalizer", func(next O) { controllerutil.AddFinalizer(next, v1alpha1.Finalizer) })
 }
 
-// RemoveFinalizer removes the finalizer. ErrReleased when it is removed or the object has gone.
+// RemoveFinalizer removes the finalizer. ErrReleased if it was removed or the object does not
+// exist.
 func RemoveFinalizer[T any, O Pointer[T]](ctx context.Context, c client.Client, o *O) error {
-	err := Patch(ctx, c, o, "release", func(next O) { controllerutil.RemoveFinalizer(next, v1alpha1.Finalizer) })
+	err := Patch(ctx, c, o, "finalizer", func(next O) { controllerutil.RemoveFinalizer(next, v1alpha1.Finalizer) })
 	if err := client.IgnoreNotFound(err); err != nil {
 		return err
 	}
 	return ErrReleased
 }
 
-// IsMade says whether the object has the mark that its data was made once.
+// IsMade reports whether the object is marked: its data was created once.
 func IsMade(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationMade] == "true" }
 
-// MarkMade writes the mark.
+// MarkMade marks the object: its data was created.
 func MarkMade[T any, O Pointer[T]](ctx context.Context, c client.Client, o *O) error {
 	return Patch(ctx, c, o, "mark", func(next O) {
 		a := next.GetAnnotations()
@@ -77,8 +79,8 @@ func MarkMade[T any, O Pointer[T]](ctx context.Context, c client.Client, o *O) e
 	})
 }
 
-// Confirm makes sure that o is what the API server has, as far as the spec and the mark go, before a step that cannot be undone: a cache
-// may be behind. live reads without a cache. ErrStale.
+// Confirm checks that the spec and the mark of o are those of the API server, before an
+// irreversible step: the cache may be stale. live reads without a cache. ErrStale.
 func Confirm[T any, O Pointer[T]](ctx context.Context, live client.Reader, o O) error {
 	now := O(new(T))
 	if err := live.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
@@ -94,17 +96,18 @@ func Confirm[T any, O Pointer[T]](ctx context.Context, live client.Reader, o O) 
 	return nil
 }
 
-// kind of an object: its Go type has the same name.
+// kind of an object, which is the name of its Go type.
 func kind[T any]() string { return reflect.TypeFor[T]().Name() }
 
-// staleAfter is when a reconciler looks again at an object that was written while it looked: about as long as a cache is behind.
+// staleAfter is the delay of a reconcile after a conflict: about the delay of a cache.
 const staleAfter = 50 * time.Millisecond
 
-// IsStale says whether an error is a conflict or ErrStale: the object has been written since it was read.
+// IsStale reports whether an error is a conflict or ErrStale: the object has changed since it was
+// read.
 func IsStale(err error) bool { return apierrors.IsConflict(err) || errors.Is(err, ErrStale) }
 
-// RequeueIfStale ends a reconciliation. If the object has been written since it was read, it is looked at again soon, which is no error;
-// every other error stays.
+// RequeueIfStale returns the result of a reconcile: a requeue without an error if the object has
+// changed since it was read, and any other error.
 func RequeueIfStale(err error) (ctrl.Result, error) {
 	if IsStale(err) {
 		return ctrl.Result{RequeueAfter: staleAfter}, nil

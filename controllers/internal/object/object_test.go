@@ -40,8 +40,9 @@ func unit() *v1alpha1.LogicalUnit {
 	return &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1", UID: "1", Generation: 1}}
 }
 
-// A write replaces the object at hand; one of an older object is a conflict, and leaves both as they were.
-func TestPatch(t *testing.T) {
+// A write replaces the given object; a write of an outdated object is a conflict, and changes
+// neither.
+func TestPatchDetectsConflicts(t *testing.T) {
 	c, read := server(t, unit())
 	lu, old := read(), read()
 	first := lu
@@ -55,8 +56,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// The finalizer is added once, and not to what is being deleted; with it the object goes.
-func TestFinalizer(t *testing.T) {
+// The finalizer is added once, and not to a deleted object; without it the object is gone.
+func TestFinalizerIsAddedOnceAndRemoved(t *testing.T) {
 	ctx := t.Context()
 	c, read := server(t, unit())
 	lu := read()
@@ -76,10 +77,10 @@ func TestFinalizer(t *testing.T) {
 		t.Errorf("%v, %+v", err, deleted)
 	}
 	if err := RemoveFinalizer(ctx, c, &lu); !IsStale(err) || errors.Is(err, ErrReleased) {
-		t.Errorf("an older object was released: %v", err)
+		t.Errorf("the finalizer of an outdated object was removed: %v", err)
 	}
 	lu = read()
-	for range 2 { // the second time it has gone
+	for range 2 { // the second time it is gone
 		if err := RemoveFinalizer(ctx, c, &lu); !errors.Is(err, ErrReleased) {
 			t.Error(err)
 		}
@@ -98,7 +99,7 @@ func (noServer) Get(context.Context, client.ObjectKey, client.Object, ...client.
 }
 
 // Another object of the name, another spec, or another mark is stale; labels and status are not.
-func TestConfirm(t *testing.T) {
+func TestConfirmDetectsStaleObjects(t *testing.T) {
 	ctx := t.Context()
 	c, read := server(t, unit())
 	for name, change := range map[string]func(*v1alpha1.LogicalUnit){
@@ -130,7 +131,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-func TestRequeueIfStale(t *testing.T) {
+func TestRequeueIfStaleHidesConflictsOnly(t *testing.T) {
 	conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("logicalunits").GroupResource(), "lun-1", errDown)
 	for name, x := range map[string]struct {
 		err  error

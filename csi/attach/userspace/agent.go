@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Agent starts holders for a node plugin that may be restarted at any time, and is their parent. In a cluster a pod's
-// processes die with it, so the agent has a pod of its own, which is not replaced while volumes are in use. It knows nothing
-// of volumes: folders and files come with the request.
+// Agent starts holders for a node plugin that may be restarted at any time, and is their parent. In
+// a cluster the processes of a pod end with it, so the agent has a separate pod, which is not
+// replaced while volumes are in use. It is independent of volumes: folders and files come with the
+// request.
 type Agent struct {
 	Socket  string   // path of the Unix socket
 	Dir     string   // only folders below it are served
@@ -30,8 +31,8 @@ type Agent struct {
 	holders sync.WaitGroup
 }
 
-// Run serves until the context ends, then stops listening. Holders live on; the caller's end is theirs only if it ends
-// their process tree.
+// Run serves until the context ends, then stops listening. Holders continue to run unless the
+// caller ends their process tree.
 func (a *Agent) Run(ctx context.Context) error {
 	if !filepath.IsAbs(a.Dir) || !filepath.IsAbs(a.Socket) {
 		return fmt.Errorf("holder agent: --dir %q and --socket %q must be absolute paths", a.Dir, a.Socket)
@@ -75,13 +76,13 @@ func (a *Agent) serve(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(agentTime))
 	var r agentReply
 	if err := a.start(c); err != nil {
-		a.Log.Error("holder not started", "err", err)
+		a.Log.Error("cannot start a holder", "err", err)
 		r.Error = err.Error()
 	}
 	_ = json.NewEncoder(c).Encode(r)
 }
 
-// start takes one request with its four files and starts the holder.
+// start reads one request with its four files and starts the holder.
 func (a *Agent) start(c *net.UnixConn) error {
 	raw, oob := make([]byte, 8192), make([]byte, unix.CmsgSpace(4*4))
 	n, on, _, _, err := c.ReadMsgUnix(raw, oob)
@@ -97,29 +98,29 @@ func (a *Agent) start(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	var q agentRequest
-	if err := json.Unmarshal(raw[:n], &q); err != nil {
+	var req agentRequest
+	if err := json.Unmarshal(raw[:n], &req); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
 	if len(files) != 4 {
-		return fmt.Errorf("request for %q comes with %d files, want 4", q.Dir, len(files))
+		return fmt.Errorf("request for %q has %d files, want 4", req.Dir, len(files))
 	}
-	if rel, err := filepath.Rel(a.Dir, q.Dir); err != nil || rel == "." || strings.Contains(rel, "/") || rel == ".." {
-		return fmt.Errorf("folder %q is not directly below %s", q.Dir, a.Dir)
+	if rel, err := filepath.Rel(a.Dir, req.Dir); err != nil || rel == "." || strings.Contains(rel, "/") || rel == ".." {
+		return fmt.Errorf("folder %q is not directly below %s", req.Dir, a.Dir)
 	}
-	cmd, err := startCommand(a.Command, q.Dir, holderFiles{files[0], files[1], files[2], files[3]})
+	cmd, err := startCommand(a.Command, req.Dir, holderFiles{files[0], files[1], files[2], files[3]})
 	if err != nil {
 		return err
 	}
-	a.Log.Info("holder started", "dir", q.Dir, "pid", cmd.Process.Pid)
+	a.Log.Info("started a holder", "dir", req.Dir, "pid", cmd.Process.Pid)
 	a.holders.Go(func() {
 		err := cmd.Wait()
-		a.Log.Info("holder ended", "dir", q.Dir, "pid", cmd.Process.Pid, "err", err)
+		a.Log.Info("a holder has ended", "dir", req.Dir, "pid", cmd.Process.Pid, "err", err)
 	})
 	return nil
 }
 
-// received unpacks files out of a message's control data.
+// received returns the files in a message's control data.
 func received(oob []byte) (files []*os.File, err error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

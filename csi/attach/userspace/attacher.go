@@ -21,16 +21,19 @@ import (
 
 // Config of an Attacher.
 type Config struct {
-	// Dir holds one folder per attachment. It must outlive this process and be the same for every one after it.
+	// Dir has one folder per attachment. It must outlive this process and be the same for later
+	// ones.
 	Dir string
 	// Command starts a holder; "--dir FOLDER" is appended. Usually this program with a subcommand.
 	Command []string
-	// Agent is the socket of an Agent that starts holders in place of Command; empty: they are children of this process.
+	// Agent is the socket of an Agent that starts holders instead of Command; empty: they are
+	// children of this process.
 	Agent    string
-	Deadline time.Duration // of I/O while no path serves; default 30 s
-	// NoUnitAfter is how long the target has to say that there is no such LUN before I/O fails; default 5 s.
+	Deadline time.Duration // of I/O without a working path; default 30 s
+	// NoUnitAfter is how long the target must report that the LUN is not mapped before I/O fails;
+	// default 5 s.
 	NoUnitAfter time.Duration
-	OpenLimit   time.Duration // for the first path to come up at Attach; default 30 s
+	OpenLimit   time.Duration // for the first path at Attach; default 30 s
 	Log         *slog.Logger
 }
 
@@ -39,18 +42,18 @@ type Attacher struct {
 	cfg     Config
 	log     *slog.Logger
 	spawner spawner
-	volumes keylock.Set // calls for one volume come one after the other
+	volumes keylock.Set // serializes the calls for a volume
 }
 
 var _ attach.Attacher = (*Attacher)(nil)
 
-// New checks the configuration and makes the folder.
+// New checks the configuration and creates the folder.
 func New(c Config) (*Attacher, error) {
 	if c.Dir == "" || !filepath.IsAbs(c.Dir) || len(c.Command) == 0 && c.Agent == "" {
-		return nil, errors.New("userspace attach: Dir (absolute) and Command or Agent are needed")
+		return nil, errors.New("userspace attach: an absolute Dir, and Command or Agent are required")
 	}
 	if c.Deadline < 0 || c.OpenLimit < 0 || c.NoUnitAfter < 0 {
-		return nil, errors.New("userspace attach: negative deadline, open limit or no-unit bound")
+		return nil, errors.New("userspace attach: Deadline, OpenLimit and NoUnitAfter must not be negative")
 	}
 	if c.Deadline == 0 {
 		c.Deadline = 30 * time.Second
@@ -64,7 +67,7 @@ func New(c Config) (*Attacher, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("userspace attach: %w", err)
 	}
-	// What mountinfo and sysfs show are resolved paths.
+	// mountinfo and sysfs have resolved paths.
 	dir, err := filepath.EvalSymlinks(c.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("userspace attach: %w", err)
@@ -102,16 +105,16 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 			return "", fmt.Errorf("%w: publish %d of volume %s was superseded by %d", attach.ErrInvalid,
 				want.Generation, want.VolumeID, r.Attachment.Generation)
 		}
-		a.log.Warn("tearing down what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation,
+		a.log.Warn("removing what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation,
 			"holder", o.alive, "mounted", o.mounted, "loops", len(o.loops))
 		if err := a.teardown(ctx, dir, r, o, true); err != nil {
-			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
+			return "", fmt.Errorf("remove the earlier attachment: %w", err)
 		}
 	}
 	return a.build(ctx, dir, want)
 }
 
-// build makes an attachment from nothing; on an error it leaves nothing.
+// build creates an attachment; after an error it leaves nothing.
 func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment) (device string, err error) {
 	boot, err := attach.BootID()
 	if err != nil {
@@ -122,14 +125,14 @@ func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment
 	if err := os.MkdirAll(filepath.Join(dir, mountName), 0o700); err != nil {
 		return "", err
 	}
-	if err := r.save(dir); err != nil { // from here on Detach finds everything
+	if err := r.save(dir); err != nil { // from now on Detach finds everything
 		return "", err
 	}
 	defer func() {
 		if err == nil {
 			return
 		}
-		// The caller's context may have ended, and what is half made must go all the same.
+		// The caller's context may have ended, but the incomplete attachment must be removed.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		o, oerr := a.observe(dir, r)
@@ -150,7 +153,7 @@ func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment
 		return "", err
 	}
 	if !o.healthy() {
-		return "", fmt.Errorf("%w: right after its making: holder %v, mount %v, %d loop devices", attach.ErrFailed, o.alive, o.mounted, len(o.loops))
+		return "", fmt.Errorf("%w: the new attachment is incomplete: holder %v, mount %v, %d loop devices", attach.ErrFailed, o.alive, o.mounted, len(o.loops))
 	}
 	if !o.loops[0].direct {
 		a.log.Warn("the loop device has no direct I/O: data is cached twice", "volume", want.VolumeID, "device", o.loops[0].path)
@@ -159,7 +162,7 @@ func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment
 	return o.loops[0].path, nil
 }
 
-// withLog keeps the end of the holder's log, which goes with the folder.
+// withLog logs the end of the holder's log, which is removed with the folder.
 func (a *Attacher) withLog(dir string, err error) error {
 	if raw, lerr := os.ReadFile(filepath.Join(dir, "holder.log")); lerr == nil && len(raw) > 0 {
 		a.log.Error("attach holder failed", "err", err, "log", string(raw[max(0, len(raw)-4096):]))
@@ -188,7 +191,7 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 		return err
 	}
 	if r == nil {
-		// Without a record nothing was started: a folder may be left from before it was written.
+		// Without a record nothing was started, but the folder may exist.
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -201,8 +204,8 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	return a.teardown(ctx, dir, r, o, false)
 }
 
-// Purge takes an attachment away, no matter who uses it: for a LUN that is lost, and for tests that failed. What has not been
-// written yet is lost.
+// Purge removes an attachment even if it is in use: for a lost LUN, and for failed tests. Unwritten
+// data is lost.
 func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
 	dir, err := a.folder(volumeID)
 	if err != nil {
@@ -288,7 +291,7 @@ func (a *Attacher) status(dir, volumeID string) (st attach.Status, o observed, r
 	case !o.sameBoot:
 		err = fmt.Errorf("%w: %s is from before the last boot", attach.ErrFailed, volumeID)
 	case !o.alive:
-		err = fmt.Errorf("%w: the process that serves %s is gone", attach.ErrFailed, volumeID)
+		err = fmt.Errorf("%w: the holder process of %s has ended", attach.ErrFailed, volumeID)
 	case !o.mounted || len(o.loops) != 1:
 		err = fmt.Errorf("%w: %s has no device", attach.ErrFailed, volumeID)
 	}

@@ -10,20 +10,21 @@ import (
 	"strings"
 )
 
-// What one attachment takes of its machine. A holder at rest has 10 MiB of its own and ten threads; under load there is the data
-// in flight. Of mounts there are the FUSE file's, the staged filesystem's and those of pods.
+// Resources of one attachment. An idle holder has 10 MiB of memory and ten threads; under load it
+// also has the data in flight. Mounts are those of the FUSE file, the staged filesystem and pods.
 const (
 	memoryEach  = 32 << 20 // bytes
 	threadsEach = 24
 	mountsEach  = 4
-	// loopMinors is how many loop devices a kernel can number (20 bits). max_loop is no limit: it says how many are made at once.
+	// loopMinors is the maximum number of loop devices of a kernel (20 bits). max_loop is no limit:
+	// it is the number created at boot.
 	loopMinors = 1 << 20
 )
 
-// share is the part of the machine that attachments may take.
+// share: attachments may use 1/share of the machine.
 const share = 2
 
-// Limit is how many attachments this machine can hold, and what of it ends first.
+// Limit returns how many attachments this machine can hold, and the limiting resource.
 func Limit() (n int64, by string, err error) { return limit("/proc") }
 
 func limit(proc string) (n int64, by string, err error) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLimit(t *testing.T) {
+func TestLimitNamesTheLimitingResource(t *testing.T) {
 	for _, c := range []struct {
 		memory, threads, mounts string
 		n                       int64
@@ -17,7 +17,7 @@ func TestLimit(t *testing.T) {
 		{"MemTotal: 1073741824 kB\n", "32768", "100000", 682, "threads"},
 		{"MemTotal: 1073741824 kB\n", "4194304", "2000", 250, "mounts"},
 		{"MemTotal: 99999999999 kB\n", "999999999", "999999999", loopMinors, "loop"},
-		{"MemTotal: 16384 kB\n", "32768", "100000", 1, "memory"}, // one can be tried anywhere
+		{"MemTotal: 16384 kB\n", "32768", "100000", 1, "memory"}, // at least one on any machine
 	} {
 		dir := t.TempDir()
 		for name, content := range map[string]string{"meminfo": c.memory, "sys/kernel/pid_max": c.threads + "\n", "sys/fs/mount-max": c.mounts + "\n"} {

@@ -30,8 +30,9 @@ type loop struct {
 // loopMajor is the block major of loop devices (admin-guide/devices.txt).
 const loopMajor = 7
 
-// findLoops returns the loop devices that are bound to the file, by its inode number and name. Both must be right:
-// the inode number is random, and a device whose backing file has another name is none of ours.
+// findLoops returns the loop devices that are bound to the file, by its inode number and name. Both
+// must match: the inode number is random, and a device whose backing file has another name is not
+// ours.
 func findLoops(inode uint64, file string) ([]loop, error) {
 	dirs, err := filepath.Glob("/sys/block/loop[0-9]*/loop/backing_file")
 	if err != nil {
@@ -46,7 +47,7 @@ func findLoops(inode uint64, file string) ([]loop, error) {
 		if err != nil {
 			return nil, fmt.Errorf("loop devices: %w", err)
 		}
-		// After a lazy unmount the kernel shows the path from the root of the mount that is gone.
+		// After a lazy unmount the path starts at the root of the former mount.
 		if filepath.Base(strings.TrimSpace(string(raw))) != file {
 			continue
 		}
@@ -66,7 +67,7 @@ func findLoops(inode uint64, file string) ([]loop, error) {
 	return out, nil
 }
 
-// inspectLoop returns nil when the device is not bound to the inode.
+// inspectLoop returns nil if the device is not bound to the inode.
 func inspectLoop(n int, inode uint64) (*loop, error) {
 	path, err := loopNode(n)
 	if err != nil {
@@ -92,7 +93,7 @@ func inspectLoop(n int, inode uint64) (*loop, error) {
 	return &loop{number: n, path: path, rdev: unix.Mkdev(loopMajor, uint32(n)), direct: info.Flags&unix.LO_FLAGS_DIRECT_IO != 0}, nil
 }
 
-// loopNode returns the path of a loop device and makes the node where nothing like udev does.
+// loopNode returns the path of a loop device, and creates the node if udev does not.
 func loopNode(n int) (string, error) {
 	path := "/dev/loop" + strconv.Itoa(n)
 	var st unix.Stat_t
@@ -112,8 +113,9 @@ func loopNode(n int) (string, error) {
 	return path, nil
 }
 
-// bindLoop binds a free loop device to the file, with the block size of the LUN: a filesystem made with 512-byte sectors could not be
-// mounted from a device with 4096-byte ones, so the device must look the same whatever attaches the LUN.
+// bindLoop binds a free loop device to the file, with the block size of the LUN: a filesystem with
+// 512-byte sectors cannot be mounted from a device with 4096-byte sectors, so the block size must
+// be the same for every way of attaching.
 func bindLoop(ctx context.Context, file string, blockSize uint32, readOnly bool) (int, error) {
 	mode, flags := os.O_RDWR, uint32(unix.LO_FLAGS_DIRECT_IO)
 	if readOnly {
@@ -157,7 +159,7 @@ func bindLoop(ctx context.Context, file string, blockSize uint32, readOnly bool)
 	return 0, ctx.Err()
 }
 
-// resizeLoop makes the device follow its file, which has size bytes now.
+// resizeLoop grows the device to the size of its file.
 func resizeLoop(ctx context.Context, l loop, file string, size int64) (int64, error) {
 	if err := awaitInodeSize(ctx, file, size); err != nil {
 		return 0, fmt.Errorf("loop device: %w", err)
@@ -173,10 +175,11 @@ func resizeLoop(ctx context.Context, l loop, file string, size int64) (int64, er
 	return loopSize(l.number)
 }
 
-// awaitInodeSize waits until the kernel's inode of a FUSE file has a size. stat does not tell: the kernel hands out what the
-// file server said but ignores it for the inode when a write has ended meanwhile (fuse_change_attributes and its
-// attr_version), and the next direct read beyond the old size ends empty, which the loop driver makes EIO. Seeking to
-// the end asks the file server and then goes by the inode.
+// awaitInodeSize waits until the kernel's inode of a FUSE file has a size. stat does not show it:
+// the kernel returns the size of the file server, but does not store it in the inode if a write has
+// ended meanwhile (fuse_change_attributes and its attr_version), and the next direct read beyond
+// the old size is empty, which the loop driver converts to EIO. Seeking to the end updates and uses
+// the inode.
 func awaitInodeSize(ctx context.Context, file string, size int64) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -203,8 +206,8 @@ func loopSize(n int) (int64, error) {
 	return sectors * 512, err // sysfs counts in 512-byte sectors whatever the block size
 }
 
-// flushLoop writes out what buffered writers left. It ends with the context; the flush itself ends at the latest when
-// the device's I/O deadline or its holder does.
+// flushLoop writes buffered data. It ends with the context; the flush itself ends at the device's
+// I/O deadline or with its holder.
 func flushLoop(ctx context.Context, l loop) error {
 	return wait.Bounded(ctx, "flush of "+l.path, func() error {
 		d, err := os.OpenFile(l.path, os.O_RDWR|syscall.O_CLOEXEC, 0)
@@ -218,7 +221,8 @@ func flushLoop(ctx context.Context, l loop) error {
 	})
 }
 
-// clearLoop unbinds the device and waits until it is. Somebody else who has it open keeps it bound until he closes it.
+// clearLoop unbinds the device and waits until it is unbound. It stays bound while another process
+// has it open.
 func clearLoop(ctx context.Context, l loop, inode uint64) error {
 	err := wait.Bounded(ctx, "release of "+l.path, func() error {
 		d, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_CLOEXEC, 0)

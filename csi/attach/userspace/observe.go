@@ -11,7 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// observe looks at what is there. Nothing in it does I/O to the LUN or asks the holder.
+// observe reads the state of an attachment. It does no I/O to the LUN and does not call the holder.
 func (a *Attacher) observe(dir string, r *record) (o observed, err error) {
 	boot, err := attach.BootID()
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *Attacher) observe(dir string, r *record) (o observed, err error) {
 		if l.users, err = mountsOf(l.rdev); err != nil {
 			return o, err
 		}
-		// Device mapper, md and the like on top of it.
+		// Device mapper, md and similar on top of it.
 		stacked, err := os.ReadDir(fmt.Sprintf("/sys/block/loop%d/holders", l.number))
 		if err != nil && !os.IsNotExist(err) {
 			return o, err
@@ -49,7 +49,7 @@ func (a *Attacher) observe(dir string, r *record) (o observed, err error) {
 	return o, nil
 }
 
-// mountsOf lists where the filesystem of a device is mounted, in the order of mounting.
+// mountsOf lists the mount points of a device, in the order of mounting.
 func mountsOf(rdev uint64) ([]string, error) {
 	major, minor := int(unix.Major(rdev)), int(unix.Minor(rdev))
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {

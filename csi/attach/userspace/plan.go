@@ -7,15 +7,15 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// observed is what is there, whatever the record says.
+// observed is the actual state, whatever the record says.
 type observed struct {
 	sameBoot bool
-	alive    bool // a holder lives
+	alive    bool // a holder runs
 	mounted  bool // its FUSE filesystem is mounted
 	loops    []loop
 }
 
-// healthy tells an attachment that serves.
+// healthy reports whether the attachment can serve.
 func (o observed) healthy() bool {
 	return o.sameBoot && o.alive && o.mounted && len(o.loops) == 1
 }
@@ -38,10 +38,10 @@ type step struct {
 	loop loop // doUmountDev, doFlush, doClear
 }
 
-// plan lays out a teardown: from the top of the stack downwards, each step possible whether or not the ones below
-// still work. force is for an attachment whose LUN has been fenced off or whose holder is dead: nothing above it can be
-// saved any more, so users of the device are cut off instead of being respected. The holder goes first then: not one
-// more byte of an old generation may be sent.
+// plan returns the steps of a teardown: from the top of the stack downwards, each step possible
+// whether or not the ones below still work. force is for an attachment whose LUN was fenced or
+// whose holder has ended: its data is lost, so users of the device are disconnected. The holder is
+// then killed first: no more data of an old generation may be sent.
 func plan(o observed, force bool) ([]step, error) {
 	if !o.sameBoot {
 		return []step{{do: doForget}}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-func TestPlan(t *testing.T) {
+func TestTeardownPlans(t *testing.T) {
 	idle := loop{path: "/dev/loop3"}
 	used := loop{path: "/dev/loop3", users: []string{"/mnt/x"}}
 	for _, c := range []struct {
@@ -29,7 +29,7 @@ func TestPlan(t *testing.T) {
 		{"crash after the record", observed{true, false, false, nil}, false, []verb{doForget}, false},
 		{"two loop devices", observed{true, true, true, []loop{idle, idle}}, false, []verb{doFlush, doClear, doFlush, doClear, doUmount, doStop, doForget}, false},
 		{"lost mount", observed{true, true, false, []loop{idle}}, false, []verb{doFlush, doClear, doStop, doForget}, false},
-		{"after a reboot a stranger's device is not touched", observed{false, true, true, []loop{used}}, false, []verb{doForget}, false},
+		{"after a reboot the device of another process is not touched", observed{false, true, true, []loop{used}}, false, []verb{doForget}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			steps, err := plan(c.o, c.force)
@@ -47,9 +47,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever is there, the plan ends with forgetting, never touches the loop device after what serves it was stopped in
-// an orderly plan, and never forgets first.
-func TestPlanOrder(t *testing.T) {
+// In any state, the plan removes the record last, and without force it never touches the loop
+// device after its holder was stopped.
+func TestTeardownRemovesTheRecordLast(t *testing.T) {
 	for bits := range 32 {
 		o := observed{sameBoot: true, alive: bits&1 > 0, mounted: bits&2 > 0}
 		if bits&4 > 0 {
@@ -71,7 +71,7 @@ func TestPlanOrder(t *testing.T) {
 			at[s.do] = i + 1
 		}
 		if at[doForget] != len(steps) {
-			t.Errorf("%+v: forgets at %d of %d", o, at[doForget], len(steps))
+			t.Errorf("%+v: removes the record at %d of %d", o, at[doForget], len(steps))
 		}
 		if o.mounted && at[doClear] > at[doUmount] || at[doStop] > 0 && at[doClear] > at[doStop] || at[doFlush] > at[doClear] {
 			t.Errorf("%+v force %v: order %v", o, force, steps)

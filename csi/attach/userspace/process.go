@@ -17,7 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
 )
 
-// lockedByOther tells whether a holder lives: it inherits the lock with its file description and keeps it until its end.
+// lockedByOther reports whether a holder runs: it inherits the lock with its file description and
+// keeps it until it ends.
 func lockedByOther(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -27,7 +28,7 @@ func lockedByOther(dir string) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	// Shared, so that two who ask do not take each other for a holder.
+	// Shared, so that two concurrent checks do not take each other for a holder.
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
@@ -35,7 +36,7 @@ func lockedByOther(dir string) (bool, error) {
 	return false, err
 }
 
-// startHolder starts the process and waits until it serves. ready tells what it found; on an error nothing runs.
+// startHolder starts the process and waits until it serves. After an error no process runs.
 func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (ready holder.Ready, err error) {
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -43,7 +44,7 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	}
 	defer func() { _ = lock.Close() }()
 	if err := poll(ctx, time.Second, func() bool { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }); err != nil {
-		return ready, fmt.Errorf("%w: a holder of %s lives still", attach.ErrBusy, r.Attachment.VolumeID)
+		return ready, fmt.Errorf("%w: an earlier holder of %s still runs", attach.ErrBusy, r.Attachment.VolumeID)
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "holder.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -56,7 +57,8 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	}
 	defer func() { _ = answer.Close() }()
 
-	// The credentials go through a pipe: neither arguments nor environment nor a file show them.
+	// The credentials go through a pipe, so that they are not visible in arguments, environment or
+	// a file.
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return ready, errors.Join(err, tell.Close())
@@ -91,7 +93,8 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 	return ready, nil
 }
 
-// stopHolder waits for the holder's end: of itself first, then by SIGTERM, which it obeys while it has no mount, then by SIGKILL.
+// stopHolder waits until the holder ends, then sends SIGTERM, which it obeys while it has no mount,
+// and then SIGKILL.
 func stopHolder(ctx context.Context, dir string, patience time.Duration) error {
 	gone := func() bool {
 		alive, err := lockedByOther(dir)
@@ -102,10 +105,10 @@ func stopHolder(ctx context.Context, dir string, patience time.Duration) error {
 		return nil
 	}
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		// The holder writes its name down before it does anything else, so what is missing will come.
+		// The holder writes its identity first, so a missing file will be written soon.
 		err := poll(ctx, 5*time.Second, func() bool { return holder.Signal(dir, sig) == nil || gone() })
 		if err != nil {
-			return fmt.Errorf("holder in %s has not named itself: %w", dir, err)
+			return fmt.Errorf("the holder in %s has not written its identity: %w", dir, err)
 		}
 		if poll(ctx, 3*time.Second, gone) == nil {
 			return nil
@@ -114,7 +117,7 @@ func stopHolder(ctx context.Context, dir string, patience time.Duration) error {
 	return fmt.Errorf("%w: the holder in %s does not end", attach.ErrBusy, dir)
 }
 
-// killHolder ends it at once; what it has not written yet is lost.
+// killHolder kills the holder; unwritten data is lost.
 func killHolder(ctx context.Context, dir string) error {
 	defer reap(dir)
 	return poll(ctx, 10*time.Second, func() bool {
@@ -127,7 +130,7 @@ func killHolder(ctx context.Context, dir string) error {
 	})
 }
 
-// reap takes the exit status of a holder that is our child, so that no zombie stays.
+// reap waits for a holder that is a child of this process, so that it does not stay a zombie.
 func reap(dir string) {
 	if id, err := holder.ReadIdentity(dir); err == nil {
 		_ = poll(context.Background(), time.Second, func() bool {

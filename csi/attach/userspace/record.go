@@ -12,33 +12,33 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// Names below an attachment's folder.
+// Names in an attachment's folder.
 const (
 	recordName = "record.json"
 	lockName   = "lock"
 	mountName  = "mnt"
 )
 
-// recordVersion rises when an older program could misread a record.
+// recordVersion is increased when an older program could misread a record.
 const recordVersion = 1
 
-// record is what an attachment is known by after a crash. It holds no secret.
+// record identifies an attachment after a crash. It has no secrets.
 type record struct {
 	Version    int               `json:"version"`
-	BootID     string            `json:"bootID"` // of another boot, nothing but the record can be left
+	BootID     string            `json:"bootID"` // after another boot, only the record can be left
 	Attachment attach.Attachment `json:"attachment"`
 	Inode      uint64            `json:"inode"` // of the file in the FUSE mount
-	File       string            `json:"file"`  // its name
+	File       string            `json:"file"`  // name of the file
 }
 
 func (a *Attacher) folder(volumeID string) (string, error) {
 	if !attach.ValidID(volumeID) {
-		return "", fmt.Errorf("%w: volume id %q", attach.ErrInvalid, volumeID)
+		return "", fmt.Errorf("%w: invalid volume ID %q", attach.ErrInvalid, volumeID)
 	}
 	return filepath.Join(a.cfg.Dir, volumeID), nil
 }
 
-// loadRecord returns nil without an error when there is none.
+// loadRecord returns nil without an error if there is none.
 func loadRecord(dir string) (*record, error) {
 	r := &record{}
 	if there, err := durable.ReadJSON(filepath.Join(dir, recordName), r); err != nil {

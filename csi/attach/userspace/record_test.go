@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// After an upgrade was taken back, what the newer program has attached is not misread: it is
-// refused by name.
-func TestRecordOfANewerProgram(t *testing.T) {
+// After a downgrade, the record of a newer program is not misread: the error names it.
+func TestRecordOfANewerProgramIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	if err := (&record{Version: recordVersion, File: "f"}).save(dir); err != nil {
 		t.Fatal(err)

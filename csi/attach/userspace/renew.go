@@ -10,10 +10,11 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach/userspace/holder"
 )
 
-// askLimit bounds the question to one holder, which answers from its memory.
+// askLimit bounds a request to one holder, which answers from memory.
 const askLimit = 2 * time.Second
 
-// Refused implements attach.Attacher. It asks the holders and looks at nothing else: it is called every few seconds.
+// Refused implements attach.Attacher. It only calls the holders, because it is called every few
+// seconds.
 func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err error) {
 	ids, err := a.Attached()
 	if err != nil {
@@ -38,7 +39,8 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err er
 	return out, nil
 }
 
-// Renew implements attach.Attacher. The holder keeps credentials in its memory, as those that it was born with.
+// Renew implements attach.Attacher. The holder keeps the credentials in memory, like the initial
+// ones.
 func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
 	dir, err := a.folder(volumeID)
 	if err != nil {
@@ -47,7 +49,7 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if _, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpRenew, Auth: auth, MutualAuth: mutual}); err != nil {
-		return fmt.Errorf("credentials of volume %s: %w", volumeID, err)
+		return fmt.Errorf("renew the credentials of volume %s: %w", volumeID, err)
 	}
 	return nil
 }

@@ -16,18 +16,19 @@ import (
 	"github.com/gemel-storage/gemel/internal/resident"
 )
 
-// holderFiles are what a holder is born with.
+// holderFiles are the open files of a new holder.
 type holderFiles struct {
 	stdin, log, tell, lock *os.File
 }
 
 // spawner starts holders: as children of this process, or of an agent that outlives it.
 type spawner interface {
-	// spawn starts a holder for a folder. end ends the wait for it: kill says that it is not wanted after all.
+	// spawn starts a holder for a folder. end releases it, or kills it if it is not needed after
+	// all.
 	spawn(ctx context.Context, dir string, f holderFiles) (end func(kill bool), err error)
 }
 
-// children starts holders as own children.
+// children starts holders as children of this process.
 type children struct{ command []string }
 
 func (c children) spawn(_ context.Context, dir string, f holderFiles) (func(bool), error) {
@@ -47,21 +48,21 @@ func (c children) spawn(_ context.Context, dir string, f holderFiles) (func(bool
 
 func startCommand(command []string, dir string, f holderFiles) (*exec.Cmd, error) {
 	cmd := exec.Command(command[0], append(command[1:], "--dir", dir)...)
-	cmd.Args[0] = os.Args[0] // what ps shows
+	cmd.Args[0] = os.Args[0] // shown by ps
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = "/", f.stdin, f.log, f.log, []string{}
-	for _, k := range []string{"PATH", "GODEBUG", "GOGC", "GOMEMLIMIT", "GORACE"} { // nothing else: there may be secrets
+	for _, k := range []string{"PATH", "GODEBUG", "GOGC", "GOMEMLIMIT", "GORACE"} { // no others, which may be secret
 		if v, ok := os.LookupEnv(k); ok {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
 	}
 	cmd.ExtraFiles = []*os.File{f.tell, f.lock} // 3 and 4
-	// A session of its own: no signal meant for the plugin's process group reaches it.
+	// A separate session, so that signals to the plugin's process group do not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, resident.StartFlusher(cmd) // it serves a device of this machine
+	return cmd, resident.StartFlusher(cmd) // it serves a block device of this machine
 }
 
-// agentClient has holders started by an agent (package agent's counterpart is Agent below). The files travel with the
-// request, so that a holder is the same, no matter which process is its parent: the lock is held by it from its birth.
+// agentClient starts holders through an Agent. The files are sent with the request, so that a
+// holder is the same whichever process is its parent: it has the lock from its start.
 type agentClient struct{ socket string }
 
 type agentRequest struct {
@@ -72,11 +73,11 @@ type agentReply struct {
 	Error string `json:"error,omitempty"`
 }
 
-// agentTime bounds the talk with the agent.
+// agentTime bounds a call to the agent.
 const agentTime = 10 * time.Second
 
-// ErrAgent: the agent cannot be asked. The text says what to look at.
-var ErrAgent = errors.New("the holder agent does not answer: is its pod on this worker running?")
+// ErrAgent: the agent does not answer.
+var ErrAgent = errors.New("the holder agent does not answer: check that its pod on this worker runs")
 
 func (a agentClient) spawn(ctx context.Context, dir string, f holderFiles) (func(bool), error) {
 	d := net.Dialer{Timeout: agentTime}
@@ -99,7 +100,7 @@ func (a agentClient) spawn(ctx context.Context, dir string, f holderFiles) (func
 		return nil, fmt.Errorf("%w: %w", ErrAgent, err)
 	}
 	if r.Error != "" {
-		return nil, fmt.Errorf("the holder agent could not start a holder: %s", r.Error)
+		return nil, fmt.Errorf("the holder agent cannot start a holder: %s", r.Error)
 	}
 	return func(kill bool) {
 		if kill {

@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// teardown carries a plan out and looks whether it worked.
+// teardown performs the steps of a plan.
 func (a *Attacher) teardown(ctx context.Context, dir string, r *record, o observed, force bool) error {
 	steps, err := plan(o, force)
 	if err != nil {
@@ -42,8 +42,8 @@ func (a *Attacher) perform(ctx context.Context, dir string, r *record, s step, f
 			if ctx.Err() != nil {
 				return err
 			}
-			// The volume is being taken away and its device answers no more: hanging here would keep the node's teardown
-			// for ever. Killing the holder turns what hangs into errors.
+			// The volume is being removed and its device no longer responds: hanging here would
+			// block the removal forever. Killing the holder makes hanging I/O fail.
 			a.log.Error("flush failed, buffered data is lost", "volume", r.Attachment.VolumeID, "device", s.loop.path, "err", err)
 			if errors.Is(err, context.DeadlineExceeded) {
 				return killHolder(ctx, dir)
@@ -53,7 +53,7 @@ func (a *Attacher) perform(ctx context.Context, dir string, r *record, s step, f
 	case doClear:
 		err := clearLoop(ctx, s.loop, r.Inode)
 		if err == nil || force {
-			return nil // in a forced teardown the last user's close releases it; nothing serves it any more
+			return nil // in a forced teardown the device is released when its last user closes it
 		}
 		return fmt.Errorf("%w: %s is still open: %w", attach.ErrBusy, s.loop.path, err)
 	case doUmount:
@@ -66,7 +66,8 @@ func (a *Attacher) perform(ctx context.Context, dir string, r *record, s step, f
 	return fmt.Errorf("unknown step %q", s.do)
 }
 
-// unmountFuse waits for the loop device's last reference, which the kernel drops a moment after its release.
+// unmountFuse waits until the kernel drops the loop device's last reference, a moment after its
+// release.
 func unmountFuse(ctx context.Context, mnt string, force bool) error {
 	var err error
 	perr := poll(ctx, 3*time.Second, func() bool {
@@ -85,7 +86,7 @@ func unmountFuse(ctx context.Context, mnt string, force bool) error {
 	return nil
 }
 
-// unmountAll takes every mount of a dead device away, the last made first.
+// unmountAll removes every mount of a dead device, the newest first.
 func unmountAll(l loop) error {
 	mounts, err := mountsOf(l.rdev)
 	if err != nil {

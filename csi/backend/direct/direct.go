@@ -1,7 +1,8 @@
-// Package direct is a backend that talks straight to one pair over the control API of both nodes. It keeps no state:
-// ids derive from names, and everything else is asked of the pair.
+// Package direct is a backend of one pair over the control API of both nodes. It keeps no state:
+// IDs derive from names, and everything else is read from the pair.
 //
-// A volume's id is the LUN's uuid, plain: it is unique beyond the pair, and where a volume lives may change.
+// A volume's ID is the UUID of its LUN, without the pair: it is globally unique, and a volume may
+// move to another pair.
 package direct
 
 import (
@@ -43,13 +44,13 @@ func (b *Backend) Close() error { return b.pair.Close() }
 // NeedsCluster implements backend.Backend: there is one pair, in no StorageCluster.
 func (b *Backend) NeedsCluster() bool { return false }
 
-// call asks the pair and gives an error its sentinel.
-func call[Q, R any](ctx context.Context, b *Backend, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...grpc.CallOption) (R, error), q Q) (R, error) {
-	r, err := f(b.pair, ctx, q)
+// call calls the pair and converts its error.
+func call[Q, R any](ctx context.Context, b *Backend, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...grpc.CallOption) (R, error), req Q) (R, error) {
+	r, err := f(b.pair, ctx, req)
 	return r, convert(what, err)
 }
 
-// convert gives a status its sentinel and keeps the text.
+// convert converts a status to an error of package backend and keeps the text.
 func convert(what string, err error) error {
 	if err == nil {
 		return nil
@@ -76,7 +77,7 @@ func convert(what string, err error) error {
 	return fmt.Errorf("%s: %w: %s", what, class, status.Convert(err).Message())
 }
 
-// space is the uuid namespace (RFC 9562 version 5) of everything that the CSI driver names.
+// space is the UUID namespace (RFC 9562 version 5) of the CSI driver's IDs.
 var space = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://gemel.storage/csi"))
 
 // VolumeID implements backend.Backend.
@@ -89,7 +90,7 @@ func (b *Backend) SnapshotID(name string) string {
 	return uuid.NewSHA1(space, []byte("snapshot/"+name)).String()
 }
 
-// ours tells ids that this driver can have given out.
+// ours reports whether this driver can have created an ID.
 func ours(id string) bool {
 	u, err := uuid.Parse(id)
 	return err == nil && u.String() == id

@@ -13,7 +13,7 @@ import (
 
 const mib = 1 << 20
 
-// start runs a real pair and a backend on both its nodes.
+// start runs a real pair and a backend of both its nodes.
 func start(t *testing.T) (*harness.Pair, *Backend, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -49,7 +49,7 @@ func start(t *testing.T) (*harness.Pair, *Backend, context.Context) {
 	return p, b, ctx
 }
 
-func TestVolumesAndSnapshots(t *testing.T) {
+func TestVolumesAndSnapshotsOfAPair(t *testing.T) {
 	p, b, ctx := start(t)
 	ok := func(err error) {
 		t.Helper()
@@ -153,7 +153,7 @@ func TestVolumesAndSnapshots(t *testing.T) {
 		t.Fatal(list, err)
 	}
 
-	// What can change live does, and what is not named stays.
+	// Mutable fields change, and empty fields stay.
 	for _, m := range []struct{ ask, want backend.Mutable }{
 		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, WriteCache: "write-through"}},
 		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", WriteCache: "write-through"}},
@@ -166,7 +166,7 @@ func TestVolumesAndSnapshots(t *testing.T) {
 		}
 	}
 
-	// One node is enough, whichever was asked last; without any, the error says so in time.
+	// One node suffices, whichever was used last; without any node, the call fails in time.
 	if h := b.health(ctx); h.Reason != "" || !h.Serving {
 		t.Fatalf("%+v", h)
 	}
@@ -198,11 +198,11 @@ func TestVolumesAndSnapshots(t *testing.T) {
 	is(err, backend.ErrUnavailable)
 }
 
-func TestConfig(t *testing.T) {
+func TestConfigIsCheckedAndIDsAreStable(t *testing.T) {
 	for _, c := range []Config{{}, {Endpoints: []string{"nowhere"}}, {Endpoints: []string{"192.0.2.1:1"}}, {Endpoints: []string{"127.0.0.1:1"}, Patience: -1}} {
 		if b, err := New(c); err == nil {
 			_ = b.Close()
-			t.Errorf("%+v was taken", c)
+			t.Errorf("%+v was accepted", c)
 		}
 	}
 	b, err := New(Config{Endpoints: []string{"127.0.0.1:1"}})
@@ -210,7 +210,7 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	// Ids are for ever: a change here would lose every volume whose creation is repeated.
+	// IDs must never change: a repeated create would not find its volume.
 	if got := b.VolumeID("pvc-1"); got != "9c009a2c-7fc0-5d23-8c5e-1e5bcd9880a2" || got == b.VolumeID("pvc-2") || got == b.SnapshotID("pvc-1") || !ours(got) {
 		t.Error(got)
 	}

@@ -11,45 +11,47 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// A filesystem that several hosts may have is only ever read by them (capability.Parse). So a mapping of one that may write is there to replay
-// its log, and one that may not says that it was replayed. Nothing else is remembered: who comes when no host is mapped replays it again,
-// which finds nothing to do.
+// A filesystem on several hosts is only read (capability.Parse). So a writable mapping of such a
+// volume is for replaying its log, and a read-only one means that the log was replayed. There is no
+// other state: the next host after all were unmapped replays the log again, which then has nothing
+// to do.
 
-// publishReader admits a host to such a volume.
-func (b *Backend) publishReader(ctx context.Context, q *targetv1.MapHostRequest) (attach.Attachment, error) {
-	l, err := call(ctx, b, "publish volume", client.GetLUN, &targetv1.GetLUNRequest{Uuid: q.LunUuid})
+// publishReader maps such a volume to a host.
+func (b *Backend) publishReader(ctx context.Context, req *targetv1.MapHostRequest) (attach.Attachment, error) {
+	l, err := call(ctx, b, "publish volume", client.GetLUN, &targetv1.GetLUNRequest{Uuid: req.LunUuid})
 	if err != nil {
 		return attach.Attachment{}, err
 	}
-	if err := replaying(l, q.HostIqn); err != nil {
+	if err := replaying(l, req.HostIqn); err != nil {
 		return attach.Attachment{}, err
 	}
-	if own := mappingOf(l, q.HostIqn); own != nil {
-		q.ReadOnly = own.GetReadOnly()
+	if own := mappingOf(l, req.HostIqn); own != nil {
+		req.ReadOnly = own.GetReadOnly()
 	} else {
-		q.ReadOnly = len(l.Mappings) > 0
+		req.ReadOnly = len(l.Mappings) > 0
 	}
-	q.Exclusive = !q.ReadOnly // decided by the pair: of two that come first, one is
-	m, err := call(ctx, b, "publish volume", client.MapHost, q)
+	req.Exclusive = !req.ReadOnly // the pair decides: of two concurrent first hosts, one succeeds
+	m, err := call(ctx, b, "publish volume", client.MapHost, req)
 	if errors.Is(err, backend.ErrInUse) {
-		return attach.Attachment{}, fmt.Errorf("%w: another worker came first to replay the log of the filesystem: this is tried again (%v)", backend.ErrUnavailable, err)
+		return attach.Attachment{}, fmt.Errorf("%w: another worker is replaying the log of the filesystem: the call will be retried (%v)", backend.ErrUnavailable, err)
 	}
 	if err != nil {
 		return attach.Attachment{}, err
 	}
-	if q.ReadOnly {
-		if err := b.alone(ctx, q.LunUuid, q.HostIqn); err != nil {
+	if req.ReadOnly {
+		if err := b.recheckReader(ctx, req.LunUuid, req.HostIqn); err != nil {
 			return attach.Attachment{}, err
 		}
 	}
-	a := attachment(q.LunUuid, m, q.ReadOnly)
-	a.Replay = !q.ReadOnly
+	a := attachment(req.LunUuid, m, req.ReadOnly)
+	a.Replay = !req.ReadOnly
 	return a, nil
 }
 
-// alone takes a reader out again when another host may write. It is asked after the reader is in: from then on no other one is let in to
-// write, since that asks for exclusive use.
-func (b *Backend) alone(ctx context.Context, id, host string) error {
+// recheckReader unmaps a reader again if another host may write. It checks after the reader is
+// mapped: from then on no other host can be mapped for writing, because that requires exclusive
+// use.
+func (b *Backend) recheckReader(ctx context.Context, id, host string) error {
 	l, err := call(ctx, b, "publish volume", client.GetLUN, &targetv1.GetLUNRequest{Uuid: id})
 	if err != nil {
 		return err
@@ -61,11 +63,11 @@ func (b *Backend) alone(ctx context.Context, id, host string) error {
 	return nil
 }
 
-// replaying is an error while another host than this one may write.
+// replaying returns an error while another host may write.
 func replaying(l *targetv1.LUN, host string) error {
 	for _, m := range l.Mappings {
 		if m.HostIqn != host && !m.GetReadOnly() {
-			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again",
+			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker can use the volume meanwhile: the call will be retried",
 				backend.ErrUnavailable, l.Uuid, m.HostIqn)
 		}
 	}
@@ -79,8 +81,9 @@ func mappingOf(l *targetv1.LUN, host string) *targetv1.Mapping {
 	return nil
 }
 
-// Reach implements node.Publications (csi/node). Between the fence and the new mapping the host has none, and another host may come to replay the log
-// itself. So a host that has no mapping, and has replayed the log under an earlier one, is let in to read as soon as nobody may write.
+// Reach implements node.Publications (csi/node). Between the fence and the new mapping the host has
+// no mapping, and another host may start to replay the log. So a host without a mapping that has
+// replayed the log under an earlier one is mapped read-only as soon as no host may write.
 func (b *Backend) Reach(ctx context.Context, was attach.Attachment, replayed uint64) (attach.Attachment, error) {
 	a, err := b.reach(ctx, was, replayed)
 	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrTimeout) {
@@ -98,16 +101,16 @@ func (b *Backend) reach(ctx context.Context, was attach.Attachment, replayed uin
 	m := mappingOf(l, host)
 	switch {
 	case m == nil && (replayed == 0 || !was.Replay || replayed != was.Generation):
-		return attach.Attachment{}, fmt.Errorf("%w: volume %s is not published to %s any more: publish it again", attach.ErrInvalid, id, host)
+		return attach.Attachment{}, fmt.Errorf("%w: volume %s is no longer published to %s: publish it again", attach.ErrInvalid, id, host)
 	case m == nil:
-		if m, err = b.admitReader(ctx, l, was); err != nil {
+		if m, err = b.mapReader(ctx, l, was); err != nil {
 			return attach.Attachment{}, err
 		}
 	case !m.GetReadOnly() && replayed == m.Generation:
 		if err := b.Unpublish(ctx, id, host); err != nil {
 			return attach.Attachment{}, err
 		}
-		if m, err = b.admitReader(ctx, l, was); err != nil {
+		if m, err = b.mapReader(ctx, l, was); err != nil {
 			return attach.Attachment{}, err
 		}
 	}
@@ -116,25 +119,24 @@ func (b *Backend) reach(ctx context.Context, was attach.Attachment, replayed uin
 	return a, nil
 }
 
-// admitReader maps a volume for reading to the host of was, unless another host may write.
-func (b *Backend) admitReader(ctx context.Context, l *targetv1.LUN, was attach.Attachment) (*targetv1.Mapping, error) {
+// mapReader maps a volume read-only to the host of was, unless another host may write.
+func (b *Backend) mapReader(ctx context.Context, l *targetv1.LUN, was attach.Attachment) (*targetv1.Mapping, error) {
 	id, host := was.VolumeID, was.HostIQN
 	if err := replaying(l, host); err != nil {
 		return nil, err
 	}
-	q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: host, ReadOnly: true, Chap: credentials(was.Auth, was.MutualAuth)}
-	m, err := call(ctx, b, "publish volume", client.MapHost, q)
+	req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: host, ReadOnly: true, Chap: credentials(was.Auth, was.MutualAuth)}
+	m, err := call(ctx, b, "publish volume", client.MapHost, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.alone(ctx, id, host); err != nil {
+	if err := b.recheckReader(ctx, id, host); err != nil {
 		return nil, err
 	}
-	m.ReadOnly = &q.ReadOnly
+	m.ReadOnly = &req.ReadOnly
 	return m, nil
 }
 
-// credentials of a host in the pair's words.
 func credentials(auth, mutual *attach.CHAP) *targetv1.CHAP {
 	if auth == nil {
 		return nil

@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// Of many that a filesystem is published to at once, one is let in for its log, and the others when that one reads too.
-func TestOneReplays(t *testing.T) {
+// If a filesystem is published to many hosts at once, one is mapped to replay its log, and the
+// others when that one is read-only.
+func TestOneHostReplaysTheLog(t *testing.T) {
 	_, b, ctx := start(t)
 	v, err := b.CreateVolume(ctx, backend.CreateVolume{ID: b.VolumeID("v"), Name: "v", Size: 64 * mib})
 	if err != nil {
@@ -22,7 +23,7 @@ func TestOneReplays(t *testing.T) {
 	publish := func(host string) (attach.Attachment, error) {
 		return b.Publish(ctx, backend.Publish{VolumeID: v.ID, HostIQN: host, ReadOnly: true, Replay: true})
 	}
-	// until does what a CO does.
+	// until retries as a CO does.
 	until := func(ctx context.Context, host string) (attach.Attachment, error) {
 		for {
 			if a, err := publish(host); !errors.Is(err, backend.ErrUnavailable) || ctx.Err() != nil {
@@ -50,13 +51,13 @@ func TestOneReplays(t *testing.T) {
 				mu.Unlock()
 				got, err := b.GetVolume(ctx, v.ID)
 				if err != nil || len(got.Writers) != 1 || got.Writers[0] != h {
-					t.Errorf("while one replays: %+v, %v", got, err)
+					t.Errorf("during the replay: %+v, %v", got, err)
 				}
 				if again, err := until(ctx, h); err != nil || !again.Same(a) || !again.Replay {
 					t.Errorf("again: %+v, %v", again, err)
 				}
 				if _, err := b.Reach(ctx, attach.Attachment{VolumeID: v.ID, HostIQN: "iqn.2026-11.storage.gemel.test:other"}, a.Generation); !errors.Is(err, attach.ErrInvalid) {
-					t.Errorf("another one's word: %v", err)
+					t.Errorf("a report of another host: %v", err)
 				}
 				for _, replayed := range []uint64{0, a.Generation + 1} {
 					if now, err := b.Reach(ctx, a, replayed); err != nil || !now.Same(a) || !now.Replay {
@@ -64,7 +65,8 @@ func TestOneReplays(t *testing.T) {
 					}
 				}
 				now, err := b.Reach(ctx, a, a.Generation)
-				// Another may come between the fence and the new mapping. This one asks again until that one reads too; nobody publishes the volume to it again.
+				// Another host may be mapped between the fence and the new mapping. This one
+				// retries until that one is read-only; the volume is not published to it again.
 				for errors.Is(err, attach.ErrFailed) && ctx.Err() == nil {
 					time.Sleep(10 * time.Millisecond)
 					now, err = b.Reach(ctx, a, a.Generation)
@@ -73,7 +75,7 @@ func TestOneReplays(t *testing.T) {
 					t.Errorf("%+v, %v", now, err)
 				}
 				if again, err := b.Reach(ctx, a, a.Generation); err != nil || !again.Same(now) {
-					t.Errorf("said again: %+v, %v", again, err)
+					t.Errorf("repeated: %+v, %v", again, err)
 				}
 			})
 		}
@@ -88,8 +90,9 @@ func TestOneReplays(t *testing.T) {
 	}
 }
 
-// A host whose mapping was withdrawn after it had replayed the log waits while another host replays it, and is let in when that one reads.
-func TestAnotherReplaysBetween(t *testing.T) {
+// A host that was unmapped after it had replayed the log waits while another host replays it, and
+// is mapped when that one is read-only.
+func TestHostWaitsForAnotherReplay(t *testing.T) {
 	_, b, ctx := start(t)
 	v, err := b.CreateVolume(ctx, backend.CreateVolume{ID: b.VolumeID("v"), Name: "v", Size: 64 * mib})
 	if err != nil {
@@ -104,7 +107,7 @@ func TestAnotherReplaysBetween(t *testing.T) {
 		return a
 	}
 	first := publish("iqn.2026-11.storage.gemel.test:a")
-	// What Reach does before another one comes.
+	// As Reach does before another host is mapped.
 	if err := b.Unpublish(ctx, v.ID, first.HostIQN); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func TestAnotherReplaysBetween(t *testing.T) {
 		t.Fatalf("%+v, %+v", first, second)
 	}
 	if now, err := b.Reach(ctx, first, first.Generation); !errors.Is(err, attach.ErrFailed) {
-		t.Errorf("while another one replays: %+v, %v", now, err)
+		t.Errorf("while another host replays: %+v, %v", now, err)
 	}
 	for _, replayed := range []uint64{0, first.Generation + 1} {
 		if now, err := b.Reach(ctx, first, replayed); !errors.Is(err, attach.ErrInvalid) {

@@ -57,9 +57,9 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 		return nil, "", nil
 	}
 	var out []backend.Snapshot
-	q := &targetv1.ListSnapshotsRequest{SourceLunUuid: source, AfterUuid: p.After, Limit: limit(p)}
+	req := &targetv1.ListSnapshotsRequest{SourceLunUuid: source, AfterUuid: p.After, Limit: limit(p)}
 	for {
-		r, err := call(ctx, b, "list snapshots", client.ListSnapshots, q)
+		r, err := call(ctx, b, "list snapshots", client.ListSnapshots, req)
 		if err != nil {
 			return nil, "", err
 		}
@@ -69,7 +69,7 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 		if p.Limit > 0 || r.NextAfterUuid == "" {
 			return out, r.NextAfterUuid, nil
 		}
-		q.AfterUuid = r.NextAfterUuid
+		req.AfterUuid = r.NextAfterUuid
 	}
 }
 
@@ -84,19 +84,20 @@ func (b *Backend) Capacity(ctx context.Context, _, pool string) (int64, error) {
 			return int64(v.FreeBytes), nil
 		}
 	}
-	if len(s.Volumes) == 0 && pool == "" { // of an earlier release
+	if len(s.Volumes) == 0 && pool == "" { // a target of an earlier release
 		return int64(s.FreeBytes), nil
 	}
 	return 0, nil
 }
 
-// Health implements backend.Backend. It asks every node once: one that does not answer says nothing about the other.
+// Health implements backend.Backend. It calls every node once: a node that does not answer says
+// nothing about the other.
 func (b *Backend) Health(ctx context.Context) (map[string]backend.Health, error) {
 	return map[string]backend.Health{"": b.health(ctx)}, nil
 }
 
 func (b *Backend) health(ctx context.Context) backend.Health {
-	worst := backend.Health{Reason: "PairUnreachable", Message: "no node of the pair answers on its control address"}
+	worst := backend.Health{Reason: "PairUnreachable", Message: "no node of the pair answers on its control address: check that the targets run"}
 	for _, n := range b.pair.Nodes {
 		s, err := n.GetStatus(ctx, &targetv1.GetStatusRequest{})
 		if err != nil {
@@ -108,9 +109,9 @@ func (b *Backend) health(ctx context.Context) backend.Health {
 			return backend.Health{Serving: true}
 		case targetv1.Phase_PHASE_ALONE, targetv1.Phase_PHASE_RESYNCING:
 			return backend.Health{Serving: true, Reason: "RedundancyLost",
-				Message: fmt.Sprintf("only node %s holds the latest data: %s", s.Node, s.Reason)}
+				Message: fmt.Sprintf("only node %s has the latest data: %s", s.Node, s.Reason)}
 		case targetv1.Phase_PHASE_UNLINKED:
-			worst = backend.Health{Serving: true, Reason: "PairUnlinked", Message: "the nodes do not hear each other: " + s.Reason}
+			worst = backend.Health{Serving: true, Reason: "PairUnlinked", Message: "the nodes cannot connect to each other: " + s.Reason}
 		default:
 			if !worst.Serving {
 				worst = backend.Health{Reason: "PairNotServing", Message: fmt.Sprintf("node %s is %s: %s", s.Node, s.Phase, s.Reason)}

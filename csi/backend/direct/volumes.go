@@ -13,7 +13,7 @@ import (
 type client = targetv1.TargetServiceClient
 
 func notFound(kind, id string) error {
-	return fmt.Errorf("%w: there is no %s %q", backend.ErrNotFound, kind, id)
+	return fmt.Errorf("%w: %s %q does not exist", backend.ErrNotFound, kind, id)
 }
 
 func volume(l *targetv1.LUN) backend.Volume {
@@ -32,16 +32,16 @@ func volume(l *targetv1.LUN) backend.Volume {
 }
 
 // CreateVolume implements backend.Backend.
-func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (backend.Volume, error) {
+func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (backend.Volume, error) {
 	switch {
-	case q.SourceVolume != "" && !ours(q.SourceVolume):
-		return backend.Volume{}, notFound("volume", q.SourceVolume)
-	case q.SourceSnapshot != "" && !ours(q.SourceSnapshot):
-		return backend.Volume{}, notFound("snapshot", q.SourceSnapshot)
+	case req.SourceVolume != "" && !ours(req.SourceVolume):
+		return backend.Volume{}, notFound("volume", req.SourceVolume)
+	case req.SourceSnapshot != "" && !ours(req.SourceSnapshot):
+		return backend.Volume{}, notFound("snapshot", req.SourceSnapshot)
 	}
-	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: q.ID, Name: q.Name,
-		SizeBytes: uint64(q.Size), SourceLunUuid: q.SourceVolume, SourceSnapshotUuid: q.SourceSnapshot,
-		PreferredNode: q.PreferredNode, WriteCache: targetv1.ParseWriteCache(q.WriteCache), Labels: q.Labels, Volume: q.Pool})
+	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: req.ID, Name: req.Name,
+		SizeBytes: uint64(req.Size), SourceLunUuid: req.SourceVolume, SourceSnapshotUuid: req.SourceSnapshot,
+		PreferredNode: req.PreferredNode, WriteCache: targetv1.ParseWriteCache(req.WriteCache), Labels: req.Labels, Volume: req.Pool})
 	if err != nil {
 		return backend.Volume{}, err
 	}
@@ -69,7 +69,7 @@ func (b *Backend) GetVolume(ctx context.Context, id string) (backend.Volume, err
 	return volume(l), nil
 }
 
-// limit is what the pair is asked for: it takes 0 for its own maximum.
+// limit of a request; 0 is the maximum of the pair.
 func limit(p backend.Page) uint32 { return uint32(min(max(p.Limit, 0), 1000)) }
 
 func checkToken(p backend.Page) error {
@@ -79,27 +79,27 @@ func checkToken(p backend.Page) error {
 	return nil
 }
 
-// ListVolumes implements backend.Backend. The token is the last id of the page before; ids are in order, so it stays good
-// when that volume is deleted.
+// ListVolumes implements backend.Backend. The token is the last ID of the previous page; IDs are
+// sorted, so it stays valid when that volume is deleted.
 func (b *Backend) ListVolumes(ctx context.Context, p backend.Page) ([]backend.Volume, string, error) {
 	if err := checkToken(p); err != nil {
 		return nil, "", err
 	}
 	var out []backend.Volume
-	q := &targetv1.ListLUNsRequest{AfterUuid: p.After, Limit: limit(p)}
+	req := &targetv1.ListLUNsRequest{AfterUuid: p.After, Limit: limit(p)}
 	for {
-		r, err := call(ctx, b, "list volumes", client.ListLUNs, q)
+		r, err := call(ctx, b, "list volumes", client.ListLUNs, req)
 		if err != nil {
 			return nil, "", err
 		}
 		for _, l := range r.Luns {
 			out = append(out, volume(l))
 		}
-		// Without a limit the caller wants all: the pair gives 1000 at a time.
+		// Without a limit, read all pages: the pair returns at most 1000 at a time.
 		if p.Limit > 0 || r.NextAfterUuid == "" {
 			return out, r.NextAfterUuid, nil
 		}
-		q.AfterUuid = r.NextAfterUuid
+		req.AfterUuid = r.NextAfterUuid
 	}
 }
 
@@ -115,7 +115,8 @@ func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (back
 	return volume(l), nil
 }
 
-// ModifyVolume implements backend.Backend. A LUN that cannot move now stays where it is: that is a wish, and I/O goes on.
+// ModifyVolume implements backend.Backend. Moving the LUN is best effort: if it fails, I/O
+// continues at its owner.
 func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable) (backend.Volume, error) {
 	if !ours(id) {
 		return backend.Volume{}, notFound("volume", id)
@@ -136,12 +137,13 @@ func (b *Backend) Publish(ctx context.Context, p backend.Publish) (attach.Attach
 	if !ours(p.VolumeID) {
 		return attach.Attachment{}, notFound("volume", p.VolumeID)
 	}
-	q := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly, Exclusive: p.Exclusive, Chap: credentials(p.Auth, p.MutualAuth)}
-	// With one host at a time nothing tells a mapping for a replay from one for writing: the worker refuses what has a dirty log.
+	req := &targetv1.MapHostRequest{LunUuid: p.VolumeID, HostIqn: p.HostIQN, ReadOnly: p.ReadOnly, Exclusive: p.Exclusive, Chap: credentials(p.Auth, p.MutualAuth)}
+	// With one host at a time, a mapping for a replay cannot be distinguished from one for writing:
+	// the worker rejects a dirty log.
 	if p.Replay && !p.Exclusive {
-		return b.publishReader(ctx, q)
+		return b.publishReader(ctx, req)
 	}
-	m, err := call(ctx, b, "publish volume", client.MapHost, q)
+	m, err := call(ctx, b, "publish volume", client.MapHost, req)
 	if err != nil {
 		return attach.Attachment{}, err
 	}

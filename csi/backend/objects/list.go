@@ -14,11 +14,12 @@ import (
 	"github.com/gemel-storage/gemel/placement"
 )
 
-// tokenPrefix tells a token from other text; what follows is the name that the page ended with.
+// tokenPrefix identifies a token; it is followed by the last name of the page.
 const tokenPrefix = "after/"
 
-// page cuts a list at a token, which has the name that the page before ended with: it stays good when that object is deleted.
-// Kubernetes' own tokens do not: they expire, and show what was when the first page was read.
+// page returns the part of a list after a token, which has the last name of the previous page: it
+// stays valid when that object is deleted. Kubernetes' own tokens expire, and return the state at
+// the first page.
 func page[T any](all []T, name func(*T) string, p backend.Page) (out []T, next string, err error) {
 	after, ours := strings.CutPrefix(p.After, tokenPrefix)
 	if p.After != "" && (!ours || !validName.MatchString(after)) {
@@ -32,7 +33,7 @@ func page[T any](all []T, name func(*T) string, p backend.Page) (out []T, next s
 	return all, "", nil
 }
 
-// ListVolumes implements backend.Backend: those that are made and not being destroyed.
+// ListVolumes implements backend.Backend: volumes that exist and are not being deleted.
 func (b *Backend) ListVolumes(ctx context.Context, p backend.Page) ([]backend.Volume, string, error) {
 	var list v1alpha1.LogicalUnitList
 	if err := b.c.List(ctx, &list); err != nil {
@@ -52,7 +53,7 @@ func (b *Backend) ListVolumes(ctx context.Context, p backend.Page) ([]backend.Vo
 	return out, next, nil
 }
 
-// ListSnapshots implements backend.Backend: those that are taken and not being destroyed.
+// ListSnapshots implements backend.Backend: snapshots that exist and are not being deleted.
 func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Page) ([]backend.Snapshot, string, error) {
 	var list v1alpha1.LogicalUnitSnapshotList
 	if err := b.c.List(ctx, &list); err != nil {
@@ -91,7 +92,7 @@ func (b *Backend) pairs(ctx context.Context) ([]v1alpha1.TargetPair, error) {
 	return list.Items, apiError("TargetPairs", "", err)
 }
 
-// Health implements backend.Backend, from what the TargetPairs say.
+// Health implements backend.Backend, from the conditions of the TargetPairs.
 func (b *Backend) Health(ctx context.Context) (map[string]backend.Health, error) {
 	list, err := b.pairs(ctx)
 	if err != nil {
@@ -109,7 +110,7 @@ func health(p *v1alpha1.TargetPair) backend.Health {
 	sync := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync)
 	switch {
 	case ready == nil:
-		return backend.Health{Reason: "PairUnknown", Message: "pair " + p.Name + " has not said yet how it is"}
+		return backend.Health{Reason: "PairUnknown", Message: "pair " + p.Name + " has no condition Ready yet: check that the operator runs"}
 	case ready.Status != "True":
 		return backend.Health{Reason: "PairNotServing", Message: "pair " + p.Name + ": " + ready.Message}
 	case sync != nil && sync.Status != "True":

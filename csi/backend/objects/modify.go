@@ -9,8 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// ModifyVolume implements backend.Backend. The operator tells what the pair has in the status: that is what is waited for, and not
-// the generation, which moves on as well when the pair could not be asked for this.
+// ModifyVolume implements backend.Backend. It waits for the values in the status, which are those
+// of the pair, and not only for the generation, which also advances if the pair could not be
+// modified.
 func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable) (backend.Volume, error) {
 	if _, err := b.ready(ctx, id); err != nil {
 		return backend.Volume{}, err
@@ -31,7 +32,7 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
 		wants := backend.Mutable{PreferredNode: now.Spec.PreferredNode, WriteCache: now.Spec.WriteCache}
 		if m.Over(wants) != wants {
-			return true, fmt.Errorf("%s: %w: somebody else has changed it meanwhile", what, backend.ErrUnavailable)
+			return true, fmt.Errorf("%s: %w: the LogicalUnit has been changed by another call", what, backend.ErrUnavailable)
 		}
 		has := backend.Mutable{PreferredNode: now.Status.PreferredNode, WriteCache: now.Status.WriteCache}
 		if now.Status.ObservedGeneration >= generation && m.Over(has) == has {

@@ -1,11 +1,12 @@
-// Package objects is a backend that writes LogicalUnits and LogicalUnitSnapshots and waits until the operator has carried them
-// out. It keeps no state and reads nothing from a cache: several of it may work at once, and any may die at any point.
-// What one begun and did not finish, the repeated call finds by the object's name.
+// Package objects is a backend that writes LogicalUnits and LogicalUnitSnapshots and waits until
+// the operator has reconciled them. It keeps no state and uses no cache: several instances may run
+// at once, and each may crash at any point. A repeated call finds unfinished work by the object's
+// name.
 //
-// A volume's id is the name of its LogicalUnit, a hash of the CSI name. The uuid of the LUN would be as unique, but is known only
-// when the object is placed: the id has to be known before anything is written, so that a repeated create finds what the
-// first one made, and every call finds its object by one read. The object's name stands on the disks, so the id outlives
-// the loss of all objects.
+// A volume's ID is the name of its LogicalUnit, a hash of the CSI name. The UUID of the LUN would
+// be as unique, but is known only when the object is placed: the ID must be known before anything
+// is written, so that a repeated create finds the first object, and every call finds its object
+// with one read. The object's name is on the disks, so the ID survives the loss of all objects.
 package objects
 
 import (
@@ -32,7 +33,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New is over a client that reads from the API server itself.
+// New takes a client that reads from the API server, without a cache.
 func New(c client.WithWatch) *Backend { return &Backend{c: c} }
 
 // VolumeID implements backend.Backend.
@@ -44,23 +45,23 @@ func (b *Backend) SnapshotID(name string) string { return "snap-" + hash("snapsh
 // NeedsCluster implements backend.Backend.
 func (b *Backend) NeedsCluster() bool { return true }
 
-// hash has 128 bits, in hexadecimal: a CSI name may be any text, the name of an object not.
+// hash returns 128 bits in hexadecimal, because a CSI name may be invalid as the name of an object.
 func hash(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(h[:16])
 }
 
-// validName is that of an object (RFC 1123 subdomain): what is none names nothing of ours.
+// validName is a name of an object (RFC 1123 subdomain); other IDs are not of this driver.
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 func notFound(kind, id string) error {
-	return fmt.Errorf("%w: there is no %s %q", backend.ErrNotFound, kind, id)
+	return fmt.Errorf("%w: %s %q does not exist", backend.ErrNotFound, kind, id)
 }
 
-// errGone: the object that was waited for is not there any more.
+// errGone: the object was deleted during a wait.
 var errGone = errors.New("the object is gone")
 
-// unit reads a LogicalUnit. One that is being destroyed is not found.
+// unit reads a LogicalUnit.
 func (b *Backend) unit(ctx context.Context, id string) (*v1alpha1.LogicalUnit, error) {
 	if !validName.MatchString(id) {
 		return nil, notFound("volume", id)
@@ -72,7 +73,7 @@ func (b *Backend) unit(ctx context.Context, id string) (*v1alpha1.LogicalUnit, e
 	return &lu, nil
 }
 
-// ready reads the LogicalUnit of a volume that has been made and is not being destroyed.
+// ready reads the LogicalUnit of a volume that exists and is not being deleted.
 func (b *Backend) ready(ctx context.Context, id string) (*v1alpha1.LogicalUnit, error) {
 	lu, err := b.unit(ctx, id)
 	switch {
@@ -81,14 +82,14 @@ func (b *Backend) ready(ctx context.Context, id string) (*v1alpha1.LogicalUnit, 
 	case lu.Spec.Destroy:
 		return nil, fmt.Errorf("%w: volume %q is being deleted", backend.ErrNotFound, id)
 	case lu.Annotations[v1alpha1.AnnotationMade] != "true":
-		return nil, fmt.Errorf("%w: volume %q is not made yet", backend.ErrNotFound, id)
-	case lu.Status.Size == nil: // just made, or the status was lost
-		return nil, fmt.Errorf("%w: nothing is known of the volume %q yet: ask again", backend.ErrUnavailable, id)
+		return nil, fmt.Errorf("%w: volume %q is not created yet", backend.ErrNotFound, id)
+	case lu.Status.Size == nil: // just created, or the status was lost
+		return nil, fmt.Errorf("%w: the LogicalUnit %q has no status yet: retry", backend.ErrUnavailable, id)
 	}
 	return lu, nil
 }
 
-// apiError gives an error of the API server its sentinel.
+// apiError converts an error of the API server to one of package backend.
 func apiError(kind, id string, err error) error {
 	switch {
 	case err == nil:
@@ -105,11 +106,11 @@ func apiError(kind, id string, err error) error {
 	return fmt.Errorf("%s %s: %w: %w", kind, id, backend.ErrUnavailable, err)
 }
 
-// conflictPause is between two tries to write what somebody else has just written.
+// conflictPause is the delay before a retry after a conflict.
 const conflictPause = 20 * time.Millisecond
 
-// change writes a LogicalUnit with what edit makes of it, as long as nobody else writes in between: then edit is asked again. An
-// edit that changes nothing is not written. What edit refuses is returned as it is.
+// change updates a LogicalUnit with edit, and retries after a conflict. It writes nothing if edit
+// changes nothing, and returns an error of edit unchanged.
 func (b *Backend) change(ctx context.Context, id string, edit func(*v1alpha1.LogicalUnit) error) (*v1alpha1.LogicalUnit, error) {
 	for {
 		lu, err := b.unit(ctx, id)
@@ -145,7 +146,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// failed is the condition that is not true and speaks of this generation, nil if there is none.
+// failed returns the condition if it is not True for this generation, or nil.
 func failed(list []metav1.Condition, kind string, generation int64) *metav1.Condition {
 	for i := range list {
 		if c := &list[i]; c.Type == kind && c.Status != metav1.ConditionTrue && c.ObservedGeneration >= generation {
@@ -155,7 +156,7 @@ func failed(list []metav1.Condition, kind string, generation int64) *metav1.Cond
 	return nil
 }
 
-// verdict is the error of a condition that waiting does not fix, nil of others.
+// verdict returns the error of a condition that waiting does not fix, nil otherwise.
 func verdict(what string, c *metav1.Condition) error {
 	if c == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// Ids are for ever: a change here would lose every volume whose creation is repeated.
-func TestIDs(t *testing.T) {
+// IDs must never change: a repeated create would not find its volume.
+func TestIDsAreStable(t *testing.T) {
 	b := New(nil)
 	if got := b.VolumeID("pvc-1"); got != "lun-2ffc2e62712cf16f7f7a8fd11c1e52a3" {
 		t.Error(got)
@@ -26,8 +26,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// What goes into an object comes out of it.
-func TestVolumeOfUnit(t *testing.T) {
+// A volume survives the conversion to an object and back.
+func TestVolumeConvertsToAnObjectAndBack(t *testing.T) {
 	for _, q := range []backend.CreateVolume{
 		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", Mutable: backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}, SourceVolume: "lun-0", Labels: map[string]string{
 			v1alpha1.DiskLabelName: "pvc-1", v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle, v1alpha1.DiskLabelPV: "pvc-1", v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "ns"}},
@@ -56,13 +56,13 @@ func TestVolumeOfUnit(t *testing.T) {
 			}
 		}
 	}
-	// Made by hand: no labels, so that any access is served.
+	// Created manually: no labels, so that any access is supported.
 	if v := volume(&v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}); len(v.Labels) != 0 || v.Name != "mine" {
 		t.Errorf("%+v", v)
 	}
 }
 
-func TestAddHost(t *testing.T) {
+func TestAddHostChecksOtherHosts(t *testing.T) {
 	const a, b = "iqn.2026-11.x:a", "iqn.2026-11.x:b"
 	for name, c := range map[string]struct {
 		spec, status []string
@@ -95,7 +95,8 @@ func TestAddHost(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, lu.Spec.Hosts, err)
 		}
 	}
-	// One writer beside readers: decided where the host is written down, so that of two publishers one loses.
+	// One writer and several readers: decided in the update of the spec, so that of two publishers
+	// one fails.
 	readers := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Shared: true, Hosts: []v1alpha1.HostAccess{{IQN: b, ReadOnly: true}}}}
 	if err := addHost(readers.DeepCopy(), backend.Publish{HostIQN: a, OneWriter: true}); err != nil {
 		t.Error(err)
@@ -118,8 +119,9 @@ func TestAddHost(t *testing.T) {
 	}
 }
 
-// Of the hosts that a filesystem is published to read-only, the first one replays its log, alone, and unless that was done before.
-func TestAddHostForReplay(t *testing.T) {
+// Of the hosts that a filesystem is published to read-only, the first one replays its log,
+// exclusively, unless it was replayed before.
+func TestFirstReaderReplaysTheLog(t *testing.T) {
 	const a, b = "iqn.2026-11.x:a", "iqn.2026-11.x:b"
 	spec := func(h ...v1alpha1.HostAccess) *v1alpha1.LogicalUnit {
 		return &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Shared: true, Hosts: h}}
@@ -159,7 +161,7 @@ func TestAddHostForReplay(t *testing.T) {
 			t.Errorf("%s: %+v", name, c.lu.Spec.Hosts)
 		}
 	}
-	// Who writes may die with a dirty log.
+	// A writer may crash and leave a dirty log.
 	lu := done(spec())
 	if err := addHost(lu, backend.Publish{HostIQN: a, Exclusive: true}); err != nil || lu.Annotations[v1alpha1.AnnotationReplayed] != "" {
 		t.Errorf("%+v, %v", lu.Annotations, err)
@@ -170,7 +172,7 @@ func TestAddHostForReplay(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestVerdictsOfConditions(t *testing.T) {
 	c := func(reason string, status metav1.ConditionStatus, generation int64) []metav1.Condition {
 		return []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "why", ObservedGeneration: generation}}
 	}
@@ -181,11 +183,11 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	if failed(c("NoRoom", "False", 1), "Ready", 2) != nil || failed(c("Ready", "True", 2), "Ready", 2) != nil || failed(nil, "Ready", 0) != nil {
-		t.Error("what is old, or good, was taken for a failure")
+		t.Error("an old or True condition was taken for a failure")
 	}
 }
 
-func TestPages(t *testing.T) {
+func TestPagesContinueAfterDeletedObjects(t *testing.T) {
 	all := func() []string { return []string{"c", "a", "b"} }
 	name := func(s *string) string { return *s }
 	var got []string
@@ -212,7 +214,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthFollowsConditions(t *testing.T) {
 	p := func(ready, sync metav1.ConditionStatus) *v1alpha1.TargetPair {
 		return &v1alpha1.TargetPair{Status: v1alpha1.TargetPairStatus{Free: resource.NewQuantity(1, resource.BinarySI), Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: ready}, {Type: v1alpha1.ConditionInSync, Status: sync}}}}

@@ -14,19 +14,21 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// Publish implements backend.Backend: the host is written into the spec, and the status says how it reaches the LUN. Of two
-// controllers that publish to two hosts one loses: each writes only if nobody else has since it looked.
+// Publish implements backend.Backend: it adds the host to the spec, and waits for its mapping in
+// the status. If two controllers publish to two hosts at once, one fails because of the optimistic
+// lock.
 //
-// The status is believed when it speaks of this spec: before that, a mapping in it may be one that an unpublish has ended.
-func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attachment, error) {
-	what := fmt.Sprintf("publish volume %s to %s", q.VolumeID, q.HostIQN)
-	if q.Auth != nil || q.MutualAuth != nil {
-		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: the operator makes CHAP credentials itself (StorageCluster.spec.security.chap): take the publish and stage secrets out of the StorageClass", what, backend.ErrInvalid)
+// The status counts only for the generation of this spec: an older status may have a mapping that
+// an unpublish has ended.
+func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Attachment, error) {
+	what := fmt.Sprintf("publish volume %s to %s", req.VolumeID, req.HostIQN)
+	if req.Auth != nil || req.MutualAuth != nil {
+		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: the operator creates the CHAP credentials (StorageCluster.spec.security.chap): remove the publish and stage secrets from the StorageClass", what, backend.ErrInvalid)
 	}
-	if _, err := b.ready(ctx, q.VolumeID); err != nil {
+	if _, err := b.ready(ctx, req.VolumeID); err != nil {
 		return attach.Attachment{}, err
 	}
-	lu, err := b.change(ctx, q.VolumeID, func(lu *v1alpha1.LogicalUnit) error { return addHost(lu, q) })
+	lu, err := b.change(ctx, req.VolumeID, func(lu *v1alpha1.LogicalUnit) error { return addHost(lu, req) })
 	if err != nil {
 		return attach.Attachment{}, err
 	}
@@ -34,13 +36,13 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 	var found *v1alpha1.HostMapping
 	replay := false
 	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
-		want := now.Spec.Host(q.HostIQN)
+		want := now.Spec.Host(req.HostIQN)
 		if want == nil {
-			return true, fmt.Errorf("%s: %w: it was unpublished meanwhile", what, backend.ErrUnavailable)
+			return true, fmt.Errorf("%s: %w: the volume was unpublished by another call", what, backend.ErrUnavailable)
 		}
 		if now.Status.ObservedGeneration >= generation {
-			m := now.Status.Host(q.HostIQN)
-			// A mapping of the other kind is one that is about to end: the log was replayed in this moment.
+			m := now.Status.Host(req.HostIQN)
+			// A mapping of the other kind is about to end: the log has just been replayed.
 			if m != nil && now.Status.WWID != "" && m.ReadOnly != want.Writes() {
 				found, replay = m.DeepCopy(), want.Replay
 				return true, nil
@@ -49,7 +51,7 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 		return false, verdict(what, failed(now.Status.Conditions, v1alpha1.ConditionPublished, generation))
 	})
 	if errors.Is(err, errGone) {
-		return attach.Attachment{}, notFound("volume", q.VolumeID)
+		return attach.Attachment{}, notFound("volume", req.VolumeID)
 	}
 	if err != nil {
 		return attach.Attachment{}, err
@@ -59,52 +61,56 @@ func (b *Backend) Publish(ctx context.Context, q backend.Publish) (attach.Attach
 		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}, nil
 }
 
-// addHost puts the host into the spec.
-func addHost(lu *v1alpha1.LogicalUnit, q backend.Publish) error {
+// addHost adds the host to the spec.
+func addHost(lu *v1alpha1.LogicalUnit, req backend.Publish) error {
 	if lu.Spec.Destroy {
 		return fmt.Errorf("%w: volume %q is being deleted", backend.ErrNotFound, lu.Name)
 	}
-	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
-	// node and does not have MULTI_NODE volume capability." A host that is being fenced counts until it is.
+	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has
+	// already been published at another node and does not have MULTI_NODE volume capability." A
+	// host that is being fenced still counts.
 	for h := range hosts(lu) {
-		if h != q.HostIQN && (q.Exclusive || !lu.Spec.Shared) {
+		if h != req.HostIQN && (req.Exclusive || !lu.Spec.Shared) {
 			return fmt.Errorf("%w: volume %s is published to %s", backend.ErrInUse, lu.Name, h)
 		}
-		if h != q.HostIQN && q.OneWriter && !q.ReadOnly && writes(lu, h) {
+		if h != req.HostIQN && req.OneWriter && !req.ReadOnly && writes(lu, h) {
 			return fmt.Errorf("%w: volume %s is published to %s for writing", backend.ErrInUse, lu.Name, h)
 		}
-		// It is mounted nowhere until the log is replayed, and until who did that cannot write any more.
-		if h != q.HostIQN && q.Replay && writes(lu, h) {
-			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker has it meanwhile: this is tried again; "+
-				"if it lasts, the events of the pods on that worker say why", backend.ErrUnavailable, lu.Name, h)
+		// No other host mounts it until the log is replayed and the host that did so can no longer
+		// write.
+		if h != req.HostIQN && req.Replay && writes(lu, h) {
+			return fmt.Errorf("%w: volume %s: %s is replaying the log of its filesystem, and no other worker can use the volume meanwhile: the call will be retried; "+
+				"if this lasts, see the events of the pods on that worker", backend.ErrUnavailable, lu.Name, h)
 		}
 	}
 	for _, h := range lu.Spec.Hosts {
-		if strings.ToLower(h.IQN) != q.HostIQN {
+		if strings.ToLower(h.IQN) != req.HostIQN {
 			continue
 		}
-		if h.ReadOnly != q.ReadOnly {
+		if h.ReadOnly != req.ReadOnly {
 			return fmt.Errorf("%w: volume %s is published to %s with readOnly %v", backend.ErrExists, lu.Name, h.IQN, h.ReadOnly)
 		}
 		return nil
 	}
-	// Beside others the log is not replayed: what they have mounted must not change. If it is dirty all the same, the worker refuses to mount.
-	replay := q.Replay && lu.Annotations[v1alpha1.AnnotationReplayed] != "true" && len(lu.Spec.Hosts) == 0
+	// The log is not replayed while other hosts have the volume mounted. If it is dirty
+	// nevertheless, the worker refuses to mount.
+	replay := req.Replay && lu.Annotations[v1alpha1.AnnotationReplayed] != "true" && len(lu.Spec.Hosts) == 0
 	if others := hosts(lu); replay {
-		delete(others, q.HostIQN)
+		delete(others, req.HostIQN)
 		for h := range others {
-			return fmt.Errorf("%w: volume %s: %s is being fenced, and the log of the filesystem is to be replayed after that: this is tried again", backend.ErrUnavailable, lu.Name, h)
+			return fmt.Errorf("%w: volume %s: %s is being fenced before the log of the filesystem can be replayed: the call will be retried", backend.ErrUnavailable, lu.Name, h)
 		}
 	}
-	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: q.HostIQN, ReadOnly: q.ReadOnly, Replay: replay})
-	if !q.ReadOnly {
-		delete(lu.Annotations, v1alpha1.AnnotationReplayed) // in the same write: the worker that writes may die with a dirty log
+	lu.Spec.Hosts = append(lu.Spec.Hosts, v1alpha1.HostAccess{IQN: req.HostIQN, ReadOnly: req.ReadOnly, Replay: replay})
+	if !req.ReadOnly {
+		delete(lu.Annotations, v1alpha1.AnnotationReplayed) // in the same write: the worker may crash and leave a dirty log
 	}
 	return nil
 }
 
-// Unpublish implements backend.Backend. The host leaves the spec, and is fenced when a status that speaks of such a spec does not
-// have it: also one that was never in the spec, or is not in the status because that was lost.
+// Unpublish implements backend.Backend. It removes the host from the spec; the host is fenced when
+// a status of this generation does not list it. This also holds for a host that was never in the
+// spec, or that a lost status does not list.
 func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
 	ours := func(iqn string) bool { return hostIQN == "" || strings.ToLower(iqn) == hostIQN }
 	lu, err := b.change(ctx, id, func(lu *v1alpha1.LogicalUnit) error {
@@ -112,42 +118,44 @@ func (b *Backend) Unpublish(ctx context.Context, id, hostIQN string) error {
 		return nil
 	})
 	if errors.Is(err, backend.ErrNotFound) {
-		return b.unneeded(ctx, id)
+		return b.checkUnused(ctx, id)
 	}
 	if err != nil {
 		return err
 	}
 	if lu.Spec.Placement == nil {
-		return nil // no LUN, no host: it is placed before it is made
+		return nil // without a placement there is no LUN
 	}
 	generation := lu.Generation
 	_, err = b.waitUnit(ctx, fmt.Sprintf("unpublish volume %s from %q", id, hostIQN), lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
 		fenced := now.Status.ObservedGeneration >= generation && !slices.ContainsFunc(now.Status.Hosts, func(h v1alpha1.HostMapping) bool { return ours(h.IQN) })
-		// Published again by somebody else after our write: it may have been fenced in between, and nobody can tell any more.
+		// If another call has published it again, it is unknown whether the host was fenced in
+		// between.
 		again := slices.ContainsFunc(now.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return ours(h.IQN) })
 		if again && !fenced {
-			return true, fmt.Errorf("unpublish volume %s from %q: %w: it was published meanwhile", id, hostIQN, backend.ErrUnavailable)
+			return true, fmt.Errorf("unpublish volume %s from %q: %w: the volume was published by another call", id, hostIQN, backend.ErrUnavailable)
 		}
 		return fenced, nil
 	})
 	if errors.Is(err, errGone) {
-		return b.unneeded(ctx, id)
+		return b.checkUnused(ctx, id)
 	}
 	return err
 }
 
-// unneeded is an error when a volume without object is one that somebody has. An object goes in good order only when no host reaches
-// its LUN. One that was deleted by force leaves the LUN with its hosts, and nobody can fence them until it is back: "unpublished"
-// would let a second host write beside the first. The PersistentVolume tells the two apart: it outlives DeleteVolume only for a
-// moment, and is being released then.
-func (b *Backend) unneeded(ctx context.Context, id string) error {
+// checkUnused returns an error if a volume without an object is in use. Normally an object is
+// deleted only when no host reaches its LUN. After a forced deletion the LUN still has its hosts,
+// and they cannot be fenced until the object is back: success would let a second host write. The
+// PersistentVolume distinguishes the cases: after DeleteVolume it exists only for a moment, and is
+// not Bound.
+func (b *Backend) checkUnused(ctx context.Context, id string) error {
 	var pvs corev1.PersistentVolumeList
 	if err := b.c.List(ctx, &pvs); err != nil {
 		return apiError("PersistentVolumes of volume", id, err)
 	}
 	for _, pv := range pvs.Items {
 		if c := pv.Spec.CSI; c != nil && c.Driver == v1alpha1.DriverName && c.VolumeHandle == id && pv.Status.Phase == corev1.VolumeBound {
-			return fmt.Errorf("%w: PersistentVolume %s has no LogicalUnit %s any more, so that its host cannot be fenced: make it again with `kubectl gemel import --apply`",
+			return fmt.Errorf("%[1]w: the LogicalUnit %[3]s of PersistentVolume %[2]s does not exist, so that its host cannot be fenced: recreate it with `kubectl gemel import --apply`",
 				backend.ErrUnavailable, pv.Name, id)
 		}
 	}

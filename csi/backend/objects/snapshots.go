@@ -28,7 +28,7 @@ func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.Logica
 	return &s, nil
 }
 
-// takenSnapshot reads one that is taken and not being destroyed.
+// takenSnapshot reads a snapshot that exists and is not being deleted.
 func (b *Backend) takenSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
 	s, err := b.readSnapshot(ctx, id)
 	switch {
@@ -39,7 +39,7 @@ func (b *Backend) takenSnapshot(ctx context.Context, id string) (*v1alpha1.Logic
 	case s.Annotations[v1alpha1.AnnotationMade] != "true":
 		return nil, fmt.Errorf("%w: snapshot %q is not taken yet", backend.ErrNotFound, id)
 	case s.Status.Size == nil || s.Status.TakenAt == nil:
-		return nil, fmt.Errorf("%w: nothing is known of the snapshot %q yet: ask again", backend.ErrUnavailable, id)
+		return nil, fmt.Errorf("%w: the LogicalUnitSnapshot %q has no status yet: retry", backend.ErrUnavailable, id)
 	}
 	return s, nil
 }
@@ -53,7 +53,7 @@ func (b *Backend) GetSnapshot(ctx context.Context, id string) (backend.Snapshot,
 	return snapshot(s), nil
 }
 
-// CreateSnapshot implements backend.Backend. As with volumes, what cannot be carried out is taken back.
+// CreateSnapshot implements backend.Backend. As for volumes, an object that fails is removed.
 func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (backend.Snapshot, error) {
 	for {
 		s, err := b.ensureSnapshot(ctx, id, name, source)
@@ -68,34 +68,35 @@ func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (
 		})
 		switch {
 		case errors.Is(err, errGone):
-			continue // an earlier one was being deleted
+			continue // an earlier object was being deleted
 		case errors.Is(err, backend.ErrTimeout):
 			return backend.Snapshot{}, err
 		case err != nil:
-			b.takeBackSnapshot(context.WithoutCancel(ctx), seen)
+			b.removeFailedSnapshot(context.WithoutCancel(ctx), seen)
 			return backend.Snapshot{}, err
 		}
 		return snapshot(seen), nil
 	}
 }
 
-// waitSnapshot is wait for a LogicalUnitSnapshot.
+// waitSnapshot calls wait for a LogicalUnitSnapshot.
 func waitSnapshot(ctx context.Context, b *Backend, what string, s *v1alpha1.LogicalUnitSnapshot, done func(*v1alpha1.LogicalUnitSnapshot) (bool, error)) error {
 	return wait(ctx, b, what, s, func() *v1alpha1.LogicalUnitSnapshot { return &v1alpha1.LogicalUnitSnapshot{} }, &v1alpha1.LogicalUnitSnapshotList{}, done)
 }
 
-// ensureSnapshot makes the object, or finds the one that an earlier call made. The source is needed only to make it.
+// ensureSnapshot creates the object, or returns the existing one. Only the creation needs the
+// source.
 func (b *Backend) ensureSnapshot(ctx context.Context, id, name, source string) (*v1alpha1.LogicalUnitSnapshot, error) {
 	for {
 		old, err := b.readSnapshot(ctx, id)
 		switch {
 		case err == nil && old.Spec.Destroy:
-			if err := b.snapshotGone(ctx, old); err != nil {
+			if err := b.waitSnapshotGone(ctx, old); err != nil {
 				return nil, err
 			}
 			continue
 		case err == nil && (old.Spec.Source != source || old.Spec.Name != name):
-			return nil, fmt.Errorf("%w: snapshot %q is of volume %s", backend.ErrExists, name, old.Spec.Source)
+			return nil, fmt.Errorf("%w: snapshot %q exists, of volume %s", backend.ErrExists, name, old.Spec.Source)
 		case err == nil:
 			return old, nil
 		case !errors.Is(err, backend.ErrNotFound):
@@ -117,7 +118,7 @@ func (b *Backend) ensureSnapshot(ctx context.Context, id, name, source string) (
 	}
 }
 
-// destroySnapshot sets spec.destroy, unless somebody else has written in between.
+// destroySnapshot sets spec.destroy with an optimistic lock.
 func (b *Backend) destroySnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
 	if s.Spec.Destroy {
 		return nil
@@ -131,17 +132,18 @@ func (b *Backend) destroySnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSn
 	return nil
 }
 
-// takeBackSnapshot removes an object whose snapshot was never taken; if that fails, the repeated call finds it.
-func (b *Backend) takeBackSnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) {
-	ctx, cancel := context.WithTimeout(ctx, takeBackLimit)
+// removeFailedSnapshot removes an object whose snapshot was never taken; if that fails, the
+// repeated call finds it.
+func (b *Backend) removeFailedSnapshot(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
 	if s.Annotations[v1alpha1.AnnotationMade] != "true" && b.destroySnapshot(ctx, s) == nil {
 		_ = b.c.Delete(ctx, s, client.Preconditions{UID: &s.UID})
 	}
 }
 
-// snapshotGone waits until an object with spec.destroy is gone, and with it the data.
-func (b *Backend) snapshotGone(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
+// waitSnapshotGone deletes an object with spec.destroy, and waits until object and data are gone.
+func (b *Backend) waitSnapshotGone(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
 	if s.DeletionTimestamp.IsZero() {
 		if err := client.IgnoreNotFound(b.c.Delete(ctx, s, client.Preconditions{UID: &s.UID})); err != nil && !apierrors.IsConflict(err) {
 			return apiError("snapshot", s.Name, err)
@@ -166,7 +168,7 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
 		}
 		err = b.destroySnapshot(ctx, s)
 		if err == nil {
-			return b.snapshotGone(ctx, s)
+			return b.waitSnapshotGone(ctx, s)
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return apiError("snapshot", id, err)

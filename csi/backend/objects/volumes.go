@@ -18,7 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// volume is a LogicalUnit in the driver's terms. Hosts are those that are to reach it and those that still may.
+// volume converts a LogicalUnit. Hosts are those of the spec and those still mapped.
 func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	v := backend.Volume{ID: lu.Name, Name: lu.Name, Cluster: lu.Spec.Cluster, Labels: map[string]string{}}
 	v.Mutable = backend.Mutable{PreferredNode: lu.Status.PreferredNode, WriteCache: lu.Status.WriteCache}
@@ -56,7 +56,7 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	return v
 }
 
-// poolOf a LUN; empty as long as it has no place, and of one that was made before there were several.
+// poolOf a LUN; empty before its placement, and for LUNs of releases without pools.
 func poolOf(lu *v1alpha1.LogicalUnit) string {
 	if lu.Spec.Placement != nil && lu.Spec.Placement.Pool != "" {
 		return lu.Spec.Placement.Pool
@@ -64,7 +64,7 @@ func poolOf(lu *v1alpha1.LogicalUnit) string {
 	return lu.Spec.Pool
 }
 
-// writes tells whether a host may write, or still may.
+// writes reports whether a host may write, or still can.
 func writes(lu *v1alpha1.LogicalUnit, iqn string) bool {
 	return slices.ContainsFunc(lu.Spec.Hosts, func(h v1alpha1.HostAccess) bool { return strings.ToLower(h.IQN) == iqn && h.Writes() }) ||
 		slices.ContainsFunc(lu.Status.Hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn && !h.ReadOnly })
@@ -82,50 +82,51 @@ func hosts(lu *v1alpha1.LogicalUnit) map[string]bool {
 	return m
 }
 
-// unitOf is the object of a new volume.
-func unitOf(q backend.CreateVolume) *v1alpha1.LogicalUnit {
-	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: q.ID, Labels: map[string]string{v1alpha1.LabelCluster: q.Cluster}},
-		Spec: v1alpha1.LogicalUnitSpec{Cluster: q.Cluster, Pool: q.Pool, Size: *resource.NewQuantity(q.Size, resource.BinarySI), PreferredNode: q.PreferredNode, WriteCache: q.WriteCache,
-			Shared: q.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
-			Volume: &v1alpha1.VolumeInfo{Name: q.Name, PVC: q.Labels[v1alpha1.DiskLabelPVC], Namespace: q.Labels[v1alpha1.DiskLabelNamespace], FSType: q.Labels[v1alpha1.DiskLabelFSType]}}}
+// unitOf returns the object of a new volume.
+func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: req.ID, Labels: map[string]string{v1alpha1.LabelCluster: req.Cluster}},
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: req.Cluster, Pool: req.Pool, Size: *resource.NewQuantity(req.Size, resource.BinarySI), PreferredNode: req.PreferredNode, WriteCache: req.WriteCache,
+			Shared: req.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
+			Volume: &v1alpha1.VolumeInfo{Name: req.Name, PVC: req.Labels[v1alpha1.DiskLabelPVC], Namespace: req.Labels[v1alpha1.DiskLabelNamespace], FSType: req.Labels[v1alpha1.DiskLabelFSType]}}}
 	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
 	}
-	if q.SourceVolume != "" || q.SourceSnapshot != "" {
-		lu.Spec.Source = &v1alpha1.Source{LogicalUnit: q.SourceVolume, Snapshot: q.SourceSnapshot}
+	if req.SourceVolume != "" || req.SourceSnapshot != "" {
+		lu.Spec.Source = &v1alpha1.Source{LogicalUnit: req.SourceVolume, Snapshot: req.SourceSnapshot}
 	}
 	return lu
 }
 
-// CreateVolume implements backend.Backend. An object that cannot be carried out is taken back, unless it was made after all: to
-// the caller a final error means that nothing was made, and nobody would delete it.
-func (b *Backend) CreateVolume(ctx context.Context, q backend.CreateVolume) (backend.Volume, error) {
-	if err := b.checkSource(ctx, q); err != nil {
+// CreateVolume implements backend.Backend. An object that fails is removed, unless its LUN was
+// created after all: to the caller a final error means that nothing was created, so that it would
+// never be deleted.
+func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (backend.Volume, error) {
+	if err := b.checkSource(ctx, req); err != nil {
 		return backend.Volume{}, err
 	}
 	for {
-		lu, err := b.ensure(ctx, unitOf(q))
+		lu, err := b.ensure(ctx, unitOf(req))
 		if err != nil {
 			return backend.Volume{}, err
 		}
-		lu, err = b.waitUnit(ctx, "create volume "+q.ID, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
-			made := now.Annotations[v1alpha1.AnnotationMade] == "true" && now.Status.Size != nil && now.Status.Size.Value() >= q.Size
-			return made, verdict("create volume "+q.ID, failed(now.Status.Conditions, v1alpha1.ConditionReady, now.Generation))
+		lu, err = b.waitUnit(ctx, "create volume "+req.ID, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
+			made := now.Annotations[v1alpha1.AnnotationMade] == "true" && now.Status.Size != nil && now.Status.Size.Value() >= req.Size
+			return made, verdict("create volume "+req.ID, failed(now.Status.Conditions, v1alpha1.ConditionReady, now.Generation))
 		})
 		switch {
 		case errors.Is(err, errGone):
-			continue // an earlier one was being deleted
+			continue // an earlier object was being deleted
 		case errors.Is(err, backend.ErrTimeout):
 			return backend.Volume{}, err
 		case err != nil:
-			b.takeBack(context.WithoutCancel(ctx), lu)
+			b.removeFailed(context.WithoutCancel(ctx), lu)
 			return backend.Volume{}, err
 		}
 		return volume(lu), nil
 	}
 }
 
-// ensure makes the object, or finds the one that an earlier call made. One that is being destroyed is waited for.
+// ensure creates the object, or returns the existing one. It waits for one that is being deleted.
 func (b *Backend) ensure(ctx context.Context, want *v1alpha1.LogicalUnit) (*v1alpha1.LogicalUnit, error) {
 	for {
 		lu := want.DeepCopy()
@@ -146,7 +147,7 @@ func (b *Backend) ensure(ctx context.Context, want *v1alpha1.LogicalUnit) (*v1al
 		if !old.Spec.Destroy {
 			return old, sameSpec(old, want)
 		}
-		if err := b.gone(ctx, old); err != nil {
+		if err := b.waitGone(ctx, old); err != nil {
 			return nil, err
 		}
 	}
@@ -173,39 +174,40 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 	return fmt.Errorf("%w: volume %q has another %s", backend.ErrExists, want.Spec.Volume.Name, differs)
 }
 
-func (b *Backend) checkSource(ctx context.Context, q backend.CreateVolume) error {
+func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) error {
 	var size int64
-	cluster := q.Cluster
+	cluster := req.Cluster
 	switch {
-	case q.SourceSnapshot != "":
-		s, err := b.takenSnapshot(ctx, q.SourceSnapshot)
+	case req.SourceSnapshot != "":
+		s, err := b.takenSnapshot(ctx, req.SourceSnapshot)
 		if err != nil {
 			return err
 		}
 		size, cluster = s.Status.Size.Value(), s.Spec.Cluster
-	case q.SourceVolume != "":
-		lu, err := b.ready(ctx, q.SourceVolume)
+	case req.SourceVolume != "":
+		lu, err := b.ready(ctx, req.SourceVolume)
 		if err != nil {
 			return err
 		}
 		size, cluster = lu.Status.Size.Value(), lu.Spec.Cluster
 	}
 	switch {
-	case cluster != q.Cluster:
-		return fmt.Errorf("%w: cluster %s: the source is in %s, and copies are made there", backend.ErrInvalid, q.Cluster, cluster)
-	case size > q.Size:
-		return fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, q.Size, size)
+	case cluster != req.Cluster:
+		return fmt.Errorf("%w: cluster %s: the source is in cluster %s, and a copy must be in the same cluster", backend.ErrInvalid, req.Cluster, cluster)
+	case size > req.Size:
+		return fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, req.Size, size)
 	}
 	return nil
 }
 
-// takeBack removes an object whose LUN was never made; if that fails, the repeated call finds it. A call that finds it made meanwhile
-// wins: nothing is written if anything has changed since the failure was read.
-func (b *Backend) takeBack(ctx context.Context, lu *v1alpha1.LogicalUnit) {
+// removeFailed removes an object whose LUN was never created; if that fails, the repeated call
+// finds it. The optimistic lock prevents the removal if anything has changed since the failure was
+// read.
+func (b *Backend) removeFailed(ctx context.Context, lu *v1alpha1.LogicalUnit) {
 	if lu.Annotations[v1alpha1.AnnotationMade] == "true" || len(hosts(lu)) > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeBackLimit)
+	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
 	next := lu.DeepCopy()
 	next.Spec.Destroy = true
@@ -214,17 +216,17 @@ func (b *Backend) takeBack(ctx context.Context, lu *v1alpha1.LogicalUnit) {
 	}
 }
 
-// takeBackLimit bounds what is done after a call has failed.
-const takeBackLimit = 5 * time.Second
+// cleanupLimit bounds the cleanup after a failed call.
+const cleanupLimit = 5 * time.Second
 
-// remove asks for the deletion of this very object.
+// remove deletes the object with this UID.
 func (b *Backend) remove(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
 	return client.IgnoreNotFound(b.c.Delete(ctx, lu, client.Preconditions{UID: &lu.UID}))
 }
 
-// gone waits until an object with spec.destroy is gone, and with it the data.
-func (b *Backend) gone(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
-	// It may be that the process that set destroy died before the deletion.
+// waitGone deletes an object with spec.destroy, and waits until object and data are gone.
+func (b *Backend) waitGone(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
+	// A process may have crashed between setting spec.destroy and the deletion.
 	if lu.DeletionTimestamp.IsZero() {
 		if err := b.remove(ctx, lu); err != nil && !apierrors.IsConflict(err) {
 			return apiError("volume", lu.Name, err)
@@ -237,8 +239,8 @@ func (b *Backend) gone(ctx context.Context, lu *v1alpha1.LogicalUnit) error {
 	return err
 }
 
-// DeleteVolume implements backend.Backend. spec.destroy is set against whatever else is written at the same time, and from then on
-// the API admits no host.
+// DeleteVolume implements backend.Backend. spec.destroy is set with an optimistic lock; from then
+// on the API rejects new hosts.
 func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 	lu, err := b.change(ctx, id, func(lu *v1alpha1.LogicalUnit) error {
 		if h := hosts(lu); len(h) > 0 {
@@ -253,7 +255,7 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return b.gone(ctx, lu)
+	return b.waitGone(ctx, lu)
 }
 
 // GetVolume implements backend.Backend.

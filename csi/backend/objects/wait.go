@@ -19,14 +19,15 @@ import (
 func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 const (
-	// watchLimit is how long a watch is trusted that says nothing; then the object is read again.
+	// watchLimit bounds a watch; then the object is read again.
 	watchLimit = 10 * time.Second
-	// watchPause is before a watch that ended is opened again.
+	// watchPause is the delay before a new watch.
 	watchPause = 200 * time.Millisecond
 )
 
-// wait returns when done does, with its error. done sees the object as it is now and after each change; the object has to be
-// the one of uid, otherwise the error is errGone. When the context ends, the error is ErrTimeout with the last condition.
+// wait returns when done returns true or an error. done is called with the current object and after
+// each change; if the object is deleted or replaced, the error is errGone. When the context ends,
+// the error is ErrTimeout with the last condition.
 func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, empty func() O, list client.ObjectList, done func(O) (bool, error)) error {
 	uid, key := o.GetUID(), client.ObjectKeyFromObject(o)
 	seen := o
@@ -41,7 +42,7 @@ func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, em
 		return fmt.Errorf("%s: %w: %w; last seen: %s", what, backend.ErrTimeout, err, lastSeen(seen))
 	}
 	for {
-		o := empty() // decoding into one that is not empty keeps what is not there any more
+		o := empty() // decoding into a non-empty object keeps removed fields
 		err := b.c.Get(ctx, key, o)
 		switch {
 		case ctx.Err() != nil:
@@ -62,14 +63,14 @@ func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, em
 	}
 }
 
-// follow watches the object from the version that was read. It returns false when the watch has ended.
+// follow watches the object from the version of o. It returns false when the watch has ended.
 func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.ObjectList, look func(client.Object) (bool, error)) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchLimit)
 	defer cancel()
 	w, err := b.c.Watch(ctx, list, client.MatchingFields{"metadata.name": o.GetName()},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: o.GetResourceVersion()}})
 	if err != nil {
-		return false, nil // looked at again, and again
+		return false, nil // the caller retries
 	}
 	defer w.Stop()
 	for {
@@ -93,7 +94,7 @@ func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.O
 	}
 }
 
-// lastSeen is what the object said last, for people.
+// lastSeen is the last condition of the object, for messages.
 func lastSeen(o client.Object) string {
 	var list []metav1.Condition
 	switch o := o.(type) {
@@ -109,12 +110,12 @@ func lastSeen(o client.Object) string {
 		}
 	}
 	if said == "" {
-		return "nothing wrong; is the operator running?"
+		return "no condition: check that the operator runs"
 	}
 	return said
 }
 
-// waitUnit is wait for a LogicalUnit; the object that done took is returned.
+// waitUnit calls wait for a LogicalUnit, and returns the last object.
 func (b *Backend) waitUnit(ctx context.Context, what string, lu *v1alpha1.LogicalUnit, done func(*v1alpha1.LogicalUnit) (bool, error)) (*v1alpha1.LogicalUnit, error) {
 	var seen *v1alpha1.LogicalUnit
 	err := wait(ctx, b, what, lu, func() *v1alpha1.LogicalUnit { return &v1alpha1.LogicalUnit{} }, &v1alpha1.LogicalUnitList{}, func(now *v1alpha1.LogicalUnit) (bool, error) {

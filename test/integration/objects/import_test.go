@@ -117,10 +117,10 @@ func TestImport(t *testing.T) {
 	r.ok(err)
 	var l v1alpha1.LogicalUnitList
 	r.ok(r.c.List(r.ctx, &l))
-	if len(l.Items) != 0 || !strings.Contains(out, "6 objects would be made, 0 are there, 1 on the disks belong to no object, 0 failed") {
+	if len(l.Items) != 0 || !strings.Contains(out, "6 objects would be created, 0 exist, 1 on the disks belong to no object, 0 failed") {
 		t.Fatalf("%d objects after a dry run:\n%s", len(l.Items), out)
 	}
-	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "6 objects made") || !strings.Contains(out, `(by hand) of p0: its labels name no Kubernetes object`) {
+	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "6 objects created") || !strings.Contains(out, `(by hand) of p0: its labels name no Kubernetes object`) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.ok(operator.AddPair(r.ctx, r.c, r.pair))
@@ -136,7 +136,7 @@ func TestImport(t *testing.T) {
 		}
 	}
 	// And all goes on: what is there is left alone, volumes are published and destroyed as ever.
-	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "0 objects made, 6 are there") {
+	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "0 objects created, 6 exist") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.ok(r.b.Unpublish(r.ctx, one.ID, hostA))

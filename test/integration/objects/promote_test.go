@@ -45,8 +45,8 @@ func TestPromote(t *testing.T) {
 	}
 	record := &coordinationv1.Lease{}
 	record.Namespace, record.Name = namespace, pair.Base(harness.PairName)
-	refused(`node "c"`, "c")
-	refused("serves already", "a", "--accept-loss", "--other-stopped")
+	refused(`NODE is "c"`, "c")
+	refused("already serves", "a", "--accept-loss", "--other-stopped")
 	r.ok(r.pair.Term(0))
 	r.ok(r.pair.WaitPhase(r.ctx, 1, targetv1.Phase_PHASE_ALONE))
 	r.ok(r.pair.Kill(1))
@@ -54,7 +54,7 @@ func TestPromote(t *testing.T) {
 	r.ok(r.pair.StartNode(0))
 	r.ok(r.pair.WaitPhase(r.ctx, 0, targetv1.Phase_PHASE_JOINING))
 	refused("make sure that its process or its worker is stopped", "a", "--accept-loss")
-	refused("is gone: restore it", "a", "--other-stopped")
+	refused("does not exist: restore it", "a", "--other-stopped")
 
 	r.ok(r.c.Create(r.ctx, &coordinationv1.Lease{ObjectMeta: record.ObjectMeta}))
 	refused("repeat the command with --accept-loss", "a", "--other-stopped")
@@ -79,5 +79,5 @@ func TestPromote(t *testing.T) {
 	r.ok(r.pair.WaitPhase(r.ctx, 0, targetv1.Phase_PHASE_ALONE))
 	r.ok(r.pair.StartNode(1))
 	r.ok(r.pair.WaitInSync(r.ctx))
-	refused("serves already", "b", "--accept-loss")
+	refused("already serves", "b", "--accept-loss")
 }

@@ -28,16 +28,16 @@ const maxLine = 64 << 10
 const (
 	OpStatus = "status"
 	OpResize = "resize" // read the capacity again
-	OpRenew  = "renew"  // log in with other credentials from now on
+	OpRenew  = "renew"  // use other credentials for the next logins
 )
 
-// Request is one line to the holder. The socket is in a folder of root's alone.
+// Request is one line to the holder. Only root can access the folder of the socket.
 type Request struct {
 	Op               string       `json:"op"`
 	Auth, MutualAuth *attach.CHAP `json:",omitempty"` // OpRenew
 }
 
-// Answer is one line from it.
+// Answer is one line from the holder.
 type Answer struct {
 	Error      string        `json:"error,omitempty"`
 	Generation uint64        `json:"generation"`
@@ -63,7 +63,7 @@ type control struct {
 	conns map[net.Conn]struct{}
 }
 
-// viaDir gives f a short path to dir: the address of a Unix socket has 107 bytes at most.
+// viaDir calls f with a short path to dir: the address of a Unix socket has at most 107 bytes.
 func viaDir(dir string, f func(short string) error) error {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,7 +81,8 @@ func listenControl(dir string, c *control) (*control, error) {
 	err := viaDir(dir, func(short string) (err error) {
 		c.l, err = net.Listen("unix", short)
 		if err == nil {
-			// The short path means something else by the time of closing; the folder's owner removes the file.
+			// The short path is invalid when the socket is closed; the folder's owner removes the
+			// file.
 			c.l.(*net.UnixListener).SetUnlinkOnClose(false)
 		}
 		return err
@@ -121,12 +122,12 @@ func (c *control) serve(conn net.Conn) {
 	in := bufio.NewScanner(conn)
 	in.Buffer(nil, maxLine)
 	for in.Scan() {
-		var q Request
+		var req Request
 		a := Answer{}
-		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
+		if err := json.Unmarshal(in.Bytes(), &req); err != nil {
 			a.Error = "not a request: " + err.Error()
 		} else {
-			a = c.answer(q)
+			a = c.answer(req)
 		}
 		if err := json.NewEncoder(conn).Encode(a); err != nil {
 			return
@@ -134,21 +135,21 @@ func (c *control) serve(conn net.Conn) {
 	}
 }
 
-func (c *control) answer(q Request) Answer {
+func (c *control) answer(req Request) Answer {
 	f := c.files
 	var err error
-	switch q.Op {
+	switch req.Op {
 	case OpStatus:
 	case OpResize:
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		_, err = f.resize(ctx)
 		cancel()
 	case OpRenew:
-		if err = f.dev.SetCredentials(chap(q.Auth), chap(q.MutualAuth)); err == nil {
-			f.log.Info("other credentials")
+		if err = f.dev.SetCredentials(chap(req.Auth), chap(req.MutualAuth)); err == nil {
+			f.log.Info("renewed the credentials")
 		}
 	default:
-		err = fmt.Errorf("there is no operation %q", q.Op)
+		err = fmt.Errorf("unknown operation %q", req.Op)
 	}
 	a := Answer{Generation: c.attachment.Generation, Size: f.size.Load(), NoUnit: f.dev.NoUnit(), Reads: f.reads.Load(), Writes: f.writes.Load(),
 		Zeroes: f.zeroes.Load(), Flushes: f.flushes.Load(), Errors: f.errors.Load()}
@@ -176,8 +177,8 @@ func (c *control) close() {
 	c.wg.Wait()
 }
 
-// Ask sends one request to the holder of a folder. The answer's Error becomes an error.
-func Ask(ctx context.Context, dir string, q Request) (a Answer, err error) {
+// Ask sends one request to the holder of a folder, and returns the answer's Error as an error.
+func Ask(ctx context.Context, dir string, req Request) (a Answer, err error) {
 	err = viaDir(dir, func(short string) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", short)
 		if err != nil {
@@ -186,7 +187,7 @@ func Ask(ctx context.Context, dir string, q Request) (a Answer, err error) {
 		defer func() { _ = conn.Close() }()
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		defer stop()
-		if err := json.NewEncoder(conn).Encode(q); err != nil {
+		if err := json.NewEncoder(conn).Encode(req); err != nil {
 			return err
 		}
 		out := bufio.NewScanner(conn)

@@ -15,8 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// files is the filesystem: a root with one file, the LUN. Requests are not cancelled by signals, since their
-// buffers belong to the initiator until they end; its deadline bounds them.
+// files is the filesystem: a root with one file, the LUN. Signals do not cancel requests, because
+// their buffers belong to the initiator until they end; its deadline bounds them.
 type files struct {
 	fuse.RawFileSystem
 	dev      *initiator.Device
@@ -27,15 +27,16 @@ type files struct {
 	server   *fuse.Server
 	size     atomic.Int64
 
-	dark atomic.Bool // a request has failed because no path served
+	dark atomic.Bool // a request has failed without a working path
 
 	reads, writes, zeroes, flushes, errors atomic.Uint64
 }
 
-// fileNode is the file's FUSE node id; the root has fuse.FUSE_ROOT_ID.
+// fileNode is the file's FUSE node ID; the root has fuse.FUSE_ROOT_ID.
 const fileNode = 2
 
-// forever is how long the kernel may keep attributes: only a resize changes them, and that tells it.
+// forever is how long the kernel may cache attributes: only a resize changes them, and it notifies
+// the kernel.
 const forever = 365 * 24 * time.Hour
 
 // blockSize is what statfs reports; the loop driver takes its discard granularity from it.
@@ -149,7 +150,7 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	case mode != unix.FALLOC_FL_PUNCH_HOLE && mode != unix.FALLOC_FL_ZERO_RANGE:
 		return fuse.Status(syscall.EOPNOTSUPP)
 	case in.Length > size || in.Offset > size-in.Length:
-		return fuse.Status(syscall.ENOSPC) // a block device does not grow by writing
+		return fuse.Status(syscall.ENOSPC) // a block device does not grow
 	}
 	if f.lost() {
 		return f.status("zero", initiator.ErrNoPath)
@@ -157,10 +158,11 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return f.status("zero", f.dev.WriteZeroes(context.Background(), int64(in.Offset), int64(in.Length), mode == unix.FALLOC_FL_PUNCH_HOLE))
 }
 
-// lost tells that a request has already waited in vain for a path and that there is still none. The next ones then fail
-// at once, as with dm-multipath's no_path_retry: a filesystem that gives up sends several one after the other, and each
-// would wait for the whole deadline again. A path that serves ends it. Where the target says that there is no such LUN the
-// initiator fails requests at once by itself, with that reason.
+// lost reports whether a request has failed without a path and there still is none. The next
+// requests then fail at once, as with dm-multipath's no_path_retry: a filesystem sends several
+// requests one after the other before it shuts down, and each would wait for the whole deadline. A
+// working path ends this state. If the target reports that the LUN is not mapped, the initiator
+// itself fails requests at once, with that reason.
 func (f *files) lost() bool {
 	if !f.dark.Load() || f.dev.NoUnit() {
 		return false
@@ -174,14 +176,14 @@ func (f *files) lost() bool {
 	return true
 }
 
-// status turns an error into what the block layer understands, and counts it.
+// status converts an error to one of the block layer, and counts it.
 func (f *files) status(op string, err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
 	}
 	n := f.errors.Add(1)
-	if n&(n-1) == 0 { // each power of two: a dead device must not fill the disk with log lines
-		f.log.Error("i/o error", "op", op, "count", n, "err", err)
+	if n&(n-1) == 0 { // at each power of two, so that a dead device does not fill the disk with log lines
+		f.log.Error("I/O error", "op", op, "count", n, "err", err)
 	}
 	if errors.Is(err, initiator.ErrNoPath) {
 		f.dark.Store(true)
@@ -199,7 +201,7 @@ func (f *files) status(op string, err error) fuse.Status {
 	return fuse.EIO
 }
 
-// resize follows the LUN and makes the kernel forget the old size.
+// resize reads the size of the LUN and invalidates the kernel's cached size.
 func (f *files) resize(ctx context.Context) (int64, error) {
 	size, err := f.dev.Rescan(ctx)
 	if size < f.size.Load() {
@@ -210,7 +212,7 @@ func (f *files) resize(ctx context.Context) (int64, error) {
 	}
 	f.size.Store(size)
 	if st := f.server.InodeNotify(fileNode, -1, 0); !st.Ok() && st != fuse.ENOENT {
-		err = errors.Join(err, fmt.Errorf("fuse: forget the size: %v", st))
+		err = errors.Join(err, fmt.Errorf("fuse: invalidate the size: %v", st))
 	}
 	return size, err
 }

@@ -1,5 +1,6 @@
-// Package holder is the process that serves one attachment: it logs in to the LUN, shows it as the only file of a FUSE
-// filesystem and answers on a control socket. It ends when the filesystem is unmounted.
+// Package holder is the process that serves one attachment: it logs in to the LUN, provides it as
+// the only file of a FUSE filesystem and serves a control socket. It ends when the filesystem is
+// unmounted.
 package holder
 
 import (
@@ -25,21 +26,21 @@ import (
 // Names in the attachment's folder.
 const (
 	MountName = "mnt"
-	readyFD   = 3 // where Ready goes
+	readyFD   = 3 // for Ready
 )
 
-// Config comes over standard input as one JSON document, so that credentials show nowhere.
+// Config is read from standard input as one JSON document, so that credentials are not visible.
 type Config struct {
 	Attachment       attach.Attachment
 	Auth, MutualAuth *attach.CHAP
 	File             string        // name of the file in the mount
 	Inode            uint64        // its inode number
-	Deadline         time.Duration // for I/O while no path serves
-	NoUnitAfter      time.Duration // of the target saying that there is no such LUN; 0: the initiator's default
-	OpenLimit        time.Duration // for the first path to come up
+	Deadline         time.Duration // for I/O without a working path
+	NoUnitAfter      time.Duration // of the target reporting that the LUN is not mapped; 0: the initiator's default
+	OpenLimit        time.Duration // for the first path
 }
 
-// Ready is the holder's one answer to its parent, as JSON.
+// Ready is the holder's only message to its parent, as JSON.
 type Ready struct {
 	Error     string `json:"error,omitempty"`
 	Refused   bool   `json:"refused,omitempty"` // the error is about the credentials
@@ -51,12 +52,12 @@ type Ready struct {
 const (
 	maxWrite   = 1 << 20         // bytes per FUSE request: the kernel's maximum
 	background = 256             // direct I/O requests in flight
-	maxMemory  = 96 << 20        // bytes of request buffers: with all at the size of maxWrite about 90 requests
+	maxMemory  = 96 << 20        // bytes of request buffers: about 90 requests of size maxWrite
 	maxConfig  = 1 << 20         // bytes of the configuration
 	closeLimit = 4 * time.Second // of flush and logout at the end: below the patience of stopHolder
 )
 
-// Run serves the attachment in dir until its mount is gone. It is the whole life of the process.
+// Run serves the attachment in dir until it is unmounted. It is the main function of the process.
 func Run(dir string, in io.Reader, log *slog.Logger) error {
 	tell := os.NewFile(readyFD, "ready")
 	err := run(dir, in, tell, log)
@@ -77,8 +78,8 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 	log = log.With("volume", c.Attachment.VolumeID, "generation", c.Attachment.Generation)
 	stayInMemory(log)
 
-	// Until the mount is there a signal ends the holder. From then on it must not: at a shutdown of the machine the
-	// filesystem above is unmounted after everybody was sent SIGTERM.
+	// Before the mount exists, a signal ends the holder. Afterwards it must not: at a shutdown of
+	// the machine the filesystem above is unmounted after SIGTERM was sent to all processes.
 	start, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	start, cancel := context.WithTimeout(start, c.OpenLimit)
@@ -97,7 +98,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 			err = dev.Flush(ctx)
 		}
 		if err = errors.Join(err, dev.Close(ctx)); err != nil {
-			log.Warn("log out", "err", err)
+			log.Warn("cannot flush or log out", "err", err)
 		}
 	}()
 	srv, err := fuse.NewServer(f, filepath.Join(dir, MountName), &fuse.MountOptions{
@@ -127,7 +128,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 		<-served
 		return fmt.Errorf("fuse mount: %w", err)
 	}
-	// A parent that has died meanwhile does not matter: the process that comes next finds the record.
+	// A parent that has ended meanwhile does not matter: the next process finds the record.
 	err = json.NewEncoder(tell).Encode(Ready{Size: dev.Size(), BlockSize: dev.BlockSize()})
 	_ = tell.Close()
 	log.Info("serving", "size", dev.Size(), "blockSize", dev.BlockSize(), "parent", err == nil)
@@ -150,13 +151,13 @@ func chap(c *attach.CHAP) *initiator.CHAP {
 	return &initiator.CHAP{User: c.User, Secret: c.Secret}
 }
 
-// stayInMemory keeps writeback from waiting for itself: pages of this process are not swapped or dropped, and the
-// OOM killer looks elsewhere. All of it is best effort.
+// stayInMemory prevents writeback from waiting for itself: pages of this process are not swapped or
+// dropped, and the OOM killer spares it. All of it is best effort.
 func stayInMemory(log *slog.Logger) {
 	if err := resident.Lock(); err != nil {
-		log.Warn("memory is not locked", "err", err)
+		log.Warn("cannot lock the memory", "err", err)
 	}
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
-		log.Warn("OOM score is not lowered", "err", err)
+		log.Warn("cannot lower the OOM score", "err", err)
 	}
 }

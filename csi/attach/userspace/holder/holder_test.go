@@ -21,7 +21,7 @@ func TestIdentityOfThisProcess(t *testing.T) {
 	if err := Signal(dir, 0); err != nil {
 		t.Fatalf("signal 0 to ourselves: %v", err)
 	}
-	// The same pid with another start time is another process.
+	// The same PID with another start time is another process.
 	id, err := ReadIdentity(dir)
 	if err != nil || id.PID != os.Getpid() {
 		t.Fatal(id, err)

@@ -15,13 +15,13 @@ import (
 
 const identityName = "holder.json"
 
-// Identity names a process for good: process ids are used again, together with the start time they are not.
+// Identity identifies a process: PIDs are reused, but not together with the start time.
 type Identity struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"` // clock ticks after boot, proc(5)
 }
 
-// ErrGone: the process that a folder names runs no more.
+// ErrGone: the process of a folder has ended.
 var ErrGone = errors.New("holder has ended")
 
 func writeIdentity(dir string) error {
@@ -42,7 +42,7 @@ func startTime(pid int) (uint64, error) {
 	return stat.Starttime, err
 }
 
-// ReadIdentity returns which process serves or served the folder.
+// ReadIdentity returns the process that serves or served the folder.
 func ReadIdentity(dir string) (id Identity, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, identityName))
 	if err != nil {
@@ -51,7 +51,7 @@ func ReadIdentity(dir string) (id Identity, err error) {
 	return id, json.Unmarshal(raw, &id)
 }
 
-// Signal sends a signal to the folder's holder and to no other process. ErrGone when it has ended.
+// Signal sends a signal to the folder's holder and to no other process. ErrGone if it has ended.
 func Signal(dir string, sig unix.Signal) error {
 	id, err := ReadIdentity(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func Signal(dir string, sig unix.Signal) error {
 		return fmt.Errorf("pidfd of holder %d: %w", id.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// The descriptor pins the process, so what is read now stays true.
+	// The descriptor pins the process, so the start time stays valid.
 	if start, err := startTime(id.PID); err != nil || start != id.StartTime {
 		return ErrGone
 	}

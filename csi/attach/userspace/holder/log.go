@@ -2,10 +2,11 @@ package holder
 
 import "os"
 
-// maxLog bounds the log file, in bytes: a holder lives for years.
+// maxLog bounds the log file, in bytes: a holder may run for years.
 const maxLog = 4 << 20
 
-// Log is where a holder's log lines go: a file that starts over when it is full. The file must be open for appending.
+// Log writes a holder's log lines to a file, which is truncated when it is full. The file must be
+// open for appending.
 type Log struct {
 	File *os.File
 	n    int64
@@ -15,7 +16,7 @@ type Log struct {
 func (l *Log) Write(b []byte) (int, error) {
 	if l.n += int64(len(b)); l.n > maxLog {
 		l.n = int64(len(b))
-		_ = l.File.Truncate(0) // fails for what is not a file, which needs no bound either
+		_ = l.File.Truncate(0) // fails if it is not a regular file, which needs no bound
 	}
 	return l.File.Write(b)
 }

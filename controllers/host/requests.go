@@ -11,20 +11,23 @@ import (
 )
 
 const (
-	// exactness of lastRTPG in a status. Workers ask every few seconds, and each write of a Host goes to all who watch it.
+	// exactness of lastRTPG in a status. Workers send requests every few seconds, and each write of
+	// a Host goes to all watchers.
 	exactness = 10 * time.Minute
-	// silence after which a worker that uses a path is taken not to ask. multipathd asks at each check of a path, every 20 s at most as it comes,
-	// the userspace initiator every 10 s.
+	// silence is how long a worker that uses a path may send no request before it is reported.
+	// multipathd sends one with each path check, by default at least every 20 s, the userspace
+	// initiator every 10 s.
 	silence = 10 * time.Minute
 )
 
-// asked reads when a worker last asked a node for the target port groups, and whether it has been silent over sessions that are all old
-// enough. A node of an earlier version does not know: it sends no time.
-func asked(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bool) {
+// lastRequest returns when a worker last requested the target port groups from a node, and whether
+// it has been silent on all its sessions long enough. A node of an earlier release does not report
+// it: it sends no time.
+func lastRequest(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bool) {
 	if a.Time == nil {
 		return nil, false
 	}
-	now := a.Time.AsTime() // by the node's clock, as all the times are
+	now := a.Time.AsTime() // all times are of the node's clock
 	silent = len(a.Sessions) > 0
 	for _, s := range a.Sessions {
 		newest := s.Since.AsTime()
@@ -42,9 +45,9 @@ func asked(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bool) {
 	return last, silent
 }
 
-// settle keeps a time that the status has already, unless the new one is far enough from it. What was asked over a session that is gone was
-// asked too.
-func settle(stored, seen []v1alpha1.HostSessions) {
+// keepRequestTimes keeps the time of the status unless the new one differs by exactness or more. Requests on
+// closed sessions count too.
+func keepRequestTimes(stored, seen []v1alpha1.HostSessions) {
 	for _, t := range seen {
 		i := slices.IndexFunc(stored, func(s v1alpha1.HostSessions) bool { return s.Target == t.Target })
 		if i < 0 {

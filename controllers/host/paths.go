@@ -11,12 +11,13 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// maxFindings that the condition names.
+// maxFindings limits the findings in the condition.
 const maxFindings = 8
 
-// judge compares both sides. A path that the worker lacks is lost when the node has no session of the worker's either, and not discovered
-// when it has one. silent are the portals at which the worker does not ask for the target port groups.
-func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
+// pathsCondition compares both sides. A path that the worker lacks is lost if the node has no session of the
+// worker, and not discovered if it has one. silent are the portals where the worker does not
+// request the target port groups.
+func pathsCondition(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
 	var lost, unseen, unasked []string
 	for _, w := range h.Status.Worker {
 		t := v1alpha1.HostSessions{Target: w.Target}
@@ -24,7 +25,7 @@ func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]boo
 			t = seen[i]
 		}
 		l, u := compare(w, t)
-		lost, unseen, unasked = append(lost, l...), append(unseen, u...), append(unasked, blind(w, t, silent)...)
+		lost, unseen, unasked = append(lost, l...), append(unseen, u...), append(unasked, silentPaths(w, t, silent)...)
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionPathsComplete, Status: metav1.ConditionFalse, ObservedGeneration: h.Generation}
 	switch {
@@ -49,12 +50,12 @@ func judge(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]boo
 	return c
 }
 
-// compare looks at one pair.
+// compare compares the paths to one pair.
 func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []string) {
 	for _, p := range w.Portals {
 		name := "portal " + p.Portal
 		i := slices.IndexFunc(t.Nodes, func(n v1alpha1.HostSession) bool { return n.Portal == p.Portal })
-		sessions := int32(-1) // not known
+		sessions := int32(-1) // unknown
 		if i >= 0 {
 			sessions = t.Nodes[i].Sessions
 			name = fmt.Sprintf("node %s of %s (%s)", t.Nodes[i].Node, t.Pair, p.Portal)
@@ -72,20 +73,20 @@ func compare(w v1alpha1.HostPaths, t v1alpha1.HostSessions) (lost, unseen []stri
 		case sessions == 0:
 			lost = append(lost, fmt.Sprintf("%s has no session of the worker: %s", name, short))
 		default:
-			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, mute(t)))
+			lost = append(lost, fmt.Sprintf("%s: %s%s", name, short, unreachableNodes(t)))
 		}
 	}
 	for _, n := range t.Nodes {
 		if n.Portal != "" && !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal }) {
-			unseen = append(unseen, fmt.Sprintf("the worker does not know the portal of node %s of %s (%s): publish its volumes again", n.Node, t.Pair, n.Portal))
+			unseen = append(unseen, fmt.Sprintf("the worker does not use the portal of node %s of %s (%s): delete the pods that use its volumes on this worker, so that the volumes are published again", n.Node, t.Pair, n.Portal))
 		}
 	}
 	return lost, unseen
 }
 
-// blind tells of paths that the worker uses without asking who owns the LUNs. Those that it takes for unavailable do not count: multipathd
-// asks for nothing there.
-func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool) (out []string) {
+// silentPaths returns the paths that the worker uses without requesting the target port groups.
+// Unavailable paths do not count: multipathd sends no requests there.
+func silentPaths(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool) (out []string) {
 	for _, n := range t.Nodes {
 		if !silent[n.Portal] || !slices.ContainsFunc(w.Portals, func(p v1alpha1.HostPortal) bool { return p.Portal == n.Portal && p.Optimized+p.NonOptimized > 0 }) {
 			continue
@@ -94,17 +95,17 @@ func blind(w v1alpha1.HostPaths, t v1alpha1.HostSessions, silent map[string]bool
 		if n.LastRTPG != nil {
 			last = "since about " + n.LastRTPG.UTC().Format(time.RFC3339)
 		}
-		out = append(out, fmt.Sprintf("the worker uses node %s of %s (%s), but has not asked it for the target port groups %s: the worker does not check which node owns a LUN",
+		out = append(out, fmt.Sprintf("the worker uses node %s of %s (%s), but has not requested the target port groups from it %s: check that multipathd uses ALUA, because the worker does not see which node owns a LUN",
 			n.Node, t.Pair, n.Portal, last))
 	}
 	return out
 }
 
-// mute names the nodes that do not answer the operator.
-func mute(t v1alpha1.HostSessions) (out string) {
+// unreachableNodes names the nodes that do not answer.
+func unreachableNodes(t v1alpha1.HostSessions) (out string) {
 	for _, n := range t.Nodes {
 		if n.Error != "" {
-			out += fmt.Sprintf(" (node %s of %s does not answer the operator either: %s)", n.Node, t.Pair, n.Error)
+			out += fmt.Sprintf(" (node %s of %s does not answer: %s)", n.Node, t.Pair, n.Error)
 		}
 	}
 	return out
