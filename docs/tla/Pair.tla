@@ -1,17 +1,17 @@
 -------------------------------- MODULE Pair --------------------------------
 (* Record, lease, restart and late writes of the arbiter: the part of the protocol in docs/pair.md (R1 to R3, R2b, R4's
-   epochs, R8) that decides who may serve one LUN of one block. Two nodes, an arbiter with one versioned record, a link
-   with messages that are delayed for as long as it pleases and lost only with the link, clocks that advance together (the
-   margin stands for their drift), crashes of a process or of a machine, answers of the arbiter that never come and writes
-   that land after everybody has given them up. Names follow dataplane/pair; the operator beside each action says which
-   function it abstracts. Left out: fencing by command, a replaced store, an orderly stop, the metadata log, more than
-   one LUN, and frames of a resync, which is one step here: the simulator runs the code itself for those.
+   epochs, R8) that decides which node may serve one LUN of one block. The model has two nodes, an arbiter with one versioned
+   record, a link whose messages are delayed for any time and lost only with the link, clocks that advance together (the
+   margin covers their drift), crashes of a process or of a machine, answers of the arbiter that never come and writes
+   that land after both nodes have given them up. Names follow dataplane/pair; the comment beside each action names the
+   function that the action abstracts. Left out: fencing by command, a replaced store, an orderly stop, the metadata log, more
+   than one LUN, and frames of a resync, which is one step here: the simulator runs the code itself for those.
 
-   Where acknowledged writes may be lost with both page caches, or with that of a lone member before its flush, the code claims
-   and has hosts told (R8); here, where no host can be told, such a node waits.
+   Where acknowledged writes may be lost with both page caches, or with the page cache of a lone member before its flush, the
+   code claims the record and reports the loss to hosts (R8); the model has no such report, so such a node waits.
 
    Bug removes one rule at a time; "none" is the protocol. hack/model.sh checks that TLC passes "none" and finds a
-   history that breaks an invariant for every other. *)
+   history that breaks an invariant for every other value. *)
 EXTENDS Integers, FiniteSets
 
 CONSTANTS T,           \* lease, in ticks
@@ -21,12 +21,12 @@ CONSTANTS T,           \* lease, in ticks
           Bug
 
 VARIABLES arb,         \* [ep, m, v]: epoch, members, version of the arbiter's record
-          late,        \* compare-and-swaps that were given up by who made them and may still land
+          late,        \* compare-and-swaps that their node has given up and that may still land
           s,           \* state of each node
           sync, back, mmsg, mack, \* messages under way; at most one of each kind and direction
-          wire,        \* the link is whole
+          wire,        \* the link is up
           wr,          \* the write under way
-          seen,        \* newest value that a host was told of: acknowledged or read
+          seen,        \* newest value that a host knows: acknowledged or read
           next,        \* value of the next write
           left         \* what the environment may still do
 
@@ -46,7 +46,7 @@ Rec(r) == [ep |-> r.ep, m |-> r.m]
 Both(r) == r.m["a"] # Nobody /\ r.m["b"] # Nobody
 Only(n, inc, ep) == [ep |-> ep, m |-> [x \in Node |-> IF x = n THEN inc ELSE Nobody]]
 
-Grant == Max(1, T \div 2) \* how long a source serves on while a readmission is unresolved
+Grant == Max(1, T \div 2) \* how long a source continues to serve while a readmission is unresolved
 
 Mine(x, n) == x.rec.m[n] = x.inc
 Admitting(x) == x.rs = "admit"
@@ -69,9 +69,9 @@ Fresh(n) ==
   [up |-> TRUE, inc |-> <<1, 1>>, phase |-> "paired", rec |-> Rec(arb), ver |-> arb.v, dur |-> 1, saving |-> FALSE,
    lease |-> 0, grace |-> T + M, cw |-> 0, adm |-> 0, agreed |-> FALSE, ex |-> NoExcl, exn |-> 0, ask |-> Idle, doubt |-> FALSE,
    lk |-> TRUE, info |-> None, own |-> "a", rs |-> "none", stopped |-> FALSE, joined |-> FALSE, exposed |-> FALSE,
-   data |-> 0, disk |-> 0, fl |-> 0, need |-> FALSE, \* fl, durable: all that was acknowledged before this epoch is durable here
-   rq |-> FALSE,  \* the arbiter may have taken the {a,b} that was asked for
-   gh |-> 0]      \* lease of a process that lives on although its disk is in another machine
+   data |-> 0, disk |-> 0, fl |-> 0, need |-> FALSE, \* fl, durable: everything that was acknowledged before this epoch is durable here
+   rq |-> FALSE,  \* the arbiter may have accepted the {a,b} that this node asked for
+   gh |-> 0]      \* lease of a process that still runs although its disk is in another machine
 
 Init ==
   /\ arb = IF Start = "paired" THEN [ep |-> 1, m |-> [n \in Node |-> <<1, 1>>], v |-> 1]
@@ -92,7 +92,7 @@ Settle(t) ==
              ELSE IF wr.st = "mirror" /\ x.phase = "alone" /\ x.rs = "none" THEN [wr EXCEPT !.st = "store"]
              ELSE wr
 
-(* Set the node's state and carry that through. *)
+(* Set the node's state and apply what follows for the write under way. *)
 Put(n, x) == s' = [s EXCEPT ![n] = x] /\ Settle([s EXCEPT ![n] = x])
 
 Exclude(x, cons) ==
@@ -121,7 +121,7 @@ Enter(x, n) ==
     [] OTHER ->
          [x EXCEPT !.phase = "outside", !.agreed = FALSE, !.ex = NoExcl, !.rs = "none", !.stopped = FALSE, !.adm = 0, !.rq = FALSE,
                    !.exposed = FALSE, !.joined = (x.phase = "outside" /\ @),
-                   \* A source that has just asked for this record may serve on for Grant: a claim waits from here too.
+                   \* A source that has just asked for this record may continue to serve for Grant: a claim waits from here too.
                    !.cw = IF Both(x.rec) /\ Bug # "a claim waits from the start of the process only" THEN Max(@, Grant + M) ELSE @]
 
 (* Machine.onRecord *)
@@ -144,8 +144,8 @@ EpochSaved(n) ==
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
 -----------------------------------------------------------------------------
-(* The arbiter. A compare-and-swap is made, then served or given up, then answered or not heard of. A read is served when it is
-   made, and its answer may be as late as it likes. *)
+(* The arbiter. A compare-and-swap is sent, then served or given up, then answered, or its answer is lost. A read is served when
+   it is sent, and its answer may be late by any time. *)
 
 Reading == [st |-> "reply", ok |-> TRUE, rec |-> Rec(arb), v |-> arb.v]
 
@@ -154,7 +154,7 @@ Cas(x, want) == [x EXCEPT !.ask = [st |-> "cas", want |-> want, v |-> x.ver]]
 Get(n) ==
   /\ s[n].up /\ s[n].ask.st = "idle"
   /\ \/ s[n].phase = "starting" \/ s[n].need \/ s[n].doubt
-     \/ s[n].phase = "alone" /\ Rec(arb) # s[n].rec /\ ~s[n].saving \* Machine.watch; its own record would change nothing
+     \/ s[n].phase = "alone" /\ Rec(arb) # s[n].rec /\ ~s[n].saving \* Machine.watch; reading its own record would change nothing
   /\ Put(n, [s[n] EXCEPT !.ask = Reading])
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
@@ -175,13 +175,13 @@ MayClaim(n) ==
       i == x.info
   IN /\ x.phase = "outside" /\ x.rec.m[n] # Nobody
      /\ \/ /\ ~Both(x.rec)
-           \* Rebooted before the flush of becoming alone was done: what was acknowledged under {a,b} may be with the peer only.
+           \* Rebooted before the flush of becoming alone was done: only the peer may have what was acknowledged under {a,b}.
            /\ kept \/ x.fl >= x.rec.ep \/ Bug = "a rebooted lone member claims before its flush was done"
         \/ /\ x.lk /\ i # None
            /\ i.phase = "outside" /\ ~(i.inc = x.rec.m[p] /\ i.phase = "paired")
            /\ LET peerKept == x.rec.m[p][1] = i.inc[1] IN
               /\ (kept /\ ~peerKept) \/ (kept = peerKept /\ n = "a")
-              \* Machine.leasesOver, succeeds: a process of before may live on in another machine, there or here.
+              \* Machine.leasesOver, succeeds: a former process of either node may still run in another machine.
               /\ (kept /\ peerKept) \/ x.cw = 0 \/ Bug = "a claim forgets a former process"
         \/ /\ ~(x.lk /\ i # None)
            /\ kept \/ Bug = "a rebooted node claims alone"
@@ -212,7 +212,7 @@ Answered(n) ==
          x == [s[n] EXCEPT !.ask = Idle]
      IN Put(n, IF ~c.ok THEN [x EXCEPT !.doubt = FALSE, !.ask = Reading]      \* conflict: read again
                ELSE IF x.doubt /\ c.rec = x.rec /\ Bug # "no successor bars a late write"
-                    THEN Cas([x EXCEPT !.doubt = FALSE, !.ver = c.v], x.rec)          \* bar what may yet land
+                    THEN Cas([x EXCEPT !.doubt = FALSE, !.ver = c.v], x.rec)          \* bar a write that may yet land
                ELSE OnRecord([x EXCEPT !.doubt = FALSE], n, c.rec, c.v))
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
 
@@ -246,8 +246,8 @@ Tick ==
 
 Live(n) == s[n].up /\ s[n].lk /\ wire
 
-(* Machine.sync. ex numbers the sender's exclude, echo is the last such number that it has heard. What would change nothing
-   at the receiver is not sent, to keep the number of states down. *)
+(* Machine.sync. ex numbers the sender's exclude, echo is the last such number that the sender has received. A message that
+   would change nothing at the receiver is not sent, to keep the number of states down. *)
 Standing(x) == [phase |-> x.phase, ep |-> x.rec.ep, d |-> x.dur, inc |-> x.inc,
                 ex |-> IF x.ex.on THEN x.exn ELSE 0]
 Echo(x) == IF x.info = None THEN 0 ELSE x.info.ex
@@ -286,9 +286,9 @@ RecvSync(n) ==
   /\ sync' = [sync EXCEPT ![Peer(n)] = None]
   /\ UNCHANGED <<arb, late, back, mmsg, mack, wire, seen, next, left>>
 
-(* tickLink and Machine.onBeat: the answer gives the sender a lease from when it sent, and the answerer a wait before it
-   may exclude. A heartbeat that is late on its way there only makes that wait longer, so it arrives at once here; its
-   answer is as late as it likes. *)
+(* tickLink and Machine.onBeat: the answer gives the sender a lease that runs from when it sent the heartbeat, and gives the
+   answering node a wait before it may exclude. A heartbeat that arrives late only makes that wait longer, so it arrives at once
+   in this model; its answer may be late by any time. *)
 Beat(n) ==
   LET p == Peer(n)
       x == s[n]
@@ -339,9 +339,9 @@ LinkUp ==
   /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wr, seen, next, left>>
 
 -----------------------------------------------------------------------------
-(* Crash of a process, or of a machine: then what was only in the page cache may be gone. At most one machine loses its
-   page cache in a history: more is promised to nobody. Or the machine lives on without its disk, which another one has now: the
-   process serves reads until its lease has ended. *)
+(* Crash of a process, or of a machine: then data that was only in the page cache may be lost. At most one machine loses its
+   page cache in a history: the protocol promises no more. Or the machine still runs without its disk, which is in another
+   machine now: the process serves reads until its lease has ended. *)
 Crash(n, power) ==
   /\ s[n].up /\ left.crashes > 0 /\ (power => left.power > 0)
   /\ left' = [left EXCEPT !.crashes = @ - 1, !.power = IF power THEN @ - 1 ELSE @]
@@ -465,20 +465,20 @@ Next ==
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
-(* Never two nodes that execute commands of one LUN (R1, R3, R10). *)
+(* Two nodes never execute commands of one LUN at the same time (R1, R3, R10). *)
 OneServes == ~(Serving("a") /\ Serving("b") /\ Owns("a") /\ Owns("b"))
 
-(* Nobody is alone and serves while a process whose disk has gone may still serve what it has in memory (R2b). *)
+(* No node is alone and serves while a process whose disk is elsewhere may still serve what it has in memory (R2b). *)
 NoGhost == \A n, q \in Node : s[n].gh > 0 => ~(Serving(q) /\ s[q].phase = "alone")
 
-(* The node that serves has what any host was told of: nothing acknowledged is lost, nothing read is un-read (R1, R5, R8). *)
+(* The node that serves has every value that a host knows: nothing acknowledged is lost, no read is undone (R1, R5, R8). *)
 NothingLost == \A n \in Node : Serving(n) /\ Owns(n) /\ NoWriteAt(n) => s[n].data >= seen
 
-(* Nothing is served under an epoch that a restart would forget (R2). *)
+(* No node serves under an epoch that a restart would forget (R2). *)
 EpochDurable == \A n \in Node : Serving(n) => s[n].dur = s[n].rec.ep
 
-(* A node fences itself only over an arbiter that was rolled back, or a force, which there is none of here: what a lone member
-   finds when it looks is never taken for either without cause. *)
+(* A node fences itself only after a rollback of the arbiter, or a force. The model has neither: a lone member that reads the
+   record never takes it for one of them. *)
 NeverFenced == \A n \in Node : s[n].phase # "fenced"
 
 Members == \E n \in Node : arb.m[n] # Nobody
