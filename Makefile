@@ -11,13 +11,13 @@ DURATION ?= 60s
 # target that does not get to run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./dataplane/pair/... ./dataplane/sim/... ./dataplane/nodesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
-RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|sim|nodesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
+PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
+RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 # Unit tests alone: no API server, no suites of processes, no simulators (whose fixed seeds take minutes). They wait more than they
 # compute, so four packages run at a time, and the one that takes longest begins first.
-FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
+FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ sim: ## SEEDS=200: histories of the simulated pair that nobody has seen, or with
 
 sim-node: ## SEEDS=200: histories of two whole nodes and their hosts under fake time that nobody has seen; out/sim-node.json
 	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
+
+sim-balance: ## HISTORIES=2400 BASE=n: the policy that moves ownership, beside simpler ones and the optimum; out/balance.json
+	@$(GO) run ./hack/sim/balance -histories $(or $(HISTORIES),2400) $(if $(BASE),-base $(BASE))
 
 sim-node-bugs: ## the layers around the pair with one mistake at a time, and histories of whole nodes that find each
 	@$(GO) run ./hack/sim/bugs -player node

@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"placement", "initiator", "dataplane"},
 	{"csi", "controllers"},
 	{"cmd"},
-	{"internal/testkit", "dataplane/sim", "dataplane/nodesim"},
+	{"internal/testkit", "dataplane/sim", "dataplane/nodesim", "dataplane/balancesim"},
 	{"hack", "e2e", "test"},
 }
 
@@ -152,6 +152,7 @@ var pure = map[string][]string{
 	"dataplane/pair": {"bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "iter", "maps", "math/bits", "slices",
 		"time", // durations
 		module + "dataplane/rangelock", module + "dataplane/scsi"},
+	"dataplane/balance":                 {"fmt", "math", "slices", "time"}, // durations
 	"internal/alua":                     {},
 	"placement":                         {"cmp", "errors", "fmt", "slices", "strings", module + "api/v1alpha1"},
 	"csi/attach/kernel/plan.go":         {"fmt", "net/netip", "slices", module + "csi/attach"},
