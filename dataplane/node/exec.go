@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
@@ -17,7 +18,8 @@ import (
 
 type actions struct {
 	list []pair.Action
-	sent bool // something is queued on the link
+	sent bool  // something is queued on the link
+	now  int64 // of the call that these are of
 	at   stand
 }
 
@@ -67,14 +69,16 @@ func (n *Node) enter(at stand, f func(m *pair.Machine, now int64)) {
 	a := actionPool.Get().(*actions)
 	a.at = at
 	n.mu.Lock()
-	f(n.m, n.boottime())
-	n.takeLocked(a)
+	now := n.boottime()
+	f(n.m, now)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 	n.perform(a, current{})
 }
 
 // takeLocked moves the machine's actions into a; sends are begun at once.
-func (n *Node) takeLocked(a *actions) {
+func (n *Node) takeLocked(a *actions, now int64) {
+	a.now = now
 	if !n.m.Pending() {
 		return
 	}
@@ -83,6 +87,9 @@ func (n *Node) takeLocked(a *actions) {
 	for i := range b.list {
 		switch x := &b.list[i]; x.Kind {
 		case pair.ActSend:
+			if x.Msg.Ended != nil {
+				n.count(x.Msg.Ended, count.Remote, now)
+			}
 			n.peer.link.Send(n.peer.linkN.Load(), x.Msg)
 			a.sent = true
 		case pair.ActClear:
@@ -116,6 +123,7 @@ func (n *Node) perform(a *actions, cur current) (completed bool) {
 			}
 		case pair.ActReply:
 			o := x.Op
+			n.countHost(o, a.now)
 			if cur.is(o) {
 				completed = true
 			} else if s := o.Cmd; s.Done != nil {
@@ -136,8 +144,9 @@ func (n *Node) perform(a *actions, cur current) (completed bool) {
 
 func (n *Node) storeDone(a *actions, o *pair.Op, res scsi.Result) {
 	n.mu.Lock()
-	n.m.StoreDone(n.boottime(), o, res)
-	n.takeLocked(a)
+	now := n.boottime()
+	n.m.StoreDone(now, o, res)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 }
 
@@ -149,8 +158,9 @@ func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) 
 	n.io.buffers.put(msg.Data)
 	msg.Data = nil
 	n.mu.Lock()
-	n.m.Applied(n.boottime(), link, msg, res)
-	n.takeLocked(a)
+	now := n.boottime()
+	n.m.Applied(now, link, msg, res)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 }
 
@@ -333,8 +343,9 @@ func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
 		a.at = onTimer
 	}
 	n.mu.Lock()
-	n.m.Receive(n.boottime(), k, msg)
-	n.takeLocked(a)
+	now := n.boottime()
+	n.m.Receive(now, k, msg)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 	n.perform(a, current{})
 }

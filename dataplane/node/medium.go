@@ -20,8 +20,9 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	s.Medium = o
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
-	n.m.Submit(n.boottime(), o)
-	n.takeLocked(a)
+	now := n.boottime()
+	n.m.Submit(now, o)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 	return n.perform(a, cur)
 }
@@ -31,11 +32,12 @@ func (d *medium) Abort(s *scsi.Op) {
 	n := d.n
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
+	now := n.boottime()
 	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
 	if o, _ := s.Medium.(*pair.Op); o != nil && o.Cmd == s {
-		n.m.Abort(n.boottime(), o)
+		n.m.Abort(now, o)
 	}
-	n.takeLocked(a)
+	n.takeLocked(a, now)
 	n.mu.Unlock()
 	n.perform(a, current{})
 }

@@ -183,6 +183,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	used, limit := n.iscsi.Memory()
 	gauge(descISCSIMem, float64(used), "used")
 	gauge(descISCSIMem, float64(limit), "limit")
+	n.collectLUNs(ch)
 	if n.peer.link != nil {
 		count(descLinkEvict, n.peer.link.Evicted())
 	}

@@ -179,7 +179,8 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 	}
 	delete(m.fwdIn, o.frontN)
 	s := o.Cmd
-	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt}
+	s.Result = o.result
+	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt, Ended: o}
 	switch {
 	case o.result == scsi.ReadError && s.Located:
 		msg.Off, msg.Aux = s.BadAt, 1
@@ -226,6 +227,7 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 	if o.Cmd.Kind == scsi.OpRead && msg.Result == scsi.OK && copy(o.Cmd.Data, msg.Data) != len(o.Cmd.Data) {
 		o.result = scsi.Failed // never GOOD with bytes that did not come
 	}
+	o.Forwarded = true
 	m.answer(now, o)
 }
 

@@ -76,6 +76,8 @@ type Msg struct {
 
 	// Op is the sender's op, so that the link can wait with its buffer; not on the wire.
 	Op *Op
+	// Ended is the forwarded command that a result answers, for the sender's counters; not on the wire.
+	Ended *Op
 
 	// Sum is the checksum that Meta of a MsgMetaInstall must have, for ActInstall, if it came in parts; not on the wire.
 	Sum []byte

@@ -77,7 +77,7 @@ func (m *Machine) redo(now int64, o *Op) {
 	delete(m.ops, o.id)
 	if o.peerOK {
 		// Its write is here, mirrored by the owner before it died; it is acknowledged once the flush is done.
-		o.result = scsi.OK
+		o.result, o.Forwarded = scsi.OK, true
 		m.answer(now, o)
 		return
 	}

@@ -138,6 +138,8 @@ type Op struct {
 	LUN LUNID
 	// Started tells, when the op is back, whether it may have taken effect: it was executed or forwarded.
 	Started bool
+	// Forwarded tells, when the op is back, that the other node executed it.
+	Forwarded bool
 	// StartedAt is when it was, CLOCK_BOOTTIME in ns, if it was started here: judged (R9, R11b), its range locked. The store's
 	// work may come later, after that of the peer or of the write-intent bits.
 	StartedAt int64
