@@ -58,7 +58,7 @@ func pieceDone(c *Command) {
 	p := c.User.(*piece)
 	if c.Err == nil && c.Status == StatusGood {
 		if p.want > 0 && c.Got != p.want {
-			p.finish(fmt.Errorf("%w: READ brought %d of %d bytes with GOOD", ErrProtocol, c.Got, p.want))
+			p.finish(fmt.Errorf("%w: a READ with status GOOD returned %d of %d bytes", ErrProtocol, c.Got, p.want))
 			return
 		}
 		p.finish(nil)

@@ -30,7 +30,7 @@ import (
 // What a path says that does not show the unit.
 var (
 	errNoUnitHere = errors.New("no such LUN")
-	errNoUnitYet  = errors.New("no such LUN as yet, and this node does not serve, so it need not know")
+	errNoUnitYet  = errors.New("no such LUN, but this node does not serve, so its mappings may be old")
 )
 
 func absent(err error) bool { return errors.Is(err, errNoUnitHere) || errors.Is(err, errNoUnitYet) }

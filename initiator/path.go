@@ -47,7 +47,7 @@ const (
 	wantDrain
 )
 
-var errLogoutRequested = errors.New("the target asked for logout")
+var errLogoutRequested = errors.New("the target requested a logout")
 
 func newPath(d *Device, i int, portal string) (*path, error) {
 	c := d.cfg

@@ -68,7 +68,7 @@ func Login(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		return nil, err
 	}
 	if cfg.Target == "" {
-		return nil, errors.New("initiator: a normal session needs a target name")
+		return nil, errors.New("initiator: a normal session requires a target name")
 	}
 	l, err := connect(ctx, &cfg)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // podOf is a pod whose process ended with a code and has been started again, or waits for that.
 func podOf(code int32, waits bool) *corev1.Pod {
 	c := corev1.ContainerStatus{Name: "target", RestartCount: 4, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: code, Message: "time=… level=INFO\nthe store failed (fsync): check the disk, replace it if this comes back\n",
+		ExitCode: code, Message: "time=… level=INFO\nthe store failed (fsync): check the disk, and replace it if this error returns\n",
 		FinishedAt: metav1.NewTime(time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC))}}}
 	if waits {
 		c.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s restarting failed container"}
@@ -41,7 +41,7 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 	}{
 		{"waits", podOf(exits.Left, true), nil, []string{"CrashLoopBackOff", "check the disk"}, ""},
 		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "its previous process left the pair at 2026-11-23T09:00:00Z (restarted 4 times)", "check the disk"}, ""},
-		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; its previous process left the pair", "check the disk"}, ""},
+		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "the other node copies its data to this node"}, []string{"the other node copies its data to this node; its previous process left the pair", "check the disk"}, ""},
 		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; its previous process left the pair", "check the disk"}, ""},
 		{"another end", podOf(137, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining"}, "left the pair"},
 	} {
@@ -69,7 +69,7 @@ func TestLastWordsOfANodeThatLeft(t *testing.T) {
 	if said := nodeStatus(&v.nodes[1]).Reason; said != "" {
 		t.Errorf("the node's reason is %q", said)
 	}
-	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
+	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): the other node copies its data to this node"}
 	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += hadLeft(&v.nodes[1]); return &now }()) {
 		t.Error("there is no event")
 	}

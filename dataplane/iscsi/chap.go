@@ -72,7 +72,7 @@ func (c *chap) finish(in pdu.Text, out *pdu.Text) error {
 	name, ok1 := in.Get("CHAP_N")
 	r, ok2 := in.Get("CHAP_R")
 	if c.challenge == nil || !ok1 || !ok2 {
-		return fmt.Errorf("%w: CHAP out of order", errAuth)
+		return fmt.Errorf("%w: the CHAP keys are out of order", errAuth)
 	}
 	response, err := pdu.DecodeBinary(r, 64)
 	if err != nil {
@@ -101,9 +101,9 @@ func (c *chap) finish(in pdu.Text, out *pdu.Text) error {
 		// Somebody wants our own answer to the challenge we sent (RFC 7143 §12.1.3).
 		return fmt.Errorf("%w: reflected challenge", errAuth)
 	case c.creds.MutualSecret == "":
-		return fmt.Errorf("%w: the initiator wants the target to authenticate and there is no secret for that", errAuth)
+		return fmt.Errorf("%w: the initiator requests mutual CHAP, but no mutual secret is set", errAuth)
 	case c.creds.MutualSecret == c.creds.Secret:
-		return fmt.Errorf("%w: the two directions have the same secret, which RFC 7143 forbids", errAuth)
+		return fmt.Errorf("%w: both directions have the same secret, which RFC 7143 does not allow", errAuth)
 	}
 	out.Add("CHAP_N", c.creds.MutualUser)
 	out.Add("CHAP_R", pdu.EncodeBinary(chapDigest(c.algorithm, byte(id), c.creds.MutualSecret, theirs)))

@@ -239,9 +239,9 @@ func (c *conn) checkCommand(h pdu.BHS) error {
 	case h.ITT() == pdu.Reserved:
 		return protocolError{"SCSI command with the reserved tag"}
 	case !write && !final:
-		return protocolError{"no final bit on a command without write data"}
+		return protocolError{"the command has no write data, but its final bit is not set"}
 	case n > 0 && (!write || n > edtl):
-		return protocolError{"more immediate data than the command has"}
+		return protocolError{"the immediate data is longer than the command's data"}
 	case n > 0 && !c.params.ImmediateData:
 		return protocolError{"immediate data was not negotiated"}
 	case n > int(c.params.FirstBurst):

@@ -36,7 +36,7 @@ func (c *conn) dispatch() error {
 	copy(c.bhs[:], raw)
 	h = c.bhs[:]
 	if n := h.DataLen(); n > int(c.params.MaxRecv) {
-		return protocolError{"data segment longer than declared"}
+		return protocolError{"the data segment is longer than declared"}
 	}
 	op := h.Op()
 	if c.discovery && op != pdu.TextReq && op != pdu.LogoutReq && op != pdu.NopOut {

@@ -109,7 +109,7 @@ func TestDropConnections(t *testing.T) {
 }
 
 // A process that was stopped drops what piled up meanwhile: the clock jumps while a reader is in the Device.
-func TestPause(t *testing.T) {
+func TestPausedProcessDropsBufferedCommands(t *testing.T) {
 	var skew atomic.Int64
 	b := serve(t, func(c *Config) {
 		c.MaxAge = 10 * time.Second
@@ -155,7 +155,7 @@ func TestPauseInRead(t *testing.T) {
 	}
 }
 
-func TestArrived(t *testing.T) {
+func TestArrivalTimeOfACommand(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
 	before := boottime()

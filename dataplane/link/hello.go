@@ -69,9 +69,9 @@ func (h *Hello) check(cluster, pairName, peer string) error {
 	case h.Error != "":
 		return fmt.Errorf("%w by the peer: %s", ErrRefused, h.Error)
 	case h.Cluster != cluster || h.Pair != pairName:
-		return fmt.Errorf("%w: the peer is of cluster %q pair %q, this node of %q %q", ErrRefused, h.Cluster, h.Pair, cluster, pairName)
+		return fmt.Errorf("%w: the peer belongs to cluster %q pair %q, this node to cluster %q pair %q: check --link-peer", ErrRefused, h.Cluster, h.Pair, cluster, pairName)
 	case h.Node != peer:
-		return fmt.Errorf("%w: the peer says it is node %q, expected %q", ErrRefused, h.Node, peer)
+		return fmt.Errorf("%w: the peer is node %q, expected %q: check --node on both nodes", ErrRefused, h.Node, peer)
 	case h.Role != "data" && h.Role != "beat":
 		return fmt.Errorf("%w: role %q", ErrRefused, h.Role)
 	}

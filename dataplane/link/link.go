@@ -78,7 +78,7 @@ func (s *session) fail(err error) {
 }
 
 // errBroken says that this side gave the link up.
-var errBroken = errors.New("given up by this node")
+var errBroken = errors.New("this node closed the link")
 
 // New makes a link; Run keeps it.
 func New(cfg Config, h Handler) *Link {
@@ -246,7 +246,7 @@ func (l *Link) dial(ctx context.Context) {
 		}
 		if err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			l.cfg.Logger.Info("link: no connection to the peer yet", "addr", l.cfg.Dial, "err", err)
+			l.cfg.Logger.Info("link: cannot connect to the peer yet; trying again", "addr", l.cfg.Dial, "err", err)
 		}
 		select {
 		case <-time.After(l.cfg.Retry):

@@ -103,7 +103,7 @@ func pairOf(t *testing.T) (a, b *end) {
 	return a, b
 }
 
-func TestOrder(t *testing.T) {
+func TestFramesArriveInOrder(t *testing.T) {
 	a, b := pairOf(t)
 	const count = 2000
 	for i := range count {

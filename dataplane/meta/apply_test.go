@@ -122,7 +122,7 @@ func TestCloneSources(t *testing.T) {
 	s.must(from(6, 4, "", id(1)))
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotEntriesAreApplied(t *testing.T) {
 	s := newTable(t)
 	s.refused(ErrNotFound, snap(9, 1))
 	s.must(lun(1, 4))
@@ -324,7 +324,7 @@ func TestUnmapFences(t *testing.T) {
 	}
 }
 
-func TestOwnership(t *testing.T) {
+func TestOwnershipMovesByEntry(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 1)
 	s.ready(2, 1)

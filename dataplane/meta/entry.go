@@ -218,7 +218,7 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 	case e.MarkLost != nil:
 		return s.markLost(e.MarkLost)
 	}
-	return failed("invalid", "an entry of a kind that this version does not know"), fx
+	return failed("invalid", "the entry has a kind that this release does not know"), fx
 }
 
 // clone copies a LUN so that readers of the old value are not disturbed.

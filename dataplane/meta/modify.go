@@ -27,9 +27,9 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {
 	case l == nil:
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	case l.Stage != Ready:
-		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+		return failed("not_ready", "LUN %s is still being created", e.UUID), fx
 	case e.Preferred != "" && badNode(e.Preferred):
 		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
 	}
@@ -55,7 +55,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	if l == nil {
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	}
 	cur := l.mode()
 	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)

@@ -109,10 +109,10 @@ var (
 	ErrInUse     = errors.New("in use")
 	ErrInvalid   = errors.New("invalid")
 	ErrExhausted = errors.New("exhausted")
-	ErrNotReady  = errors.New("still being made")
+	ErrNotReady  = errors.New("still being created")
 	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold different states of its
 	// source, so it is aborted before it is made again.
-	ErrUnfinished = errors.New("an earlier preparation was not finished")
+	ErrUnfinished = errors.New("an earlier attempt was not finished")
 )
 
 // LUNByName finds a LUN, nil if there is none.

@@ -48,7 +48,7 @@ func (n *Node) openBench() error {
 	}
 	m.Bind(u)
 	n.io.bench.Store(&benchUnit{host: host, unit: u, server: n.scsi})
-	n.log.Warn("an unmirrored LUN for benchmarks is exported", "host", host, "bytes", bytes)
+	n.log.Warn("exporting an unmirrored LUN for benchmarks", "host", host, "bytes", bytes)
 	return nil
 }
 

@@ -218,7 +218,7 @@ func (n *Node) slow(x pair.Action) {
 		n.run.wg.Go(func() {
 			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
 			if err != nil {
-				n.log.Error("the epoch cannot be saved", "err", err)
+				n.log.Error("cannot save the epoch", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
 		})
@@ -242,7 +242,7 @@ func (n *Node) slow(x pair.Action) {
 		n.run.wg.Go(func() {
 			err := n.saveState(x.ID, x.State)
 			if err != nil {
-				n.log.Error("the node's own state cannot be saved", "err", err)
+				n.log.Error("cannot save the node's own state", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.StateSaved(now, x.ID, err == nil) })
 		})

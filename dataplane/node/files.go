@@ -153,7 +153,7 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 	}
 	v, err := n.store.Volume(fx.RemovedVolume)
 	if err != nil {
-		n.log.Error("what was deleted stays as an orphan", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
+		n.log.Error("cannot remove the file of a deleted object", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
 		return
 	}
 	remove := func(what, id string, f func(string) error) {
@@ -165,11 +165,11 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 			return
 		}
 		if err := f(id); err != nil {
-			next := "the next start of this node removes it"
+			next := "this node removes the file when it starts again"
 			if !v.Births() {
-				next = "it has to be deleted by hand, for its filesystem has no extended attributes of users"
+				next = "delete the file by hand, because its filesystem does not support extended user attributes"
 			}
-			n.log.Error("a file of what was deleted stays as an orphan: "+next, what, id, "err", err)
+			n.log.Error("a file of cannot remove the file of a deleted object: "+next, what, id, "err", err)
 		}
 	}
 	remove("lun", fx.RemovedLUN, v.DeleteLUN)
@@ -217,7 +217,7 @@ func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 	n.m.SetUnits(n.boottime(), n.unitInfos())
 	for id, e := range n.md.tables.Load().units {
 		if k := e.bits.Unreadable(); k > 0 {
-			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
+			n.log.Warn("write-intent bits cannot be read; counting them as set", "lun", e.lun.UUID, "blocks", k)
 		}
 		n.m.LoadIntents(id, e.bits.Dirty())
 	}
@@ -240,7 +240,7 @@ func (n *Node) born(k fileKey) *uint64 {
 func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
 	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.md.state.Index {
-		log.Warn("orphan: a file without metadata; it is left alone")
+		log.Warn("a file belongs to no object in the metadata (an orphan); keeping the file, because the metadata may be an older copy")
 		return
 	}
 	v, err := n.store.Volume(k.volume)
@@ -252,10 +252,10 @@ func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 		err = v.DeleteLUN(k.id)
 	}
 	if err != nil {
-		log.Error("orphan: a file of what was deleted cannot be removed: the next start of this node tries again", "err", err)
+		log.Error("cannot remove the file of a deleted object; trying again when this node starts again", "err", err)
 		return
 	}
-	log.Info("a file that a deletion had left is removed", "born", f.Born, "index", n.md.state.Index)
+	log.Info("removed the file of a deleted object", "born", f.Born, "index", n.md.state.Index)
 }
 
 // markFiles gives images of earlier releases the birth that the state has for them. What is being copied to this node gets it with the file that the next
@@ -279,7 +279,7 @@ func (n *Node) markFiles(have map[fileKey]store.Info) error {
 			err = v.MarkLUN(k.id, *born)
 		}
 		if err != nil {
-			n.log.Warn("a file does not keep when it was made: the next start of this node tries again", "uuid", k.id, "err", err)
+			n.log.Warn("cannot mark a file with the entry that created it; trying again when this node starts again", "uuid", k.id, "err", err)
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 // life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
 
 // ErrLeft is what Run returns then; its text says what is wrong and what to do.
-var ErrLeft = errors.New("this node serves nothing any more and ends, to be started again")
+var ErrLeft = errors.New("this node has stopped serving: the process ends, and must be started again")
 
 // Bounds of the end.
 const (
@@ -69,10 +69,10 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	what := n.unended()
 	if why != "" {
-		n.log.Error("the store does not end its work: this process ends without it", "after", bound, "while", what)
+		n.log.Error("the store does not finish its I/O; ending the process without waiting for it", "after", bound, "while", what)
 		return left(why)
 	}
-	n.log.Error("the orderly stop does not end: this process ends without it", "after", bound, "while", what)
+	n.log.Error("the orderly stop did not finish in time; ending the process", "after", bound, "while", what)
 	return fmt.Errorf("%w, after %v, while %s", ErrStop, bound, what)
 }
 
@@ -91,7 +91,7 @@ func (n *Node) because(why string) string {
 func (n *Node) leave(why string) error {
 	why = n.because(why)
 	n.run.over <- why
-	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
+	n.log.Error("this node has stopped serving; the process ends, and must be started again", "why", why)
 	n.event("end", why)
 	n.ends(stepLogOut)
 	n.logOut()

@@ -23,14 +23,14 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
 		// Without it this node would hold other metadata than its peer, without a word.
-		n.log.Error("a log entry of a newer release: stepping down", "index", index, "err", err)
+		n.log.Error("a log entry comes from a newer release; stepping down", "index", index, "err", err)
 		n.do(func(m *pair.Machine, now int64) {
-			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log cannot be applied: %v: upgrade node %s", index, err, n.self))
+			m.StepDown(now, fmt.Sprintf("this node cannot apply entry %d of the metadata log: %v: upgrade node %s", index, err, n.self))
 		})
 		return
 	}
 	if err != nil {
-		n.log.Error("a log entry cannot be read", "index", index, "err", err)
+		n.log.Error("a log entry cannot be decoded", "index", index, "err", err)
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike
 	}
 	moved := n.moving()
@@ -271,7 +271,7 @@ func (n *Node) export() {
 	n.md.mu.Unlock()
 	if n.misread(volumes) {
 		// What it cannot read it refuses, and comes again.
-		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
+		n.log.Warn("the other node's release supports one backing volume only, but LUNs are in more: upgrade the other node")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}
 	var sum []byte

@@ -69,9 +69,9 @@ func (f *flushes) durable(lun string, off int64) error {
 
 const through, back = targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH, targetv1.WriteCache_WRITE_CACHE_WRITE_BACK
 
-func (p *testPair) modify(i int, q *targetv1.ModifyLUNRequest) *targetv1.LUN {
+func (p *testPair) modify(i int, req *targetv1.ModifyLUNRequest) *targetv1.LUN {
 	p.t.Helper()
-	l, err := p.client(i).ModifyLUN(p.ctx, q)
+	l, err := p.client(i).ModifyLUN(p.ctx, req)
 	if err != nil {
 		p.t.Fatal(err)
 	}

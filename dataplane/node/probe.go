@@ -46,7 +46,7 @@ func (n *Node) probeLoop() {
 		n.seen.probed.Store(p)
 		switch was := old != nil && old.err != nil; {
 		case err != nil && !was:
-			n.log.Warn("the arbiter does not answer: nothing changes while both nodes serve, but if one fails now I/O waits", "err", err)
+			n.log.Warn("the arbiter does not answer: both nodes continue to serve, but if one fails now, I/O waits for the arbiter", "err", err)
 			n.event("arbiter", "the arbiter does not answer: "+err.Error())
 		case err == nil && was:
 			n.log.Info("the arbiter answers again", "after", time.Since(old.since).Round(time.Millisecond))

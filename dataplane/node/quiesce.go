@@ -26,7 +26,7 @@ func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duratio
 		case scsi.OK:
 			return release, nil
 		case scsi.Busy:
-			err = fmt.Errorf("commands did not come to rest within %v: %w", limit, control.ErrUnavailable)
+			err = fmt.Errorf("commands in progress did not finish within %v: %w", limit, control.ErrUnavailable)
 		default:
 			err = control.ErrUnavailable
 		}

@@ -30,7 +30,7 @@ func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	}
 	p.until("node a fences itself", func() bool { return n.View().Phase == pair.Fenced })
 	t.Logf("after %v", time.Since(began).Round(time.Millisecond))
-	if v := n.View(); v.Serving || !strings.Contains(v.Reason, "on this store only") || v.ForceEpoch == 0 {
+	if v := n.View(); v.Serving || !strings.Contains(v.Reason, "on this node's store only") || v.ForceEpoch == 0 {
 		t.Fatalf("%+v", v)
 	}
 }

@@ -208,13 +208,13 @@ func (p *testPair) read(path string) []byte {
 
 func (p *testPair) get(i int, path string) (int, string) {
 	p.t.Helper()
-	q, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+p.cfg[i].MetricsListen+path, nil)
+	req, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+p.cfg[i].MetricsListen+path, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	var r *http.Response
 	if err := harness.Wait(p.ctx, "the node listens", func() (bool, string) {
-		r, err = http.DefaultClient.Do(q)
+		r, err = http.DefaultClient.Do(req)
 		return err == nil, fmt.Sprint(err)
 	}); err != nil {
 		p.t.Fatal(err)

@@ -33,7 +33,7 @@ func TestStopWhileCommandsAreHeld(t *testing.T) {
 		{"the owner", pair.WaitsOwner, 1, func(w *world) {
 			w.busy.Go(func() { w.readBlock(w.fencers[0]) })
 		}},
-		{"an entry of the log", pair.WaitsEntry, 0, func(w *world) {
+		{"a log entry", pair.WaitsEntry, 0, func(w *world) {
 			f := w.fencers[0]
 			w.busy.Go(func() { f.exec(0, "REGISTER", 0, prOut(prRegisterAny, 0), prParam(0, f.key), nil) })
 		}},

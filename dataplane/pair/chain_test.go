@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestChain(t *testing.T) {
+func TestChainKeepsItsOrder(t *testing.T) {
 	type element struct {
 		n     int
 		place hook[element]

@@ -339,7 +339,7 @@ func (m *Machine) saveStateFor(why afterSave, msg *Msg) {
 // StateSaved reports ActSaveState number id, and with it every lower one.
 func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 	if !ok {
-		m.StoreFailed(now, "the node's own state")
+		m.StoreFailed(now, "saving the node's own state")
 		return
 	}
 	for len(m.saveWaits) > 0 && m.saveWaits[0].id <= id {

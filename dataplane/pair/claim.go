@@ -55,13 +55,13 @@ func (m *Machine) yield(now int64) {
 	case m.linked && m.peerKnown && p.Store != pm.Store:
 		m.claim(now) // the peer has another disk: what it kept is gone as well
 	case !m.linked || !m.peerKnown:
-		m.reason = "this node lost power right after it had excluded its peer, which may have what this one lost: waiting for it (coldStart: Wait)"
+		m.reason = "this node lost power right after it excluded its peer, and the peer may hold writes that this node lost: waiting for the peer to start (coldStart: Wait)"
 	case p.Phase != Outside || p.Durable > m.rec.Epoch:
 	case p.Incarnation.Boot != pm.Incarnation.Boot || p.Untrusted || m.claimed != claimNone:
 		m.claim(now)
 	default:
 		m.Stats.Yields++
-		m.event("the record goes to node %s, which has kept what this node may have lost", m.cfg.Self.Peer())
+		m.event("giving the record to node %s, which kept the writes that this node may have lost", m.cfg.Self.Peer())
 		m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
 			Members: []Member{{Node: m.cfg.Self.Peer(), Store: p.Store, Incarnation: p.Incarnation}}})
 	}
@@ -122,7 +122,7 @@ func (m *Machine) markLost() {
 	m.event("acknowledged writes that were not flushed may be lost: %d LUNs answer MEDIUM ERROR until they are published again", len(ids))
 	m.act(Action{Kind: ActMarkLost, Units: ids})
 	if m.state.LostAll {
-		m.act(Action{Kind: ActDropHosts, Text: "another generation of the data is served from here on"})
+		m.act(Action{Kind: ActDropHosts, Text: "this node now serves another generation of the data"})
 	}
 }
 
@@ -174,9 +174,9 @@ const (
 
 // Errors of Force.
 var (
-	ErrForceState = errors.New("force is for a node that waits for a lost member or a lost record")
-	ErrForceEpoch = errors.New("the epoch is not the one that this node stands at: look at its status again")
-	ErrForceAlive = errors.New("the other node is alive and can serve")
+	ErrForceState = errors.New("force is possible only on a node that waits for a lost member or a lost record")
+	ErrForceEpoch = errors.New("the given epoch is not this node's epoch: read its status again")
+	ErrForceAlive = errors.New("the other node is running and can serve")
 )
 
 // forceEpoch is what Force has to be given, 0 when it would be refused.
@@ -197,11 +197,11 @@ func (m *Machine) forceEpoch() uint64 {
 func (m *Machine) Force(now int64, epoch uint64) error {
 	switch at := m.forceEpoch(); {
 	case at == 0 || m.force.stage != forceNone:
-		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase, m.reason)
+		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase.Text(), m.reason)
 	case epoch != at:
-		return fmt.Errorf("%w: it is %d, not %d", ErrForceEpoch, at, epoch)
+		return fmt.Errorf("%w: the epoch is %d, not %d", ErrForceEpoch, at, epoch)
 	case m.linked && m.peerKnown && (m.peer.Phase == Alone || m.peer.Phase == Paired):
-		return fmt.Errorf("%w: node %s is %s; stop it first if it must not", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase)
+		return fmt.Errorf("%w: node %s is %s; to force this node, stop node %s first", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase.Text(), m.cfg.Self.Peer())
 	}
 	m.event("forced by an administrator at epoch %d", epoch)
 	m.Stats.Forced++
@@ -220,7 +220,7 @@ func (m *Machine) forceEnds() {
 	if m.force.stage == forceNone {
 		return
 	}
-	m.event("the force is given up: node %s is alive and copies to this one", m.cfg.Self.Peer())
+	m.event("the force is cancelled: node %s is running and copies its data to this node", m.cfg.Self.Peer())
 	m.force, m.claimed = forceState{}, claimNone
 }
 

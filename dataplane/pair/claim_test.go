@@ -165,7 +165,7 @@ func TestForkIsKnownAfterARestart(t *testing.T) {
 	r := newRig(t, cfg)
 	r.got(record(6, B), "v6")
 	r.phase(Fenced)
-	r.reason("written anew")
+	r.reason("written again")
 }
 
 // The node lost power between its exclude and its service: the peer, excluded for nothing, has what this one may have lost.
@@ -195,7 +195,7 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 			r.pass(10 * lease)
 			r.none(ActArbiterCAS)
 			r.none(ActFlushAll)
-			r.reason("waiting for it")
+			r.reason("waiting for the peer")
 			r.linkUp()
 			in := r.peerInfo(Outside)
 			c.change(&in)

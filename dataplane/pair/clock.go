@@ -27,7 +27,7 @@ func (m *Machine) Wall(now, offset int64) {
 	m.Stats.ClockSteps++
 	if m.steppedAt == 0 || now-m.steppedAt > sayStep {
 		m.steppedAt = now
-		m.event("the wall clock made a step of %v: this node waits until it is confirmed", time.Duration(by))
+		m.event("the wall clock stepped by %v: this node waits until the arbiter confirms its record", time.Duration(by))
 	}
 	m.unsure = m.arb.calls + 1
 	m.watchAt = min(m.watchAt, now)
@@ -53,7 +53,7 @@ func (m *Machine) stood(now, by int64) {
 		}
 	}
 	if by > int64(m.cfg.AgeMax) {
-		m.act(Action{Kind: ActDropHosts, Text: "the clock stood still, or the wall clock was set"})
+		m.act(Action{Kind: ActDropHosts, Text: "the clock stopped for a while, or the wall clock was set"})
 	}
 }
 

@@ -46,7 +46,7 @@ func (m *Machine) planBegin() {
 	in := m.peer.Incarnation
 	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peerDistrusted() {
 		m.Stats.Resumes++
-		m.event("resync goes on where it stopped")
+		m.event("resync continues where it stopped")
 		r.view.Full, r.plan = p.full, p
 		return
 	}
@@ -90,7 +90,7 @@ func (m *Machine) planDirty(now int64, msg *Msg) {
 	}
 	dirty, err := decodeRegions(msg.Meta, maxRegions)
 	if err != nil {
-		m.resyncStop(now, "the joiner's bits cannot be read")
+		m.resyncStop(now, "the joiner's write-intent bits cannot be decoded")
 		return
 	}
 	if c := p.known[msg.LUN]; c != nil {
@@ -104,7 +104,7 @@ func (m *Machine) planObjects(now int64, raw []byte) bool {
 	p := r.plan
 	full, err := decodeIDs(raw)
 	if err != nil || p == nil {
-		m.resyncStop(now, "the joiner's answer to the metadata cannot be read")
+		m.resyncStop(now, "the joiner's answer to the metadata cannot be decoded")
 		return false
 	}
 	for _, o := range r.exported { // made while the joiner was away, on a plan that goes on
@@ -262,7 +262,7 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	case res == scsi.Unavailable: // deleted meanwhile
 		m.finish(now, o, scsi.OK)
 	case res != scsi.OK:
-		m.resyncStop(now, "a range could not be read here")
+		m.resyncStop(now, "this node could not read a range")
 		m.finish(now, o, res)
 	case len(o.Bad) > 0 && !o.healed:
 		m.damaged(now, o)
@@ -281,7 +281,7 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 	m.Stats.ResyncCompared += uint64(o.Cmd.Len)
 	if msg.Result != scsi.OK {
 		m.peerFailed(now)
-		m.resyncStop(now, "the joiner's store failed")
+		m.resyncStop(now, "the joiner's store failed to compare a range")
 		return
 	}
 	if msg.Aux == 0 {

@@ -225,7 +225,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	case healed != nil && o.Verify && res == scsi.Damaged:
 		m.healBeyond(now, o)
 	case healed != nil && o.Verify && res == scsi.NoSpace: // to go on would overwrite the one good copy
-		m.resyncStop(now, "there is no space here to write a block back of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free some")
+		m.resyncStop(now, "this node has no space to rewrite a block of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free space in the backing volume")
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile, which is no failure of the disk: the second look says so too
 		o.healed = true
@@ -246,7 +246,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	case res == scsi.OK:
 		m.Stats.Healed++
 		m.damageEvent(&Damage{LUN: o.LUN, Runs: []scsi.Range{{Off: o.HealAt, Len: int64(len(healed))}}},
-			"LUN %s at %d+%d did not match its checksums and is healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
+			"LUN %s at %d+%d did not match its checksums and was healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
 		if o.Verify {
 			m.Stats.HealedFromJoiner++
 		}
@@ -273,9 +273,9 @@ func (m *Machine) lost(now int64, o *Op) {
 	if len(o.Bad) > 0 {
 		at = max(at, o.Bad[0].Off)
 	}
-	where := "and there is no other copy"
+	where := "and no other copy exists"
 	if m.phase == Paired {
-		where = "nor does the copy of node " + m.cfg.Self.Peer().String()
+		where = "neither does the copy on node " + m.cfg.Self.Peer().String()
 	}
 	m.damageEvent(m.lostRuns(o, at), "LUN %s at byte %d, block %d: the content does not match its checksum, %s: restore it from a backup, or write it again", o.LUN, at, at/512, where)
 	if o.scrub {
@@ -302,7 +302,7 @@ func (m *Machine) lostRuns(o *Op, at int64) *Damage {
 // from a lone source ends and no garbage gets a checksum.
 func (m *Machine) copyBad(now int64, o *Op) {
 	if !m.peer.Sums {
-		m.resyncStop(now, "blocks here do not match their checksums, and the joiner keeps none: it would take them for good")
+		m.resyncStop(now, "blocks on this node do not match their checksums, and the joiner keeps no checksums, so it would store the damaged blocks as good: start the joiner with checksums, or write the blocks again")
 		m.finish(now, o, scsi.ReadError)
 		return
 	}

@@ -254,7 +254,7 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 		if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN && !in.Excluding {
 			m.excl = exclusion{}
 			m.reason = ""
-			m.event("handshake with the peer succeeded, the exclude is off")
+			m.event("the handshake with the peer succeeded: the peer is not excluded")
 			m.agree(now)
 		} else if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN {
 			// Both wanted to exclude: calling it off needs one of them to move first. It is safe for each
@@ -303,7 +303,7 @@ func (m *Machine) tickLink(now int64) {
 	}
 	if m.linked && now-m.heard > 6*int64(m.cfg.Lease) {
 		m.heard = now
-		m.act(Action{Kind: ActDropLink, Text: "nothing was heard for too long"})
+		m.act(Action{Kind: ActDropLink, Text: "the peer sent nothing for too long"})
 	}
 	if m.phase != Paired || m.saving {
 		return
@@ -323,7 +323,7 @@ func (m *Machine) tickLink(now int64) {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())
 		// Silence may be our own: commands may have waited unread for longer than a command may be old (R11b).
-		m.act(Action{Kind: ActDropHosts, Text: "the lease lapsed in silence"})
+		m.act(Action{Kind: ActDropHosts, Text: "the lease expired while the peer was silent"})
 	}
 }
 

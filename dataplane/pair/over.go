@@ -13,7 +13,7 @@ func (m *Machine) Over(now int64) string {
 	switch {
 	case m.phase == Fenced && m.leaving == "" && m.force.fenced:
 		if m.recordBack {
-			return "the arbiter shows the record again after it was lost: a new life of this node acts on it"
+			return "the arbiter has the record again: this process ends, and the next one acts on the record"
 		}
 	case m.phase == Fenced:
 		return m.reason
@@ -66,7 +66,7 @@ func (m *Machine) peerFailed(now int64) {
 	wait := min(int64(m.cfg.Lease)<<min(f.n-1, 30), faultWaitMax)
 	f.until = now + wait
 	if f.n > 1 {
-		f.text = fmt.Sprintf("node %s has failed %d times in a row: it is copied to again after %.1f s; check its disk, or replace it", m.cfg.Self.Peer(), f.n, float64(wait)/1e9)
+		f.text = fmt.Sprintf("node %s has failed %d times in a row: the next resync begins after %.1f s; check the disk of node %s, or replace it", m.cfg.Self.Peer(), f.n, float64(wait)/1e9, m.cfg.Self.Peer())
 		m.event("%s", f.text)
 	}
 }
@@ -84,7 +84,7 @@ func (m *Machine) peerWaits(now int64) bool {
 	return waits
 }
 
-// peerDistrusted tells that the joiner's store failed when it was heard of last, whatever it remembers of that: the disk may have
+// peerDistrusted tells that the joiner's store had failed when the joiner last reported, whatever the joiner remembers of that: the disk may have
 // refused the mark that makes it remember (R12).
 func (m *Machine) peerDistrusted() bool {
 	return m.peer.Untrusted && !m.peer.Partial || m.distrust != "" && m.distrust == m.peer.Store

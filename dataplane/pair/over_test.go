@@ -114,7 +114,7 @@ func TestFencedForAnotherReasonIsOver(t *testing.T) {
 	x := r.next(ActSaveEpoch)
 	r.m.EpochSaved(r.now, x.Record.Epoch, false)
 	r.phase(Fenced)
-	r.over("cannot keep the epoch")
+	r.over("cannot save the epoch")
 	if r.m.forceEpoch() != 0 {
 		t.Error("it can be forced")
 	}

@@ -35,9 +35,9 @@ type metaGather struct {
 func (m *Machine) tooLarge(n int, parts bool) string {
 	switch {
 	case n > MaxMetadata:
-		return fmt.Sprintf("the metadata of this pair are %d bytes, more than the %d that a node can be given: delete LUNs and snapshots, labels, or mappings that are not needed", n, MaxMetadata)
+		return fmt.Sprintf("the metadata of this pair is %d bytes, and a node can receive at most %d: delete LUNs, snapshots, labels or mappings that you do not need", n, MaxMetadata)
 	case !parts && n > MaxFrameMeta:
-		return fmt.Sprintf("the metadata of this pair are %d bytes, and the release of node %s takes %d at most: upgrade node %s", n, m.cfg.Self.Peer(), MaxFrameMeta, m.cfg.Self.Peer())
+		return fmt.Sprintf("the metadata of this pair is %d bytes, and the release of node %s can receive at most %d: upgrade node %s", n, m.cfg.Self.Peer(), MaxFrameMeta, m.cfg.Self.Peer())
 	}
 	return ""
 }
@@ -103,7 +103,7 @@ func (m *Machine) onMetaPart(msg *Msg) {
 	}
 	if g == nil || msg.Off != have || msg.Aux != g.index || msg.Len != int64(cap(g.raw)) || len(msg.Meta) == 0 || len(msg.Meta) > room {
 		r.gather = nil
-		m.event("a part of node %s's metadata does not fit: offset %d of %d, %d have come", m.cfg.Self.Peer(), msg.Off, msg.Len, have)
+		m.event("a part of node %s's metadata does not follow the previous part: it is at offset %d of %d, and %d bytes were received", m.cfg.Self.Peer(), msg.Off, msg.Len, have)
 		m.send(&Msg{Type: MsgMetaAck, Result: scsi.Failed})
 		return
 	}
@@ -117,7 +117,7 @@ func (m *Machine) metaWhole(msg *Msg) bool {
 	g := r.gather
 	r.gather = nil
 	if g == nil || msg.Aux != g.index || msg.Len != int64(cap(g.raw)) || len(g.raw) != cap(g.raw) || len(msg.Meta) == 0 {
-		m.event("the metadata of node %s have not come as a whole", m.cfg.Self.Peer())
+		m.event("the metadata of node %s is not complete", m.cfg.Self.Peer())
 		m.send(&Msg{Type: MsgMetaAck, Result: scsi.Failed})
 		return false
 	}

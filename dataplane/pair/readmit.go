@@ -19,7 +19,7 @@ func (m *Machine) ownsAll() bool {
 func (m *Machine) copied(now int64) {
 	if !m.ownsAll() { // R10
 		// A transfer that began while both were members has given a LUN away since: the log is barred now, so the check holds.
-		m.resyncStop(now, "a LUN has been given to the joiner, which is no member yet")
+		m.resyncStop(now, "the joiner owns a LUN, but it is not a member yet")
 		return
 	}
 	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.state.Check.Count, Settled: m.state.Check.Count[m.cfg.Self.Peer()]}
@@ -73,7 +73,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 		m.Stats.Readmits++
 		v.Active, v.Finished = false, now
 		m.distrust, m.faults.joined = "", now
-		m.event("node %s is readmitted: %d bytes compared, %d sent", m.cfg.Self.Peer(), v.Done, v.Sent)
+		m.event("node %s was readmitted: %d bytes compared, %d bytes sent", m.cfg.Self.Peer(), v.Done, v.Sent)
 	}
 	m.resync = resyncState{view: v}
 	m.plan = nil

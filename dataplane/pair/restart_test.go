@@ -107,7 +107,7 @@ func TestLoneMemberWithAnotherDisk(t *testing.T) {
 	r.saved()
 	r.pass(10 * lease)
 	r.none(ActArbiterCAS)
-	r.reason("put the former disk back")
+	r.reason("put back the disk with store")
 }
 
 func TestBothRestarted(t *testing.T) {

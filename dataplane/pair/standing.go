@@ -14,12 +14,12 @@ func (m *Machine) becomeAlone(now int64) {
 	}
 	if m.holdTill = 0; m.state.LostAll || m.renewing { // by force; or our own former life may still be there
 		m.holdTill = now + int64(m.replaces())
-		m.reason = "waiting until a process that was alone before has looked at the record"
+		m.reason = "waiting until an earlier process that served alone must have read the record"
 	}
 	m.renewing = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "the peer is out")
+	m.ScrubStop(now, "the peer is not a member any more")
 	m.exposed = 1
 	m.exposeFlush()
 	m.markLost()
@@ -101,7 +101,7 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	m.flushes--
 	if !ok {
 		m.exposed = 0
-		m.StoreFailed(now, "flush of everything")
+		m.StoreFailed(now, "a flush of the whole store")
 		return
 	}
 	if m.flushes > 0 {
@@ -126,7 +126,7 @@ func (m *Machine) becomeOutside(now int64) {
 	m.marking = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "this node is no member")
+	m.ScrubStop(now, "this node is not a member any more")
 	m.excl = exclusion{}
 	m.agreed = false
 	m.exposed = 0

@@ -13,14 +13,14 @@ func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	}
 	switch {
 	case res == scsi.WriteError:
-		m.StoreFailed(now, "a write or flush of a host's command")
+		m.StoreFailed(now, "a write or flush for a host")
 	case m.phase == Paired:
-		m.StepDown(now, "the store failed (a read): "+diskFix)
+		m.StepDown(now, "the store failed (a read for a host): "+diskFix)
 	}
 }
 
 // diskFix is what to do about a store that failed; the rest the next life of the node does by itself.
-const diskFix = "check the disk, replace it if this comes back"
+const diskFix = "check the disk, and replace it if this error returns"
 
 // StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
 func (m *Machine) StoreFailed(now int64, why string) {

@@ -19,8 +19,17 @@ const (
 	Fenced                // never acts again in this life, unless an administrator forces it: the reason says what to do
 )
 
+// String is the phase as metrics name it.
 func (p Phase) String() string {
 	return [...]string{"starting", "paired", "alone", "outside", "fenced"}[p]
+}
+
+// Text is the phase as texts for people name it.
+func (p Phase) Text() string {
+	if p == Paired {
+		return "in sync"
+	}
+	return p.String()
 }
 
 // Config is what a machine is born with. Durations are bounds promised by the runtime's clock (R3).

@@ -51,6 +51,6 @@ func (m *Machine) taken(rec *Record) string {
 	if me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store || m.resync.asked && rec.Generation == m.rec.Generation {
 		return ""
 	}
-	return fmt.Sprintf("this node was the only member, and the record of epoch %d names node %s: that was named with force, or the arbiter was rolled back and it went on from there; what hosts wrote here since is on this store only. Save it, or stop node %s and name this one with force; started again, this node is given what node %s has",
-		rec.Epoch, rec.Chair(), rec.Chair(), rec.Chair())
+	return fmt.Sprintf("this node was the only member, and the record of epoch %d names node %s: node %s was forced, or the record was rolled back. Writes that hosts made since are on this node's store only: save the store, or stop node %s and force this node. If this node is restarted, the data of node %s replaces its data",
+		rec.Epoch, rec.Chair(), rec.Chair(), rec.Chair(), rec.Chair())
 }

@@ -40,13 +40,13 @@ func TestLoneMemberFindsAnotherRecord(t *testing.T) {
 		rec  *Record
 		says string
 	}{
-		"the other node was forced":            {ptr(forced(7, 2, B)), "named with force"},
+		"the other node was forced":            {ptr(forced(7, 2, B)), "node b was forced"},
 		"the other node went on":               {ptr(record(7, B)), "only member"},
 		"the other node has come far":          {ptr(record(12, B)), "only member"},
 		"another process of this node":         {&another, "only member"},
 		"another record of the same epoch":     {ptr(record(6, B)), "another record of epoch 6"},
 		"an older record: it was rolled back":  {ptr(record(5, A, B)), "rolled back"},
-		"no record: the arbiter was emptied":   {nil, "emptied"},
+		"no record: the arbiter was emptied":   {nil, "record was lost"},
 		"both, and this node had not asked it": {ptr(forced(7, 2, B, A)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -194,7 +194,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	case o.stage == stRepair:
 		if msg.Result != scsi.OK {
 			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent again.
-			m.peerRefuses(now, "a range could not be re-copied after a refused write")
+			m.peerRefuses(now, "the peer could not copy a range again after a failed write")
 			return
 		}
 		delete(m.ops, o.id)
@@ -209,10 +209,10 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 		o.result = scsi.NoSpace
 		m.repair(now, o)
 	case m.phase == Alone:
-		m.resyncStop(now, "the joiner's store refused a write")
+		m.resyncStop(now, "the joiner's store failed to write")
 	default:
 		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
-		m.excludeFirm(now, "the peer's store refused a write")
+		m.excludeFirm(now, "the peer's store failed to write")
 	}
 }
 

@@ -65,7 +65,7 @@ func reg(by int, key uint64) prStep {
 
 const conflict, check = scsi.StatusReservationConflict, scsi.StatusCheckCondition
 
-func TestRegistration(t *testing.T) {
+func TestRegistrationOfKeys(t *testing.T) {
 	s := runPR(t, []prStep{
 		{by: 0, req: scsi.PROut{Action: scsi.PRRegister, Key: 7, ServiceKey: 1}, want: conflict}, // not registered with 7
 		{by: 0, req: scsi.PROut{Action: scsi.PRRegister, ServiceKey: 1}},
@@ -107,7 +107,7 @@ func TestReserveAndRelease(t *testing.T) {
 	}
 }
 
-func TestPreempt(t *testing.T) {
+func TestPreemptRemovesRegistrations(t *testing.T) {
 	we := scsi.PROut{Action: scsi.PRReserve, Key: 1, Type: scsi.PRWriteExclusive}
 	s := runPR(t, []prStep{
 		reg(0, 1), reg(2, 2), reg(4, 2), reg(6, 3),

@@ -63,7 +63,7 @@ func (u *Unit) Update(cfg UnitConfig) error {
 		cfg.OptimalBytes = 1 << 20
 	}
 	if cfg.UUID != u.uuid {
-		return fmt.Errorf("unit %s: its uuid cannot become %q", u.uuid, cfg.UUID)
+		return fmt.Errorf("unit %s: its uuid cannot change to %q", u.uuid, cfg.UUID)
 	}
 	if cfg.BlockSize != 512 && cfg.BlockSize != 4096 {
 		return fmt.Errorf("unit %s: block size %d is neither 512 nor 4096", u.uuid, cfg.BlockSize)

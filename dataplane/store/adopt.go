@@ -159,7 +159,7 @@ func (f *File) adoptBlocks(p []byte, off int64, readable bool) error {
 	o := f.obj
 	first := off / sumBlock
 	if !readable {
-		f.s.log.Error("a block cannot be read: its content is lost", "file", f.path, "offset", off, "bytes", len(p))
+		f.s.log.Error("a block cannot be read; its content is lost", "file", f.path, "offset", off, "bytes", len(p))
 		return f.sumsError("adopt", o.sums.SetBad(first, sums.Blocks(int64(len(p)))))
 	}
 	faults, err := o.sums.Check(first, p)

@@ -24,7 +24,7 @@ func before(t *testing.T, size int64, fill func(f *File)) string {
 	return dir
 }
 
-func TestAdoption(t *testing.T) {
+func TestAdoptionOfAnImageWithoutChecksums(t *testing.T) {
 	const size = 200<<20 + 512
 	model := content(1, 4<<20)
 	dir := before(t, size, func(f *File) {

@@ -27,7 +27,7 @@ const (
 	asideDir = "aside"
 )
 
-var errNoBirths = errors.New("no attribute is asked for")
+var errNoBirths = errors.New("the store is opened without birth attributes")
 
 // FaultAside is what Options.Faults sees before a file is set aside.
 const FaultAside = "aside"
@@ -84,7 +84,7 @@ func (v *BackingVolume) bear(f *os.File, rel string, born uint64) error {
 		return nil
 	}
 	if err := setBorn(f, born); err != nil {
-		return classify("say when it was made: "+bornAttr, rel, err)
+		return classify("set attribute "+bornAttr, rel, err)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	case err != nil:
 		err = classify("read "+bornAttr+" of", rel, err)
 	case known:
-		v.s.log.Info("the file of an object that is deleted, or was never ready, is removed: another one is made", "file", full, "born", born)
+		v.s.log.Info("removing the file of an object that was deleted or never finished, to create an object with the same uuid", "file", full, "born", born)
 		err = v.removeLocked(k, id, full, rel)
 	default:
 		err = v.setAside(k, id, full, rel)
@@ -172,7 +172,7 @@ func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 		return err
 	}
 	v.removeSums(k, id)
-	v.s.log.Warn("a file that this node has not made was in the place of a new object, and is set aside: look at it, and move it away or delete it",
+	v.s.log.Warn("set aside a file that this node did not create and that had the name of a new object; look at the file, and move or delete it",
 		"was", full, "is", to, "volume", v.name)
 	return nil
 }

@@ -34,12 +34,12 @@ func (s *Store) end(cause error, known bool) {
 		err := fmt.Errorf("%w: %w", ErrFailed, cause)
 		s.failed.Store(&err)
 		close(s.failC)
-		s.log.Error("store failed", "dir", s.dir, "err", cause)
+		s.log.Error("the store failed; nothing more is written to it", "dir", s.dir, "err", cause)
 		if known {
 			return
 		}
 		if err := writeFileDurably(filepath.Join(s.dir, untrustedFile), []byte(cause.Error()+"\n")); err != nil {
-			s.log.Error("the failed store could not be marked as untrusted", "dir", s.dir, "err", err)
+			s.log.Error("cannot mark the failed store as untrusted", "dir", s.dir, "err", err)
 		}
 	})
 }

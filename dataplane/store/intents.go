@@ -121,17 +121,17 @@ type intentRequest struct {
 }
 
 // addLocked puts the request into set and returns the first block of it that is not durable, -1 when all is.
-func (x *Intents) addLocked(q *intentRequest) int {
+func (x *Intents) addLocked(req *intentRequest) int {
 	block := -1
-	for _, r := range q.regions {
+	for _, r := range req.regions {
 		word, mask := int(r/64), uint64(1)<<(r%64)
 		x.set[word] |= mask
 		if block < 0 && x.durable[word]&mask == 0 {
 			block = word / blockWords
 		}
 	}
-	for r := q.first; r <= q.last; {
-		lo, hi := r%64, min(63, r%64+q.last-r)
+	for r := req.first; r <= req.last; {
+		lo, hi := r%64, min(63, r%64+req.last-r)
 		word, mask := int(r/64), ^uint64(0)>>(63-hi)&^(1<<lo-1)
 		x.set[word] |= mask
 		if block < 0 && x.durable[word]&mask != mask {
@@ -144,7 +144,7 @@ func (x *Intents) addLocked(q *intentRequest) int {
 
 // ensureLocked puts the request into set, and writes until it is durable. It lets go of the lock while it writes or
 // waits.
-func (x *Intents) ensureLocked(q intentRequest) error {
+func (x *Intents) ensureLocked(req intentRequest) error {
 	for {
 		if x.closed {
 			return fmt.Errorf("intents %s: %w", x.path, os.ErrClosed)
@@ -153,7 +153,7 @@ func (x *Intents) ensureLocked(q intentRequest) error {
 			return err
 		}
 		// In every round again: a Clear may have come meanwhile, and a write without what it took from set.
-		block := x.addLocked(&q)
+		block := x.addLocked(&req)
 		if block < 0 {
 			return nil
 		}

@@ -60,7 +60,7 @@ func (d *DB) end(cause error, known bool) error {
 
 // otherContent is for an entry that is not what it has to be.
 func (d *DB) otherContent(bucket, key string) error {
-	return d.fail(fmt.Errorf("%w: %s/%s is not what was written", ErrDamaged, bucket, key))
+	return d.fail(fmt.Errorf("%w: %s/%s does not match its checksum", ErrDamaged, bucket, key))
 }
 
 // guard calls bbolt. A page fault, which is how the kernel tells of a mapped file that was cut or cannot be read, and a panic become errors,
@@ -86,7 +86,7 @@ func (d *DB) caught(f func() error) (err error) {
 // panicText is a line.
 func panicText(p any) string {
 	if _, fault := p.(interface{ Addr() uintptr }); fault {
-		return "a page that is in use cannot be read: the file was cut, or the disk fails"
+		return "a page in use cannot be read: the file was truncated, or the disk is failing"
 	}
 	return printable(fmt.Sprint(p))
 }
@@ -128,7 +128,7 @@ func (d *DB) look(size int64) error {
 	case d.links > 0 && st.Nlink == 0:
 		return d.fail(fmt.Errorf("%w: the file was removed, or replaced by another one", ErrDamaged))
 	case st.Size < size:
-		return d.fail(fmt.Errorf("%w: it has %d bytes, and %d are in use: it was cut", ErrDamaged, st.Size, size))
+		return d.fail(fmt.Errorf("%w: it has %d bytes, but %d bytes are in use: it was truncated", ErrDamaged, st.Size, size))
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (d *DB) Update(f func(tx *Tx) error) error {
 		return d.fail(err)
 	}
 	if err := d.guard(t.tx.Commit); err != nil {
-		return d.end(fmt.Errorf("a change cannot be made durable: %w", err), nothingWritten(err))
+		return d.end(fmt.Errorf("cannot flush a change: %w", err), nothingWritten(err))
 	}
 	done = true
 	d.sums.end(true)
@@ -190,7 +190,7 @@ func (d *DB) move(now markState) error {
 	}
 	d.seq = now.seq
 	if err := d.mark.write(now); err != nil && !noSpace(err) { // without space the mark stays behind the database, which is no sign of damage
-		return d.fail(fmt.Errorf("its mark cannot be written: %w", err))
+		return d.fail(fmt.Errorf("cannot write its mark: %w", err))
 	}
 	return nil
 }

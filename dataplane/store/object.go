@@ -71,9 +71,9 @@ func (v *BackingVolume) openSums(k kind, id string, size int64) (*sums.File, err
 	x, err := sums.Open(v.s.sums.cache, path, owner, size)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		v.s.log.Info("no checksums yet: they are made of what is there", "file", path)
+		v.s.log.Info("no checksums yet; computing them from the existing data", "file", path)
 	case errors.Is(err, sums.ErrDamaged):
-		v.s.log.Error("checksums are lost: they are made of what is there", "file", path, "err", err)
+		v.s.log.Error("checksums are lost; computing them from the existing data", "file", path, "err", err)
 	default:
 		return x, err
 	}

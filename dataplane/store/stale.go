@@ -50,7 +50,7 @@ func (s *Store) hearStale() error {
 	}
 	close(names)
 	wg.Wait()
-	s.log.Info("the store is not trusted: what earlier lives have lost is known now", "dir", s.dir, "why", why, "files", all.Load(), "lost", lost.Load())
+	s.log.Info("the store is not trusted because of a failure in an earlier process; the failure is now on record", "dir", s.dir, "why", why, "files", all.Load(), "lost", lost.Load())
 	return nil
 }
 

@@ -66,7 +66,7 @@ func (s *Store) SumsCounts() SumsCounts {
 func (s *Store) openSums(o *SumsOptions) error {
 	top := filepath.Join(s.dir, sumsDir)
 	if o == nil {
-		return s.endSums(top, "this store is opened without checksums")
+		return s.endSums(top, "checksums are switched off")
 	}
 	owner, err := uuid.Parse(s.id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) endSums(dir, why string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	s.log.Warn("checksums are deleted", "dir", dir, "why", why)
+	s.log.Warn("deleting checksums", "dir", dir, "why", why)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (v *BackingVolume) sumsOwner(id string) (sums.Owner, error) {
 func (v *BackingVolume) prepareSums() error {
 	top := filepath.Join(v.s.dir, sumsDir, v.name)
 	if v.sumsStale {
-		if err := v.s.endSums(top, "the volume was used without checksums"); err != nil {
+		if err := v.s.endSums(top, "the backing volume was used without checksums"); err != nil {
 			return err
 		}
 	}
@@ -210,6 +210,6 @@ func (v *BackingVolume) removeSums(k kind, id string) {
 	}
 	path := v.sumsPath(k, id)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		v.s.log.Warn("checksums of what is deleted are still there", "file", path, "err", err)
+		v.s.log.Warn("cannot remove the checksums of a deleted object", "file", path, "err", err)
 	}
 }

@@ -62,7 +62,7 @@ func (f *File) notLost(w *os.File, noSpace error) error {
 	case errors.Is(err, os.ErrClosed): // so is the LUN
 		return err
 	}
-	err = fmt.Errorf("%w: what was written before may be lost: %s", ErrMedia, err) // not as a lack of space, which leaves the store trusted
+	err = fmt.Errorf("%w: earlier writes may be lost: %s", ErrMedia, err) // not as a lack of space, which leaves the store trusted
 	f.s.fail(fmt.Errorf("write %s: %w", f.path, err))
 	return err
 }

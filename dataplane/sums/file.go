@@ -15,9 +15,9 @@ import (
 // Errors that callers decide by.
 var (
 	// ErrRange: the blocks asked for are outside the LUN.
-	ErrRange = errors.New("outside the checksums of the LUN")
+	ErrRange = errors.New("the blocks are outside of the checksum file")
 	// ErrClosed: the file was closed.
-	ErrClosed = errors.New("the file of checksums is closed")
+	ErrClosed = errors.New("the checksum file is closed")
 )
 
 // medium is where a file is kept. Sync makes what was written and zeroed before durable. Keep leaves

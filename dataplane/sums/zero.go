@@ -36,7 +36,7 @@ func (f *File) zeroFile(from, to int64) error {
 	if err := f.m.Zero(pageOffset(from), (to-from)*pageSize); full(err) {
 		return err
 	} else if err != nil {
-		return f.fail(fmt.Errorf("make zero: %w", err))
+		return f.fail(fmt.Errorf("zero a range: %w", err))
 	}
 	for n := from; n < to; n++ {
 		k := key{f, n}

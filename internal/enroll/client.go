@@ -46,8 +46,8 @@ func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) 
 }
 
 // Reach says how this worker reaches a volume. ErrReach, ErrNotReached.
-func (c *Client) Reach(ctx context.Context, q ReachRequest) (r Reach, err error) {
-	status, err := c.ask(ctx, PathReach, q, &r)
+func (c *Client) Reach(ctx context.Context, req ReachRequest) (r Reach, err error) {
+	status, err := c.ask(ctx, PathReach, req, &r)
 	if err == nil {
 		err = judge(status, r.Error, ErrReach, ErrNotReached)
 	} else {
@@ -75,16 +75,16 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) (st
 	if err != nil {
 		return 0, err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
-	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	q.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Content-Type", "application/json")
 	// A connection for each question, which are rare: nothing of a former certificate or operator is left. No proxy: it is the cluster's own network.
 	tr := &http.Transport{TLSClientConfig: t, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	defer tr.CloseIdleConnections()
-	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(q)
+	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
 	if err != nil {
 		return 0, fmt.Errorf("%s does not answer (%w): %s", c.Endpoint, err, hint)
 	}

@@ -65,13 +65,13 @@ func (f *follower) once() {
 	case err == nil || errors.Is(err, memlimit.ErrNoLimit) || errors.Is(err, memlimit.ErrNoCgroup) || errors.Is(err, memlimit.ErrCgroupsNotSupported):
 	default:
 		if !f.failed {
-			f.log.Warn("the memory limit of this container cannot be read: Go's own, GOMEMLIMIT, stays as it is", "err", err)
+			f.log.Warn("cannot read the memory limit of this container; keeping GOMEMLIMIT unchanged", "err", err)
 		}
 		f.failed = true
 		return
 	}
 	f.failed = false
 	if old := debug.SetMemoryLimit(want); old != want {
-		f.log.Info("Go's memory limit follows the container's", "bytes", want, "container", limit)
+		f.log.Info("set Go's memory limit from the container's limit", "bytes", want, "container", limit)
 	}
 }

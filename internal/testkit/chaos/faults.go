@@ -292,12 +292,12 @@ func (r *rig) operate(ctx context.Context, f Fault) {
 	var err error
 	switch f.Kind {
 	case Transfer:
-		q := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[f.Node], LunUuids: []string{r.luns[lun]}}
+		req := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[f.Node], LunUuids: []string{r.luns[lun]}}
 		if f.N%4 == 0 {
-			q.LunUuids, q.All = nil, true
+			req.LunUuids, req.All = nil, true
 		}
 		err = r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-			_, err := c.TransferOwnership(ctx, q)
+			_, err := c.TransferOwnership(ctx, req)
 			return err
 		})
 	case Expand:
@@ -369,8 +369,8 @@ func (r *rig) snapshot(ctx context.Context, lun int) error {
 		}
 		r.drop(kept[0])
 	}
-	q := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone-" + clone, SizeBytes: uint64(r.sizeOf(lun, 0)), SourceSnapshotUuid: snap}
-	if err := r.createLUN(ctx, q); err != nil {
+	req := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone-" + clone, SizeBytes: uint64(r.sizeOf(lun, 0)), SourceSnapshotUuid: snap}
+	if err := r.createLUN(ctx, req); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
 	m, err := r.mapHost(ctx, clone, "reader")

@@ -111,14 +111,14 @@ func (r *Result) create(ctx context.Context, p *harness.Pair) error {
 	begun := time.Now()
 	for i := range r.LUNs {
 		id := uuid.NewString()
-		q := &targetv1.CreateLUNRequest{Uuid: id, Name: fmt.Sprintf("lun-%d", i), SizeBytes: lunSize, PreferredNode: "a"}
-		if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.CreateLUN(ctx, q); return err }); err != nil {
+		req := &targetv1.CreateLUNRequest{Uuid: id, Name: fmt.Sprintf("lun-%d", i), SizeBytes: lunSize, PreferredNode: "a"}
+		if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.CreateLUN(ctx, req); return err }); err != nil {
 			return err
 		}
 		for h := range r.hosts {
 			var m *targetv1.Mapping
-			q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: fmt.Sprint(hostIQN, h)}
-			if err := insist(ctx, p, func(c targetv1.TargetServiceClient) (err error) { m, err = c.MapHost(ctx, q); return err }); err != nil {
+			req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: fmt.Sprint(hostIQN, h)}
+			if err := insist(ctx, p, func(c targetv1.TargetServiceClient) (err error) { m, err = c.MapHost(ctx, req); return err }); err != nil {
 				return err
 			}
 			r.hosts[h] = append(r.hosts[h], m)
@@ -144,8 +144,8 @@ func insist(ctx context.Context, p *harness.Pair, call func(targetv1.TargetServi
 
 // moveAll gives all LUNs to a node, and makes sure of it.
 func (r *Result) moveAll(ctx context.Context, p *harness.Pair, to int) error {
-	q := &targetv1.TransferOwnershipRequest{All: true, ToNode: harness.Names[to]}
-	if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.TransferOwnership(ctx, q); return err }); err != nil {
+	req := &targetv1.TransferOwnershipRequest{All: true, ToNode: harness.Names[to]}
+	if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.TransferOwnership(ctx, req); return err }); err != nil {
 		return err
 	}
 	s, err := p.Status(ctx, to)
