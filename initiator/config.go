@@ -67,7 +67,7 @@ type SessionConfig struct {
 	Log                       *slog.Logger // default: discards
 	// Dial opens the connection; the result must be a TCP or Unix socket of the operating system.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// OnAsync is told of asynchronous messages (RFC 7143 §11.9). It must not block.
+	// OnAsync is called with asynchronous messages (RFC 7143 §11.9). It must not block.
 	OnAsync func(Async)
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up go on. A path that is refused tries
-// again within a second by itself.
+// again within a second automatically.
 func (d *Device) SetCredentials(auth, mutual *CHAP) error {
 	if err := errors.Join(checkCHAP(auth, mutual)...); err != nil {
 		return err

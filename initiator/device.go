@@ -42,7 +42,7 @@ type Config struct {
 	Poll   time.Duration
 	Timers Timers
 	Log    *slog.Logger
-	// Events, if set, is told what happens to paths and unit. It must not block and not call the device.
+	// Events, if set, is called with what happens to paths and unit. It must not block and must not call the device.
 	Events func(Event)
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -104,7 +104,7 @@ type Device struct {
 	closed  bool
 	active  int // requests between Submit and Done
 	idle    chan struct{}
-	events  []Event // to be told when mu is released
+	events  []Event // to be delivered when mu is released
 
 	aborted atomic.Bool // Close gave up waiting: requests fail
 	wake    chan struct{}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which nobody knows whether
-// they pass by themselves are tried again.
+// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which it is unknown whether
+// they are temporary are tried again.
 const (
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 50 * time.Millisecond

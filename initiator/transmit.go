@@ -2,7 +2,7 @@ package initiator
 
 import "github.com/gemel-storage/gemel/internal/pdu"
 
-// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A goroutine that finds nobody writing
+// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A goroutine that finds no other one writing
 // does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the
 // reader nor Submit ever waits for a full socket, and a target that stops reading cannot wedge both directions.
 

@@ -117,7 +117,7 @@ func lastWords(path string, err error) error {
 }
 
 // stayResident keeps this node going while its machine is short of memory: a worker's dirty pages may be on their way to it. Before anything
-// is open: the program may begin again. What is not permitted is told, once.
+// is open: the program may begin again. What is not permitted is logged, once.
 func stayResident(log *slog.Logger) {
 	if err := resident.BecomeFlusher(); err != nil {
 		log.Info("this process is not an I/O flusher; if memory runs out, it may wait for volumes that it serves to this machine", "err", err)

@@ -15,7 +15,7 @@ import (
 // admissible judges what the node knows of an initiator. A session is for a host that has a LUN; discovery is for every host that
 // is known, and textKey shows the target to those that have LUNs. Initiators take "authorization failure" (0202h) for final at their first
 // login (open-iscsi) or after a while (package initiator), and come again after "service unavailable" (0301h). So only a node that serves
-// says the former: it knows every mapping that somebody was told of (docs/decisions/0045-login-of-hosts-without-luns.md).
+// says the former: it knows every mapping that was confirmed to a caller (docs/decisions/0045-login-of-hosts-without-luns.md).
 func (c *conn) admissible(name string, h Host) error {
 	stats := &c.srv.stats
 	switch {

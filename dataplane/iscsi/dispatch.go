@@ -61,7 +61,7 @@ func (c *conn) dispatch() error {
 	return protocolError{fmt.Sprintf("opcode %#x", byte(op))}
 }
 
-// skip consumes a data segment of n bytes that nobody wants.
+// skip reads a data segment of n bytes and discards it.
 func (c *conn) skip(n int) error {
 	if n == 0 {
 		return nil

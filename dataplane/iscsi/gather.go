@@ -95,7 +95,7 @@ func (c *conn) dataOut(h pdu.BHS) error {
 	return nil
 }
 
-// checkData compares a Data-Out header with what the command waits for. A wrong DataSN stands for a PDU that was lost to
+// checkData compares a Data-Out header with what the command waits for. A wrong DataSN means that a PDU was lost to
 // a digest error, and like that one costs the command and not the connection (RFC 7143 §7.9). mu is held.
 func (cmd *command) checkData(h pdu.BHS, n int, final bool) error {
 	off, ttt := int(h.U32(pdu.OffBufferOff)), h.TTT()

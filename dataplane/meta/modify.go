@@ -13,7 +13,7 @@ func (l *LUN) mode() scsi.ModeState {
 // WriteThrough tells a LUN of which every write is durable on every member before its status, whatever hosts set.
 func (l *LUN) WriteThrough() bool { return l.Mode != nil && l.Mode.WriteThrough }
 
-// SetWriteThrough chooses the write cache mode of a LUN that nobody sees yet.
+// SetWriteThrough sets the write cache mode of a LUN that no host sees yet.
 func (l *LUN) SetWriteThrough(on bool) {
 	if m := l.mode(); m.WriteThrough != on {
 		m = m.SetWriteThrough(on)

@@ -57,7 +57,7 @@ func (n *Node) isBench(u *scsi.Unit) bool {
 	return b != nil && b.unit == u
 }
 
-// propose applies a change at once: there is nobody to replicate it to.
+// propose applies a change at once: there is no peer to replicate it to.
 func (b *benchUnit) propose(nexus scsi.NexusID, change scsi.Change, done func(scsi.Outcome)) {
 	b.mu.Lock()
 	if change.ModeSelect != nil {

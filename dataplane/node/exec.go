@@ -261,7 +261,7 @@ func (n *Node) slow(x pair.Action) {
 		n.aluaChanged(x.LUN)
 	case pair.ActEvent:
 		n.log.Info("pair: " + x.Text)
-		if x.Damage != nil { // before anybody is told: who hears of it may ask at once
+		if x.Damage != nil { // before the event: a reader of the event may ask for the finding at once
 			n.seen.damage.add(x.Damage, time.Now())
 		}
 		n.event("pair", x.Text)

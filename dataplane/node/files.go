@@ -86,7 +86,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 	case fx.Grown != nil:
 		from := fx.Grown.Size
 		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {
-			from = l.Size // what the file has beyond it nobody has written
+			from = l.Size // no host has written what the file has beyond it
 		}
 		return n.growFiles(fx.Grown, from)
 	case fx.Resized != nil:
@@ -96,7 +96,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 }
 
 // begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may be in the middle of being copied to: it is
-// made again only if it is not the LUN's, and nobody has a use for it.
+// created again only if it is not the LUN's, and nothing uses it.
 func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bool, err error) {
 	f, err := v.LUN(l.UUID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -236,7 +236,7 @@ func (n *Node) born(k fileKey) *uint64 {
 }
 
 // orphan deals with a file that the state does not name. What was born when the state was not older than it is now has been deleted since, and only its
-// file could not be. What was born later, or nobody knows when, may be needed: this metadata may be an older copy.
+// file could not be. What was born later, or at an unknown time, may be needed: this metadata may be an older copy.
 func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
 	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.md.state.Index {

@@ -159,7 +159,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 			return err
 		}
 	}
-	n.mend(append(luns, snaps...)...)
+	n.dropMisfits(append(luns, snaps...)...)
 	for _, l := range s.LUNs {
 		if have[lunKey(l)].Size < l.Size {
 			if err := n.growFiles(l, l.Size); err != nil {

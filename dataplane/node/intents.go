@@ -44,7 +44,7 @@ func (n *Node) clearBits(x *pair.Action) {
 
 const markRetry = 100 * time.Millisecond
 
-// markLost has every host of these LUNs told that acknowledged writes may be gone. Nobody is served before.
+// markLost makes these LUNs report to every host that acknowledged writes may be lost. No host is served before.
 func (n *Node) markLost(ids []pair.LUNID) {
 	e := &meta.Entry{MarkLost: &meta.MarkLost{}}
 	t := n.md.tables.Load()

@@ -31,7 +31,7 @@ func (d *medium) Abort(s *scsi.Op) {
 	n := d.n
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
-	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or nobody's.
+	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or unused.
 	if o, _ := s.Medium.(*pair.Op); o != nil && o.Cmd == s {
 		n.m.Abort(n.boottime(), o)
 	}

@@ -22,7 +22,7 @@ import (
 func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
-		// Without it this node would hold other metadata than its peer, without a word.
+		// Without that, this node would hold other metadata than its peer, without an error.
 		n.log.Error("a log entry comes from a newer release; stepping down", "index", index, "err", err)
 		n.do(func(m *pair.Machine, now int64) {
 			m.StepDown(now, fmt.Sprintf("this node cannot apply entry %d of the metadata log: %v: upgrade node %s", index, err, n.self))
@@ -42,7 +42,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved() // what comes now takes no time as long as the disk answers
 	err = n.persist(&fx)
-	mended, misfits := err == nil && n.mend(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
+	dropped, misfits := err == nil && n.dropMisfits(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
@@ -59,7 +59,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved = n.moving()
 	n.removeFiles(&fx)
-	if mended {
+	if dropped {
 		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
 	}
 	n.tellHosts(&fx)
@@ -74,10 +74,10 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	})
 }
 
-// moveEvery is how often the work on an entry says that it goes on, well within Dm.
+// moveEvery is how often the work on an entry reports progress, well within Dm.
 const moveEvery = time.Second
 
-// moving tells the machine that the work on an entry goes on, until the function that it returns is called: files may be copied, as
+// moving reports to the machine that the work on an entry makes progress, until the function that it returns is called: files may be copied, as
 // snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
 func (n *Node) moving() (over func()) {
 	end := make(chan struct{})

@@ -121,11 +121,11 @@ func (n *Node) standIns(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// mend records that files have been made again, or are not needed any more. The caller holds md.mu.
-func (n *Node) mend(ids ...string) (mended bool) {
+// dropMisfits records that files have been created again, or are not needed any more. The caller holds md.mu.
+func (n *Node) dropMisfits(ids ...string) (dropped bool) {
 	for _, id := range ids {
-		mended = mended || n.isMisfit(id)
+		dropped = dropped || n.isMisfit(id)
 		delete(n.md.misfits, id)
 	}
-	return mended
+	return dropped
 }

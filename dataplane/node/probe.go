@@ -11,7 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 )
 
-// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve nobody needs it, and nobody
+// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve, neither needs it, and neither
 // would notice that a failure of a node would now mean waiting.
 const probeEvery = 10 * time.Second
 

@@ -46,7 +46,7 @@ type scrubReply struct {
 	Share *scrubShare `json:"share,omitempty"` // that has begun, or is under way
 }
 
-// scrubAnswer is what a person is told who asks for a scrub.
+// scrubAnswer is the answer to a request for a scrub.
 type scrubAnswer struct {
 	total    uint64
 	underWay bool // before
@@ -54,7 +54,7 @@ type scrubAnswer struct {
 }
 
 // scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share, whatever moves meanwhile. While a scrub is
-// under way it is told in place of a new one.
+// under way, the answer describes that scrub instead of a new one.
 //
 // Two who ask at once: a share is begun at node a first, and the one that comes second finds it there.
 func (n *Node) scrub(ctx context.Context, req scrubRequest) (scrubAnswer, error) {

@@ -51,7 +51,7 @@ func (n *Node) handOver() {
 		}
 		n.stepDown()
 		gone := func(v pair.View) bool {
-			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: nobody excludes anybody
+			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: neither excludes the other
 		}
 		if err := n.waitView(ctx, gone); err != nil {
 			n.log.Warn("the peer did not confirm the exclusion in time; it serves after the lease expires", "err", err)

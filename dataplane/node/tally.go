@@ -10,7 +10,7 @@ import (
 type tally struct {
 	n    atomic.Int64
 	mu   sync.Mutex
-	none chan struct{} // of those that wait; nil if nobody does
+	none chan struct{} // of the goroutines that wait; nil if there are none
 }
 
 // Add counts a piece of work.

@@ -100,7 +100,7 @@ func (m *machine) clock() int64 {
 // wall is how far the wall clock is ahead: it is not set here.
 func (m *machine) wall() (ns int64, ok bool) { return int64(time.Hour), true }
 
-// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait, the clock stands still and then leaps.
+// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait, the clock stops and then leaps.
 func (m *machine) freeze(d time.Duration) {
 	at := m.clock()
 	m.mu.Lock()
@@ -208,7 +208,7 @@ func (m *machine) keep() {
 				m.w.rare("a stop that its disk held up")
 				m.w.trace("node %s: %v", name(m.i), l.err)
 			case l.err != nil || !l.asked.Load():
-				m.w.fail("node %s ended by itself with %v", name(m.i), l.err)
+				m.w.fail("node %s ended without a stop, with %v", name(m.i), l.err)
 				return
 			}
 			m.w.end(m, l)

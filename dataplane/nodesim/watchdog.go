@@ -21,7 +21,7 @@ func newWatchdog(seed uint64) *watchdog {
 	return &watchdog{time.AfterFunc(realLimit, func() {
 		buf := make([]byte, 4<<20)
 		buf = buf[:runtime.Stack(buf, true)]
-		stuck(seed, fmt.Sprintf("fake time stands still for %v: a goroutine waits for a lock whose holder waits, or runs in circles", realLimit), string(buf))
+		stuck(seed, fmt.Sprintf("fake time does not advance for %v: a goroutine waits for a lock whose holder waits, or runs in circles", realLimit), string(buf))
 	})}
 }
 

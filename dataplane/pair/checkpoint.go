@@ -28,7 +28,7 @@ type State struct {
 	LostAll  bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
 	Lost     bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
 	Lock     string     `json:"lock"`     // Config.Lock of the process that last acted on a record; empty: of release 0.1.0 (R2b)
-	Replaces bool       `json:"replaces"` // this node is alone in place of a process that may not know it yet, and has served nobody (R2b)
+	Replaces bool       `json:"replaces"` // this node is alone in place of a process that may not know it yet, and has served no host (R2b)
 }
 
 // ckptState is the checkpoint under way at this node; one at a time.
@@ -38,7 +38,7 @@ type ckptState struct {
 	epoch uint64
 	seq   uint64
 	id    uint64 // of this one: a number may have been tried before
-	sent  int64  // the partner was told
+	sent  int64  // when the partner was notified
 	// flushOnly: nothing is cleared
 	flushOnly bool
 	next      int64 // no new one before
@@ -277,7 +277,7 @@ func (m *Machine) onClearAck(now int64, msg *Msg) {
 	c.stage = ckSelf
 	m.saveState(thenCheckpoint)
 	if msg.Result != scsi.OK {
-		m.ckptDrop() // it stands for another checkpoint there; the next one takes the next number
+		m.ckptDrop() // the number belongs to another checkpoint there; the next one takes the next number
 	}
 }
 
@@ -317,7 +317,7 @@ const (
 	thenCheckpoint           // the owner's
 	thenSettle               // the partner's, when the owner has the number
 	thenAdmit                // source: the joiner's store is the counterpart now; then the arbiter is asked
-	thenJoined               // joiner: the copy is complete; then the source is told
+	thenJoined               // joiner: the copy is complete; then it notifies the source
 	thenClaim                // it is on record that acknowledged writes may be lost; then the arbiter is asked
 )
 

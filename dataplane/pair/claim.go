@@ -73,7 +73,7 @@ func (m *Machine) flushSelf() {
 	m.act(Action{Kind: ActFlushAll})
 }
 
-// claimFlushed goes on after the flush. If acknowledged writes may be gone, that is put on record first: the record that
+// claimFlushed continues the claim after the flush. If acknowledged writes may be gone, that is put on record first: the record that
 // names this boot would hide it from this node's next life (R8).
 func (m *Machine) claimFlushed(now int64) {
 	forced := m.force.stage == forceClaim
@@ -105,7 +105,7 @@ func (m *Machine) mayHaveLost() bool {
 	return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
-// markLost has hosts told before anybody is served: a LUN with bits set may have lost writes, one without has none that
+// markLost has the runtime report the loss to hosts before this node serves any of them: a LUN with bits set may have lost writes, one without has none that
 // were not durable.
 func (m *Machine) markLost() {
 	m.marking = m.state.Lost
@@ -191,8 +191,8 @@ func (m *Machine) forceEpoch() uint64 {
 }
 
 // Force makes this node the only member although the record says otherwise: the lone member is lost, or the record is,
-// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that nobody
-// decides on an old picture. It begins a new data generation: the other store needs a full copy to come back, and every
+// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that no administrator
+// decides on an old status. It begins a new data generation: the other store needs a full copy to come back, and every
 // LUN answers MEDIUM ERROR to the hosts of before until it is published again (R8).
 func (m *Machine) Force(now int64, epoch uint64) error {
 	switch at := m.forceEpoch(); {
@@ -215,7 +215,7 @@ func (m *Machine) Force(now int64, epoch uint64) error {
 }
 
 // forceEnds gives a command up that has not asked for its record yet: the node that it was to replace is alive and copies to this one.
-// Carried out later, from whatever standing this node has then, it would be nobody's decision.
+// Carried out later, in whatever phase this node has then, it would be no decision of an administrator.
 func (m *Machine) forceEnds() {
 	if m.force.stage == forceNone {
 		return

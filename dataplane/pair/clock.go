@@ -3,11 +3,11 @@ package pair
 import "time"
 
 // The machine's clock counts the time for which the operating system is suspended. It does not count the time for which a virtual
-// machine is frozen together with its clocks: paused, saved, moved. A node that goes on after that takes a lease for valid that its
+// machine is frozen together with its clocks: paused, saved, moved. A node that continues after that takes a lease for valid that its
 // partner has waited out. It cannot know until somebody sets the wall clock right: both clocks run at one rate, so a step of the one
 // against the other is that or an administrator's, and is taken for the worse (R3).
 
-// sayStep is how often a clock that steps again and again is worth a word (ns).
+// sayStep is how long after an event for a step of the clock the next step gets one (ns).
 const sayStep = 10_000_000_000
 
 // Wall takes how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes

@@ -17,7 +17,7 @@ const (
 	maxRegions = 1 << 26    // 256 TiB of 4 MiB
 )
 
-// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped goes on where it was
+// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped continues where it was
 // when the same process comes back. The next process is compared with from the start: nothing tells whether its store is
 // what it was, for one that was put back to a state from the midst of this very copy differs in nothing but its content.
 type copyPlan struct {
@@ -107,7 +107,7 @@ func (m *Machine) planObjects(now int64, raw []byte) bool {
 		m.resyncStop(now, "the joiner's answer to the metadata cannot be decoded")
 		return false
 	}
-	for _, o := range r.exported { // made while the joiner was away, on a plan that goes on
+	for _, o := range r.exported { // created while the joiner was away, if the plan is continued
 		if c := p.known[o.ID]; c == nil || c.Born != o.Born {
 			m.planAdd(o).whole(m)
 		} else {
@@ -164,7 +164,7 @@ func (m *Machine) planMore(objs []CopyObject) bool {
 	return more
 }
 
-// planWrite notes a write that the joiner does not get: its regions are to be copied again if the plan goes on.
+// planWrite notes a write that the joiner does not get: its regions are to be copied again if the plan is continued.
 func (m *Machine) planWrite(o *Op) {
 	if m.plan == nil || m.phase != Alone || m.resync.mirror {
 		return

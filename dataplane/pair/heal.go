@@ -8,7 +8,7 @@ import (
 
 // Damaged blocks (R15). The store compares every block that it reads with its checksum. What does not match is never answered:
 // the owner takes the range for itself, asks the partner for its copy, which is checked there, writes it here and looks
-// again. Nothing is written to either copy meanwhile, so both are what hosts have been told, and the owner's block becomes
+// again. Nothing is written to either copy meanwhile, so both copies match what was acknowledged to hosts, and the owner's block becomes
 // what its checksum says, or gets a new one if that was what is wrong: a crash in between leaves a block that does not
 // match, which is healed again. No bit is needed, for what is written makes the copies alike (R7).
 
@@ -25,7 +25,7 @@ const healRounds = 3
 // looks reports work for the peer that changes nothing.
 func (msg *Msg) looks() bool { return msg.Type == MsgFetch || msg.Type == MsgCopySum }
 
-// damaged goes on with an op whose blocks do not match their checksums.
+// damaged continues an op whose blocks do not match their checksums.
 func (m *Machine) damaged(now int64, o *Op) {
 	o.back, o.since = o.stage, now
 	switch {
@@ -96,7 +96,7 @@ func (m *Machine) healRange(o *Op) (off, length int64) {
 	return o.Bad[0].Off, min(o.Bad[0].Len, healMax)
 }
 
-// healBeyond goes on with the next block: of this one the joiner has no good copy.
+// healBeyond continues with the next block: the joiner has no good copy of this one.
 func (m *Machine) healBeyond(now int64, o *Op) {
 	off, n := m.healRange(o)
 	if k := len(o.beyond) - 1; k >= 0 && o.beyond[k].Off+o.beyond[k].Len == off {

@@ -73,8 +73,8 @@ func (m *Machine) stays(now int64, o *Op) bool {
 // silent target before they go on over another path; front ends ask those that write more often than that.
 const proofMax = 1_000_000_000
 
-// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
-// A node that is alone asks nobody for a path, so a sign of before it was alone is no sign: the host may have left for the
+// fresh reports whether the initiator has shown a sign of life recently, and asks for one if not. Only what changes data needs it.
+// A node that is alone has no peer to ask for a path, so a sign of before it was alone is no sign: the host may have left for the
 // other node since, and have gone on there while that was a member.
 //
 // A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
@@ -248,11 +248,11 @@ type pathAsk struct {
 	since int64 // when it was asked
 }
 
-// pathMax is how long a switch goes on without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
+// pathMax is how long a switch continues without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
 // round trip to the host and one to the peer.
 const pathMax = 12_000_000_000
 
-// unasked notes a host's command that is held while nobody can be asked for its path. Its host may give it up and go on at
+// unasked notes a host's command that is held while no peer can be asked for its path. Its host may give it up and go on at
 // the other node, which takes the path for its own: such a command starts only if the host shows, once this node serves,
 // that it is still there.
 func (m *Machine) unasked(o *Op) {
@@ -355,7 +355,7 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 	m.pathResume(ask.key)
 }
 
-// pathResume goes on with what the peer has asked for and what had to wait for our own turn.
+// pathResume continues with the switches that the peer has asked for and that had to wait for our own.
 func (m *Machine) pathResume(k pathKey) {
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]

@@ -51,7 +51,7 @@ func (m *Machine) politeness() int64 {
 	return 0
 }
 
-// sync tells the peer where this node stands.
+// sync sends this node's phase, record and store to the peer.
 func (m *Machine) sync(now int64) {
 	if !m.linked {
 		return

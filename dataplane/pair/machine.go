@@ -34,7 +34,7 @@ type Machine struct {
 	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
 	holdTill  int64  // alone, and the node that was replaced may not know it yet: nothing is served before
 	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
-	steppedAt int64  // a step of the wall clock was last told
+	steppedAt int64  // when a step of the wall clock was last reported
 	signsAt   int64  // signs of life of before count for nothing
 	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
 	beatFrom  uint64 // answers to heartbeats of before give no lease
@@ -73,7 +73,7 @@ type Machine struct {
 
 	// Commands (write.go, partner.go, forward.go, late.go).
 	units     map[LUNID]*unit
-	snaps     unit           // of ranges of snapshots, which nobody writes and no table names
+	snaps     unit           // of ranges of snapshots, which no host writes and no table names
 	order     []*unit        // sorted, nil when stale
 	ops       map[uint64]*Op // started ops that await the peer
 	nextID    uint64
@@ -103,7 +103,7 @@ type Machine struct {
 	followed  uint64 // the last one that this node took part in
 	marking   bool   // the entry that says what was lost is on its way (R8)
 	force     forceState
-	lookedAt  int64 // when a fenced node last looked at the record by itself
+	lookedAt  int64 // when a fenced node last read the record again
 	// recordBack: the record that was lost is there again.
 	recordBack bool
 	faults     faults // of the peer's store
@@ -116,7 +116,7 @@ type Machine struct {
 	log    logState
 	resync resyncState
 	plan   *copyPlan
-	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
+	// ActInstall is under way: this node serves nothing and does not claim before it is known which metadata it has.
 	installing bool
 	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
@@ -146,7 +146,7 @@ type Stats struct {
 	HealedFromJoiner                       uint64 // of Healed, those of a lone source
 	Paced                                  uint64 // writes that waited for room in the window
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
-	BothLate                               uint64 // looks at which both nodes were late: nobody leaves
+	BothLate                               uint64 // checks at which both nodes were late: neither leaves
 }
 
 // New makes a machine; call Start next.

@@ -171,7 +171,7 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 // EpochSaved reports ActSaveEpoch done.
 func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 	if !ok {
-		m.force.fenced = false // whatever the record is: no force goes on from here
+		m.force.fenced = false // no force continues from here, whatever the record is
 		m.fence(now, "the store cannot save the epoch: check the disk, and replace it if this error returns")
 		m.settle(now)
 		return
@@ -198,7 +198,7 @@ func (m *Machine) enter(now int64) {
 	switch {
 	case mine && m.rec.Both():
 		if was == Paired {
-			m.excl.sent = false // a no-op successor: nothing of ours can land late; the exclude, if any, goes on
+			m.excl.sent = false // a no-op successor: no write of ours to the arbiter can land late; an exclude under way continues
 			return
 		}
 		m.setPhase(now, Paired, "")
@@ -212,7 +212,7 @@ func (m *Machine) enter(now int64) {
 		}
 		if m.leaving != "" {
 			// Our exclude landed after we had begun to leave. The peer is out, this node does not serve: only its
-			// next life, or the replacement of its disk, goes on.
+			// next process, or the replacement of its disk, can continue.
 			m.fence(now, m.leaving)
 			return
 		}
@@ -254,7 +254,7 @@ func (m *Machine) fence(now int64, why string) {
 	m.becomeOutside(now)
 }
 
-// fenceRecord fences because the record is lost; only force goes on from there (R2).
+// fenceRecord fences because the record is lost; only force leads out of that (R2).
 func (m *Machine) fenceRecord(now int64, why string) {
 	m.force.fenced, m.recordBack = true, false
 	if m.phase != Fenced {
@@ -337,7 +337,7 @@ func (m *Machine) tickMembership(now int64) {
 }
 
 // StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served from here on;
-// alone there is nobody to hand over to, and the caller just stops. Over tells when the process may end.
+// alone it has no peer to hand over to, and the caller just stops. Over tells when the process may end.
 func (m *Machine) StepDown(now int64, why string) {
 	if m.leaving != "" {
 		return

@@ -7,7 +7,7 @@ import "fmt"
 
 // Over tells why this life serves nothing any more and never will; empty as long as that may change. A node that leaves waits for its
 // exclusion, by when its hosts have their answers and every frame of its is void (R12), but not for longer than LeaveMax: its end is
-// as good a consent, because only one process at a time can hold a store (R2b). A node that stands before a lost record is not over:
+// as good a consent, because only one process at a time can hold a store (R2b). The life of a node whose record is lost is not over:
 // an administrator restores the record or forces a node, and force needs the process. If the record comes back, it is.
 func (m *Machine) Over(now int64) string {
 	switch {

@@ -7,7 +7,7 @@ import (
 )
 
 // The whole metadata of a pair on its way to a joiner. A frame of the link takes MaxFrameMeta bytes of it, and so does a peer of 0.1.0.
-// A later one is sent parts in order, a few under way at a time, then what stands for the whole: its length and a checksum, which the
+// A later one is sent parts in order, a few under way at a time, then a description of the whole: its length and a checksum, which the
 // runtime compares before anything is installed. Whatever cuts the parts off, the next attempt begins with the first.
 
 const (
@@ -72,7 +72,7 @@ func (m *Machine) metaBegin(now int64, index uint64, meta, sum []byte) {
 	}
 }
 
-// metaNext sends the next part, after the last one what stands for the whole.
+// metaNext sends the next part, and after the last part the length and checksum of the whole.
 func (m *Machine) metaNext(now int64) {
 	s := m.resync.send
 	total := int64(len(s.raw))

@@ -20,7 +20,7 @@ type quiesce struct {
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
 // more, or why that cannot be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
 // caller has proposed meanwhile may be in effect on the peer already (R10, R14). A unit has one at a time: a snapshot
-// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next has its turn when
+// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next one starts when
 // the one before is released, if the unit is still ours.
 func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
 	m.quiesceN++

@@ -44,11 +44,11 @@ type resyncState struct {
 	retryAt int64
 	admitAt int64
 	movedAt int64  // the joiner last answered
-	saidAt  int64  // progress was last told
+	saidAt  int64  // when progress was last reported
 	listAt  int64  // no look at the objects before
 	asked   bool   // the arbiter may have taken {a,b}: nothing is decided until the record has been read
 	stopped bool   // the resync is over unless it has
-	why     string // none begins, as it was told last
+	why     string // why no resync begins, as last reported
 
 	plan     *copyPlan
 	exported []CopyObject // what there was when the metadata was sent
@@ -71,7 +71,7 @@ type ResyncView struct {
 // stuckAfter is how long a resync may go without an answer of the joiner; a flush of everything is the longest step.
 const stuckAfter = 60 * time.Second
 
-// joinerReady reports whether the peer stands where a resync can begin: outside, having acted on our record.
+// joinerReady reports whether the peer is in a phase in which a resync can begin: outside, having acted on our record.
 func (m *Machine) joinerReady() bool {
 	p := &m.peer
 	return m.linked && m.peerKnown && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving

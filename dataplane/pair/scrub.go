@@ -29,14 +29,14 @@ type scrubState struct {
 	off      int64
 	inflight int
 	nextAt   int64 // no range before
-	saidAt   int64 // progress was last told
+	saidAt   int64 // when progress was last reported
 	n        uint64
 	marks    []scrubMark
 	found    []ScrubFinding
 	findings uint64 // so far
 }
 
-// Scrub begins to compare objects that this node owns, at most rate bytes a second. One that is under way goes on: false.
+// Scrub begins to compare objects that this node owns, at most rate bytes a second. False: a scrub is under way, and it continues.
 func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) bool {
 	s := &m.scrub
 	if s.view.Active || m.phase != Paired || !m.agreed {

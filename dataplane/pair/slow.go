@@ -78,7 +78,7 @@ func (m *Machine) tickOps(now int64) {
 	var l lateness
 	for o := range m.eachOp() {
 		if o.stage == stHeld {
-			if now-o.since > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
+			if now-o.since > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: no host would repeat the request for its range
 				m.finish(now, o, scsi.Busy)
 			}
 			continue

@@ -19,7 +19,7 @@ func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	}
 }
 
-// diskFix is what to do about a store that failed; the rest the next life of the node does by itself.
+// diskFix is what a person has to do about a store that failed; the next process of the node does the rest automatically.
 const diskFix = "check the disk, and replace it if this error returns"
 
 // StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Phase is where a node stands.
+// Phase is the state of a node in the pair protocol.
 type Phase uint8
 
 // Phases.
@@ -53,7 +53,7 @@ type Config struct {
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
 	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter takes at most, default 1 s. Their
-	// sum bounds for how long it goes on once the record is another's (R2), as long as the arbiter answers it.
+	// sum bounds for how long it serves after the record names another node (R2), as long as the arbiter answers it.
 	RecordEvery time.Duration
 	ArbiterMax  time.Duration
 	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (slow.go)
@@ -73,7 +73,7 @@ type Config struct {
 	Window, WindowMin, WindowMax int64         // defaults 8, 1 and 32 MiB
 	WriteTime                    time.Duration // default 250 ms
 
-	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
+	Region    int64 // bytes that one bit of the write-intent bitmap covers, default 4 MiB (R7)
 	Block     int64 // bytes that one checksum is of, default 4 KiB: locks are of whole blocks (R15)
 	Sums      bool  // this node keeps checksums of blocks (R15)
 	Preferred bool  // this node excludes first when neither hears the other
@@ -134,7 +134,7 @@ const (
 	stAnswer          // done on both, the status waits for the lease (R1)
 	stForward         // started as far as this node knows: at the owner
 	stCopy            // a resync copy
-	stHealLock        // started: its blocks are damaged, it waits for its range by itself (R15)
+	stHealLock        // started: its blocks are damaged, it waits for exclusive use of its range (R15)
 	stHealAsk         // started: the peer is asked for its copy of them
 	stHealWrite       // started: they are written here, or accepted
 	stDone
@@ -198,7 +198,7 @@ type Op struct {
 	HealAt int64
 	Verify bool
 	beyond []scsi.Range // those of Bad of which the joiner had no good copy
-	back   stage        // where it goes on once it has been healed
+	back   stage        // the stage at which it continues once it has been healed
 	healed bool         // what does not match now is lost
 	rounds int          // healed so often
 	full   bool         // there was no space to write the peer's copy

@@ -211,7 +211,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	case m.phase == Alone:
 		m.resyncStop(now, "the joiner's store failed to write")
 	default:
-		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
+		// The partner's disk failed, and the partner steps down for that; the exclusion makes sure of it. The write keeps its lock until then.
 		m.excludeFirm(now, "the peer's store failed to write")
 	}
 }
@@ -238,7 +238,7 @@ func (m *Machine) storeWrite(now int64, o *Op) {
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
 }
 
-// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long in the queue of
 // a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
 // answers needs none.
 func (m *Machine) StoreBegins(now int64, o *Op) {

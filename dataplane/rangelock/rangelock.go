@@ -49,7 +49,7 @@ func conflicts(a, b *Request) bool {
 	return a.Off < b.End && b.Off < a.End && !(a.Shared && b.Shared)
 }
 
-// blocked reports whether an earlier request stands in r's way.
+// blocked reports whether an earlier request conflicts with r.
 func (l *Table) blocked(r *Request) bool {
 	for q := r.prev; q != nil; q = q.prev {
 		if conflicts(q, r) {

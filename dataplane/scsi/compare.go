@@ -54,7 +54,7 @@ func (s *Server) verify(t *Task) bool {
 	return s.execute(t, compared)
 }
 
-// compared looks at one piece of the medium and goes on to the next.
+// compared compares one piece of the medium and continues with the next.
 func compared(_ *Server, t *Task) bool {
 	r := &t.serverRef
 	if d := difference(t.op.Data, r.want, r.at); d >= 0 {

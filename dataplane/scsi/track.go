@@ -18,10 +18,10 @@ type taskState struct {
 	killed     bool      // an abort reached it
 	silent     bool      // by the wish of its own nexus: no response follows
 	asked      bool      // its own nexus has asked for a reset since it came
-	waiters    []*waiter // told after delivery
+	waiters    []*waiter // notified after delivery
 	atCluster  bool      // its change is being handed to the cluster, or has been
 	handed     bool      // it has been
-	handing    []*waiter // told when it has been
+	handing    []*waiter // notified when it has been
 
 	after   func(*Server, *Task) bool // what to do with the result of a command of several steps; true = complete
 	srv     *Server
@@ -95,7 +95,7 @@ func (n *Nexus) finishInline(t *Task) bool {
 	if waiters == nil {
 		return true
 	}
-	deliver(t, waiters) // before those who wait are told, so not by returning true
+	deliver(t, waiters) // before the waiters are notified, so not by returning true
 	return false
 }
 

@@ -62,7 +62,7 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActFetch:
 		h.fetch(x.Msg)
 	case pair.ActHeal:
-		h.mend(x.Op)
+		h.healBlock(x.Op)
 	case pair.ActAccept:
 		h.accept(x.Op)
 	case pair.ActCompareSum:

@@ -142,7 +142,7 @@ func (a *arbiterSim) forces(next *pair.Record) bool {
 		}
 	}
 	if h := w.nodes[next.Chair()]; !h.disk.life.Lost || !h.disk.life.LostAll {
-		w.fail("R8: node %v takes over by force and has not put on record that its hosts have to be told", h.id)
+		w.fail("R8: node %v takes over by force and has not put on record that its hosts must get MEDIUM ERROR", h.id)
 	}
 	// One that is alone may not know it yet: the forced one waits until it does.
 	if other := w.nodes[next.Chair().Peer()]; other.m != nil && other.m.Serving(other.clock()) && other.phase != pair.Alone {

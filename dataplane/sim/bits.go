@@ -5,7 +5,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The write-intent bits, the node's own state, and what hosts are told of a loss.
+// The write-intent bits, the node's own state, and what hosts get MEDIUM ERROR after a loss.
 
 func (h *host) saveState(id uint64, life pair.State) {
 	if id >= h.disk.lifeID {
@@ -54,7 +54,7 @@ func (h *host) markLost(units []pair.LUNID) {
 	}
 	w.mark(markLost)
 	if forced && len(units) != len(w.luns) {
-		w.fail("R8: node %v took over by force, and hosts of %d of %d LUNs are told", h.id, len(units), len(w.luns))
+		w.fail("R8: node %v took over by force, and %d of %d LUNs answer MEDIUM ERROR", h.id, len(units), len(w.luns))
 	}
 	var try func()
 	try = func() {

@@ -22,7 +22,7 @@ func (w *world) move(h *host) bool {
 	g := &ghost{w: w, m: h.m, h: *h}
 	w.ghosts = append(w.ghosts, g)
 	another := w.chance(0.5)
-	w.trace("node %v: its disk goes to another machine (%v), its process goes on", h.id, another)
+	w.trace("node %v: its disk goes to another machine (%v), its process continues", h.id, another)
 	h.kill(another)
 	h.harmed = w.now // a copy need not have all that the process has taken since
 	if !another {

@@ -267,7 +267,7 @@ func (h *host) thaw(life int) {
 	}
 	late := h.late
 	h.late = nil
-	h.w.trace("node %v goes on", h.id)
+	h.w.trace("node %v continues", h.id)
 	if h.runs() {
 		h.w.mark(markStood)
 		h.turn()

@@ -218,7 +218,7 @@ func (c *client) finds(a *attempt) {
 		if w.healed || w.chance(0.3) {
 			size := w.shape.group
 			block := int(a.scsi.BadAt) / blockSize / size * size
-			c.mend = &logical{kind: opWrite, lun: l.lun, block: block, n: min(size, w.shape.blocks-block), value: w.history.fresh(), mends: true}
+			c.rewrite = &logical{kind: opWrite, lun: l.lun, block: block, n: min(size, w.shape.blocks-block), value: w.history.fresh(), rewrites: true}
 		}
 	})
 	c.op, c.busy = nil, false

@@ -92,7 +92,7 @@ func (w *world) flip(h *host) {
 	w.rots(l, b/max(w.shape.group, 1))
 	w.flips++
 	w.mark(markFlip)
-	w.trace("node %v: LUN %d block %d changes by itself", peer.id, l+1, b)
+	w.trace("node %v: LUN %d block %d changes without a write", peer.id, l+1, b)
 }
 
 // unflip takes back what the disks changed by themselves.

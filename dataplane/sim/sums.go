@@ -293,7 +293,7 @@ func (w *world) spoil(h *host, object, g int) bool {
 	w.flips, w.damagedAt = w.flips+1, w.now
 	w.rots(object, g)
 	w.mark(markDamage)
-	w.trace("node %v: object %d group %d changes by itself", h.id, object+1, g)
+	w.trace("node %v: object %d group %d changes without a write", h.id, object+1, g)
 	return true
 }
 
@@ -359,8 +359,8 @@ func (d *disk) says(l pair.LUNID, off int64, data []byte) bool {
 	return true
 }
 
-// mend writes the partner's copy of a block.
-func (h *host) mend(o *pair.Op) {
+// healBlock writes the partner's copy of a block.
+func (h *host) healBlock(o *pair.Op) {
 	m, life, data := h.m, h.life, o.Heal
 	if o.Verify && !h.disk.says(o.LUN, o.HealAt, data) {
 		h.w.mark(markOlderCopy)

@@ -4,7 +4,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/sums"
 )
 
-// acceptStep is how much is read at once where nobody has given a buffer, in bytes.
+// acceptStep is how much is read at once where the caller gives no buffer, in bytes.
 const acceptStep = 256 << 10
 
 // Accept takes blocks as they are of which nothing is known any more, since their checksums were lost: for a node that has nobody to

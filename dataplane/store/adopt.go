@@ -65,7 +65,7 @@ func (l *adoptLock) free() {
 }
 
 // Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes go on, no write
-// for longer than 256 KiB are read. It may be stopped at any time, and goes on where it was, or 64 MiB before. Blocks that
+// for longer than 256 KiB are read. It may be stopped at any time, and continues where it was, or 64 MiB before. Blocks that
 // cannot be read are Bad. It reads at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done stays so.
 func (f *File) Adopt(ctx context.Context) error {
 	o := f.obj

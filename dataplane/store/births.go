@@ -140,7 +140,7 @@ func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	return nil
 }
 
-// setAside moves a file to where nobody looks for objects, durably. What the store has noted of it goes, in the order of a removal. A
+// setAside moves a file to a folder in which the store looks for no objects, durably. What the store has noted of it is removed, in the order of a removal. A
 // crash leaves it in either place.
 func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultAside, rel, 0, 0); err != nil {

@@ -174,7 +174,7 @@ func (f *File) putSums(c *changed) (err error) {
 }
 
 // afterFailure looks at what a change has come to that found no space. Each block is as it was, or as it was to become, or has a part
-// of both: then nobody can tell whether the rest is what was written before, and it is Bad. In a store that has failed checksums do
+// of both: then it is unknown whether the rest is what was written before, and the block is Bad. In a store that has failed checksums do
 // not count any more.
 func (f *File) afterFailure(c *changed) {
 	if f.s.Failed() != nil {

@@ -208,7 +208,7 @@ func (f *File) check(data []byte, off int64) (bad []Range, err error) {
 		switch {
 		case !o.accepts(x):
 			bad = addRange(bad, off+at, int64(len(block)))
-		case x.Want == sums.Unknown && sums.Of(block) == 0: // zero stands for that, once it is adopted
+		case x.Want == sums.Unknown && sums.Of(block) == 0: // zero is the checksum of zeroes, once the block is adopted
 		default:
 			if err := o.sums.Put(x.Block, block); err != nil {
 				return nil, f.sumsError("read", err)

@@ -25,7 +25,7 @@ func (s *Store) FailedC() <-chan struct{} { return s.failC }
 
 // fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as the disk still
 // takes it: pages whose writeback failed are dropped from the cache, so a restarted process would read old data
-// that nobody knows to be old.
+// without any sign that they are old.
 func (s *Store) fail(cause error) { s.end(cause, false) }
 
 // end is fail, or, if it is known what the store holds, the end of its use in this process only.

@@ -194,7 +194,7 @@ func (f *File) Sync() error {
 }
 
 func (f *File) flush() error {
-	// Checked again: the failure may have come while this flush waited for its turn.
+	// Checked again: the failure may have come while this flush waited for the one before it.
 	if err := f.s.Failed(); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (f *File) flush() error {
 	}
 	if err != nil {
 		err = classify("sync", f.path, err)
-		f.s.fail(err) // no space included: written data has no place, which nobody can be told any more
+		f.s.fail(err) // no space included: written data has no place, and it is too late to report that to its writer
 		return err
 	}
 	return nil

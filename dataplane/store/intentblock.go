@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// RegionSize is how many bytes of a LUN one write-intent bit stands for (R7). It is recorded in every block.
+// RegionSize is how many bytes of a LUN one write-intent bit covers (R7). It is recorded in every block.
 const RegionSize = 4 << 20
 
 // MaxIntentSize is the largest LUN that intents are kept for, in bytes.
@@ -29,7 +29,7 @@ const MaxIntentSize = 256 << 40
 //	60  4  CRC32C of the block without this field
 //	64     bits: bit i%64 of word i/64 is region index*blockRegions+i
 //
-// Every block stands for itself: nothing in the file must be whole for another block to be read. What is torn,
+// Every block is independent: nothing else in the file must be intact for a block to be read. What is torn,
 // misplaced, copied from another LUN or another node, or of another format does not decode.
 const (
 	intentBlock   = 4096

@@ -188,7 +188,7 @@ func (x *Intents) extend(have int) error {
 }
 
 // Grow follows an expansion of the LUN to size bytes; a smaller size is ErrShrink. ErrNoSpace changes nothing. New
-// regions within the last block start clear, since nobody has written there; those of new blocks start dirty, as a block
+// regions within the last block start clear, since nothing was written there; those of new blocks start dirty, as a block
 // that a crash lost would.
 func (x *Intents) Grow(size int64) error {
 	x.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// bbolt maps its file into memory and follows what stands there: a page number beyond the end of the file is a SIGBUS, a page that leads
+// bbolt maps its file into memory and follows what it finds there: a page number beyond the end of the file is a SIGBUS, a page that leads
 // back to itself is a stack without end, and both end the process, even where a caller recovers. So the file is walked here before bbolt has it, by
 // reading: everything that bbolt would follow is checked, and each page may be met once. bbolt's own Tx.Check needs the file mapped, and
 // runs into both.
@@ -78,8 +78,8 @@ type checker struct {
 	item itemFunc
 }
 
-// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both meta pages have to be whole: bbolt goes on
-// with the other one where one is not, and takes back the last transaction without a word. A commit that a crash cuts short leaves none that
+// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both meta pages have to be whole: bbolt continues
+// with the other one where one is not, and takes back the last transaction without an error. A commit that a crash cuts short leaves none that
 // is torn: what counts of a meta page lies in one sector.
 func checkBolt(r io.ReaderAt, size int64, item itemFunc) (txid uint64, err error) {
 	c := &checker{r: r, item: item}

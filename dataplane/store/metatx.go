@@ -86,7 +86,7 @@ func (t *Tx) Each(bucket string, f func(key string, value []byte) error) error {
 	}
 }
 
-// errEmptyValue: an entry without a value would not be told from one that is not there.
+// errEmptyValue: an entry without a value could not be distinguished from a missing entry.
 var errEmptyValue = errors.New("an entry of the metadata database must have a value")
 
 // Put sets a value, and makes the bucket where there is none.

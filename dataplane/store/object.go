@@ -103,7 +103,7 @@ func (o *object) release() (err error) {
 		return nil
 	}
 	if !o.nameless && o.v.s.Failed() == nil && !o.v.s.ending.Load() && (o.sums.Unflushed() || o.doubt.blocks() > 0) {
-		return nil // no space for them, which is told to who flushes next, or what is in doubt
+		return nil // no space for them, which the next flush reports, or what is in doubt
 	}
 	if !o.nameless {
 		delete(r.all, o.rel)
@@ -170,7 +170,7 @@ func (v *BackingVolume) cloneSums(ctx context.Context, src *File, k kind, id, tm
 	if src.obj == nil {
 		return nil, nil
 	}
-	// A copy is in nobody's doubt after a crash, so what it inherits has to be right.
+	// No part of a copy counts as doubted after a crash, so what it inherits has to be right.
 	if err := src.settle(ctx); err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
 }
 
-// cut takes away what a file has from an offset on, where nobody reads or writes. The checksums come first, durably: those of what was there would
+// cut removes what a file has from an offset on, in a range that no caller reads or writes. The checksums come first, durably: those of what was there would
 // be wrong for what comes after it. The block that the cut goes through has that of its first part.
 func (f *File) cut(from int64) error {
 	if o := f.obj; o != nil {

@@ -25,7 +25,7 @@ type SumsOptions struct {
 const (
 	// sumsDir is in the state directory, whatever volume the LUNs are in.
 	sumsDir = "sums"
-	// sumsMark is a file among a volume's LUNs that says that nobody has written to them without their checksums. Its name is that
+	// sumsMark is a file among a volume's LUNs that says that no release has written to them without their checksums. Its name is that
 	// of a leftover, so that a process that opens the volume without checksums deletes it, also one of a version that knows of none.
 	sumsMark = "sums-are-kept" + tmpSuffix
 )
@@ -86,7 +86,7 @@ func (s *Store) openSums(o *SumsOptions) error {
 	return nil
 }
 
-// endSums deletes a folder of checksums, durably: what is written without them makes them wrong, and nobody could tell.
+// endSums deletes a folder of checksums, durably: what is written without them makes them wrong, and nothing could detect that.
 func (s *Store) endSums(dir, why string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

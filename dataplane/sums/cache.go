@@ -38,7 +38,7 @@ type Hooks struct {
 	// of that.
 	Write func(path string, off, length int64) error
 	Sync  func(path string) error
-	// Failed is told of each file that has become useless, once, before the call that found out
+	// Failed is called for each file that has become useless, once, before the call that found out
 	// returns: a write-out may be made for the sake of another file, whose caller is not concerned.
 	Failed func(err error)
 }

@@ -130,7 +130,7 @@ func (f *File) compare(first int64, data []byte, wait bool) (known bool, faults 
 	return true, faults, nil
 }
 
-// told is what sum x of a block means: beyond what is adopted, zero is what is found where nothing
+// told is what checksum x of a block means: beyond what is adopted, zero is what is found where nothing
 // was ever put.
 func (f *File) told(block int64, x Sum) Sum {
 	if x == 0 && block >= f.known.Load() {

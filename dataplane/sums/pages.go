@@ -187,7 +187,7 @@ func (f *File) Unflushed() bool {
 // Flush returns when all that was changed before the call is durable. A failure is final (R12), but
 // for one: a write that finds no space (ENOSPC, EDQUOT) leaves what was changed in memory, and the
 // next Flush tries again. No space for what was written already, which only the flush of the file
-// tells, is final: nobody knows what of it is lost.
+// tells, is final: it is unknown what of it is lost.
 func (f *File) Flush() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

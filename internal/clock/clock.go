@@ -3,7 +3,7 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// Boottime is CLOCK_BOOTTIME in ns: it goes on while the machine is suspended, as leases must and as hosts do (R3, R11b).
+// Boottime is CLOCK_BOOTTIME in ns: it continues while the machine is suspended, as leases must and as hosts do (R3, R11b).
 func Boottime() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

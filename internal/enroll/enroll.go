@@ -37,7 +37,7 @@ type Reach struct {
 	Generation int64    `json:"generation,omitempty"`
 	ReadOnly   bool     `json:"readOnly,omitempty"`
 	Pair       string   `json:"pair,omitempty"`
-	CHAP       bool     `json:"chap,omitempty"` // the targets want credentials, for which the worker asks by itself
+	CHAP       bool     `json:"chap,omitempty"` // the targets require credentials, which the worker requests separately
 }
 
 // MaxMessage bounds a request and an answer, in bytes.

@@ -38,7 +38,7 @@ type Config struct {
 // DeadlineExceeded or Canceled when the context ended before; after these the call may or may not have taken effect.
 type Client struct {
 	targetv1.TargetServiceClient
-	Nodes []Node // each by itself, in the order of Config.Endpoints
+	Nodes []Node // each one alone, in the order of Config.Endpoints
 
 	patience, rest time.Duration
 	good           atomic.Int32 // the node that answered last

@@ -42,7 +42,7 @@ const (
 // CompareAndSwap unknown except where it says otherwise.
 var (
 	// ErrNoLease: the Lease itself is not there. Nothing was written, and the record may be lost: unlike a Lease without a
-	// record, which is arbiter.ErrNotFound, this fences nobody, so that it can be put back.
+	// record, which is arbiter.ErrNotFound, this fences no node, so that the Lease can be restored.
 	ErrNoLease = errors.New("there is no such Lease")
 	// ErrDamaged: the annotations are there and cannot be read, or do not agree with each other. Nothing was written.
 	ErrDamaged = errors.New("the record in the Lease is damaged")

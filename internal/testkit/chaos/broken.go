@@ -109,7 +109,7 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 		}
 		_ = wait(context.WithoutCancel(ctx), refreshErrors)
 	}
-	if err := r.mend(ctx, f); err != nil {
+	if err := r.repairDisk(ctx, f); err != nil {
 		r.rec.failed("%s: %w", f, err)
 	}
 }
@@ -144,8 +144,8 @@ func (r *rig) writeSeldom() {
 	}
 }
 
-// mend makes a disk work again, and does what an administrator has to.
-func (r *rig) mend(ctx context.Context, f Fault) error {
+// repairDisk makes a disk work again, and does what an administrator has to.
+func (r *rig) repairDisk(ctx context.Context, f Fault) error {
 	if err := r.setDisk(f.Node, slowdisk.Knobs{}); err != nil {
 		return err
 	}

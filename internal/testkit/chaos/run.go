@@ -290,7 +290,7 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	x.pauses(e, from, x.rig.rec.now(), settled)
 	for i, n := range harness.Names {
 		if ended, err := x.rig.pair.Ended(i); ended {
-			return fmt.Errorf("node %s has ended by itself: %w", n, err)
+			return fmt.Errorf("the process of node %s has ended: %w", n, err)
 		}
 	}
 	return nil

@@ -285,7 +285,7 @@ func (r *Runner) ending() error {
 	if p := r.failed.Load(); p != nil {
 		return *p
 	}
-	return errors.New("load: ended by itself")
+	return errors.New("load: ended without a Stop")
 }
 
 // More waits until n further operations have ended well, for limit at most.
