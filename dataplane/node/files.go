@@ -58,7 +58,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		if l.Born != n.md.state.Index { // begun by an entry of before, whose proposer did not see its end
+		if l.Born != n.md.state.Index { // begun by an earlier entry, whose proposer did not see its end
 			if done, err := n.begun(v, l, joining); done || err != nil {
 				return err
 			}

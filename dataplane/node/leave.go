@@ -10,7 +10,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node that serves nothing any more in this life, and never will, ends its process, so that what runs it starts it again: the next
+// A node that has stopped serving for the rest of this life ends its process, so that its supervisor starts it again: the next
 // life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
 
 // ErrLeft is what Run returns then; its text says what is wrong and what to do.

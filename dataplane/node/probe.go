@@ -22,7 +22,7 @@ type probed struct {
 	err   error
 }
 
-// probeLoop looks at the arbiter. What the record says is the machine's business alone.
+// probeLoop checks whether the arbiter answers. Only the machine uses what the record says.
 func (n *Node) probeLoop() {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()

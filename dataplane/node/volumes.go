@@ -99,7 +99,7 @@ func (n *Node) mark(l *nodeState) error {
 	if len(volumes) == 1 {
 		return nil
 	}
-	l.Volumes = map[string]string{} // those that hold something are the ones of before: see checkVolumes
+	l.Volumes = map[string]string{} // those that hold something are the same as before: see checkVolumes
 	for _, v := range volumes[1:] {
 		l.Volumes[v.Name()] = v.ID()
 	}

@@ -61,7 +61,7 @@ func (d *disk) hangs() bool {
 	return time.Since(d.busy) < time.Second
 }
 
-// do carries out one operation of the store, which goes on when it returns.
+// do carries out one operation of the store, which continues when it returns.
 func (d *disk) do(op, path string, length int64) error {
 	d.mu.Lock()
 	d.seen[op]++

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// fault is one kind of thing that goes wrong. It lasts for a time and ends by itself.
+// fault is one kind of thing that goes wrong. It lasts for a time and then ends.
 type fault struct {
 	name string
 	do   func(w *world, rng *rand.Rand, i int)

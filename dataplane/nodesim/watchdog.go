@@ -11,7 +11,7 @@ import (
 )
 
 // watchdog ends a history that does not come to rest: a goroutine waits for a lock whose holder waits for a disk, or runs in circles, so
-// that fake time stands still.
+// that fake time does not advance.
 type watchdog struct{ t *time.Timer }
 
 // realLimit is the most that a history may take of real time.

@@ -193,7 +193,7 @@ func (m *Machine) forceEpoch() uint64 {
 // Force makes this node the only member although the record says otherwise: the lone member is lost, or the record is,
 // and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that no administrator
 // decides on an old status. It begins a new data generation: the other store needs a full copy to come back, and every
-// LUN answers MEDIUM ERROR to the hosts of before until it is published again (R8).
+// LUN answers MEDIUM ERROR to the hosts that used it before until it is published again (R8).
 func (m *Machine) Force(now int64, epoch uint64) error {
 	switch at := m.forceEpoch(); {
 	case at == 0 || m.force.stage != forceNone:

@@ -35,9 +35,9 @@ type Machine struct {
 	holdTill  int64  // alone, and the node that was replaced may not know it yet: nothing is served before
 	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
 	steppedAt int64  // when a step of the wall clock was last reported
-	signsAt   int64  // signs of life of before count for nothing
+	signsAt   int64  // earlier signs of life count for nothing
 	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
-	beatFrom  uint64 // answers to heartbeats of before give no lease
+	beatFrom  uint64 // answers to earlier heartbeats give no lease
 	wallKnown bool
 	renewing  bool  // the lone member that is being replaced is a former life of this node, which may not be over
 	decided   int64 // last moment this node was serving, Outside or Fenced; else undecided since then

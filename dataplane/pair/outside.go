@@ -45,7 +45,7 @@ func (m *Machine) outside(now int64) {
 	}
 	mineKept := m.kept(me)
 	pm := m.rec.Member(m.cfg.Self.Peer())
-	// A peer that comes with another store says nothing of the one that the record names: that one is away.
+	// A peer with another store says nothing about the store that the record names: that one is away.
 	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
 		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
 			// The member that should take us back will never serve again, and consents to be excluded.
@@ -68,7 +68,7 @@ func (m *Machine) outside(now int64) {
 			return
 		}
 		if !m.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
-			return // a process of before may serve yet, there or here
+			return // an earlier process may still serve, there or here
 		}
 		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot && m.peer.Lock != LockOther
 		peerUnfit := m.peer.Untrusted || m.peer.Old

@@ -2,10 +2,10 @@ package pair
 
 import "fmt"
 
-// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what runs
+// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what supervises
 // it. The next life looks at the record, the peer and the store afresh.
 
-// Over tells why this life serves nothing any more and never will; empty as long as that may change. A node that leaves waits for its
+// Over is why this life has stopped serving for good; empty as long as that may change. A node that leaves waits for its
 // exclusion, by when its hosts have their answers and every frame of its is void (R12), but not for longer than LeaveMax: its end is
 // as good a consent, because only one process at a time can hold a store (R2b). The life of a node whose record is lost is not over:
 // an administrator restores the record or forces a node, and force needs the process. If the record comes back, it is.

@@ -3,7 +3,7 @@ package pair
 // The end of a resync: both nodes put on record whose halves they hold, the arbiter is asked for {a,b}, or it is given up.
 
 // ownsAll reports whether the metadata say that this node owns every unit. Alone it does in any case; the entry that takes
-// them over may be on its way, or a transfer of before have come after it. Nobody else may own one when the peer comes back:
+// them over may be on its way, or an earlier transfer may have come after it. The peer may own none when it comes back:
 // what this node has under way would land on what the owner does (R10).
 func (m *Machine) ownsAll() bool {
 	for _, u := range m.units {

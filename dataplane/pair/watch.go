@@ -7,10 +7,10 @@ import (
 
 // A lone member has no lease: it needs no consent of a peer to serve. So it looks at the record now and then, for the record may have been
 // given to another node over its head (R2): by an administrator's force, or by the other node itself, after the arbiter was
-// restored to a record of before.
+// restored to an earlier record.
 
 // watch reads the record again when that is due. It shares the one conversation with the arbiter: a read beside a write of our
-// own could show the record of before that write, and have this node fence itself for nothing.
+// own could show the record from before that write, and have this node fence itself for nothing.
 func (m *Machine) watch(now int64) {
 	if now < m.watchAt || m.resync.stage == rsAdmit { // admit asks the arbiter itself, and until the answer this node serves for a part of a lease only
 		return

@@ -45,7 +45,7 @@ func (w *world) bitOf(name string) uint64 {
 	return 0
 }
 
-// markLost has the hosts told. From then on the history may show an older value of what was not flushed.
+// markLost reports the loss to the hosts. From then on the history may show an older value of what was not flushed.
 func (h *host) markLost(units []pair.LUNID) {
 	w, life := h.w, h.life
 	e, forced := entry{}, h.disk.life.LostAll
@@ -81,7 +81,7 @@ func (h *host) markLost(units []pair.LUNID) {
 // publishEvery is how often a host publishes a LUN again at most.
 const publishEvery = 100 * ms
 
-// publish is a host that was told of a loss and publishes the LUN again, over the node that told it.
+// publish is a host that got the error of a loss and publishes the LUN again, over the node that returned it.
 func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
 	if at, ok := c.published[l.lun]; ok && w.now-at < publishEvery {

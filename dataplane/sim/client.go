@@ -119,7 +119,7 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 	w.after(w.between(100*us, think), c.next)
 }
 
-// fails ends a logical operation with an error that the application is told: it may have taken effect, in part too, unless BUSY was all
+// fails ends a logical operation with an error that the application gets: it may have taken effect, in part too, unless BUSY was all
 // that any attempt was answered. Nobody may see its value then.
 func (c *client) fails(l *logical) {
 	w := c.w

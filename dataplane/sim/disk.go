@@ -17,7 +17,7 @@ const blockSize = 8
 type page struct {
 	cache, stable uint64
 	dirty         bool
-	flip          uint64 // what the disk has changed by itself: reads see it until the page is written
+	flip          uint64 // what the disk has changed without a write: reads see it until the page is written
 }
 
 // disk is a node's store: what is durable, and what the page cache holds on top. A process that dies loses
@@ -56,7 +56,7 @@ type metaState struct {
 	Index uint64     `json:"index"`
 	Units []unitMeta `json:"units"`
 	Snaps []snap     `json:"snaps"` // by slot
-	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that are told until they publish it again (R8)
+	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that get MEDIUM ERROR until they publish it again (R8)
 }
 
 func (m metaState) clone() metaState {

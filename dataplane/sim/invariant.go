@@ -169,7 +169,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 			continue // it failed after it had asked, or had said that it has everything; its next life is judged
 		case h.disk.life.Lost:
 			a.gaveUp(next, h)
-			continue // hosts will be told before it serves (R8)
+			continue // hosts will get MEDIUM ERROR before it serves (R8)
 		case h.disk.misfits() != "" && (old.Both() || next.Both()):
 			w.fail("R12: epoch %d names node %v: %s", next.Epoch, m.Node, h.disk.misfits())
 		case h.disk.untrusted:

@@ -154,7 +154,7 @@ func (n *network) resume(from int) {
 	}
 }
 
-// drop ends the present link: each node learns of it by itself, a dead one never. What was not sent is lost, and
+// drop ends the present link: each node learns of it separately, a dead one never. What was not sent is lost, and
 // some of what was.
 func (n *network) drop(why string) {
 	if !n.up {

@@ -3,7 +3,7 @@ package sim
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
 // Records that change over the head of a lone member (R2): an administrator forces the other node and has not stopped this one,
-// or the arbiter is set back and the other node, which has not heard of its exclusion yet, goes on from there.
+// or the arbiter is set back and the other node, which has not heard of its exclusion yet, continues from there.
 
 // partTime bounds how long the nodes stay cut off while the moment for it is waited for.
 const partTime = 6 * s
@@ -61,7 +61,7 @@ func (w *world) forceOther(lone, other *host) bool {
 	return ok
 }
 
-// forceStanding: the lone member stands still with its clocks while the other one is forced, and goes on when that one serves.
+// forceStanding: the lone member is paused with its clocks while the other one is forced, and continues when that one serves.
 func (w *world) forceStanding(lone, other *host) bool {
 	return w.forceOther(lone, other) && lone.standStill(w.even(3500*ms, 5*s))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages is what one checksum is of, and its content stands for
+// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages has one checksum, and its content represents
 // the checksum. The newest checksums are in the memory of the process, which writes some of them out when it likes: a death
 // loses the others, a power cut also what was not flushed.
 
@@ -238,7 +238,7 @@ func (d *disk) reset(object int) {
 	}
 }
 
-// planDamage has disks change blocks by themselves, at either node, under load.
+// planDamage has disks change blocks without a write, at either node, under load.
 func (w *world) planDamage() {
 	w.rotting(func() {
 		if !w.shape.sums || w.onlyBusy() || w.chance(0.5) {

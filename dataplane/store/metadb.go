@@ -64,7 +64,7 @@ func (d *DB) otherContent(bucket, key string) error {
 }
 
 // guard calls bbolt. A page fault, which is how the kernel tells of a mapped file that was cut or cannot be read, and a panic become errors,
-// and with them the database is over.
+// and end the use of the database.
 func (d *DB) guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err

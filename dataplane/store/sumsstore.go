@@ -17,7 +17,7 @@ import (
 
 // SumsOptions are for checksums of blocks.
 type SumsOptions struct {
-	// AdoptRate bounds what is read of images of before to make theirs, in bytes a second; 0: as fast as it goes.
+	// AdoptRate bounds what is read of images without checksums to compute theirs, in bytes a second; 0: as fast as it goes.
 	AdoptRate int64
 	Budget    int64 // bytes of memory for checksums of the whole store, 1 MiB at least; sums.PageMemory serve 3.94 MiB of LUNs
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Disks that give errors, and disks that are replaced. A node whose disk gives an error has to leave (R12), its process has to end and to be started
-// again, as often as the disk goes on to fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut itself down
+// again, as often as the disk continues to fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut itself down
 // meanwhile is mounted again, or its disk is replaced, as docs/operations.md has it.
 
 const (
@@ -195,7 +195,7 @@ func (r *rig) readCopy(ctx context.Context, e Episode) {
 			continue
 		}
 		to := f.Node
-		if slices.Contains(damage, f.Kind) && f.N%2 == 1 && !r.rot.unchecked { // what is damaged is the partner's: nobody reads it but a scrub
+		if slices.Contains(damage, f.Kind) && f.N%2 == 1 && !r.rot.unchecked { // what is damaged is the partner's: only a scrub reads it
 			to = 1 - to
 		}
 		r.operate(ctx, Fault{Kind: Transfer, Node: to})

@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// begin makes a fault happen. What takes long goes on in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
+// begin makes a fault happen. What takes long continues in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
 func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup) error {
 	peer := 1 - f.Node
 	switch f.Kind {
@@ -158,7 +158,7 @@ func (r *rig) signal(i int, s syscall.Signal) {
 }
 
 // restart starts a node that a fault has ended, unless it could not reach the arbiter: then it would refuse to start, and a
-// supervisor would come back later, as heal does. One that has ended by itself because it left is the harness's to start again.
+// supervisor would come back later, as heal does. The harness starts one again that has ended because it left.
 func (r *rig) restart(i int) error {
 	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
 		return nil

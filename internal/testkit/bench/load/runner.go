@@ -56,7 +56,7 @@ type request struct {
 // event is a time to look at: the longest operation that ended since it began.
 type event struct{ longest atomic.Int64 }
 
-// retryAfter is how long a tolerant load waits after an error before that slot goes on.
+// retryAfter is how long a tolerant load waits after an error before that slot continues.
 const retryAfter = 100 * time.Millisecond
 
 // Start begins a workload on devices; requests are dealt to them in turn.

@@ -71,7 +71,7 @@ func (c *Client) Shell(ctx context.Context, line string) (string, error) {
 	return c.Output(ctx, "bash", "-c", line)
 }
 
-// Start begins a process that goes on by itself.
+// Start begins a process in the background.
 func (c *Client) Start(ctx context.Context, req Command) (pid int, err error) {
 	var p Process
 	err = c.post(ctx, "/start", req, &p)
