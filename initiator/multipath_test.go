@@ -134,7 +134,7 @@ func TestFencedPath(t *testing.T) {
 	x.set(alua.Unavailable, alua.Optimized)
 	eventually(t, "the other path", func() bool { return current(d) == x.nodes[1].addr })
 	h.more(t)
-	x.set(alua.Transitioning, alua.Unavailable) // nobody serves: I/O waits
+	x.set(alua.Transitioning, alua.Unavailable) // no node serves: I/O waits
 	n := h.done.Load()
 	x.set(alua.Optimized, alua.NonOptimized)
 	eventually(t, "back", func() bool { return current(d) == x.nodes[0].addr && h.done.Load() > n+50 })
@@ -196,7 +196,7 @@ func TestPathThatComesUpUnavailable(t *testing.T) {
 	eventually(t, "I/O on the optimized path", func() bool { return current(d) == x.nodes[0].addr })
 }
 
-// TestDeadlineWithoutAUsablePath: when nobody serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
+// TestDeadlineWithoutAUsablePath: when no node serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
 func TestDeadlineWithoutAUsablePath(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()

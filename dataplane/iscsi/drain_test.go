@@ -129,7 +129,7 @@ func TestPausedProcessDropsBufferedCommands(t *testing.T) {
 	if n := len(b.dev.commands()); n != 1 {
 		t.Fatal("a command from before the pause was executed")
 	}
-	// The server goes on, once the ticker has dropped what there was: it stamps the clock again a period later.
+	// The server continues, once the ticker has dropped what there was: it stamps the clock again a period later.
 	eventually(t, "the ticker", func() bool { return b.pauses.Load() == 1 })
 	stamp := b.lastTick.Load()
 	eventually(t, "the next tick", func() bool { return b.lastTick.Load() != stamp })

@@ -6,7 +6,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Everything an initiator must not send costs it the connection, and nobody else anything.
+// Everything an initiator must not send costs it the connection, and no other session anything.
 func TestMalformedPDUsEndTheirConnectionOnly(t *testing.T) {
 	b := serve(t, nil, nil)
 	good := b.dial(t)

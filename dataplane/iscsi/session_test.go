@@ -240,7 +240,7 @@ func TestShutdownDeadline(t *testing.T) {
 	}
 }
 
-// An initiator that does not read is cut, and holds nobody up meanwhile.
+// An initiator that does not read is cut, and holds no one up meanwhile.
 func TestSlowReader(t *testing.T) {
 	for name, request := range map[string]func(*client) pdu.BHS{
 		"large reads":    func(c *client) pdu.BHS { return c.read(0, 2048) },

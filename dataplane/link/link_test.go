@@ -244,7 +244,7 @@ func TestAcceptorRefuses(t *testing.T) {
 	}
 }
 
-// More than the sockets take at once, both ways, nobody reading faster than the other writes: it all comes through.
+// More than the sockets take at once, both ways, neither reading faster than the other writes: it all comes through.
 func TestFullSockets(t *testing.T) {
 	a, b := pairOf(t)
 	data := make([]byte, 1<<20)

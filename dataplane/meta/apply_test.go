@@ -138,7 +138,7 @@ func TestSnapshotEntriesAreApplied(t *testing.T) {
 	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made again
 	s.must(Entry{Abort: &Object{id(9)}})
 	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil || s.Snapshots[id(9)].Born != s.Index {
-		t.Fatal("it is not prepared anew")
+		t.Fatal("it is not prepared again")
 	}
 	s.must(Entry{Commit: &Object{id(9)}})
 	if out, _ := s.must(snap(9, 1)); !out.Noop {

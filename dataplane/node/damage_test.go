@@ -197,7 +197,7 @@ func makeReadOnly(path string) error {
 	return errors.New("it is not open")
 }
 
-// The database of a node is put back to an earlier state, by itself: nothing of it is believed, and everything is copied.
+// The database of a node is put back to an earlier state, alone: nothing of it is believed, and everything is copied.
 func TestMetadataOfEarlierAreCopied(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")

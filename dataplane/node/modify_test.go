@@ -162,7 +162,7 @@ func cachingPage(t *testing.T, s *initiator.Session, lun uint16, pc byte) byte {
 	return in[4+2] & 0x04
 }
 
-// Hosts read the mode in the caching page, are told when it changes, and cannot change it back; both survive a restart.
+// Hosts read the mode in the caching page, get a unit attention when it changes, and cannot change it back; both survive a restart.
 func TestHostsSeeTheWriteCacheMode(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")

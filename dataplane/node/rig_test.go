@@ -33,7 +33,7 @@ type testPair struct {
 	cfg   [2]Config
 	nodes [2]*Node
 	ends  [2]func() error
-	runs  [2]func() error // waits until a node has ended by itself
+	runs  [2]func() error // waits until a node has ended without a stop
 }
 
 func newTestPair(t *testing.T) *testPair {
@@ -95,7 +95,7 @@ func (p *testPair) stop(i int) error {
 	return p.ends[i]()
 }
 
-// leaves waits until a node has ended by itself, and says why.
+// leaves waits until a node has ended without a stop, and says why.
 func (p *testPair) leaves(i int, why string) {
 	p.t.Helper()
 	err := p.runs[i]()

@@ -108,7 +108,7 @@ func TestVolumeOfEarlierTakenBack(t *testing.T) {
 	_ = n.store.Close()
 }
 
-// A volume that is full refuses writes to its own LUNs, excludes nobody, and leaves the others alone (R13).
+// A volume that is full refuses writes to its own LUNs, excludes no node, and leaves the others alone (R13).
 func TestFullVolume(t *testing.T) {
 	p := newTestPair(t).fast()
 	var full [2]bool
@@ -133,7 +133,7 @@ func TestFullVolume(t *testing.T) {
 	p.inSync()
 }
 
-// What finds no space for its file at either node, or at both, is refused, and excludes nobody. It is made once there is room.
+// What finds no space for its file at either node, or at both, is refused, and excludes no node. It is made once there is room.
 func TestFullVolumeMakesNothing(t *testing.T) {
 	p := newTestPair(t)
 	var full [2]atomic.Bool

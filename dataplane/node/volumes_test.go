@@ -165,7 +165,7 @@ func TestLUNInAnotherVolume(t *testing.T) {
 	p.alikeInFast("luns", clone)
 }
 
-// A node is refused without a volume that holds something, or with another one in its place; the pair goes on meanwhile.
+// A node is refused without a volume that holds something, or with another one in its place; the pair continues meanwhile.
 func TestStartWithoutAVolume(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	id, _ := p.lunIn(0, "fast")

@@ -49,7 +49,7 @@ func TestChainKeepsItsOrder(t *testing.T) {
 	c.push(&e[0].place, &e[0])
 	for x := range c.all() {
 		if x.n == 2 {
-			e[3].place.drop() // the walk goes on behind it
+			e[3].place.drop() // the walk continues behind it
 		}
 		x.n += 10
 	}

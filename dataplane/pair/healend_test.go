@@ -131,7 +131,7 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 			r.beat()
 			switch {
 			case name == "waits for its range":
-				r.mirrorAck(r.sent(MsgMirror), scsi.OK) // the frame of before
+				r.mirrorAck(r.sent(MsgMirror), scsi.OK) // the earlier frame
 				r.stored(scsi.OK)
 				r.next(ActReply)
 				r.fetched(r.asks(blocks(2, 1)), 1)
@@ -148,7 +148,7 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 	}
 }
 
-// The partner is asked under the present sequence of the owner: it drops what an older one asks, and nobody would ask again.
+// The partner is asked under the present sequence of the owner: it drops what an older one asks, and no one would ask again.
 func TestFetchOfThePresentOwner(t *testing.T) {
 	r := keepsSums(t, A)
 	r.submit(r.op(scsi.OpRead, 0, 4096))

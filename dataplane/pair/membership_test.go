@@ -284,7 +284,7 @@ func TestEpochThatCanNotBeSaved(t *testing.T) {
 	r.reason("check the disk")
 }
 
-// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve nobody.
+// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve no host.
 func TestExcludeIsCalledOffOnce(t *testing.T) {
 	r := paired(t, B)
 	r.pass(lease + 20*ms)

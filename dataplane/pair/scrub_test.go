@@ -73,7 +73,7 @@ func TestScrubEndsWithThePair(t *testing.T) {
 	}
 }
 
-// A range of a snapshot that has to wait goes on as well: no table of units names it.
+// A range of a snapshot that has to wait continues as well: no table of units names it.
 func TestScrubOfASnapshotWaitsToo(t *testing.T) {
 	r := paired(t, A)
 	r.beat()

@@ -94,7 +94,7 @@ func TestLoneMemberGoesOn(t *testing.T) {
 	if !r.m.Serving(r.now) || r.m.reason != "" {
 		t.Fatalf("serving %v, %q", r.m.Serving(r.now), r.m.reason)
 	}
-	r.m.resync.stage = rsAdmit // it asks by itself, one at a time
+	r.m.resync.stage = rsAdmit // it asks without a request, one at a time
 	r.m.resync.asked, r.m.resync.admitAt, r.m.arb.busy = true, r.now, true
 	r.pass(5 * lease)
 	r.none(ActArbiterGet)
@@ -115,7 +115,7 @@ func TestLoneMemberThatHasAskedIsExcluded(t *testing.T) {
 	}
 }
 
-// One that is named with force serves nobody before the other has looked.
+// One that is named with force serves no host before the other has looked.
 func TestForcedNodeWaits(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty = 6, false

@@ -60,7 +60,7 @@ func TestScrubIsJudged(t *testing.T) {
 	}
 }
 
-// Two members are alike: a difference that nobody made is a violation.
+// Two members are alike: a difference that no fault made is a violation.
 func TestScrubFindsOnlyWhatWasChanged(t *testing.T) {
 	for _, x := range []struct {
 		flips int

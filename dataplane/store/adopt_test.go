@@ -109,7 +109,7 @@ func TestAdoptionOfBlocksThatCannotBeRead(t *testing.T) {
 	wantWrong(t, f)
 }
 
-// TestAdoptionWithoutSpace goes on later.
+// TestAdoptionWithoutSpace continues later.
 func TestAdoptionWithoutSpace(t *testing.T) {
 	dir := before(t, 1<<20, func(f *File) { must(t, f.WriteAt(content(1, 1<<20), 0)) })
 	var full atomic.Bool

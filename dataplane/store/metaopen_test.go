@@ -111,7 +111,7 @@ func TestCrashWhileAStoreIsMade(t *testing.T) {
 	}
 }
 
-// A database that was put back to an earlier state, by itself, is known, over restarts, until everything has been copied; and the right one
+// A database that was put back to an earlier state, alone, is known, over restarts, until everything has been copied; and the right one
 // may be put back until then.
 func TestDatabaseOfEarlier(t *testing.T) {
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// The test's binary is a process in a container when it is told so: it prints its limit, and again whenever a line is sent to it.
+// The test's binary is a process in a container when the environment says so: it prints its limit, and again whenever a line is sent to it.
 func TestMain(m *testing.M) {
 	if os.Getenv("MEMLIMIT_TEST") == "" {
 		os.Exit(m.Run())

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test's binary is a process to look at when it is told so.
+// The test's binary is a process to look at when the environment says so.
 func TestMain(m *testing.M) {
 	switch os.Getenv("RESIDENT_TEST") {
 	case "become":

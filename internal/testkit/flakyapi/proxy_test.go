@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// upstream stands for an API server: it notes what it carries out.
+// upstream acts as an API server: it notes what it carries out.
 type upstream struct {
 	*httptest.Server
 	mu  sync.Mutex

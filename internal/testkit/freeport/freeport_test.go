@@ -90,7 +90,7 @@ func TestTakenPortIsPassedOver(t *testing.T) {
 	}
 }
 
-// When no block is left, one's own come again; who has none is told the range.
+// When no block is left, one's own come again; a caller that gets none gets the range.
 func TestUsedUp(t *testing.T) {
 	x, y := dealer{name: "@gemel-ports-test-used-"}, dealer{name: "@gemel-ports-test-used-"}
 	seen := map[int]int{}

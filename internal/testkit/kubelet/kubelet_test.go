@@ -150,7 +150,7 @@ func TestErrorsEndTheStory(t *testing.T) {
 	if _, err := k.Create(ctx, "x", 1, false, ""); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "CreateVolume x") {
 		t.Errorf("create: %v", err)
 	}
-	// A volume that is gone has nothing to undo; any other refusal is told, and what depends on it is not tried.
+	// A volume that is gone has nothing to undo; any other refusal is reported, and what depends on it is not tried.
 	p.take()
 	v := &Volume{ID: "x", Name: "x"}
 	p.fail["NodeUnpublishVolume"] = []error{status.Error(codes.NotFound, "gone")}
