@@ -6,7 +6,7 @@ import "github.com/gemel-storage/gemel/internal/pdu"
 // does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the
 // reader nor Submit ever waits for a full socket, and a target that stops reading cannot wedge both directions.
 
-// kickLocked starts writing what is queued, unless somebody is at it. It releases and takes mu again meanwhile.
+// kickLocked starts writing what is queued, unless another goroutine is writing. It releases and takes mu again meanwhile.
 func (s *Session) kickLocked() {
 	for !s.writing && !s.corked && s.err == nil && !s.out.empty() {
 		s.swapLocked()

@@ -7,8 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
-// The memory of commands: one budget for all sessions of a server. Nobody waits for it but commands, in lines, while the readers of
-// their connections go on reading: what frees memory is data that a reader brings and answers that a writer sends.
+// The memory of commands: one budget for all sessions of a server. Only commands wait for it, in lines, while the readers of
+// their connections continue to read: what frees memory is data that a reader brings and answers that a writer sends.
 //
 // Three quarters are for what the target asks for: the whole data of a write, before its R2T is sent or it is executed, and the
 // buffer of a read. A quarter is for data that initiators send unasked (immediate data, FirstBurstLength) while their command

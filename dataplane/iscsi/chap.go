@@ -40,7 +40,7 @@ func chapDigest(algorithm int, id byte, secret string, challenge []byte) []byte 
 		sum := sha256.Sum256(in)
 		return sum[:]
 	}
-	sum := md5.Sum(in) // RFC 7143 makes MD5 the one that everybody has
+	sum := md5.Sum(in) // RFC 7143 requires every implementation to have MD5
 	return sum[:]
 }
 
@@ -98,7 +98,7 @@ func (c *chap) finish(in pdu.Text, out *pdu.Text) error {
 	}
 	switch {
 	case subtle.ConstantTimeCompare(theirs, c.challenge) == 1:
-		// Somebody wants our own answer to the challenge we sent (RFC 7143 §12.1.3).
+		// The initiator sent our own challenge back, to get our answer to it (RFC 7143 §12.1.3).
 		return fmt.Errorf("%w: reflected challenge", errAuth)
 	case c.creds.MutualSecret == "":
 		return fmt.Errorf("%w: the initiator requests mutual CHAP, but no mutual secret is set", errAuth)

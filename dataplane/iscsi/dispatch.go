@@ -122,7 +122,7 @@ func (c *conn) refused(h pdu.BHS, reason byte) error {
 	return err
 }
 
-// inOrder: a non-immediate PDU other than a SCSI command takes its number. It tells whether to go on with it.
+// inOrder: a non-immediate PDU other than a SCSI command takes its number. It reports whether to continue with it.
 func (c *conn) inOrder(h pdu.BHS) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

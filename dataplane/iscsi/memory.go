@@ -210,7 +210,7 @@ func (c *conn) charge(n int) {
 	c.srv.memory.other.Add(int64(n))
 }
 
-// flooded refuses to go on with an initiator that leaves its answers unread: it could have any number made. mu is held.
+// flooded refuses to continue with an initiator that leaves its answers unread: it could cause any number of them. mu is held.
 func (c *conn) flooded() error {
 	if c.unread > min(maxUnread, c.srv.cfg.Limits.SessionMemory) {
 		return errUnread

@@ -12,7 +12,7 @@ import (
 
 // The output queue. PDUs are queued under the connection's mutex, in StatSN order. Who sends them:
 //   - while the reader works through its input (batching) no goroutine: the reader sends all of it at the end, in one writev;
-//   - else the goroutine that queued, unless somebody is sending, who then takes the new ones too;
+//   - else the goroutine that queued, unless another goroutine is sending, which then takes the new ones too;
 //   - when the socket is full the rest is left to the connection's writer goroutine, so that neither the reader nor a
 //     goroutine of the Device ever waits for a slow initiator. The writer gives up after WriteTimeout.
 
@@ -303,12 +303,12 @@ func (c *conn) writer() {
 	defer c.writerWG.Done()
 	for range c.kick {
 		c.send(true)
-		// A deadline left behind would fail somebody's later write. An error means closed, which the next write tells.
+		// A deadline left behind would fail a later write. An error means closed, which the next write reports.
 		_ = c.sock.nc.SetWriteDeadline(time.Time{})
 	}
 }
 
-// stopWriter ends the output of a closed connection. Nobody queues any more.
+// stopWriter ends the output of a closed connection. No goroutine queues any more.
 func (c *conn) stopWriter() {
 	c.mu.Lock()
 	for c.sending {

@@ -183,7 +183,7 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-// grow has both nodes make room before anybody sees the new size: a node that could not would hold a smaller file than
+// grow has both nodes make room before any host sees the new size: a node that could not would hold a smaller file than
 // the state says (R14).
 func (s *State) grow(e *Expand) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]

@@ -132,7 +132,7 @@ func copyOf(fx *meta.Effect) string {
 	return ""
 }
 
-// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that anybody sees.
+// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that a host sees.
 func (n *Node) growFiles(l *meta.LUN, from int64) error {
 	if e := n.entryOf(l.UUID); e != nil {
 		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {

@@ -86,7 +86,7 @@ func (n *Node) because(why string) string {
 	return why
 }
 
-// leave tells everybody, then ends the sessions: hosts log out and go on over the other path. Those that do not are cut off, and so is
+// leave sends the event, then ends the sessions: hosts log out and continue over the other path. Those that do not are cut off, and so is
 // the link. It does not wait for what hangs in the store.
 func (n *Node) leave(why string) error {
 	why = n.because(why)

@@ -24,7 +24,7 @@ func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
 	through := l != nil && e.WriteThrough != nil && *e.WriteThrough && !l.WriteThrough()
 	n.md.mu.Unlock()
 	req := prepareModify{UUID: e.UUID, Flush: through}
-	if err := n.prepareBoth(ctx, req); err != nil { // most of what there is to flush, while commands go on
+	if err := n.prepareBoth(ctx, req); err != nil { // most of what there is to flush, while commands continue
 		return err
 	}
 	entry := &meta.Entry{Modify: &e}

@@ -111,8 +111,8 @@ func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
 func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
 
 // awaitEarlier waits until every change that either node had handed to the log before has been applied, by an entry that changes nothing. An entry
-// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host is
-// told that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
+// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host gets
+// the answer that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
 // that was killed before it was handed over never is.
 func (n *Node) awaitEarlier() error {
 	_, err := n.propose(n.run.ctx, &meta.Entry{Abort: &meta.Object{}})

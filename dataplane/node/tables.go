@@ -38,7 +38,7 @@ type unitEntry struct {
 	lane    *lane
 }
 
-// close lets go of the files of a LUN.
+// close closes the files of a LUN.
 func (e *unitEntry) close() error { return errors.Join(e.bits.Close(), e.file.Close()) }
 
 func (e *unitEntry) both(f func(*scsi.Unit)) {

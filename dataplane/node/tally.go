@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// tally counts work that may begin while somebody waits until none is left, which a sync.WaitGroup does not allow. Its zero value
+// tally counts work that may begin while another goroutine waits until none is left, which a sync.WaitGroup does not allow. Its zero value
 // is ready.
 type tally struct {
 	n    atomic.Int64

@@ -18,7 +18,7 @@ type disk struct {
 	speed speed
 	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
-	held  time.Duration          // how long a write into the page cache of one of those takes: somebody has the file locked
+	held  time.Duration          // how long a write into the page cache of one of those takes: the file is locked
 	busy  time.Time              // when the disk has done what it was asked for so far: it begins a new request then
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO

@@ -86,7 +86,7 @@ func (u *user) open(ping time.Duration) error {
 	return err
 }
 
-// event notes what may have led to a retry. Nobody resets the LUNs of these hosts.
+// event notes what may have led to a retry. No host resets the LUNs of these hosts.
 func (u *user) event(e initiator.Event) {
 	u.w.trace("%s: %+v", u.name, e)
 	switch {

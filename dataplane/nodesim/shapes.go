@@ -152,7 +152,7 @@ func playStops(w *world, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have gone on, slowly.
+// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have continued elsewhere, slowly.
 func playStrays(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
 		return

@@ -267,7 +267,7 @@ func (w *world) stopNodes() {
 	wg.Wait()
 }
 
-// pause is a while between two things that somebody does.
+// pause is a while between two actions of a host or a caller.
 func (w *world) pause(rng *rand.Rand, least, most time.Duration) {
 	t := time.NewTimer(least + time.Duration(rng.Int64N(int64(most-least)+1)))
 	defer t.Stop()

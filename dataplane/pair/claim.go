@@ -19,7 +19,7 @@ const (
 )
 
 // claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in
-// the page cache only, and until the record names this node the other one's copy counts as well. Nobody is served
+// the page cache only, and until the record names this node the other one's copy counts as well. No host is served
 // meanwhile, so the flush costs nothing but its time.
 func (m *Machine) claim(now int64) {
 	switch m.claimed {

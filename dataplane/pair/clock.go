@@ -4,7 +4,7 @@ import "time"
 
 // The machine's clock counts the time for which the operating system is suspended. It does not count the time for which a virtual
 // machine is frozen together with its clocks: paused, saved, moved. A node that continues after that takes a lease for valid that its
-// partner has waited out. It cannot know until somebody sets the wall clock right: both clocks run at one rate, so a step of the one
+// partner has waited out. It cannot know until a program sets the wall clock right: both clocks run at one rate, so a step of the one
 // against the other is that or an administrator's, and is taken for the worse (R3).
 
 // sayStep is how long after an event for a step of the clock the next step gets one (ns).
@@ -44,7 +44,7 @@ func (m *Machine) Wall(now, offset int64) {
 }
 
 // stood accounts for time that the clock has not counted: what has not started may be older than it seems, and the one that sent it may
-// have gone on (R11).
+// have continued elsewhere (R11).
 func (m *Machine) stood(now, by int64) {
 	m.signsAt = now
 	for o := range m.eachOp() {

@@ -34,7 +34,7 @@ type copyObject struct {
 	CopyObject
 	todo Regions     // to compare; a region leaves when all of it has been answered
 	left map[int]int // ranges under way, by region
-	next int         // region to begin next, or to go on with
+	next int         // region to begin next, or to continue with
 	off  int64       // in it
 }
 

@@ -147,7 +147,7 @@ func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0
 	if !joining && (m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
-		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose
+		// It is asked again once this node agrees, and a node that is not the owner any more drops it. A higher seq is of an owner whose
 		// entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
 		return
@@ -224,7 +224,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		m.finish(now, o, scsi.Unavailable)
 	case healed != nil && o.Verify && res == scsi.Damaged:
 		m.healBeyond(now, o)
-	case healed != nil && o.Verify && res == scsi.NoSpace: // to go on would overwrite the one good copy
+	case healed != nil && o.Verify && res == scsi.NoSpace: // to continue would overwrite the one good copy
 		m.resyncStop(now, "this node has no space to rewrite a block of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free space in the backing volume")
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile, which is no failure of the disk: the second look says so too

@@ -327,7 +327,7 @@ func (m *Machine) tickLink(now int64) {
 	}
 }
 
-// failAll ends every op of hosts that is not done, with res; started ones end when the store lets go of them.
+// failAll ends every op of hosts that is not done, with res; started ones end when the store is done with them.
 func (m *Machine) failAll(now int64, res scsi.Result) {
 	for o := range m.eachOp() {
 		m.abandon(now, o, res)

@@ -87,7 +87,7 @@ func (m *Machine) metaNext(now int64) {
 	}
 }
 
-// onMetaPart is the joiner's: a part that does not go on where the one before it ended ends the attempt.
+// onMetaPart is the joiner's: a part that does not begin where the one before it ended ends the attempt.
 func (m *Machine) onMetaPart(msg *Msg) {
 	r := &m.resync
 	if msg.Off == 0 {

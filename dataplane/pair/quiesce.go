@@ -83,7 +83,7 @@ func (m *Machine) quiet(now int64, u *unit) {
 	}
 }
 
-// Release lets the commands of a quiesce go on, wherever the owner is now.
+// Release lets the commands of a quiesce continue, wherever the owner is now.
 func (m *Machine) Release(now int64, id uint64) {
 	q := m.quiesces[id]
 	if q == nil {
@@ -104,7 +104,7 @@ func (m *Machine) drop(q *quiesce) {
 	}
 }
 
-// passed notes that what a quiesce was for has happened to its units: a host may have gone on by it.
+// passed notes that what a quiesce was for has happened to its units: a host may have continued because of it.
 func (q *quiesce) passed(now int64) {
 	for _, u := range q.units {
 		u.starts = unknownStarts(now)

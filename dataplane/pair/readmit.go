@@ -89,7 +89,7 @@ func (m *Machine) admitRefused(now int64) {
 }
 
 // resyncStop gives up; the next handshake begins again. While the arbiter may yet say {a,b} nothing is decided:
-// writes go on waiting for the joiner (R1c) until the record is read.
+// writes still wait for the joiner (R1c) until the record is read.
 func (m *Machine) resyncStop(now int64, why string) {
 	r := &m.resync
 	r.joined, r.install, r.gather = false, nil, nil

@@ -4,7 +4,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // What a change of standing means for the commands under way: alone, outside.
 
-// becomeAlone resolves what the dead peer owed: mirrored writes go on alone, forwarded commands are executed
+// becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands are executed
 // here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
@@ -26,7 +26,7 @@ func (m *Machine) becomeAlone(now int64) {
 	m.dropRemote(now)
 	for o := range m.eachOp() {
 		if o.stage == stHeld && !o.remote && !o.internal() && !m.pathKnown(o) {
-			m.unasked(o) // whether its host has gone on at the other node is not known here
+			m.unasked(o) // whether its host has continued at the other node is not known here
 		}
 	}
 	m.pathForget(now)

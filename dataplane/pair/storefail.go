@@ -6,7 +6,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	if m.phase == Alone {
-		// Nobody to hand over to: the host learns the truth, and nothing more is served from this store.
+		// There is no peer to hand over to: the host gets the error, and nothing more is served from this store.
 		m.finish(now, o, res)
 	} else {
 		m.finish(now, o, scsi.Unavailable)

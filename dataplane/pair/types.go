@@ -56,7 +56,7 @@ type Config struct {
 	// sum bounds for how long it serves after the record names another node (R2), as long as the arbiter answers it.
 	RecordEvery time.Duration
 	ArbiterMax  time.Duration
-	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (slow.go)
+	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats continue (slow.go)
 	AgeMax      time.Duration // D, default 1 s
 	HoldMax     time.Duration // how long a command waits undecided, default 3 s
 	LeaveMax    time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s

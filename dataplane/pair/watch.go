@@ -41,7 +41,7 @@ func (m *Machine) holds(now int64) {
 
 // taken tells why a younger record ends the service of a lone member. It follows from ours only if it names this process, or if
 // we have asked for {a,b} and do not know what became of that: then the other node may have been a member, and may have
-// excluded us. In a new generation, or without our asking, somebody else has decided, and what hosts have written here
+// excluded us. In a new generation, or without our request, an administrator or the other node has decided, and what hosts have written here
 // since is on this store only. That is never given up silently: this node does not join as long as this process lives.
 func (m *Machine) taken(rec *Record) string {
 	if m.phase != Alone || rec.Epoch <= m.rec.Epoch {

@@ -143,7 +143,7 @@ func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
 	o.seq = o.unit.seq // a comparison may have taken so long that this node has taken the unit over again meanwhile
 	m.planWrite(o)
-	m.hotOp(now, o) // the bits here and the peer's half go on in parallel
+	m.hotOp(now, o) // the bits here and the peer's half are written in parallel
 	o.unit.intents.dirty += o.Cmd.Len
 	if m.mirrors() {
 		o.stage = stMirror

@@ -2,7 +2,7 @@ package scsi
 
 import "bytes"
 
-// maxORTries bounds how often ORWRITE starts over because somebody else wrote between its read and its write.
+// maxORTries bounds how often ORWRITE starts over because another command wrote between its read and its write.
 const maxORTries = 16
 
 // verifyChunk is how much VERIFY reads at a time, in bytes: a host that sends no data must not make us hold much.

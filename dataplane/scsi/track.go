@@ -270,7 +270,7 @@ func (t *Task) opened(round uint16) {
 
 // step turns the result of an operation into the task's outcome. False: another operation is prepared. Before a
 // command of several steps touches its operation again it takes it back from aborters: one that comes from here on
-// only marks the task, one that came before keeps it from going on.
+// only marks the task, one that came before keeps it from starting.
 func (t *Task) step() bool {
 	n, st := t.Nexus, &t.serverRef
 	if st.after != nil && (t.op.Result == OK || t.op.Result == Miscompare && st.tries > 0) {

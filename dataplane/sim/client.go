@@ -120,7 +120,7 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 }
 
 // fails ends a logical operation with an error that the application gets: it may have taken effect, in part too, unless BUSY was all
-// that any attempt was answered. Nobody may see its value then.
+// that any attempt was answered. No host may see its value then.
 func (c *client) fails(l *logical) {
 	w := c.w
 	w.res.Operations++

@@ -92,7 +92,7 @@ func (h *host) clock() int64 {
 	return h.offset + int64(float64(h.w.now)*h.rate)
 }
 
-// standStill stops the machine with its clocks. The code that lets it go on sets the wall clock right (R3).
+// standStill stops the machine with its clocks. The code that resumes it sets the wall clock right (R3).
 func (h *host) standStill(d int64) bool {
 	if !h.freeze(d) {
 		return false

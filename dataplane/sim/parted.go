@@ -66,7 +66,7 @@ func (w *world) forceStanding(lone, other *host) bool {
 	return w.forceOther(lone, other) && lone.standStill(w.even(3500*ms, 5*s))
 }
 
-// setBack is an arbiter that was restored to the record of before, while the node that was excluded has not heard of that. It
+// setBack is an arbiter that was restored to an earlier record, while the node that was excluded has not heard of that. It
 // takes over as it may, and for a while there are two: what hosts see then is nothing that one disk could give, and is not judged.
 func (w *world) setBack(lone, other *host) bool {
 	a := &w.arb
@@ -82,7 +82,7 @@ func (w *world) setBack(lone, other *host) bool {
 	return true
 }
 
-// exposure is for how long a lone member may go on once the record is another's: the period of its looks, one call, drift.
+// exposure is for how long a lone member may serve after the record names another node: the period of its looks, one call, drift.
 const exposure = 2*s + callTimeout + 100*ms
 
 // partedNow tells whether two nodes may be alone at this moment. The other one has waited for less than two leases when it takes over.

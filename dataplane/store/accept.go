@@ -7,7 +7,7 @@ import (
 // acceptStep is how much is read at once where the caller gives no buffer, in bytes.
 const acceptStep = 256 << 10
 
-// Accept takes blocks as they are of which nothing is known any more, since their checksums were lost: for a node that has nobody to
+// Accept takes blocks as they are of which nothing is known any more, since their checksums were lost: for a node that has no peer to
 // ask. Those whose checksums say that they are not what was written, or cannot be read, stay as they are and are returned. It
 // takes whole blocks only; ErrRange.
 func (f *File) Accept(off, length int64) (lost []Range, err error) {

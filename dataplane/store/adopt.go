@@ -64,7 +64,7 @@ func (l *adoptLock) free() {
 	l.mu.Unlock()
 }
 
-// Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes go on, no write
+// Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes continue, no write
 // for longer than 256 KiB are read. It may be stopped at any time, and continues where it was, or 64 MiB before. Blocks that
 // cannot be read are Bad. It reads at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done stays so.
 func (f *File) Adopt(ctx context.Context) error {

@@ -298,7 +298,7 @@ func (v *BackingVolume) record(id string) volumeRecord {
 	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
-// initialise makes a new volume, only where nothing is that could be somebody's data. The mark comes first, so that a volume
+// initialise makes a new volume, only in a directory without files that could be other data. The mark comes first, so that a volume
 // that has a name has a mark too.
 func (v *BackingVolume) initialise(path string) error {
 	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {

@@ -117,7 +117,7 @@ func (v *BackingVolume) markImage(k kind, id string, born uint64) error {
 
 // makeWay takes away what has the name of an object that is about to be made: the metadata has no such object, so it counts for
 // nothing. What the store has made is removed: a deletion could not, or a crash came between the making of the object and the metadata. What
-// it has not made is somebody's, and is set aside. ErrOccupied if neither can be done. The objects are locked.
+// it has not made may be data of a person, and is set aside. ErrOccupied if neither can be done. The objects are locked.
 func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -260,7 +260,7 @@ func (f *File) Allocated() (int64, error) {
 	return st.Sys().(*syscall.Stat_t).Blocks * 512, nil
 }
 
-// Close lets go of the file. It does not flush the data; the last one of a LUN flushes its checksums.
+// Close closes the file. It does not flush the data; the last one of a LUN flushes its checksums.
 func (f *File) Close() error {
 	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
 	err := errors.Join(f.f.Close(), f.witness.close())

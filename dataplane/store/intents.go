@@ -142,7 +142,7 @@ func (x *Intents) addLocked(req *intentRequest) int {
 	return block
 }
 
-// ensureLocked puts the request into set, and writes until it is durable. It lets go of the lock while it writes or
+// ensureLocked puts the request into set, and writes until it is durable. It releases the lock while it writes or
 // waits.
 func (x *Intents) ensureLocked(req intentRequest) error {
 	for {
@@ -254,7 +254,7 @@ func (x *Intents) flushLocked() error {
 		if !x.staleLocked(block) {
 			continue
 		}
-		// A write that somebody else has begun since is as good as one of our own.
+		// A write that another caller has begun since is as good as one of our own.
 		if err := x.writeLocked(block); err != nil {
 			return err
 		}
@@ -279,7 +279,7 @@ func (x *Intents) staleLocked(block int) bool {
 	return false
 }
 
-// Close flushes and lets go of the file. Calls that are waiting for durability meanwhile may fail with os.ErrClosed.
+// Close flushes and closes the file. Calls that are waiting for durability meanwhile may fail with os.ErrClosed.
 // The file is closed even if the flush fails; a store that has failed is not written.
 func (x *Intents) Close() error {
 	x.mu.Lock()

@@ -222,7 +222,7 @@ func (d *DB) Settle() {
 // Damaged is the error of an entry that cannot be what was written: where and what to do are in it.
 func (d *DB) Damaged(what error) error { return damaged(d.path, what) }
 
-// close lets go of the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.
+// close closes the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.
 func (d *DB) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

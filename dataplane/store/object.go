@@ -111,7 +111,7 @@ func (o *object) release() (err error) {
 	return o.sums.Close()
 }
 
-// unlink takes an image's name away, if it has one. Files that are open go on with their object, and who opens the next image of that
+// unlink takes an image's name away, if it has one. Open files continue to use their object, and the one that opens the next image of that
 // name gets another one.
 func (v *BackingVolume) unlink(full, rel string) error {
 	return v.unname(full, rel, func() error { return os.Remove(full) })
@@ -150,7 +150,7 @@ func (r *registry) forget(rel string) error {
 	return nil
 }
 
-// close lets go of objects that were kept without a File.
+// close closes objects that were kept without a File.
 func (r *registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // ResizeLUN grows a LUN of from bytes to size, durably; the new part reads as zero, also where the file is longer than the LUN already:
-// a crash came before the LUN was said to be longer, or somebody has appended to it. It never becomes shorter. With from equal to size it
+// a crash came before the LUN was said to be longer, or another program has appended to it. It never becomes shorter. With from equal to size it
 // only sees to it that the file is that long; a size below from is ErrShrink. Open Files see the new size.
 func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	v.objects.Lock()

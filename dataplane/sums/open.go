@@ -145,7 +145,7 @@ func (f *File) Adopt(n int64) error {
 	return nil
 }
 
-// Close lets go of the file. It does not flush: what was not flushed is lost.
+// Close closes the file. It does not flush: what was not flushed is lost.
 func (f *File) Close() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

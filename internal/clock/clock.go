@@ -19,7 +19,7 @@ const (
 )
 
 // WallOffset is how far CLOCK_REALTIME is ahead of Boottime, in ns, to within a millisecond; false if this thread was interrupted
-// whenever it looked. Both run at one rate, whatever adjusts that: it changes only when somebody sets the wall clock, which is also what
+// whenever it looked. Both run at one rate, whatever adjusts that: it changes only when a program sets the wall clock, which is also what
 // happens after a virtual machine was frozen with its clocks.
 func WallOffset() (ns int64, ok bool) {
 	for range wallTries {

@@ -123,7 +123,7 @@ func (a *Authority) IssueAt(uri string, now time.Time, life time.Duration) (Pair
 	return encode(raw, key)
 }
 
-// Due reports whether a certificate for uri has to be made again: it is none of this authority's, is for somebody else, or
+// Due reports whether a certificate for uri has to be made again: it is none of this authority's, is for another name, or
 // two thirds of its life are over.
 func (a *Authority) Due(certPEM []byte, uri string, now time.Time) bool {
 	c, err := parse(certPEM)

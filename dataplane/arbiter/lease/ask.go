@@ -108,7 +108,7 @@ func (c *Client) do(ctx context.Context, verb, path string, body []byte, final f
 			case sent < len(order):
 				next(false)
 				tick.Reset(c.opt.Hedge)
-			} // else everybody has been asked: what is left of the attempts waits for the tick
+			} // else every server has been asked: what is left of the attempts waits for the tick
 		case <-tick.C:
 			if sent < most {
 				if running > 0 {

@@ -111,7 +111,7 @@ func (c *confinement) close() error {
 		c.dirs[i] = ""
 		err := os.Remove(d)
 		for end := time.Now().Add(5 * time.Second); errors.Is(err, syscall.EBUSY) && time.Now().Before(end); err = os.Remove(d) {
-			time.Sleep(10 * time.Millisecond) // the kernel takes a moment to let go of what has ended
+			time.Sleep(10 * time.Millisecond) // the kernel takes a moment to release what has ended
 		}
 		errs = append(errs, err)
 	}

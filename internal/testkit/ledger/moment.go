@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Moment is what is needed to judge a snapshot that was made between Ledger.Begin and End while writes went on: the
+// Moment is what is needed to judge a snapshot that was made between Ledger.Begin and End while writes continued: the
 // state at Begin and every write since. A snapshot is right if there is one instant such that it holds exactly what
 // was acknowledged before, of what was under way any part, and nothing of what was submitted later.
 type Moment struct {
