@@ -29,7 +29,7 @@ type Client struct {
 const askTime = 10 * time.Second
 
 // hint is what to look at when the operator cannot be asked.
-const hint = "running volumes go on; look at the pods of the Deployment gemel-operator"
+const hint = "running volumes continue to work; check the pods of the Deployment gemel-operator"
 
 // Enroll gives the credentials of this worker on a pair. ErrUnavailable, ErrRefused.
 func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) {
@@ -94,7 +94,7 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) (st
 		return 0, fmt.Errorf("%s: %w", c.Endpoint, err)
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return 0, fmt.Errorf("%s answers %s with what is no answer: %s", c.Endpoint, r.Status, hint)
+		return 0, fmt.Errorf("%s answered %s with an invalid response: %s", c.Endpoint, r.Status, hint)
 	}
 	return r.StatusCode, nil
 }
@@ -114,13 +114,13 @@ func judge(status int, text string, unavailable, refused error) error {
 func (c *Client) tls() (*tls.Config, error) {
 	pem, err := os.ReadFile(c.CAFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no %s yet: the operator makes the ConfigMap, and the kubelet brings it into the pod within a minute or two", c.CAFile)
+		return nil, fmt.Errorf("%s does not exist yet: the operator creates the ConfigMap, and the kubelet adds it to the pod within two minutes", c.CAFile)
 	} else if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", c.CAFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate", c.CAFile)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name
