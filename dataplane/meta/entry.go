@@ -152,7 +152,7 @@ func failed(code, format string, args ...any) Outcome {
 	return Outcome{Code: code, Error: fmt.Sprintf(format, args...)}
 }
 
-// Effect is what an applied entry means outside the state; the runtime acts on it.
+// Effect is what the runtime has to do outside the state after an entry was applied.
 type Effect struct {
 	UnitsChanged bool     // set, size or ownership of units
 	MapsChanged  bool     // what hosts see

@@ -10,7 +10,8 @@ func (l *LUN) mode() scsi.ModeState {
 	return scsi.DefaultMode(true)
 }
 
-// WriteThrough tells a LUN of which every write is durable on every member before its status, whatever hosts set.
+// WriteThrough reports whether every write to the LUN is durable on every member before its
+// status, whatever hosts set.
 func (l *LUN) WriteThrough() bool { return l.Mode != nil && l.Mode.WriteThrough }
 
 // SetWriteThrough sets the write cache mode of a LUN that no host sees yet.

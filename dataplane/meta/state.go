@@ -88,7 +88,7 @@ type CHAP struct {
 	MutualSecret string `json:"mutual_secret,omitempty"`
 }
 
-// State is all of it.
+// State is the replicated metadata of a pair.
 type State struct {
 	Index      uint64               `json:"index"`
 	Generation uint64               `json:"generation"` // of the last mapping

@@ -12,7 +12,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // legal, and the owner still has all its bits. A bit that was taken back in memory and is still set on disk costs a copy
 // that was not needed.
 
-// Checkpoint is what a store knows of its counterpart.
+// Checkpoint is what a store has recorded about its counterpart.
 type Checkpoint struct {
 	Peer       string    `json:"peer"`       // id of the store that the bits are relative to; empty: none, a full copy is due
 	Generation uint64    `json:"generation"` // of the data
@@ -20,7 +20,7 @@ type Checkpoint struct {
 	Settled    uint64    `json:"settled"`    // the last one led by the other node that has its number durable there, and whose bits may be gone here
 }
 
-// State is what a node remembers of itself beside the epoch and the metadata.
+// State is what a node keeps durably beside the epoch and the metadata.
 type State struct {
 	Check    Checkpoint `json:"check"`
 	Flushed  uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)

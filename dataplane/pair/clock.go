@@ -10,7 +10,7 @@ import "time"
 // sayStep is how long after an event for a step of the clock the next step gets one (ns).
 const sayStep = 10_000_000_000
 
-// Wall takes how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes
+// Wall sets how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes
 // back what confirms this node: it serves again when a heartbeat that it sends now is answered, or, alone, when the
 // arbiter shows its record. A step forward is time that the commands here have waited, and their hosts been silent.
 func (m *Machine) Wall(now, offset int64) {

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// LinkUp reports a new link: both connections stand and the peer has proved who it is. The runtime promises that
+// LinkUp reports a new link: both connections are up and the peer has proved who it is. The runtime promises that
 // everything received on an older link has been handed over and begun, and that links are numbered upwards.
 func (m *Machine) LinkUp(now int64, n uint64) {
 	m.linked, m.linkN = true, n
@@ -20,8 +20,8 @@ func (m *Machine) LinkUp(now int64, n uint64) {
 	m.settle(now)
 }
 
-// LinkDown reports the end of a link. reset tells that the peer's end is known to be closed (as opposed to
-// silent), which is how a process that died looks: then there is no partition to be polite about.
+// LinkDown reports the end of a link. reset reports that the peer's end is known to be closed (as opposed to
+// silent), as after the death of its process: then there is no partition to be polite about.
 func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	if n != m.linkN || !m.linked {
 		return

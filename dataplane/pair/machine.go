@@ -309,7 +309,7 @@ func (m *Machine) Tick(now int64) {
 	m.settle(now)
 }
 
-// SetNexuses tells how many hosts are logged in here: a node without any lets the other exclude first (R3).
+// SetNexuses sets how many hosts are logged in here: a node without any lets the other exclude first (R3).
 func (m *Machine) SetNexuses(n int) { m.nexuses = n }
 
 // Serving reports whether a status may be sent at this moment (R1, R3).
@@ -348,7 +348,7 @@ func (m *Machine) owns(u *unit) bool {
 // mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is being copied to.
 func (m *Machine) mirrors() bool { return m.phase == Paired || m.phase == Alone && m.resync.mirror }
 
-// View is a snapshot of the machine's standing, for status and metrics.
+// View is a snapshot of the machine's state, for status and metrics.
 type View struct {
 	Phase      Phase
 	Reason     string
@@ -370,7 +370,7 @@ type View struct {
 	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it cannot
 }
 
-// View reads the standing.
+// View reads the state.
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
@@ -386,7 +386,7 @@ func (m *Machine) HotRegions() (n int) {
 	return n
 }
 
-// Owner tells who owns a unit now.
+// Owner returns the node that owns a unit now.
 func (m *Machine) Owner(id LUNID) (Node, bool) {
 	u := m.units[id]
 	if u == nil {

@@ -32,7 +32,7 @@ func (p Phase) Text() string {
 	return p.String()
 }
 
-// Config is what a machine is born with. Durations are bounds promised by the runtime's clock (R3).
+// Config is the configuration of a Machine. Durations are bounds promised by the runtime's clock (R3).
 type Config struct {
 	Self          Node
 	Cluster, Pair string
@@ -258,7 +258,7 @@ const (
 	ActAccept                           // take the blocks of Op.Bad that have no known checksum as they are → StoreDone (OK: all had none, or match)
 )
 
-// Action is one thing to do.
+// Action is one action that the runtime has to carry out.
 type Action struct {
 	Kind    ActionKind
 	Op      *Op

@@ -184,7 +184,8 @@ func (f *File) adoptBlocks(p []byte, off int64, readable bool) error {
 	return nil
 }
 
-// Adopted is how many bytes of the object have checksums, of how many; the same if there are none to be made.
+// Adopted returns how many bytes of the object have checksums, and how many bytes it has; both
+// are equal if no checksums are missing.
 func (f *File) Adopted() (done, total int64) {
 	total, err := f.Size()
 	if err != nil {

@@ -115,7 +115,8 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 
 var volumeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
-// CheckVolumes refuses what can be seen to be wrong without looking at the disks.
+// CheckVolumes refuses mistakes in the list of backing volumes that are visible without access
+// to the disks.
 func CheckVolumes(dir string, volumes []BackingVolumeDir) error {
 	var errs []error
 	bad := func(format string, args ...any) {

@@ -89,8 +89,9 @@ func (v *BackingVolume) bear(f *os.File, rel string, born uint64) error {
 	return nil
 }
 
-// MarkLUN says when a LUN was made whose image does not, since an earlier release has made it: the caller knows what it is. It is not
-// flushed, for who misses it says so again. Where images keep no birth it does nothing.
+// MarkLUN sets the birth of a LUN whose image has none because an earlier release created it:
+// the caller knows the birth. It is not flushed, because a caller that finds no birth sets it
+// again. Where images keep no birth it does nothing.
 func (v *BackingVolume) MarkLUN(id string, born uint64) error { return v.markImage(kindLUN, id, born) }
 
 // MarkSnapshot is MarkLUN of a snapshot.

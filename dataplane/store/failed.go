@@ -44,8 +44,8 @@ func (s *Store) end(cause error, known bool) {
 	})
 }
 
-// Untrusted tells why an earlier process distrusted this store, "" when none did. Such a store needs a full resync,
-// after which the caller calls Trust.
+// Untrusted returns why an earlier process distrusted this store, "" if none did. Such a store
+// needs a full resync, after which the caller calls Trust.
 func (s *Store) Untrusted() (string, error) {
 	raw, err := readSmall(filepath.Join(s.dir, untrustedFile))
 	if errors.Is(err, fs.ErrNotExist) {

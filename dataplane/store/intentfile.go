@@ -260,8 +260,8 @@ func (v *BackingVolume) removeOrphans() error {
 	return fd.SyncDir(dir)
 }
 
-// CleanIntents clears the bits of a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all
-// bits set, which costs a comparison.
+// CleanIntents clears the bits of a LUN that both nodes create with the same content, durably,
+// before the LUN is opened. A crash before that leaves all bits set, which costs a comparison.
 func (v *BackingVolume) CleanIntents(id string, size int64) error {
 	bits, err := v.OpenIntents(id, size)
 	if err != nil {

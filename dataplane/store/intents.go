@@ -52,7 +52,8 @@ func (x *Intents) Regions() int64 {
 	return x.regions
 }
 
-// Unreadable is how many blocks OpenIntents could not read, or did not find, and took as all dirty.
+// Unreadable is how many blocks OpenIntents could not read or did not find, and counted as
+// dirty.
 func (x *Intents) Unreadable() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

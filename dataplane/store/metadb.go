@@ -16,9 +16,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
-// DB is the metadata database, meta.db: buckets with keys and values. Nothing but this package has bbolt's own hands on it, because a page
-// that cannot be read, a panic of bbolt's and a commit that fails all have to end in one way: the store is not trusted any more (R12), and
-// the database is not used again in this process. Buckets belong to their users.
+// DB is the metadata database, meta.db: buckets with keys and values. Only this package calls
+// bbolt, because a page that cannot be read, a panic of bbolt and a commit that fails must have
+// the same effect: the store is not trusted any more (R12), and this process does not use the
+// database again. Buckets belong to their users.
 type DB struct {
 	path  string
 	store uuid.UUID
@@ -39,7 +40,7 @@ type DB struct {
 	failed atomic.Pointer[error]
 }
 
-// Err is why the database is not used any more, nil as long as it is.
+// Err is why the database is not used any more, nil while it is used.
 func (d *DB) Err() error {
 	if p := d.failed.Load(); p != nil {
 		return *p
@@ -133,7 +134,7 @@ func (d *DB) look(size int64) error {
 	return nil
 }
 
-// View calls f with a transaction that changes nothing.
+// View calls f with a read-only transaction.
 func (d *DB) View(f func(tx *Tx) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,15 +203,15 @@ func nothingWritten(err error) bool {
 	return errors.As(err, &p) && p.Op == "write" && noSpace(err)
 }
 
-// Older says that the database was put back to an earlier state, and how that is known; empty: it is as it was left. The store is one that
-// needs a full copy then (R6).
+// Older says how it is known that the database was put back to an earlier state; empty if it was
+// not. Such a store needs a full copy (R6).
 func (d *DB) Older() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.older
 }
 
-// Settle ends that: everything here has been copied from the peer.
+// Settle ends the state that Older reports: everything was copied from the peer.
 func (d *DB) Settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,7 +220,8 @@ func (d *DB) Settle() {
 	}
 }
 
-// Damaged is the error of an entry that cannot be what was written: where and what to do are in it.
+// Damaged returns the error for an entry that cannot be decoded as it was written: its text has
+// the file and what to do.
 func (d *DB) Damaged(what error) error { return damaged(d.path, what) }
 
 // close closes the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.

@@ -319,8 +319,9 @@ func (s *Store) initialise(path string, volumes []BackingVolumeDir) error {
 	return nil
 }
 
-// LockID names the file by which this process holds the store: device and inode. A copy of the directory has another one, within one
-// boot of the operating system; between boots it says nothing.
+// LockID names the file by which this process holds the store: device and inode. Within one boot
+// of the operating system, a copy of the directory has another one; across boots it has no
+// meaning.
 func (s *Store) LockID() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.lock.Fd()), &st); err != nil {
@@ -367,9 +368,10 @@ func (s *Store) names() (out []string) {
 	return out
 }
 
-// Ending says that Files are closed for good, and that no checksums need to be flushed for who opens them next in this process. What is not
-// flushed is of regions whose write-intent bit is set, which the next process doubts. An orderly stop need not wait for a
-// flush of every LUN.
+// Ending says that Files are closed for good, so that no checksums need to be flushed for the
+// process that opens them next. Unflushed checksums are of regions whose write-intent bit is
+// set, and the next process doubts those. So an orderly stop need not wait for a flush of every
+// LUN.
 func (s *Store) Ending() { s.ending.Store(true) }
 
 // Close releases the directories. Files must have been closed before.

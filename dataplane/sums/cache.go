@@ -31,8 +31,8 @@ type Cache struct {
 	files map[*File]struct{}
 }
 
-// Hooks let the owner of a cache look in. Each may be nil. They are called concurrently, and must
-// not call the file.
+// Hooks are called by a cache for its owner. Each may be nil. They are called concurrently, and
+// must not call the file.
 type Hooks struct {
 	// Write and Sync are asked before an open file is changed or flushed; an error takes the place
 	// of that.

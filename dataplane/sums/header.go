@@ -34,7 +34,7 @@ var headerMagic = [8]byte{'G', 'M', 'L', 'S', 'U', 'M', 'S', 0}
 // lost; the LUN's data are not concerned.
 var ErrDamaged = errors.New("the checksum file is damaged or belongs to another LUN")
 
-// Owner is whose checksums a file holds.
+// Owner is the LUN and the store that a checksum file belongs to.
 type Owner struct {
 	LUN, Store uuid.UUID
 }

@@ -118,8 +118,9 @@ func (f *File) Grow(size int64) error {
 	return nil
 }
 
-// Adopt says that the checksums of all blocks before block n were put, durably. Past the last block
-// it says so of all that there will be. What was adopted already stays so.
+// Adopt records that the checksums of all blocks before block n were put, durably. Past the last
+// block that includes all blocks that the file will have later. What was adopted already stays
+// adopted.
 func (f *File) Adopt(n int64) error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

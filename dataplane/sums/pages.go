@@ -177,7 +177,7 @@ func (f *File) clean(p *page) {
 	f.mu.Unlock()
 }
 
-// Unflushed says that something was changed that a Flush would write or make durable.
+// Unflushed reports whether there is a change that a Flush would write or make durable.
 func (f *File) Unflushed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
