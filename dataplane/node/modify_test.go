@@ -261,7 +261,7 @@ func TestModifyAlone(t *testing.T) {
 		t.Fatal(l, err)
 	}
 	for name, c := range map[string]struct {
-		q    *targetv1.ModifyLUNRequest
+		req  *targetv1.ModifyLUNRequest
 		code codes.Code
 		says string
 	}{
@@ -271,7 +271,7 @@ func TestModifyAlone(t *testing.T) {
 		"cache":     {&targetv1.ModifyLUNRequest{Uuid: id, WriteCache: 9}, codes.InvalidArgument, "write_cache"},
 		"as it was": {&targetv1.ModifyLUNRequest{Uuid: id}, codes.OK, ""},
 	} {
-		_, err := p.client(0).ModifyLUN(p.ctx, c.q)
+		_, err := p.client(0).ModifyLUN(p.ctx, c.req)
 		if status.Code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
