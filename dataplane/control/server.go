@@ -53,7 +53,7 @@ type Node interface {
 	Transfer(ctx context.Context, uuids []string, to pair.Node) (moved int, pause time.Duration, err error)
 	TransferAll(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error)
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been checked.
-	Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
+	Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
 	// Force makes a lone node a member although writes may be lost (R8).
 	Force(epoch uint64) error
 }
