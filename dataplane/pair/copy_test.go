@@ -267,7 +267,7 @@ func TestResyncYieldsToHosts(t *testing.T) {
 	}
 }
 
-func TestDirtyThatCanNotBeRead(t *testing.T) {
+func TestDirtyThatCannotBeRead(t *testing.T) {
 	r, in := source(t)
 	r.linkUp()
 	r.sync(in)

@@ -272,7 +272,7 @@ func TestExcludeThatLandsAfterSteppingDown(t *testing.T) {
 	}
 }
 
-func TestEpochThatCanNotBeSaved(t *testing.T) {
+func TestEpochThatCannotBeSaved(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)
 	in.Incarnation.Nonce = 77

@@ -184,7 +184,7 @@ func TestNoSpaceOnTheOwner(t *testing.T) {
 	r.ended(o, scsi.NoSpace)
 }
 
-func TestPeerThatCanNotBeRepaired(t *testing.T) {
+func TestPeerThatCannotBeRepaired(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
 	r.mirrorAck(r.sent(MsgMirror), scsi.NoSpace)

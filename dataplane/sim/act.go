@@ -173,7 +173,7 @@ func (h *host) flushAll(msg *pair.Msg) {
 	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if res == scsi.OK && !h.broken {
 			clear(h.disk.copying)
-			clear(h.disk.anew)
+			clear(h.disk.recreated)
 		}
 		if res == scsi.OK && !h.broken && (h.disk.untrusted || h.disk.old) {
 			h.disk.untrusted, h.disk.old = false, false // a full copy is on stable storage now (R12)

@@ -108,8 +108,8 @@ func (h *host) replaceMeta(m metaState) {
 
 // incomplete are the objects that this node needs whole.
 func (h *host) incomplete() (ids []pair.LUNID) {
-	for lun, anew := range h.disk.anew {
-		if anew {
+	for lun, recreated := range h.disk.recreated {
+		if recreated {
 			ids = append(ids, h.w.luns[lun])
 		}
 	}

@@ -147,7 +147,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 	open(t, t.TempDir(), shared(BackingVolumeDir{"fast", early}))
 }
 
-func TestVolumesThatCanNotBe(t *testing.T) {
+func TestVolumesThatAreRefused(t *testing.T) {
 	dir, a := t.TempDir(), t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(a, link); err != nil {

@@ -83,7 +83,7 @@ func TestOpenRefusesForeignStoresByName(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatItCanNotRead(t *testing.T) {
+func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	for _, c := range []struct {
 		name, file, content string
 		want                error

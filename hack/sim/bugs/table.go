@@ -236,7 +236,7 @@ var bugs = plain([]bug{
 		old: "\tif m.cfg.Misfits != \"\" {\n", new: "\tif false {\n"},
 	{rule: "R12", name: "what a lone member lacks is copied over what the joiner has", file: "resync.go", flags: []string{"-with", "lost file,kill"},
 		old: "if why := m.cfg.Misfits; why != \"\" {", new: "if why := m.cfg.Misfits; false {"},
-	{rule: "R12", name: "of a LUN whose file was made anew only what was written since is copied", file: "resync.go", flags: []string{"-with", "lost file"},
+	{rule: "R12", name: "of a LUN whose file was created again only what was written since is copied", file: "resync.go", flags: []string{"-with", "lost file"},
 		old: "Meta: encodeIDs(full)})", new: "Meta: encodeIDs(nil)})"},
 	// Snapshots.
 	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
