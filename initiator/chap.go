@@ -76,7 +76,7 @@ func (x *chapExchange) step(keys pdu.Text) (send pdu.Text, transit bool, err err
 		send.Add("CHAP_A", x.list())
 		return send, false, nil
 	}
-	return nil, false, fmt.Errorf("%w: the target does not agree to CHAP (AuthMethod=%.32q)", ErrAuth, method)
+	return nil, false, fmt.Errorf("%w: the target does not accept CHAP (AuthMethod=%.32q)", ErrAuth, method)
 }
 
 func (x *chapExchange) list() string {
@@ -145,7 +145,7 @@ func (x *chapExchange) verify(keys pdu.Text) error {
 	want := chapResponse(x.hash, x.id, x.mutual.Secret, x.challenge)
 	sameName := subtle.ConstantTimeCompare([]byte(name), []byte(x.mutual.User))
 	if err != nil || subtle.ConstantTimeCompare(got, want)&sameName != 1 {
-		return fmt.Errorf("%w: the target did not prove itself (mutual CHAP as %q)", ErrAuth, x.mutual.User)
+		return fmt.Errorf("%w: the target failed mutual CHAP as %q: check the mutual secret", ErrAuth, x.mutual.User)
 	}
 	x.verified = true
 	return nil

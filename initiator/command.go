@@ -86,13 +86,13 @@ func encodeLUN(lun uint16) uint64 {
 func (c *Command) check() error {
 	switch {
 	case c.Done == nil:
-		return fmt.Errorf("initiator: command %#02x has no Done", c.CDB[0])
+		return fmt.Errorf("initiator: command %#02x has no Done function", c.CDB[0])
 	case c.LUN > 0x3fff:
 		return fmt.Errorf("initiator: lun %d is beyond 16383", c.LUN)
 	case len(c.Out) > 0 && len(c.In) > 0:
-		return fmt.Errorf("initiator: command %#02x moves data both ways: %w", c.CDB[0], ErrNotSupported)
+		return fmt.Errorf("initiator: command %#02x transfers data in both directions: %w", c.CDB[0], ErrNotSupported)
 	case uint64(len(c.Out)) > 1<<31 || uint64(len(c.In)) > 1<<31:
-		return fmt.Errorf("initiator: command %#02x moves more than 2 GiB", c.CDB[0])
+		return fmt.Errorf("initiator: command %#02x transfers more than 2 GiB", c.CDB[0])
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ type SessionConfig struct {
 	Log                       *slog.Logger // default: discards
 	// Dial opens the connection; the result must be a TCP or Unix socket of the operating system.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// OnAsync is told of asynchronous messages (RFC 7143 §11.9). It must not block.
+	// OnAsync is called with asynchronous messages (RFC 7143 §11.9). It must not block.
 	OnAsync func(Async)
 }
 
@@ -103,7 +103,7 @@ func (t Timers) withDefaults() (Timers, error) {
 	def(&t.AgeLimit, AgeLimit)
 	if t.PingInterval < 0 || t.PingTimeout < 0 || t.PingInterval+t.PingTimeout < 2*t.AgeLimit {
 		return t, fmt.Errorf("initiator: ping interval %v + timeout %v is below 2 x the target's age limit %v: "+
-			"a write declared lost could still land", t.PingInterval, t.PingTimeout, t.AgeLimit)
+			"a write that was reported as lost could still take effect", t.PingInterval, t.PingTimeout, t.AgeLimit)
 	}
 	return t, nil
 }
@@ -129,13 +129,13 @@ func (c SessionConfig) withDefaults() (SessionConfig, error) {
 		c.QueueDepth = 128
 	}
 	if c.QueueDepth < 1 || c.QueueDepth > 4096 {
-		bad("queue depth %d is not in 1..4096", c.QueueDepth)
+		bad("queue depth %d must be 1 to 4096", c.QueueDepth)
 	}
 	if c.MaxRecvData == 0 {
 		c.MaxRecvData = 256 << 10
 	}
 	if c.MaxRecvData < 512 || c.MaxRecvData > 1<<24-1 {
-		bad("max receive data segment %d is not in 512..16777215", c.MaxRecvData)
+		bad("max receive data segment %d must be 512 to 16777215", c.MaxRecvData)
 	}
 	errs = append(errs, checkCHAP(c.Auth, c.MutualAuth)...)
 	if c.CHAPAlgorithms == nil {
@@ -143,7 +143,7 @@ func (c SessionConfig) withDefaults() (SessionConfig, error) {
 	}
 	for _, a := range c.CHAPAlgorithms {
 		if a < 5 || a > 8 {
-			bad("chap algorithm %d is not in 5..8", a)
+			bad("chap algorithm %d must be 5 to 8", a)
 		}
 	}
 	var err error
@@ -169,11 +169,11 @@ func checkCHAP(auth, mutual *CHAP) (errs []error) {
 	bad := func(s string) { errs = append(errs, errors.New("initiator: "+s)) }
 	for _, c := range []*CHAP{auth, mutual} {
 		if c != nil && (c.User == "" || c.Secret == "" || strings.ContainsRune(c.User, 0)) {
-			bad("chap needs a user and a secret")
+			bad("chap requires a user and a secret")
 		}
 	}
 	if mutual != nil && auth == nil {
-		bad("mutual chap needs one-way chap as well")
+		bad("mutual chap requires one-way chap too")
 	}
 	if mutual != nil && auth != nil && mutual.Secret == auth.Secret {
 		bad("the two chap secrets must differ (RFC 7143 §9.2.1)")
@@ -191,7 +191,7 @@ func checkName(s string) error {
 	}
 	for _, r := range s {
 		if r <= ' ' || r == 0x7f || r == '=' || r == ',' {
-			return fmt.Errorf("%q holds a character that iSCSI names may not have", s)
+			return fmt.Errorf("%q has a character that is not allowed in an iSCSI name", s)
 		}
 	}
 	return nil

@@ -99,7 +99,7 @@ func (s *Session) abortMatching(match func(*Command) bool, cause error) {
 	}
 }
 
-var errTagsBusy = errors.New("initiator: too many task management functions at once")
+var errTagsBusy = errors.New("initiator: too many task management functions in progress")
 
 // sendControl sends a ping, task management function or logout; they are immediate and use the reserved tags.
 func (s *Session) sendControl(t *Command) error {
@@ -248,7 +248,7 @@ func (x *receiver) async(h pdu.BHS) error {
 		f(a)
 	}
 	if a.Event == AsyncDropConn || a.Event == AsyncDropSession {
-		return fmt.Errorf("the target announced that it drops the connection (event %d)", a.Event)
+		return fmt.Errorf("the target announced that it will close the connection (event %d)", a.Event)
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (s *Session) sweep(now int64) {
 	}
 	s.mu.Unlock()
 	if overdue {
-		s.fail(fmt.Errorf("%w: task management function unanswered", ErrTimeout))
+		s.fail(fmt.Errorf("%w: the target did not answer a task management function", ErrTimeout))
 	}
 }
 
@@ -362,7 +362,7 @@ func (s *Session) logout(ctx context.Context) error {
 		}
 		return t.Err
 	case <-ctx.Done():
-		return fmt.Errorf("logout unanswered: %w", context.Cause(ctx))
+		return fmt.Errorf("the target did not answer the logout: %w", context.Cause(ctx))
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up go on. A path that is refused tries
-// again within a second by itself.
+// SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up continue. A path that is refused tries
+// again within a second automatically.
 func (d *Device) SetCredentials(auth, mutual *CHAP) error {
 	if err := errors.Join(checkCHAP(auth, mutual)...); err != nil {
 		return err

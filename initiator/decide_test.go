@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-func TestRoute(t *testing.T) {
+func TestRoutePrefersOptimizedPaths(t *testing.T) {
 	up := func(s alua.State) pathView { return pathView{up: true, state: s} }
 	blocked := pathView{up: true, blocked: true, state: alua.Optimized}
 	down := pathView{state: alua.Optimized}
@@ -35,7 +35,7 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestDecideByStatusAndSense(t *testing.T) {
 	check := func(key, asc, ascq byte) outcome {
 		return outcome{status: StatusCheckCondition, sense: Sense{Key: key, ASC: asc, ASCQ: ascq}}
 	}

@@ -42,7 +42,7 @@ type Config struct {
 	Poll   time.Duration
 	Timers Timers
 	Log    *slog.Logger
-	// Events, if set, is told what happens to paths and unit. It must not block and not call the device.
+	// Events, if set, is called with what happens to paths and unit. It must not block and must not call the device.
 	Events func(Event)
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -59,8 +59,8 @@ const (
 	EventCapacity      EventKind = "capacity changed"
 	EventUnitAttention EventKind = "unit attention"
 	EventLogoutRequest EventKind = "logout requested"
-	EventNoUnit        EventKind = "no such LUN: requests fail at once" // Portal said so last, with Err
-	EventUnitBack      EventKind = "the LUN is back"
+	EventNoUnit        EventKind = "the target has no such LUN; requests now fail at once" // Portal said so last, with Err
+	EventUnitBack      EventKind = "the target has the LUN again"
 )
 
 // Event is something that happened to a path or the unit.
@@ -104,7 +104,7 @@ type Device struct {
 	closed  bool
 	active  int // requests between Submit and Done
 	idle    chan struct{}
-	events  []Event // to be told when mu is released
+	events  []Event // to be delivered when mu is released
 
 	aborted atomic.Bool // Close gave up waiting: requests fail
 	wake    chan struct{}
@@ -117,13 +117,13 @@ const minNoUnitAfter = 100 * time.Millisecond
 
 func (c Config) withDefaults() (Config, error) {
 	if len(c.Portals) == 0 || len(c.Portals) > 64 {
-		return c, fmt.Errorf("initiator: %d portals, want 1..64", len(c.Portals))
+		return c, fmt.Errorf("initiator: %d portals, must be 1 to 64", len(c.Portals))
 	}
 	if c.LUN > 0x3fff {
 		return c, fmt.Errorf("initiator: lun %d is beyond 16383", c.LUN)
 	}
 	if c.Target == "" {
-		return c, errors.New("initiator: no target name")
+		return c, errors.New("initiator: the target name is missing")
 	}
 	c.WWID = strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(c.WWID, "naa."), "0x"))
 	if _, err := hex.DecodeString(c.WWID); err != nil {
@@ -136,7 +136,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Poll = 10 * time.Second
 	}
 	if c.Deadline < 0 || c.Poll < 0 {
-		return c, errors.New("initiator: negative deadline or poll interval")
+		return c, errors.New("initiator: the deadline and the poll interval must not be negative")
 	}
 	if c.NoUnitAfter == 0 {
 		c.NoUnitAfter = 5 * time.Second
@@ -242,7 +242,7 @@ func (d *Device) noPathError(err error) error {
 		case p.view.up:
 			err = fmt.Errorf("%w; %s: access state %#x", err, p.portal, byte(p.view.state))
 		default:
-			err = fmt.Errorf("%w; %s: not answered yet", err, p.portal)
+			err = fmt.Errorf("%w; %s: no answer yet", err, p.portal)
 		}
 	}
 	return err
@@ -328,7 +328,7 @@ func (d *Device) Close(ctx context.Context) error {
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		err = fmt.Errorf("initiator: close of %s: requests still under way: %w", d.cfg.Target, context.Cause(ctx))
+		err = fmt.Errorf("initiator: close of %s: requests are still in progress: %w", d.cfg.Target, context.Cause(ctx))
 		d.aborted.Store(true)
 		for _, p := range d.paths {
 			p.abandon()

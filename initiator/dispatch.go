@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which nobody knows whether
-// they pass by themselves are tried again.
+// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which it is unknown whether
+// they are temporary are tried again.
 const (
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 50 * time.Millisecond
@@ -58,7 +58,7 @@ func pieceDone(c *Command) {
 	p := c.User.(*piece)
 	if c.Err == nil && c.Status == StatusGood {
 		if p.want > 0 && c.Got != p.want {
-			p.finish(fmt.Errorf("%w: READ brought %d of %d bytes with GOOD", ErrProtocol, c.Got, p.want))
+			p.finish(fmt.Errorf("%w: a READ with status GOOD returned %d of %d bytes", ErrProtocol, c.Got, p.want))
 			return
 		}
 		p.finish(nil)

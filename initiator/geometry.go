@@ -44,11 +44,11 @@ func (g *geometry) check(off, n int64) error {
 		return fmt.Errorf("initiator: offset %d, length %d: %w", off, n, ErrBeyondEnd)
 	}
 	if off%bs != 0 || n%bs != 0 {
-		return fmt.Errorf("initiator: offset %d, length %d: %w of %d: read, change and write back whole blocks",
+		return fmt.Errorf("initiator: offset %d, length %d: %w of %d: read, change and write whole blocks",
 			off, n, ErrUnaligned, bs)
 	}
 	if off+n > g.size {
-		return fmt.Errorf("initiator: offset %d, length %d: %w (%d bytes): after an expansion call Rescan",
+		return fmt.Errorf("initiator: offset %d, length %d: %w (%d bytes): call Rescan after an expansion",
 			off, n, ErrBeyondEnd, g.size)
 	}
 	return nil

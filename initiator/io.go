@@ -65,7 +65,7 @@ func (d *Device) Submit(io *IO) error {
 	}
 	switch {
 	case io.Done == nil:
-		return errors.New("initiator: IO without Done")
+		return errors.New("initiator: the IO has no Done function")
 	case io.Op < OpRead || io.Op > OpWriteZeroes:
 		return fmt.Errorf("initiator: unknown operation %d", io.Op)
 	case io.Op == OpDiscard && g.maxUnmap == 0:

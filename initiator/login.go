@@ -128,7 +128,7 @@ func (l *loginState) negotiate() error {
 			l.offered, transit = true, true
 		}
 	}
-	return fmt.Errorf("%w: no end of login after %d rounds", ErrProtocol, maxLoginRounds)
+	return fmt.Errorf("%w: the login did not finish after %d rounds", ErrProtocol, maxLoginRounds)
 }
 
 // insistOnDigests leaves None out where a digest was asked for: targets take the cheaper of the two otherwise.
@@ -179,7 +179,7 @@ func (l *loginState) accept(text pdu.Text) error {
 func (l *loginState) settled() error {
 	l.p.FirstBurst = min(l.p.FirstBurst, l.p.MaxBurst)
 	if l.p.HeaderDigest != l.own.HeaderDigest || l.p.DataDigest != l.own.DataDigest {
-		return fmt.Errorf("%w: the target does not agree to the digests asked for", ErrLogin)
+		return fmt.Errorf("%w: the target does not accept the requested digests", ErrLogin)
 	}
 	if l.p.ErrorRecoveryLevel != 0 {
 		return fmt.Errorf("%w: ErrorRecoveryLevel %d", ErrProtocol, l.p.ErrorRecoveryLevel)

@@ -134,7 +134,7 @@ func TestFencedPath(t *testing.T) {
 	x.set(alua.Unavailable, alua.Optimized)
 	eventually(t, "the other path", func() bool { return current(d) == x.nodes[1].addr })
 	h.more(t)
-	x.set(alua.Transitioning, alua.Unavailable) // nobody serves: I/O waits
+	x.set(alua.Transitioning, alua.Unavailable) // no node serves: I/O waits
 	n := h.done.Load()
 	x.set(alua.Optimized, alua.NonOptimized)
 	eventually(t, "back", func() bool { return current(d) == x.nodes[0].addr && h.done.Load() > n+50 })
@@ -196,8 +196,8 @@ func TestPathThatComesUpUnavailable(t *testing.T) {
 	eventually(t, "I/O on the optimized path", func() bool { return current(d) == x.nodes[0].addr })
 }
 
-// TestDeadline: when nobody serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
-func TestDeadline(t *testing.T) {
+// TestDeadlineWithoutAUsablePath: when no node serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
+func TestDeadlineWithoutAUsablePath(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
 	cfg.Deadline = 300 * time.Millisecond
@@ -254,8 +254,8 @@ func TestWrongUnit(t *testing.T) {
 	}
 }
 
-// TestOperations checks every operation against our target, over sizes that are split.
-func TestOperations(t *testing.T) {
+// TestOperationsAgainstOurTarget checks every operation against our target, over sizes that are split.
+func TestOperationsAgainstOurTarget(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
 	cfg.HeaderDigest, cfg.DataDigest = true, true
@@ -295,8 +295,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestGrowth: the size follows 2A/09, once every path shows it.
-func TestGrowth(t *testing.T) {
+// TestSizeFollowsAnExpansion: the size follows 2A/09, once every path shows it.
+func TestSizeFollowsAnExpansion(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
 	grown := make(chan int64, 16)

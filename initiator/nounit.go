@@ -30,7 +30,7 @@ import (
 // What a path says that does not show the unit.
 var (
 	errNoUnitHere = errors.New("no such LUN")
-	errNoUnitYet  = errors.New("no such LUN as yet, and this node does not serve, so it need not know")
+	errNoUnitYet  = errors.New("no such LUN, but this node does not serve, so its mappings may be old")
 )
 
 func absent(err error) bool { return errors.Is(err, errNoUnitHere) || errors.Is(err, errNoUnitYet) }
@@ -86,7 +86,7 @@ func (p *path) find(ctx context.Context, sess *Session) error {
 }
 
 // endedLocked draws the conclusions of an attempt at a session that has ended with err. A node that serves refuses the login of a host without
-// LUNs; the host is told no more than that, so logins go on and count like answers over a session, as long as they come without a gap.
+// LUNs; the host gets no other answer, so logins are repeated and count like answers over a session, as long as they come without a gap.
 func (p *path) endedLocked(err error, took time.Duration) {
 	p.tried, p.hopeless, p.lastErr = true, hopeless(err), err
 	if !strange(err) {

@@ -68,7 +68,7 @@ func waits(t *testing.T, d *Device) {
 	}
 }
 
-// TestFencedHost: a host whose LUN was unmapped at both nodes has its requests end soon, parked ones and new ones, and goes on
+// TestFencedHost: a host whose LUN was unmapped at both nodes has its requests end soon, parked ones and new ones, and continues
 // when the LUN is mapped again.
 func TestFencedHost(t *testing.T) {
 	x := startTwoNodes(t)
@@ -348,7 +348,7 @@ func TestOpenWithoutUnit(t *testing.T) {
 	}
 }
 
-// TestDoubtIsContinuous: the clock begins again when a path has shown the unit, or when nobody says anything.
+// TestDoubtIsContinuous: the clock begins again when a path has shown the unit, or when no path says anything.
 func TestDoubtIsContinuous(t *testing.T) {
 	d := &Device{cfg: Config{NoUnitAfter: time.Second}, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a, b := &path{d: d, portal: "a"}, &path{d: d, portal: "b"}

@@ -47,7 +47,7 @@ const (
 	wantDrain
 )
 
-var errLogoutRequested = errors.New("the target asked for logout")
+var errLogoutRequested = errors.New("the target requested a logout")
 
 func newPath(d *Device, i int, portal string) (*path, error) {
 	c := d.cfg
@@ -174,7 +174,7 @@ func (p *path) serve(ctx context.Context, sess *Session) error {
 		if err == nil {
 			err = p.readStates(ctx, sess, tick)
 		}
-		if notServing(err) { // access states are told in every state, but not of a unit that is not there
+		if notServing(err) { // access states are reported in every state, but not for a unit that does not exist
 			if verr := p.verify(ctx, sess); verr != nil && !notServing(verr) {
 				err = verr
 			}
@@ -214,7 +214,7 @@ func (p *path) serving() bool {
 	return p.view.rank() >= rankNonOptimized
 }
 
-// sized reports whether this path has told its capacity.
+// sized reports whether this path has reported its capacity.
 func (p *path) sized() bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()

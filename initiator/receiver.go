@@ -82,7 +82,7 @@ func (x *receiver) next() (bool, error) {
 	h := pdu.BHS(have[:pdu.HeaderLen:pdu.HeaderLen])
 	n, hl := h.DataLen(), pdu.HeaderLen+h.AHSLen()
 	if n > x.s.cfg.MaxRecvData {
-		return false, fmt.Errorf("%w: data segment of %d bytes, %d were declared", ErrProtocol, n, x.s.cfg.MaxRecvData)
+		return false, fmt.Errorf("%w: data segment of %d bytes, limit %d", ErrProtocol, n, x.s.cfg.MaxRecvData)
 	}
 	if x.s.p.HeaderDigest {
 		hl += pdu.DigestLen
@@ -157,7 +157,7 @@ func (x *receiver) window(h pdu.BHS) {
 func (x *receiver) status(h pdu.BHS) error {
 	got, want := h.U32(pdu.OffStatSN), x.s.expStatSN.Load()
 	if got != want {
-		return fmt.Errorf("%w: StatSN %d where %d was due", ErrProtocol, got, want)
+		return fmt.Errorf("%w: StatSN is %d, expected %d", ErrProtocol, got, want)
 	}
 	x.s.expStatSN.Store(want + 1)
 	return nil
@@ -216,11 +216,11 @@ func (x *receiver) dataIn(h pdu.BHS, hl int) error {
 	n, off := h.DataLen(), h.U32(pdu.OffBufferOff)
 	switch {
 	case uint64(off) != uint64(c.Got):
-		return fmt.Errorf("%w: Data-In at offset %d where %d was due", ErrProtocol, off, c.Got)
+		return fmt.Errorf("%w: Data-In is at offset %d, expected %d", ErrProtocol, off, c.Got)
 	case n > len(c.In)-c.Got:
 		return fmt.Errorf("%w: Data-In of %d bytes at %d into a buffer of %d", ErrProtocol, n, off, len(c.In))
 	case h.U32(pdu.OffDataSN) != c.dataSN:
-		return fmt.Errorf("%w: DataSN %d where %d was due", ErrProtocol, h.U32(pdu.OffDataSN), c.dataSN)
+		return fmt.Errorf("%w: DataSN is %d, expected %d", ErrProtocol, h.U32(pdu.OffDataSN), c.dataSN)
 	}
 	c.dataSN++
 	// The header is looked at to the end before more is read: that may overwrite it.
@@ -308,7 +308,7 @@ func (x *receiver) readyToTransfer(h pdu.BHS) error {
 	defer s.mu.Unlock()
 	switch {
 	case h.U32(pdu.OffDataSN) != c.r2tSN:
-		return fmt.Errorf("%w: R2TSN %d where %d was due", ErrProtocol, h.U32(pdu.OffDataSN), c.r2tSN)
+		return fmt.Errorf("%w: R2TSN is %d, expected %d", ErrProtocol, h.U32(pdu.OffDataSN), c.r2tSN)
 	case h.TTT() == pdu.Reserved:
 		return fmt.Errorf("%w: R2T without a target transfer tag", ErrProtocol)
 	case n == 0 || n > s.p.MaxBurst:

@@ -68,7 +68,7 @@ func Login(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		return nil, err
 	}
 	if cfg.Target == "" {
-		return nil, errors.New("initiator: a normal session needs a target name")
+		return nil, errors.New("initiator: a normal session requires a target name")
 	}
 	l, err := connect(ctx, &cfg)
 	if err != nil {
@@ -264,10 +264,10 @@ func (s *Session) fail(err error) {
 	_ = s.conn.Close()
 }
 
-// finish runs when reader, writer and keepalive have ended: nobody touches callers' buffers any more.
+// finish runs when reader, writer and keepalive have ended: no goroutine touches callers' buffers any more.
 func (s *Session) finish() {
 	s.mu.Lock()
-	// A writer that saw stop first leaves its batch behind; one that is inside try ends by itself, the socket is closed.
+	// A writer that saw stop first leaves its batch behind; one that is inside try ends because the socket is closed.
 	select {
 	case <-s.wake:
 		s.writing = false

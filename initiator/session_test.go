@@ -218,8 +218,8 @@ func TestCancelAborts(t *testing.T) {
 	}
 }
 
-// TestWindow: no more commands are sent than MaxCmdSN admits, and the rest follow when it moves.
-func TestWindow(t *testing.T) {
+// TestCommandWindowIsKept: no more commands are sent than MaxCmdSN admits, and the rest follow when it moves.
+func TestCommandWindowIsKept(t *testing.T) {
 	counts := make(chan int, 2)
 	x := serveScript(t, func(x *scripted) {
 		first, _ := x.command() // the window after login is 65 commands wide

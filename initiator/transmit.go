@@ -2,11 +2,11 @@ package initiator
 
 import "github.com/gemel-storage/gemel/internal/pdu"
 
-// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A goroutine that finds nobody writing
+// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A goroutine that finds no other one writing
 // does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the
 // reader nor Submit ever waits for a full socket, and a target that stops reading cannot wedge both directions.
 
-// kickLocked starts writing what is queued, unless somebody is at it. It releases and takes mu again meanwhile.
+// kickLocked starts writing what is queued, unless another goroutine is writing. It releases and takes mu again meanwhile.
 func (s *Session) kickLocked() {
 	for !s.writing && !s.corked && s.err == nil && !s.out.empty() {
 		s.swapLocked()

@@ -87,15 +87,15 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 
 // Choose picks a pair that is ready and has room: one in sync before one that is not, then the one with the most free bytes in
 // the pool, then the fewest LUNs, then by name.
-func Choose(pairs []Pair, q Request) (string, error) {
+func Choose(pairs []Pair, req Request) (string, error) {
 	var fit []Pair
 	var lacks []string
 	class := ErrNoPair
 	for _, p := range slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(a.Name, b.Name) }) {
-		if p.Cluster != q.Cluster || q.SourcePair != "" && p.Name != q.SourcePair {
+		if p.Cluster != req.Cluster || req.SourcePair != "" && p.Name != req.SourcePair {
 			continue
 		}
-		err := refuses(p, q)
+		err := refuses(p, req)
 		if err == nil {
 			fit = append(fit, p)
 			continue
@@ -111,13 +111,13 @@ func Choose(pairs []Pair, q Request) (string, error) {
 	}
 	switch {
 	case len(fit) > 0:
-		return slices.MinFunc(fit, func(a, b Pair) int { return better(a, b, q.Pool) }).Name, nil
+		return slices.MinFunc(fit, func(a, b Pair) int { return better(a, b, req.Pool) }).Name, nil
 	case len(lacks) > 0:
 		return "", fmt.Errorf("%w: %s", class, strings.Join(lacks, "; "))
-	case q.SourcePair != "":
-		return "", fmt.Errorf("%w: the source is on %s, which is not in cluster %s: a copy stays on the pair and in the cluster of its source", ErrNoPair, q.SourcePair, q.Cluster)
+	case req.SourcePair != "":
+		return "", fmt.Errorf("%w: the source is on pair %s, which is not in cluster %s: a copy must be on the pair and in the cluster of its source", ErrNoPair, req.SourcePair, req.Cluster)
 	}
-	return "", fmt.Errorf("%w in cluster %s: see its StorageCluster", ErrNoPair, q.Cluster)
+	return "", fmt.Errorf("%w in cluster %s: see its StorageCluster", ErrNoPair, req.Cluster)
 }
 
 // better puts the pair first that a LUN should go to.
@@ -139,20 +139,20 @@ func (p *Pair) free(pool string) int64 {
 }
 
 // refuses says what a pair lacks.
-func refuses(p Pair, q Request) error {
+func refuses(p Pair, req Request) error {
 	switch {
 	case !p.Ready:
 		return fmt.Errorf("%w: it does not serve", ErrNotReady)
 	case p.LUNs >= MaxLUNs:
-		return fmt.Errorf("it holds its limit of %d LUNs", MaxLUNs)
-	case q.SourcePair != "":
+		return fmt.Errorf("it has reached its limit of %d LUNs", MaxLUNs)
+	case req.SourcePair != "":
 		return nil
-	case p.Pool(q.Pool) == nil:
-		return fmt.Errorf("%w: not both of its nodes have a backing volume of the pool %s yet: see its condition UpToDate", ErrNotReady, q.Pool)
-	case p.free(q.Pool) < q.Size && q.Pool != "":
-		return fmt.Errorf("%d bytes are free in the pool %s, %d are needed", p.free(q.Pool), q.Pool, q.Size)
-	case p.free(q.Pool) < q.Size:
-		return fmt.Errorf("%d bytes are free, %d are needed", p.free(q.Pool), q.Size)
+	case p.Pool(req.Pool) == nil:
+		return fmt.Errorf("%w: its nodes do not both have a backing volume of pool %s yet: see its condition UpToDate", ErrNotReady, req.Pool)
+	case p.free(req.Pool) < req.Size && req.Pool != "":
+		return fmt.Errorf("%d bytes are free in pool %s, %d are required", p.free(req.Pool), req.Pool, req.Size)
+	case p.free(req.Pool) < req.Size:
+		return fmt.Errorf("%d bytes are free, %d are required", p.free(req.Pool), req.Size)
 	}
 	return nil
 }

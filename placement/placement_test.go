@@ -28,7 +28,7 @@ func free(n int64) func(*Pair) { return func(p *Pair) { p.Pools[0].Free = n } }
 func fast(n int64) func(*Pair) {
 	return func(p *Pair) { p.Pools = append(p.Pools, Pool{"fast", 10 * gib, n}) }
 }
-func inFast(q Request) Request      { q.Pool = "fast"; return q }
+func inFast(req Request) Request    { req.Pool = "fast"; return req }
 func luns(n int) func(*Pair)        { return func(p *Pair) { p.LUNs = n } }
 func cluster(s string) func(*Pair)  { return func(p *Pair) { p.Cluster = s } }
 func down(p *Pair)                  { p.Ready, p.InSync = false, false }
@@ -37,10 +37,10 @@ func ask(n int64) Request           { return Request{Cluster: "c", Size: n} }
 func copyOf(pair string) Request    { return Request{Cluster: "c", Size: gib, SourcePair: pair} }
 func says(parts ...string) []string { return parts }
 
-func TestChoose(t *testing.T) {
+func TestChooseOneOfThePairs(t *testing.T) {
 	for name, c := range map[string]struct {
 		pairs []Pair
-		q     Request
+		req   Request
 		want  string
 		err   error
 		says  []string
@@ -61,13 +61,13 @@ func TestChoose(t *testing.T) {
 		"copy, pair down":   {[]Pair{pair("p", down), pair("q")}, copyOf("p"), "", ErrNotReady, says("p: ")},
 		"pool":              {[]Pair{pair("p", fast(gib)), pair("q", free(9*gib), fast(2*gib))}, inFast(ask(gib)), "q", nil, nil},
 		"pool of one":       {[]Pair{pair("p", fast(gib)), pair("q", free(9*gib))}, inFast(ask(gib)), "p", nil, nil},
-		"pool full":         {[]Pair{pair("p", fast(7))}, inFast(ask(gib)), "", ErrNoRoom, says("p: 7 bytes are free in the pool fast")},
-		"pool to come":      {[]Pair{pair("p"), pair("q", fast(7))}, inFast(ask(gib)), "", ErrNotReady, says("p: ", "of the pool fast yet", "q: 7 bytes")},
+		"pool full":         {[]Pair{pair("p", fast(7))}, inFast(ask(gib)), "", ErrNoRoom, says("p: 7 bytes are free in pool fast")},
+		"pool to come":      {[]Pair{pair("p"), pair("q", fast(7))}, inFast(ask(gib)), "", ErrNotReady, says("p: ", "of pool fast yet", "q: 7 bytes")},
 		"first, by name":    {[]Pair{pair("p", fast(9*gib))}, Request{Cluster: "c", Size: gib, Pool: "default"}, "p", nil, nil},
 		"copy in a pool":    {[]Pair{pair("p", fast(1)), pair("q", fast(9*gib))}, inFast(copyOf("p")), "p", nil, nil},
 		"copy, elsewhere":   {[]Pair{pair("p", cluster("d")), pair("q")}, copyOf("p"), "", ErrNoPair, says("source is on p")},
 	} {
-		got, err := Choose(c.pairs, c.q)
+		got, err := Choose(c.pairs, c.req)
 		if got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
@@ -89,18 +89,18 @@ func random(r *rand.Rand) (out []Pair) {
 
 // Whatever the pairs are: a choice can take the LUN, no better one was passed over, the order in which they are given does not
 // matter, and what Largest promises is what Choose takes.
-func TestProperties(t *testing.T) {
+func TestChoosePropertiesForRandomPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	taken := 0
 	for range 20000 {
-		pairs, q := random(r), Request{Cluster: "c", Size: int64(1+r.IntN(5)) * gib}
+		pairs, req := random(r), Request{Cluster: "c", Size: int64(1+r.IntN(5)) * gib}
 		if r.IntN(4) == 0 {
-			q.SourcePair = "q"
+			req.SourcePair = "q"
 		}
-		got, err := Choose(pairs, q)
+		got, err := Choose(pairs, req)
 		mixed := slices.Clone(pairs)
 		r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-		if again, err2 := Choose(mixed, q); again != got || (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
+		if again, err2 := Choose(mixed, req); again != got || (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
 			t.Fatalf("%v: %q, %v, in another order %q, %v", pairs, got, err, again, err2)
 		}
 		if (got == "") != (err != nil) {
@@ -110,18 +110,18 @@ func TestProperties(t *testing.T) {
 			taken++
 			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got })
 			p := pairs[k]
-			if !p.Ready || p.Cluster != "c" || q.SourcePair == "" && p.free("") < q.Size || q.SourcePair != "" && q.SourcePair != got {
-				t.Fatalf("%v cannot take %+v", p, q)
+			if !p.Ready || p.Cluster != "c" || req.SourcePair == "" && p.free("") < req.Size || req.SourcePair != "" && req.SourcePair != got {
+				t.Fatalf("%v cannot take %+v", p, req)
 			}
 			for _, o := range pairs {
-				if q.SourcePair == "" && o.Ready && o.Cluster == "c" && o.free("") >= q.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.free("") > p.free("")) {
+				if req.SourcePair == "" && o.Ready && o.Cluster == "c" && o.free("") >= req.Size && (o.InSync && !p.InSync || o.InSync == p.InSync && o.free("") > p.free("")) {
 					t.Fatalf("%v was passed over for %v", o, p)
 				}
 			}
 		}
-		if q.SourcePair == "" {
-			if (q.Size <= Largest(pairs, "c", "")) != (err == nil) {
-				t.Fatalf("%v: largest %d, asked %d: %v", pairs, Largest(pairs, "c", ""), q.Size, err)
+		if req.SourcePair == "" {
+			if (req.Size <= Largest(pairs, "c", "")) != (err == nil) {
+				t.Fatalf("%v: largest %d, asked %d: %v", pairs, Largest(pairs, "c", ""), req.Size, err)
 			}
 			if Largest(pairs, "", "") != max(Largest(pairs, "c", ""), Largest(pairs, "d", "")) {
 				t.Fatal(pairs)

@@ -129,7 +129,9 @@ func TestScrubFailsWithoutACleanResult(t *testing.T) {
 		"two nodes that are in sync":        {&scrubbed{err: status.Error(codes.FailedPrecondition, "a scrub compares the copies of two nodes that are in sync")}, nil},
 		"it is down":                        {&scrubbed{down: map[string]bool{"a": true, "b": true}}, nil},
 		"main-p0: Mismatched":               {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", MismatchedRanges: 1} }}, nil},
-		"main-p0: Stopped":                  {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub { return &targetv1.Scrub{Id: "x", Reason: "the peer is out"} }}, nil},
+		"main-p0: Stopped": {&scrubbed{answer: ok, share: func(int, string) *targetv1.Scrub {
+			return &targetv1.Scrub{Id: "x", Reason: "the peer is not a member any more"}
+		}}, nil},
 	} {
 		if out, err := x.s.run(t, &Scrub{Wait: true}, x.names...); !errors.Is(err, ErrScrub) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v\n%s", want, err, out)

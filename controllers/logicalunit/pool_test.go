@@ -50,7 +50,7 @@ func TestPoolOfNewLUNsAndCopies(t *testing.T) {
 		"first":             {"main", nil, false, "main", "", "True Ready", ""},
 		"another one":       {"fast", nil, false, "fast", "fast", "True Ready", ""},
 		"unknown":           {"slow", nil, false, "", "", "False Invalid", "spec.pool: StorageCluster c has no pool slow; its pools are main, fast"},
-		"not on both yet":   {"fast", nil, true, "", "", "False PairDown", "not both of its nodes have a backing volume of the pool fast yet"},
+		"not on both yet":   {"fast", nil, true, "", "", "False PairDown", "its nodes do not both have a backing volume of pool fast yet"},
 		"copy":              {"", &v1alpha1.Source{LogicalUnit: "src"}, false, "fast", "", "True Ready", ""},
 		"copy, named":       {"fast", &v1alpha1.Source{Snapshot: "snap"}, false, "fast", "", "True Ready", ""},
 		"copy, elsewhere":   {"main", &v1alpha1.Source{Snapshot: "snap"}, false, "", "", "False Invalid", "must be in the pool of the source, which is fast, not main"},

@@ -41,7 +41,7 @@ func TestConditionsHaveTheLastMessageOfANodeThatLeft(t *testing.T) {
 	}{
 		{"waits", podOf(exits.Left, true), nil, []string{"CrashLoopBackOff", "check the disk"}, ""},
 		{"starts", podOf(exits.Left, false), nil, []string{"does not answer", "the previous process left the pair at 2026-11-23T09:00:00Z (restarted 4 times)", "check the disk"}, ""},
-		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "being copied to"}, []string{"being copied to; the previous process left the pair", "check the disk"}, ""},
+		{"joins", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING, Reason: "the other node copies its data to this node"}, []string{"the other node copies its data to this node; the previous process left the pair", "check the disk"}, ""},
 		{"joins, no reason", podOf(exits.Left, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining; the previous process left the pair", "check the disk"}, ""},
 		{"another end", podOf(137, false), &targetv1.Status{Phase: targetv1.Phase_PHASE_JOINING}, []string{"node b is Joining"}, "left the pair"},
 	} {
@@ -69,7 +69,7 @@ func TestConditionsHaveTheLastMessageOfANodeThatLeft(t *testing.T) {
 	if said := nodeStatus(&v.nodes[1]).Reason; said != "" {
 		t.Errorf("the node's reason is %q", said)
 	}
-	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): being copied to"}
+	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): the other node copies its data to this node"}
 	if now := *old; !needsEvent(old, func() *metav1.Condition { now.Message += leftPair(&v.nodes[1]); return &now }()) {
 		t.Error("there is no event")
 	}

@@ -201,7 +201,7 @@ func TestScrubStatusWritesFindingsAtOnce(t *testing.T) {
 	if s := scrubStatus(first, r, now.Add(1)); s.DoneBytes != 50 || s.MismatchedRanges != 1 {
 		t.Errorf("%+v", s)
 	}
-	v := &view{nodes: [2]nodeView{{name: "a", status: &targetv1.Status{LastScrub: &targetv1.Scrub{Id: "x", Node: "a", TotalBytes: 40, DoneBytes: 40, Reason: "the peer is out"}}}, {name: "b"}}}
+	v := &view{nodes: [2]nodeView{{name: "a", status: &targetv1.Status{LastScrub: &targetv1.Scrub{Id: "x", Node: "a", TotalBytes: 40, DoneBytes: 40, Reason: "the peer is not a member any more"}}}, {name: "b"}}}
 	got := v.scrub(first)
 	if got == nil || got.Active || got.TotalBytes != 100 || got.Result() != scrubs.Stopped || !strings.Contains(got.Reason, "node b does not answer") {
 		t.Fatalf("%+v", got)

@@ -45,7 +45,7 @@ func TestNextScrubFollowsPlanAndSchedule(t *testing.T) {
 	person := func(r *scrubs.Report) { r.Scheduled = false }
 	some := func(r *scrubs.Report) { r.Whole = false }
 	active := func(r *scrubs.Report) { r.Active = true }
-	stopped := func(r *scrubs.Report) { r.Reason = "the peer is out" }
+	stopped := func(r *scrubs.Report) { r.Reason = "the peer is not a member any more" }
 	known := func(s *v1alpha1.ScrubStatus) *v1alpha1.ScrubStatus {
 		s.LastResult = &v1alpha1.ScrubResult{ID: "x"}
 		return s

@@ -38,8 +38,8 @@ func adminCommands() []*cobra.Command {
 		f.StringVar(&a.addr, "control", "", "host:port of the node's control API (its --control-listen)")
 		f.StringVar(&a.cert, "tls-cert", "", "PEM certificate with the URI gemel://CLUSTER/control")
 		f.StringVar(&a.key, "tls-key", "", "PEM key of that certificate")
-		f.StringVar(&a.ca, "tls-ca", "", "PEM certificates of the authority")
-		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "limit of the call")
+		f.StringVar(&a.ca, "tls-ca", "", "PEM certificates of the authority that signs the node's certificate")
+		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "time limit of the call")
 	}
 	return cmds
 }
@@ -47,7 +47,7 @@ func adminCommands() []*cobra.Command {
 // call runs f with a connection to the node.
 func (a *admin) call(cmd *cobra.Command, f func(context.Context, targetv1.TargetServiceClient) error) error {
 	if a.addr == "" {
-		return errors.New("--control: is needed: host:port of the node's control API")
+		return errors.New("--control is required: host:port of the node's control API")
 	}
 	creds := insecure.NewCredentials()
 	if a.cert != "" || a.key != "" || a.ca != "" {
@@ -61,7 +61,7 @@ func (a *admin) call(cmd *cobra.Command, f func(context.Context, targetv1.Target
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(raw) {
-			return fmt.Errorf("--tls-ca: %s holds no PEM certificate", a.ca)
+			return fmt.Errorf("--tls-ca: %s contains no PEM certificate", a.ca)
 		}
 		creds = credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, MinVersion: tls.VersionTLS13})
 	}
@@ -77,10 +77,10 @@ func (a *admin) call(cmd *cobra.Command, f func(context.Context, targetv1.Target
 
 func (a *admin) status() *cobra.Command {
 	var format string
-	cmd := &cobra.Command{Use: "status", Short: "Show where a node stands", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "status", Short: "Show the status of a node", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "json" {
-				return fmt.Errorf("--output: %q is not text or json", format)
+				return fmt.Errorf("--output: %q must be text or json", format)
 			}
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
 				s, err := c.GetStatus(ctx, &targetv1.GetStatusRequest{})
@@ -114,7 +114,7 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 		line("alone since", "%s", s.AloneSince.AsTime().Format(time.RFC3339))
 	}
 	if s.Exposed {
-		line("exposed", "not everything written before the peer went is flushed yet")
+		line("exposed", "not all data written before the peer left is flushed yet")
 	}
 	if r := s.Resync; r != nil && r.Finished == nil {
 		line("resync", "%s of %s, %s/s%s", human.Size(r.DoneBytes), human.Size(r.TotalBytes), human.Size(r.BytesPerSecond), until(r))
@@ -130,13 +130,13 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 		}
 	}
 	if a := s.Arbiter; a != nil && !a.Reachable {
-		line("arbiter", "does not answer since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
+		line("arbiter", "has not answered since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
 	}
 	if len(s.LostLuns) > 0 {
 		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))
 	}
 	if c := s.Checksums; c.GetHealedBlocks() > 0 {
-		line("healed", "%d blocks that did not match their checksums, from the other node, since the process started: look at the disk", c.HealedBlocks)
+		line("healed", "%d blocks did not match their checksums and were healed from the other node since the process started: check the disk", c.HealedBlocks)
 	}
 	if c := s.Checksums; c.GetLostBlocks() > 0 {
 		text := ""
@@ -145,7 +145,7 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 				text = fmt.Sprintf(", the last one at byte %d of %s", f.LastOffset, f.Uuid)
 			}
 		}
-		line("lost blocks", "%d that no node has a good copy of, since the process started%s: restore the file or the volume from a backup", c.LostBlocks, text)
+		line("lost blocks", "%d since the process started, of which no node has a good copy%s: restore the file or the volume from a backup", c.LostBlocks, text)
 	}
 	line("dirty", "%s", human.Size(s.DirtyBytes))
 	line("capacity", "%s free of %s", human.Size(s.FreeBytes), human.Size(s.CapacityBytes))
@@ -153,7 +153,7 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 		for _, v := range s.Volumes {
 			lacks := ""
 			if len(v.Lacks) > 0 {
-				lacks = ", not on node " + strings.Join(v.Lacks, " and ") + ": no LUN can be made there"
+				lacks = "; node " + strings.Join(v.Lacks, " and node ") + " does not have it, so no LUN can be created in it"
 			}
 			line("", "%s: %s free of %s%s", v.Name, human.Size(v.FreeBytes), human.Size(v.CapacityBytes), lacks)
 		}
@@ -174,73 +174,74 @@ func until(r *targetv1.Resync) string {
 }
 
 func (a *admin) scrub() *cobra.Command {
-	q := &targetv1.ScrubRequest{}
+	req := &targetv1.ScrubRequest{}
 	cmd := &cobra.Command{Use: "scrub [UUID...]", Short: "Compare both copies of LUNs and snapshots while they are in use",
-		Long: `Scrub begins to compare both copies, of everything or of the LUNs and snapshots named. What differs is an event with its
-place, in the log and in the status. What does not match its checksums is written again from the other node; with --repair so is
-what differs otherwise, at the partner, from the owner. While a scrub is under way none is begun: the command shows that one.`,
+		Long: `Scrub compares the copies of both nodes, of all LUNs and snapshots or of the ones given as arguments. It reports each
+difference as an event with its offset, in the log and in the status. A block that does not match its checksum is repaired
+from the other node. With --repair, other differences are repaired too: the owner's copy replaces that of its partner. Only
+one scrub runs at a time: if a scrub is already running, the command shows that one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q.Uuids = args
+			req.Uuids = args
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-				r, err := c.Scrub(ctx, q)
+				r, err := c.Scrub(ctx, req)
 				if err != nil {
 					return err
 				}
 				if x, ok := scrubs.Of(r.Shares...); r.UnderWay && ok {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "a scrub is under way already, since %s, begun by %s: %s; follow it with: gemel-target status\n",
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "a scrub is already running, since %s, started by %s: %s; to follow it, run: gemel-target status\n",
 						x.Started.Format(time.RFC3339), x.Who(), x.Progress(time.Now()))
 				} else if r.UnderWay {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), "a scrub is under way already at the other node; follow it with: gemel-target status")
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "a scrub is already running on the other node; to follow it, run: gemel-target status")
 				} else {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "comparing %s; follow it with: gemel-target status\n", human.Size(r.TotalBytes))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "comparing %s; to follow it, run: gemel-target status\n", human.Size(r.TotalBytes))
 				}
 				return err
 			})
 		}}
-	cmd.Flags().BoolVar(&q.Repair, "repair", false, "write what differs again at the partner, from the owner")
-	cmd.Flags().Uint64Var(&q.BytesPerSecond, "rate", 0, "bytes a second at most; 0: the node's --scrub-rate")
+	cmd.Flags().BoolVar(&req.Repair, "repair", false, "repair differences: the owner's copy replaces that of its partner")
+	cmd.Flags().Uint64Var(&req.BytesPerSecond, "rate", 0, "limit in bytes per second; 0: the node's --scrub-rate")
 	return cmd
 }
 
 func (a *admin) force() *cobra.Command {
-	q := &targetv1.ForceRequest{}
-	cmd := &cobra.Command{Use: "force", Short: "Make a node the only member although another one, or none, is on record", Args: cobra.NoArgs,
-		Long: `Force is for a lost member (the node that the record names will never come back) or a lost record (the arbiter was emptied
-or put back to an older state). Make sure that the other node is stopped: force cannot stop it.
+	req := &targetv1.ForceRequest{}
+	cmd := &cobra.Command{Use: "force", Short: "Make a node the only member although the record names another node, or is lost", Args: cobra.NoArgs,
+		Long: `Use force if a member is lost (the node that the record names will never return) or if the record is lost (the arbiter
+was emptied or rolled back). Make sure that the other node is stopped: force cannot stop it.
 
-Writes that only the lost node has are given up. Every LUN answers MEDIUM ERROR to its hosts until it is published again
-(unmapped and mapped), so that nobody goes on with data that is older than what it was told.`,
+Writes that only the lost node has are lost. Every LUN answers MEDIUM ERROR to its hosts until it is published again
+(unmapped and mapped), so that no host continues with data that is older than the writes that were acknowledged to it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-				if _, err := c.Force(ctx, q); err != nil {
+				if _, err := c.Force(ctx, req); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "taking over; follow it with: gemel-target status")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "taking over; to follow it, run: gemel-target status")
 				return err
 			})
 		}}
-	cmd.Flags().Uint64Var(&q.Epoch, "epoch", 0, "what the node's status shows")
-	cmd.Flags().BoolVar(&q.AcceptDataLoss, "accept-data-loss", false, "writes that only the lost node has are given up")
+	cmd.Flags().Uint64Var(&req.Epoch, "epoch", 0, "epoch that the node's status shows")
+	cmd.Flags().BoolVar(&req.AcceptDataLoss, "accept-data-loss", false, "accept that writes that only the lost node has are lost")
 	return cmd
 }
 
 func (a *admin) transfer() *cobra.Command {
-	q := &targetv1.TransferOwnershipRequest{}
+	req := &targetv1.TransferOwnershipRequest{}
 	cmd := &cobra.Command{Use: "transfer [UUID...]", Short: "Move the ownership of LUNs to a node",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if q.LunUuids = args; q.All == (len(args) > 0) {
-				return errors.New("name LUNs, or --all")
+			if req.LunUuids = args; req.All == (len(args) > 0) {
+				return errors.New("give the uuids of LUNs, or --all")
 			}
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-				r, err := c.TransferOwnership(ctx, q)
+				r, err := c.TransferOwnership(ctx, req)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d LUNs moved, commands held for %v\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "moved %d LUNs; commands waited for %v\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond)
 				return err
 			})
 		}}
-	cmd.Flags().StringVar(&q.ToNode, "to", "", `"a" or "b"`)
-	cmd.Flags().BoolVar(&q.All, "all", false, "every LUN of the pair")
+	cmd.Flags().StringVar(&req.ToNode, "to", "", `node to move LUNs to: "a" or "b"`)
+	cmd.Flags().BoolVar(&req.All, "all", false, "move every LUN of the pair")
 	return cmd
 }

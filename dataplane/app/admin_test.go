@@ -51,9 +51,9 @@ func TestAdminCommands(t *testing.T) {
 		{"status", "in sync"},
 		{"status -o json", `"PHASE_IN_SYNC"`},
 		{"scrub --repair --rate 1000000", "comparing 8.0 MiB"},
-		{"scrub", "begun by a person"},
-		{"transfer --to b " + id, "1 LUNs moved"},
-		{"transfer --to a --all", "1 LUNs moved"},
+		{"scrub", "started by a person"},
+		{"transfer --to b " + id, "moved 1 LUNs"},
+		{"transfer --to a --all", "moved 1 LUNs"},
 	} {
 		if out, err := admin(strings.Fields(c.args)...); err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %v: %s", c.args, err, out)
@@ -63,7 +63,7 @@ func TestAdminCommands(t *testing.T) {
 		{"status -o xml", "--output"},
 		{"transfer --to b", "--all"},
 		{"force --epoch 1", "accept_data_loss"},
-		{"force --epoch 1 --accept-data-loss", "force is for a node"},
+		{"force --epoch 1 --accept-data-loss", "force is possible only on a node"},
 		{"scrub nonsense", "uuids"},
 		{"status --tls-cert nowhere", "--tls-cert"},
 	} {
@@ -82,14 +82,14 @@ func TestStatusForPeople(t *testing.T) {
 		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Checksums: &targetv1.Checksums{HealedBlocks: 3, LostBlocks: 2,
 			Findings: []*targetv1.DamageFinding{{Uuid: "u", Lost: true, LastOffset: 8192}, {Uuid: "v"}}}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
 			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
-		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is out"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
+		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is not a member any more"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
 	var b bytes.Buffer
 	if err := printStatus(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
-		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is out", "does not answer since", "MEDIUM ERROR until published again", "--epoch 7", "not everything",
-		"3 blocks that did not match", "2 that no node has a good copy of, since the process started, the last one at byte 8192 of u: restore"} {
+		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is not a member any more", "has not answered since", "MEDIUM ERROR until published again", "--epoch 7", "not all data",
+		"3 blocks did not match", "2 since the process started, of which no node has a good copy, the last one at byte 8192 of u: restore"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -24,7 +24,7 @@ type File struct{ path string }
 func NewFile(path string) (*File, error) {
 	st, err := os.Stat(filepath.Dir(path))
 	if err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("arbiter file %s: its folder does not exist: make it, or name another file", path)
+		return nil, fmt.Errorf("arbiter file %s: its directory does not exist: create it, or name another file", path)
 	}
 	return &File{path}, nil
 }

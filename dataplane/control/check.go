@@ -46,7 +46,7 @@ func checkLabels(l map[string]string) error {
 	}
 	for k, v := range l {
 		if len(k)+len(v) > meta.MaxLabelSize {
-			return invalid("labels", "key and value of %q are longer than %d bytes", k, meta.MaxLabelSize)
+			return invalid("labels", "key and value of %q have more than %d bytes", k, meta.MaxLabelSize)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func checkCHAP(c *targetv1.CHAP) error {
 	}
 	length := func(field, s string) error {
 		if len(s) < 12 || len(s) > 255 {
-			return invalid(field, "a CHAP secret has 12 to 255 bytes")
+			return invalid(field, "a CHAP secret must have 12 to 255 bytes")
 		}
 		return nil
 	}

@@ -26,17 +26,17 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 	other := uuid.NewString()
 	create := func(change func(*targetv1.CreateLUNRequest)) func() error {
 		return func() error {
-			q := &targetv1.CreateLUNRequest{Uuid: other, Name: "other", SizeBytes: 1 << 20}
-			change(q)
-			_, err := c.CreateLUN(ctx, q)
+			req := &targetv1.CreateLUNRequest{Uuid: other, Name: "other", SizeBytes: 1 << 20}
+			change(req)
+			_, err := c.CreateLUN(ctx, req)
 			return err
 		}
 	}
 	mapHost := func(change func(*targetv1.MapHostRequest)) func() error {
 		return func() error {
-			q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: "iqn.2026-01.test:h"}
-			change(q)
-			_, err := c.MapHost(ctx, q)
+			req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: "iqn.2026-01.test:h"}
+			change(req)
+			_, err := c.MapHost(ctx, req)
 			return err
 		}
 	}
@@ -45,33 +45,33 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		"uuid":            {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = "../x" }), codes.InvalidArgument, "uuid"},
-		"uuid upper case": {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = strings.ToUpper(other) }), codes.InvalidArgument, "uuid"},
-		"size 0":          {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 0 }), codes.InvalidArgument, "size_bytes"},
-		"size odd":        {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 1<<20 + 512 }), codes.InvalidArgument, "size_bytes"},
-		"size huge":       {create(func(q *targetv1.CreateLUNRequest) { q.SizeBytes = 1 << 63 }), codes.InvalidArgument, "size_bytes"},
-		"no name":         {create(func(q *targetv1.CreateLUNRequest) { q.Name = "" }), codes.InvalidArgument, "name"},
-		"long name":       {create(func(q *targetv1.CreateLUNRequest) { q.Name = strings.Repeat("n", 254) }), codes.InvalidArgument, "name"},
-		"two sources":     {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid, q.SourceSnapshotUuid = id, snap }), codes.InvalidArgument, "only one"},
-		"bad source":      {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid = "x" }), codes.InvalidArgument, "source_lun_uuid"},
-		"no such source":  {create(func(q *targetv1.CreateLUNRequest) { q.SourceSnapshotUuid = other }), codes.NotFound, other},
-		"no such LUN":     {create(func(q *targetv1.CreateLUNRequest) { q.SourceLunUuid = uuid.NewString() }), codes.NotFound, "LUN"},
-		"third node":      {create(func(q *targetv1.CreateLUNRequest) { q.PreferredNode = "c" }), codes.InvalidArgument, "preferred_node"},
-		"name taken":      {create(func(q *targetv1.CreateLUNRequest) { q.Name = "lun-" + id }), codes.AlreadyExists, "another uuid"},
-		"uuid taken":      {create(func(q *targetv1.CreateLUNRequest) { q.Uuid = id }), codes.AlreadyExists, id},
-		"many labels": {create(func(q *targetv1.CreateLUNRequest) {
-			q.Labels = map[string]string{}
+		"uuid":            {create(func(req *targetv1.CreateLUNRequest) { req.Uuid = "../x" }), codes.InvalidArgument, "uuid"},
+		"uuid upper case": {create(func(req *targetv1.CreateLUNRequest) { req.Uuid = strings.ToUpper(other) }), codes.InvalidArgument, "uuid"},
+		"size 0":          {create(func(req *targetv1.CreateLUNRequest) { req.SizeBytes = 0 }), codes.InvalidArgument, "size_bytes"},
+		"size odd":        {create(func(req *targetv1.CreateLUNRequest) { req.SizeBytes = 1<<20 + 512 }), codes.InvalidArgument, "size_bytes"},
+		"size huge":       {create(func(req *targetv1.CreateLUNRequest) { req.SizeBytes = 1 << 63 }), codes.InvalidArgument, "size_bytes"},
+		"no name":         {create(func(req *targetv1.CreateLUNRequest) { req.Name = "" }), codes.InvalidArgument, "name"},
+		"long name":       {create(func(req *targetv1.CreateLUNRequest) { req.Name = strings.Repeat("n", 254) }), codes.InvalidArgument, "name"},
+		"two sources":     {create(func(req *targetv1.CreateLUNRequest) { req.SourceLunUuid, req.SourceSnapshotUuid = id, snap }), codes.InvalidArgument, "only one"},
+		"bad source":      {create(func(req *targetv1.CreateLUNRequest) { req.SourceLunUuid = "x" }), codes.InvalidArgument, "source_lun_uuid"},
+		"no such source":  {create(func(req *targetv1.CreateLUNRequest) { req.SourceSnapshotUuid = other }), codes.NotFound, other},
+		"no such LUN":     {create(func(req *targetv1.CreateLUNRequest) { req.SourceLunUuid = uuid.NewString() }), codes.NotFound, "LUN"},
+		"third node":      {create(func(req *targetv1.CreateLUNRequest) { req.PreferredNode = "c" }), codes.InvalidArgument, "preferred_node"},
+		"name taken":      {create(func(req *targetv1.CreateLUNRequest) { req.Name = "lun-" + id }), codes.AlreadyExists, "another uuid"},
+		"uuid taken":      {create(func(req *targetv1.CreateLUNRequest) { req.Uuid = id }), codes.AlreadyExists, id},
+		"many labels": {create(func(req *targetv1.CreateLUNRequest) {
+			req.Labels = map[string]string{}
 			for i := range 65 {
-				q.Labels[fmt.Sprint(i)] = "x"
+				req.Labels[fmt.Sprint(i)] = "x"
 			}
 		}), codes.InvalidArgument, "labels"},
-		"long label":      {create(func(q *targetv1.CreateLUNRequest) { q.Labels = map[string]string{"k": strings.Repeat("v", 1025)} }), codes.InvalidArgument, "labels"},
-		"host name":       {mapHost(func(q *targetv1.MapHostRequest) { q.HostIqn = "worker1" }), codes.InvalidArgument, "host_iqn"},
-		"map nothing":     {mapHost(func(q *targetv1.MapHostRequest) { q.LunUuid = other }), codes.NotFound, other},
-		"short secret":    {mapHost(func(q *targetv1.MapHostRequest) { q.Chap = &targetv1.CHAP{User: "u", Secret: "short"} }), codes.InvalidArgument, "chap.secret"},
-		"secret, no user": {mapHost(func(q *targetv1.MapHostRequest) { q.Chap = &targetv1.CHAP{Secret: "twelve bytes long"} }), codes.InvalidArgument, "chap.user"},
-		"same secrets": {mapHost(func(q *targetv1.MapHostRequest) {
-			q.Chap = &targetv1.CHAP{User: "u", Secret: "twelve bytes long", MutualUser: "v", MutualSecret: "twelve bytes long"}
+		"long label":      {create(func(req *targetv1.CreateLUNRequest) { req.Labels = map[string]string{"k": strings.Repeat("v", 1025)} }), codes.InvalidArgument, "labels"},
+		"host name":       {mapHost(func(req *targetv1.MapHostRequest) { req.HostIqn = "worker1" }), codes.InvalidArgument, "host_iqn"},
+		"map nothing":     {mapHost(func(req *targetv1.MapHostRequest) { req.LunUuid = other }), codes.NotFound, other},
+		"short secret":    {mapHost(func(req *targetv1.MapHostRequest) { req.Chap = &targetv1.CHAP{User: "u", Secret: "short"} }), codes.InvalidArgument, "chap.secret"},
+		"secret, no user": {mapHost(func(req *targetv1.MapHostRequest) { req.Chap = &targetv1.CHAP{Secret: "twelve bytes long"} }), codes.InvalidArgument, "chap.user"},
+		"same secrets": {mapHost(func(req *targetv1.MapHostRequest) {
+			req.Chap = &targetv1.CHAP{User: "u", Secret: "twelve bytes long", MutualUser: "v", MutualSecret: "twelve bytes long"}
 		}), codes.InvalidArgument, "mutual_secret"},
 		"delete in use":   {func() error { _, err := c.DeleteLUN(ctx, &targetv1.DeleteLUNRequest{Uuid: id}); return err }, codes.FailedPrecondition, "unmap"},
 		"delete nonsense": {func() error { _, err := c.DeleteLUN(ctx, &targetv1.DeleteLUNRequest{Uuid: "x"}); return err }, codes.InvalidArgument, "uuid"},
@@ -84,7 +84,7 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 			_, err := c.CreateSnapshot(ctx, &targetv1.CreateSnapshotRequest{Uuid: other, Name: "x", SourceLunUuid: other})
 			return err
 		}, codes.NotFound, other},
-		"write cache": {create(func(q *targetv1.CreateLUNRequest) { q.WriteCache = 9 }), codes.InvalidArgument, "write_cache"},
+		"write cache": {create(func(req *targetv1.CreateLUNRequest) { req.WriteCache = 9 }), codes.InvalidArgument, "write_cache"},
 		"scrub too fast": {func() error {
 			_, err := c.Scrub(ctx, &targetv1.ScrubRequest{BytesPerSecond: maxScrubRate + 1})
 			return err

@@ -24,7 +24,7 @@ type fake struct {
 	state    *meta.State
 	phase    pair.Phase
 	sessions []iscsi.SessionInfo
-	err      error // of what it cannot do by itself
+	err      error // of what it cannot do alone
 	events   Events
 	done     chan struct{}
 }

@@ -19,37 +19,37 @@ import (
 )
 
 // MapHost implements targetv1.TargetServiceServer.
-func (c *server) MapHost(ctx context.Context, q *targetv1.MapHostRequest) (*targetv1.Mapping, error) {
-	if err := errors.Join(checkUUID("lun_uuid", q.LunUuid), checkCHAP(q.Chap)); err != nil {
+func (c *server) MapHost(ctx context.Context, req *targetv1.MapHostRequest) (*targetv1.Mapping, error) {
+	if err := errors.Join(checkUUID("lun_uuid", req.LunUuid), checkCHAP(req.Chap)); err != nil {
 		return nil, firstStatus(err)
 	}
-	host := strings.ToLower(q.HostIqn)
+	host := strings.ToLower(req.HostIqn)
 	if !pdu.ValidName(host) {
-		return nil, invalid("host_iqn", "%q is not an iSCSI name (iqn., eui. or naa.)", q.HostIqn)
+		return nil, invalid("host_iqn", "%q is not an iSCSI name (iqn., eui. or naa.)", req.HostIqn)
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	e := &meta.MapHost{UUID: q.LunUuid, Host: host, ReadOnly: q.ReadOnly, Exclusive: q.Exclusive}
-	if p := q.Chap; p != nil {
+	e := &meta.MapHost{UUID: req.LunUuid, Host: host, ReadOnly: req.ReadOnly, Exclusive: req.Exclusive}
+	if p := req.Chap; p != nil {
 		e.CHAP = meta.CHAP{User: p.User, Secret: p.Secret, MutualUser: p.MutualUser, MutualSecret: p.MutualSecret}
 	}
 	out, err := c.n.Change(ctx, &meta.Entry{MapHost: e})
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	return c.mapping(q.LunUuid, host, *out.Map), nil
+	return c.mapping(req.LunUuid, host, *out.Map), nil
 }
 
 // UnmapHost implements targetv1.TargetServiceServer.
-func (c *server) UnmapHost(ctx context.Context, q *targetv1.UnmapHostRequest) (*targetv1.UnmapHostResponse, error) {
-	if err := checkUUID("lun_uuid", q.LunUuid); err != nil {
+func (c *server) UnmapHost(ctx context.Context, req *targetv1.UnmapHostRequest) (*targetv1.UnmapHostResponse, error) {
+	if err := checkUUID("lun_uuid", req.LunUuid); err != nil {
 		return nil, err
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	return &targetv1.UnmapHostResponse{}, grpcError(c.n.UnmapHost(ctx, q.LunUuid, strings.ToLower(q.HostIqn)))
+	return &targetv1.UnmapHostResponse{}, grpcError(c.n.UnmapHost(ctx, req.LunUuid, strings.ToLower(req.HostIqn)))
 }
 
 func (c *server) mapping(lun, host string, m meta.Map) *targetv1.Mapping {
@@ -61,21 +61,21 @@ func (c *server) mapping(lun, host string, m meta.Map) *targetv1.Mapping {
 const maxSessions = 4096
 
 // ListSessions implements targetv1.TargetServiceServer.
-func (c *server) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest) (*targetv1.ListSessionsResponse, error) {
+func (c *server) ListSessions(_ context.Context, req *targetv1.ListSessionsRequest) (*targetv1.ListSessionsResponse, error) {
 	r := &targetv1.ListSessionsResponse{Node: c.cfg.Self.String()}
 	for _, p := range Portals(c.cfg.Portals) {
 		if p.Node == r.Node {
 			r.Portal = p
 		}
 	}
-	host := strings.ToLower(q.HostIqn)
+	host := strings.ToLower(req.HostIqn)
 	list := slices.DeleteFunc(c.n.Sessions(), func(s iscsi.SessionInfo) bool {
 		return s.Discovery || host != "" && strings.ToLower(s.Initiator) != host
 	})
 	slices.SortFunc(list, func(a, b iscsi.SessionInfo) int {
 		return cmp.Or(cmp.Compare(a.Initiator, b.Initiator), a.Since.Compare(b.Since))
 	})
-	// Times are told by the calendar as it is now: when it was set again, it does not make a session older than it is.
+	// Times are given by the current wall clock: a step of the wall clock does not make a session older than it is.
 	now := time.Now()
 	at := func(t time.Time) *timestamppb.Timestamp { return timestamppb.New(now.Add(-now.Sub(t))) }
 	r.Time = timestamppb.New(now)

@@ -15,101 +15,101 @@ import (
 )
 
 // CreateLUN implements targetv1.TargetServiceServer.
-func (c *server) CreateLUN(ctx context.Context, q *targetv1.CreateLUNRequest) (*targetv1.LUN, error) {
-	if err := errors.Join(checkUUID("uuid", q.Uuid), checkSize(q.SizeBytes), checkLabels(q.Labels), checkName(q.Name)); err != nil {
+func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) (*targetv1.LUN, error) {
+	if err := errors.Join(checkUUID("uuid", req.Uuid), checkSize(req.SizeBytes), checkLabels(req.Labels), checkName(req.Name)); err != nil {
 		return nil, firstStatus(err)
 	}
-	if q.SourceLunUuid != "" && q.SourceSnapshotUuid != "" {
+	if req.SourceLunUuid != "" && req.SourceSnapshotUuid != "" {
 		return nil, invalid("source_lun_uuid", "only one of source_lun_uuid and source_snapshot_uuid may be set")
 	}
-	for _, f := range [][2]string{{"source_lun_uuid", q.SourceLunUuid}, {"source_snapshot_uuid", q.SourceSnapshotUuid}} {
+	for _, f := range [][2]string{{"source_lun_uuid", req.SourceLunUuid}, {"source_snapshot_uuid", req.SourceSnapshotUuid}} {
 		if f[1] != "" {
 			if err := checkUUID(f[0], f[1]); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := checkNode("preferred_node", q.PreferredNode); err != nil {
+	if err := checkNode("preferred_node", req.PreferredNode); err != nil {
 		return nil, err
 	}
-	through, err := writeThrough(q.WriteCache)
+	through, err := writeThrough(req.WriteCache)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	l := meta.LUN{UUID: q.Uuid, Name: q.Name, Size: int64(q.SizeBytes), Preferred: q.PreferredNode, Labels: q.Labels,
-		SourceLUN: q.SourceLunUuid, SourceSnapshot: q.SourceSnapshotUuid, Volume: meta.VolumeOf(q.Volume), Created: meta.Now()}
-	if err := c.sourceVolume(q); err != nil {
+	l := meta.LUN{UUID: req.Uuid, Name: req.Name, Size: int64(req.SizeBytes), Preferred: req.PreferredNode, Labels: req.Labels,
+		SourceLUN: req.SourceLunUuid, SourceSnapshot: req.SourceSnapshotUuid, Volume: meta.VolumeOf(req.Volume), Created: meta.Now()}
+	if err := c.sourceVolume(req); err != nil {
 		return nil, err
 	}
 	l.SetWriteThrough(through)
 	if err := c.n.CreateLUN(ctx, l); err != nil {
 		return nil, grpcError(err)
 	}
-	return c.lun(q.Uuid)
+	return c.lun(req.Uuid)
 }
 
 // sourceVolume refuses a copy in the default volume of what lies in another one: in an entry, no name means that of the source.
-func (c *server) sourceVolume(q *targetv1.CreateLUNRequest) error {
-	if q.Volume != meta.DefaultVolume {
+func (c *server) sourceVolume(req *targetv1.CreateLUNRequest) error {
+	if req.Volume != meta.DefaultVolume {
 		return nil
 	}
 	at := ""
 	c.n.ReadMetadata(func(s *meta.State) {
-		if l := s.LUNs[q.SourceLunUuid]; l != nil {
+		if l := s.LUNs[req.SourceLunUuid]; l != nil {
 			at = l.Volume
-		} else if x := s.Snapshots[q.SourceSnapshotUuid]; x != nil {
+		} else if x := s.Snapshots[req.SourceSnapshotUuid]; x != nil {
 			at = x.Volume
 		}
 	})
 	if at != "" {
-		return invalid("volume", "a copy shares extents with its source and lies in the same backing volume, which is %q and not %q: leave it out", at, q.Volume)
+		return invalid("volume", "a copy shares extents with its source and must be in the same backing volume, %q, not %q: leave the field empty", at, req.Volume)
 	}
 	return nil
 }
 
 // DeleteLUN implements targetv1.TargetServiceServer.
-func (c *server) DeleteLUN(ctx context.Context, q *targetv1.DeleteLUNRequest) (*targetv1.DeleteLUNResponse, error) {
-	if err := checkUUID("uuid", q.Uuid); err != nil {
+func (c *server) DeleteLUN(ctx context.Context, req *targetv1.DeleteLUNRequest) (*targetv1.DeleteLUNResponse, error) {
+	if err := checkUUID("uuid", req.Uuid); err != nil {
 		return nil, err
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	_, err := c.n.Change(ctx, &meta.Entry{DeleteLUN: &meta.Object{UUID: q.Uuid}})
+	_, err := c.n.Change(ctx, &meta.Entry{DeleteLUN: &meta.Object{UUID: req.Uuid}})
 	return &targetv1.DeleteLUNResponse{}, grpcError(err)
 }
 
 // ExpandLUN implements targetv1.TargetServiceServer.
-func (c *server) ExpandLUN(ctx context.Context, q *targetv1.ExpandLUNRequest) (*targetv1.LUN, error) {
-	if err := errors.Join(checkUUID("uuid", q.Uuid), checkSize(q.SizeBytes)); err != nil {
+func (c *server) ExpandLUN(ctx context.Context, req *targetv1.ExpandLUNRequest) (*targetv1.LUN, error) {
+	if err := errors.Join(checkUUID("uuid", req.Uuid), checkSize(req.SizeBytes)); err != nil {
 		return nil, firstStatus(err)
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	x := &meta.Expand{UUID: q.Uuid, Size: int64(q.SizeBytes)}
+	x := &meta.Expand{UUID: req.Uuid, Size: int64(req.SizeBytes)}
 	for _, e := range []*meta.Entry{{Grow: x}, {Expand: x}} { // room on both nodes first (R14)
 		if _, err := c.n.Change(ctx, e); err != nil {
 			return nil, grpcError(err)
 		}
 	}
-	return c.lun(q.Uuid)
+	return c.lun(req.Uuid)
 }
 
 // ModifyLUN implements targetv1.TargetServiceServer.
-func (c *server) ModifyLUN(ctx context.Context, q *targetv1.ModifyLUNRequest) (*targetv1.LUN, error) {
-	if err := checkUUID("uuid", q.Uuid); err != nil {
+func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) (*targetv1.LUN, error) {
+	if err := checkUUID("uuid", req.Uuid); err != nil {
 		return nil, err
 	}
-	if err := checkNode("preferred_node", q.PreferredNode); err != nil {
+	if err := checkNode("preferred_node", req.PreferredNode); err != nil {
 		return nil, err
 	}
-	e := meta.Modify{UUID: q.Uuid, Preferred: q.PreferredNode}
-	if q.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
-		through, err := writeThrough(q.WriteCache)
+	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode}
+	if req.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
+		through, err := writeThrough(req.WriteCache)
 		if err != nil {
 			return nil, err
 		}
@@ -121,33 +121,33 @@ func (c *server) ModifyLUN(ctx context.Context, q *targetv1.ModifyLUNRequest) (*
 	if err := c.n.ModifyLUN(ctx, e); err != nil {
 		return nil, grpcError(err)
 	}
-	return c.lun(q.Uuid)
+	return c.lun(req.Uuid)
 }
 
 // GetLUN implements targetv1.TargetServiceServer.
-func (c *server) GetLUN(_ context.Context, q *targetv1.GetLUNRequest) (*targetv1.LUN, error) {
+func (c *server) GetLUN(_ context.Context, req *targetv1.GetLUNRequest) (*targetv1.LUN, error) {
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	if q.Uuid != "" {
-		return c.lun(q.Uuid)
+	if req.Uuid != "" {
+		return c.lun(req.Uuid)
 	}
 	var l *meta.LUN
-	c.n.ReadMetadata(func(s *meta.State) { l = s.LUNByName(q.Name) })
+	c.n.ReadMetadata(func(s *meta.State) { l = s.LUNByName(req.Name) })
 	if l == nil {
-		return nil, status.Errorf(codes.NotFound, "no LUN is named %q", q.Name)
+		return nil, status.Errorf(codes.NotFound, "no LUN is named %q", req.Name)
 	}
 	return c.lun(l.UUID)
 }
 
 // ListLUNs implements targetv1.TargetServiceServer.
-func (c *server) ListLUNs(_ context.Context, q *targetv1.ListLUNsRequest) (*targetv1.ListLUNsResponse, error) {
+func (c *server) ListLUNs(_ context.Context, req *targetv1.ListLUNsRequest) (*targetv1.ListLUNsResponse, error) {
 	if err := c.member(); err != nil {
 		return nil, err
 	}
 	var sorted []*meta.LUN
 	c.n.ReadMetadata(func(s *meta.State) { sorted = s.SortedLUNs() })
-	list, next := page(sorted, func(l *meta.LUN) string { return l.UUID }, q.AfterUuid, q.Limit)
+	list, next := page(sorted, func(l *meta.LUN) string { return l.UUID }, req.AfterUuid, req.Limit)
 	r := &targetv1.ListLUNsResponse{NextAfterUuid: next}
 	for _, l := range list {
 		if l.Stage == meta.Ready {
@@ -190,7 +190,7 @@ func writeThrough(w targetv1.WriteCache) (bool, error) {
 	case targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH:
 		return true, nil
 	}
-	return false, invalid("write_cache", "%d is neither write-back nor write-through", w)
+	return false, invalid("write_cache", "%d is not a write mode: use write-back or write-through", w)
 }
 
 func writeCacheProto(l *meta.LUN) targetv1.WriteCache {

@@ -14,20 +14,20 @@ func (c *server) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*
 }
 
 // TransferOwnership implements targetv1.TargetServiceServer.
-func (c *server) TransferOwnership(ctx context.Context, q *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {
-	to, err := pair.ParseNode(q.ToNode)
+func (c *server) TransferOwnership(ctx context.Context, req *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {
+	to, err := pair.ParseNode(req.ToNode)
 	if err != nil {
 		return nil, invalid("to_node", "%v", err)
 	}
-	if q.All == (len(q.LunUuids) > 0) {
-		return nil, invalid("lun_uuids", "either name LUNs or set all")
+	if req.All == (len(req.LunUuids) > 0) {
+		return nil, invalid("lun_uuids", "set either uuids or all")
 	}
 	var moved int
 	var pause time.Duration
-	if q.All {
+	if req.All {
 		moved, pause, err = c.n.TransferAll(ctx, to)
 	} else {
-		moved, pause, err = c.n.Transfer(ctx, q.LunUuids, to)
+		moved, pause, err = c.n.Transfer(ctx, req.LunUuids, to)
 	}
 	if err != nil {
 		return nil, grpcError(err)
@@ -39,22 +39,22 @@ func (c *server) TransferOwnership(ctx context.Context, q *targetv1.TransferOwne
 const maxScrubRate = 1 << 40
 
 // Scrub implements targetv1.TargetServiceServer.
-func (c *server) Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
-	for _, id := range q.Uuids {
+func (c *server) Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
+	for _, id := range req.Uuids {
 		if err := checkUUID("uuids", id); err != nil {
 			return nil, err
 		}
 	}
-	if q.BytesPerSecond > maxScrubRate {
-		return nil, invalid("bytes_per_second", "%d exceeds the limit of 1 TiB", q.BytesPerSecond)
+	if req.BytesPerSecond > maxScrubRate {
+		return nil, invalid("bytes_per_second", "%d exceeds the limit of 1 TiB", req.BytesPerSecond)
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	if _, ok := targetv1.ScrubOrigin_name[int32(q.Origin)]; !ok {
-		return nil, invalid("origin", "this release does not know %d: 0 is a person, 1 is a schedule", q.Origin)
+	if _, ok := targetv1.ScrubOrigin_name[int32(req.Origin)]; !ok {
+		return nil, invalid("origin", "unknown value %d: 0 is a person, 1 is a schedule", req.Origin)
 	}
-	r, err := c.n.Scrub(ctx, q)
+	r, err := c.n.Scrub(ctx, req)
 	if err != nil {
 		return nil, grpcError(err)
 	}
@@ -62,14 +62,14 @@ func (c *server) Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1
 }
 
 // Force implements targetv1.TargetServiceServer.
-func (c *server) Force(_ context.Context, q *targetv1.ForceRequest) (*targetv1.ForceResponse, error) {
-	if !q.AcceptDataLoss {
-		return nil, invalid("accept_data_loss", "must be true: writes that only the lost member has are given up")
+func (c *server) Force(_ context.Context, req *targetv1.ForceRequest) (*targetv1.ForceResponse, error) {
+	if !req.AcceptDataLoss {
+		return nil, invalid("accept_data_loss", "must be true: writes that only the lost member has are lost")
 	}
-	if q.Epoch == 0 {
-		return nil, invalid("epoch", "is required: give force_epoch of this node's status")
+	if req.Epoch == 0 {
+		return nil, invalid("epoch", "is required: set it to force_epoch of this node's status")
 	}
-	if err := c.n.Force(q.Epoch); err != nil {
+	if err := c.n.Force(req.Epoch); err != nil {
 		return nil, grpcError(err)
 	}
 	return &targetv1.ForceResponse{}, nil

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
-var ErrUnavailable = errors.New("this node is not a serving member of the pair now: ask the other node")
+var ErrUnavailable = errors.New("this node cannot do this now: try again, or use the other node")
 
 // maxRequest is the largest request in bytes.
 const maxRequest = 4 << 20
@@ -53,7 +53,7 @@ type Node interface {
 	Transfer(ctx context.Context, uuids []string, to pair.Node) (moved int, pause time.Duration, err error)
 	TransferAll(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error)
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been checked.
-	Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
+	Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
 	// Force makes a lone node a member although writes may be lost (R8).
 	Force(epoch uint64) error
 }
@@ -108,7 +108,7 @@ func (c *server) member() error {
 	if v.Phase == pair.Paired || v.Phase == pair.Alone {
 		return nil
 	}
-	return status.Errorf(codes.Unavailable, "node %s is %s: %s: ask the other node", c.cfg.Self, v.Phase, v.Reason)
+	return status.Errorf(codes.Unavailable, "node %s is %s: %s: use the other node", c.cfg.Self, v.Phase, v.Reason)
 }
 
 // Portals of both nodes as the control API has them.

@@ -37,7 +37,7 @@ func TestNodeOutsideThePairRefersToTheOther(t *testing.T) {
 		},
 		"scrub": func() error { _, err := c.Scrub(ctx, &targetv1.ScrubRequest{}); return err },
 	} {
-		if err := call(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "ask the other node") {
+		if err := call(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "use the other node") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,52 +13,52 @@ import (
 )
 
 // CreateSnapshot implements targetv1.TargetServiceServer.
-func (c *server) CreateSnapshot(ctx context.Context, q *targetv1.CreateSnapshotRequest) (*targetv1.Snapshot, error) {
-	if err := errors.Join(checkUUID("uuid", q.Uuid), checkUUID("source_lun_uuid", q.SourceLunUuid), checkLabels(q.Labels), checkName(q.Name)); err != nil {
+func (c *server) CreateSnapshot(ctx context.Context, req *targetv1.CreateSnapshotRequest) (*targetv1.Snapshot, error) {
+	if err := errors.Join(checkUUID("uuid", req.Uuid), checkUUID("source_lun_uuid", req.SourceLunUuid), checkLabels(req.Labels), checkName(req.Name)); err != nil {
 		return nil, firstStatus(err)
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	if old := c.snapshot(q.Uuid); old == nil || old.Stage != meta.Ready || old.Source != q.SourceLunUuid || old.Name != q.Name {
-		s := meta.Snapshot{UUID: q.Uuid, Name: q.Name, Source: q.SourceLunUuid, Labels: q.Labels, Created: meta.Now()}
+	if old := c.snapshot(req.Uuid); old == nil || old.Stage != meta.Ready || old.Source != req.SourceLunUuid || old.Name != req.Name {
+		s := meta.Snapshot{UUID: req.Uuid, Name: req.Name, Source: req.SourceLunUuid, Labels: req.Labels, Created: meta.Now()}
 		if err := c.n.CreateSnapshot(ctx, s); err != nil {
 			return nil, grpcError(err)
 		}
 	}
-	s := c.snapshot(q.Uuid)
+	s := c.snapshot(req.Uuid)
 	if s == nil || s.Stage != meta.Ready {
-		return nil, status.Errorf(codes.Unavailable, "snapshot %s is committed but not applied here yet: ask again", q.Uuid)
+		return nil, status.Errorf(codes.Unavailable, "snapshot %s is committed, but this node has not applied it yet: try again", req.Uuid)
 	}
 	return snapshotProto(s), nil
 }
 
 // DeleteSnapshot implements targetv1.TargetServiceServer.
-func (c *server) DeleteSnapshot(ctx context.Context, q *targetv1.DeleteSnapshotRequest) (*targetv1.DeleteSnapshotResponse, error) {
-	if err := checkUUID("uuid", q.Uuid); err != nil {
+func (c *server) DeleteSnapshot(ctx context.Context, req *targetv1.DeleteSnapshotRequest) (*targetv1.DeleteSnapshotResponse, error) {
+	if err := checkUUID("uuid", req.Uuid); err != nil {
 		return nil, err
 	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	_, err := c.n.Change(ctx, &meta.Entry{DeleteSnapshot: &meta.Object{UUID: q.Uuid}})
+	_, err := c.n.Change(ctx, &meta.Entry{DeleteSnapshot: &meta.Object{UUID: req.Uuid}})
 	return &targetv1.DeleteSnapshotResponse{}, grpcError(err)
 }
 
 // ListSnapshots implements targetv1.TargetServiceServer.
-func (c *server) ListSnapshots(_ context.Context, q *targetv1.ListSnapshotsRequest) (*targetv1.ListSnapshotsResponse, error) {
+func (c *server) ListSnapshots(_ context.Context, req *targetv1.ListSnapshotsRequest) (*targetv1.ListSnapshotsResponse, error) {
 	if err := c.member(); err != nil {
 		return nil, err
 	}
 	var sel []*meta.Snapshot
 	c.n.ReadMetadata(func(state *meta.State) {
 		for _, s := range state.SortedSnapshots() {
-			if s.Stage == meta.Ready && (q.SourceLunUuid == "" || s.Source == q.SourceLunUuid) && (q.Uuid == "" || s.UUID == q.Uuid) && (q.Name == "" || s.Name == q.Name) {
+			if s.Stage == meta.Ready && (req.SourceLunUuid == "" || s.Source == req.SourceLunUuid) && (req.Uuid == "" || s.UUID == req.Uuid) && (req.Name == "" || s.Name == req.Name) {
 				sel = append(sel, s)
 			}
 		}
 	})
-	out, next := page(sel, func(s *meta.Snapshot) string { return s.UUID }, q.AfterUuid, q.Limit)
+	out, next := page(sel, func(s *meta.Snapshot) string { return s.UUID }, req.AfterUuid, req.Limit)
 	r := &targetv1.ListSnapshotsResponse{NextAfterUuid: next}
 	for _, s := range out {
 		r.Snapshots = append(r.Snapshots, snapshotProto(s))

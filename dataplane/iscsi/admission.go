@@ -15,7 +15,7 @@ import (
 // admissible judges what the node knows of an initiator. A session is for a host that has a LUN; discovery is for every host that
 // is known, and textKey shows the target to those that have LUNs. Initiators take "authorization failure" (0202h) for final at their first
 // login (open-iscsi) or after a while (package initiator), and come again after "service unavailable" (0301h). So only a node that serves
-// says the former: it knows every mapping that somebody was told of (docs/decisions/0045-login-of-hosts-without-luns.md).
+// says the former: it knows every mapping that was confirmed to a caller (docs/decisions/0045-login-of-hosts-without-luns.md).
 func (c *conn) admissible(name string, h Host) error {
 	stats := &c.srv.stats
 	switch {
@@ -23,7 +23,7 @@ func (c *conn) admissible(name string, h Host) error {
 		return nil
 	case !h.Sure:
 		stats.NotYet.Add(1)
-		return fail(pdu.LoginUnavailable, "no LUN is mapped to initiator %s as far as this node knows, which does not serve and need not know", name)
+		return fail(pdu.LoginUnavailable, "this node knows no LUN that is mapped to initiator %s, but it does not serve now, so its mappings may be old", name)
 	}
 	stats.Forbidden.Add(1)
 	return fail(pdu.LoginForbidden, "no LUN is mapped to initiator %s", name)
@@ -52,13 +52,13 @@ func (s *Server) takePlace(c *conn) error {
 	switch {
 	case total >= l.Connections:
 		s.stats.Refused.Add(1)
-		return fail(pdu.LoginOutOfResources, "there are %d sessions, the most that this node takes", total)
+		return fail(pdu.LoginOutOfResources, "this node already has %d sessions, the most that it accepts", total)
 	case host >= l.InitiatorSessions:
 		s.stats.Refused.Add(1)
-		return fail(pdu.LoginOutOfResources, "%s has %d sessions, the most that an initiator may have", c.id.Initiator, host)
+		return fail(pdu.LoginOutOfResources, "%s already has %d sessions, the most that an initiator may have", c.id.Initiator, host)
 	case address >= l.AddressSessions:
 		s.stats.Refused.Add(1)
-		return fail(pdu.LoginOutOfResources, "there are %d sessions from %v, the most that an address may have", address, from.Addr())
+		return fail(pdu.LoginOutOfResources, "%v already has %d sessions, the most that an address may have", from.Addr(), address)
 	}
 	c.placed = true
 	return nil

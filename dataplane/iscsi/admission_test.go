@@ -12,7 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Sockets that never log in delay nobody: the oldest of them makes way at once.
+// Sockets that never log in delay no other session: the oldest of them makes way at once.
 func TestIdleConnections(t *testing.T) {
 	b := serve(t, nil, nil)
 	idle := make([]*client, 200)

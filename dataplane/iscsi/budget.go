@@ -7,12 +7,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
-// The memory of commands: one budget for all sessions of a server. Nobody waits for it but commands, in lines, while the readers of
-// their connections go on reading: what frees memory is data that a reader brings and answers that a writer sends.
+// The memory of commands: one budget for all sessions of a server. Only commands wait for it, in lines, while the readers of
+// their connections continue to read: what frees memory is data that a reader brings and answers that a writer sends.
 //
 // Three quarters are for what the target asks for: the whole data of a write, before its R2T is sent or it is executed, and the
 // buffer of a read. A quarter is for data that initiators send unasked (immediate data, FirstBurstLength) while their command
-// waits for its turn in the other part: kept apart, so that commands which wait cannot take what those need that they wait
+// waits in the queue of the other part: kept apart, so that commands which wait cannot take what those need that they wait
 // for. Data that comes unasked cannot wait; where there is no room for it the command is answered TASK SET FULL.
 //
 // A session that holds nothing is given a small amount beyond the budget, so that each gets on with a command at a time whatever

@@ -40,7 +40,7 @@ func small(c *Config) {
 	c.Limits.Transfer, c.Limits.SessionMemory, c.Limits.MaxBurst, c.Limits.Memory = mib, mib, mib, 4*mib
 }
 
-// The reader goes on while commands wait for memory: what it reads next may be the data that frees it.
+// The reader continues while commands wait for memory: what it reads next may be the data that frees it.
 func TestReaderNeverWaits(t *testing.T) {
 	b := serve(t, small, nil)
 	c := deaf(b.connect(t, "InitialR2T", "Yes", "MaxBurstLength", "1048576", "MaxRecvDataSegmentLength", "262144"))
@@ -82,7 +82,7 @@ func TestReaderNeverWaits(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { used, _ := b.Memory(); return used == 0 })
 }
 
-// All sessions together keep to the budget; each gets on with a small command all the same, and with a large one in its turn.
+// All sessions together keep to the budget; each gets on with a small command all the same, and with a large one after those before it.
 func TestMemoryOfAllSessions(t *testing.T) {
 	b := serve(t, small, nil)
 	type half struct {

@@ -40,12 +40,12 @@ func chapDigest(algorithm int, id byte, secret string, challenge []byte) []byte 
 		sum := sha256.Sum256(in)
 		return sum[:]
 	}
-	sum := md5.Sum(in) // RFC 7143 makes MD5 the one that everybody has
+	sum := md5.Sum(in) // RFC 7143 requires every implementation to have MD5
 	return sum[:]
 }
 
 // start answers the initiator's list of algorithms with a fresh challenge. The first of the list that this target knows is taken
-// (RFC 7143 §6.2.1), but MD5, wherever it stands, only when nothing stronger is offered: docs/decisions/0043-chap-order.md.
+// (RFC 7143 §6.2.1), but MD5, wherever it is in the list, only when nothing stronger is offered: docs/decisions/0043-chap-order.md.
 func (c *chap) start(offered string, out *pdu.Text) error {
 	if c.challenge != nil {
 		return fmt.Errorf("%w: CHAP_A twice", errAuth)
@@ -72,7 +72,7 @@ func (c *chap) finish(in pdu.Text, out *pdu.Text) error {
 	name, ok1 := in.Get("CHAP_N")
 	r, ok2 := in.Get("CHAP_R")
 	if c.challenge == nil || !ok1 || !ok2 {
-		return fmt.Errorf("%w: CHAP out of order", errAuth)
+		return fmt.Errorf("%w: the CHAP keys are out of order", errAuth)
 	}
 	response, err := pdu.DecodeBinary(r, 64)
 	if err != nil {
@@ -98,12 +98,12 @@ func (c *chap) finish(in pdu.Text, out *pdu.Text) error {
 	}
 	switch {
 	case subtle.ConstantTimeCompare(theirs, c.challenge) == 1:
-		// Somebody wants our own answer to the challenge we sent (RFC 7143 §12.1.3).
+		// The initiator sent our own challenge back, to get our answer to it (RFC 7143 §12.1.3).
 		return fmt.Errorf("%w: reflected challenge", errAuth)
 	case c.creds.MutualSecret == "":
-		return fmt.Errorf("%w: the initiator wants the target to authenticate and there is no secret for that", errAuth)
+		return fmt.Errorf("%w: the initiator requests mutual CHAP, but no mutual secret is set", errAuth)
 	case c.creds.MutualSecret == c.creds.Secret:
-		return fmt.Errorf("%w: the two directions have the same secret, which RFC 7143 forbids", errAuth)
+		return fmt.Errorf("%w: both directions have the same secret, which RFC 7143 does not allow", errAuth)
 	}
 	out.Add("CHAP_N", c.creds.MutualUser)
 	out.Add("CHAP_R", pdu.EncodeBinary(chapDigest(c.algorithm, byte(id), c.creds.MutualSecret, theirs)))

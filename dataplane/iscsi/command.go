@@ -33,7 +33,7 @@ type command struct {
 	next    *command // in a table bucket, the free list or a chunk's done list
 	state   commandState
 	aborted bool  // while gathering, by another nexus: answer TASK ABORTED in place of executing it
-	need    int   // bytes of memory it must have before it goes on
+	need    int   // bytes of memory it must have before it continues
 	asked   int   // of them it has; a read until its answer is sent
 	unasked int   // bytes it has beside that, for data that comes while it waits
 	beyond  int   // bytes the Device took beyond what it was given
@@ -239,9 +239,9 @@ func (c *conn) checkCommand(h pdu.BHS) error {
 	case h.ITT() == pdu.Reserved:
 		return protocolError{"SCSI command with the reserved tag"}
 	case !write && !final:
-		return protocolError{"no final bit on a command without write data"}
+		return protocolError{"the command has no write data, but its final bit is not set"}
 	case n > 0 && (!write || n > edtl):
-		return protocolError{"more immediate data than the command has"}
+		return protocolError{"the immediate data is longer than the command's data"}
 	case n > 0 && !c.params.ImmediateData:
 		return protocolError{"immediate data was not negotiated"}
 	case n > int(c.params.FirstBurst):
@@ -310,7 +310,7 @@ func (c *conn) openWindow() {
 	}
 }
 
-// parseAHS takes an extended CDB; a bidirectional read length is noted by nobody, as no such command is supported.
+// parseAHS takes an extended CDB; a bidirectional read length is ignored, as no such command is supported.
 func (cmd *command) parseAHS(ahs []byte) bool {
 	for len(ahs) >= 4 {
 		n := int(ahs[0])<<8 | int(ahs[1]) // AHSLength: bytes after the type byte, without padding

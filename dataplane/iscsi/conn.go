@@ -277,7 +277,7 @@ func (c *conn) fillDirect(dst []byte) (int, error) {
 	now := c.srv.cfg.Clock()
 	// The whole process may have been stopped while this goroutine waited in read: then what it got may be old.
 	if now-c.srv.lastTick.Load() > int64(c.srv.cfg.MaxAge) || c.srv.pauses.Load() != c.pauses {
-		c.kill("pause of the process")
+		c.kill("the process was paused")
 		return 0, errPaused
 	}
 	// Bytes that were there without waiting became readable at some time since the last read.
@@ -297,7 +297,7 @@ func (c *conn) fillDirect(dst []byte) (int, error) {
 func (c *conn) fullBuffer() int { return c.srv.cfg.Limits.RecvSegment + maxPDUOverhead }
 
 var (
-	errKilled       = errors.New("closed by the target")
-	errPaused       = errors.New("paused for too long to execute what was buffered")
-	errLoginTimeout = errors.New("login not finished in time")
+	errKilled       = errors.New("the target closed the connection")
+	errPaused       = errors.New("the process was paused for too long to execute buffered commands")
+	errLoginTimeout = errors.New("the login did not finish in time")
 )

@@ -20,7 +20,7 @@ func (c *conn) nopOut(h pdu.BHS) error {
 	}
 	if h.ITT() == pdu.Reserved {
 		if !h.Immediate() {
-			return protocolError{"NOP-Out without a tag that is not immediate"}
+			return protocolError{"NOP-Out without a task tag must be immediate"}
 		}
 		c.answered(h.TTT())
 		return nil
@@ -63,7 +63,7 @@ func (c *conn) pingIfIdle(now int64) {
 		c.pinged.Store(0)
 	case sent != 0:
 		if now-sent > int64(c.srv.cfg.NopTimeout) {
-			c.kill("no answer to a ping")
+			c.kill("the initiator did not answer a ping")
 		}
 	case now-c.lastRecv.Load() > int64(c.srv.cfg.NopInterval):
 		c.pinged.Store(now)

@@ -185,7 +185,7 @@ func TestReadSegments(t *testing.T) {
 	}
 }
 
-func TestResiduals(t *testing.T) {
+func TestResidualCountsOfResponses(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
 	for _, x := range []struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// DigestPolicy says what a server wants of CRC32C digests. The initiator's list is in its order of preference and the
+// DigestPolicy is what a server requires of CRC32C digests. The initiator's list is in its order of preference and the
 // first value that the target takes is the result (RFC 7143 §6.2.1), so a target that wants digests of initiators
 // which prefer "None" has to insist on them.
 type DigestPolicy byte
@@ -31,7 +31,7 @@ func (d *DigestPolicy) Set(s string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is not allow, require or refuse", s)
+	return fmt.Errorf("%q must be allow, require or refuse", s)
 }
 
 // Type implements pflag.Value.
@@ -60,10 +60,10 @@ func (l *login) satisfied() error {
 		return nil
 	}
 	if cfg.HeaderDigest == DigestRequire && !p.HeaderDigest {
-		return fail(pdu.LoginInitiatorError, "HeaderDigest=CRC32C is required here")
+		return fail(pdu.LoginInitiatorError, "this target requires HeaderDigest=CRC32C")
 	}
 	if cfg.DataDigest == DigestRequire && !p.DataDigest {
-		return fail(pdu.LoginInitiatorError, "DataDigest=CRC32C is required here")
+		return fail(pdu.LoginInitiatorError, "this target requires DataDigest=CRC32C")
 	}
 	return nil
 }

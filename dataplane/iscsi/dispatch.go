@@ -36,7 +36,7 @@ func (c *conn) dispatch() error {
 	copy(c.bhs[:], raw)
 	h = c.bhs[:]
 	if n := h.DataLen(); n > int(c.params.MaxRecv) {
-		return protocolError{"data segment longer than declared"}
+		return protocolError{"the data segment is longer than declared"}
 	}
 	op := h.Op()
 	if c.discovery && op != pdu.TextReq && op != pdu.LogoutReq && op != pdu.NopOut {
@@ -61,7 +61,7 @@ func (c *conn) dispatch() error {
 	return protocolError{fmt.Sprintf("opcode %#x", byte(op))}
 }
 
-// skip consumes a data segment of n bytes that nobody wants.
+// skip reads a data segment of n bytes and discards it.
 func (c *conn) skip(n int) error {
 	if n == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (c *conn) refused(h pdu.BHS, reason byte) error {
 	return err
 }
 
-// inOrder: a non-immediate PDU other than a SCSI command takes its number. It tells whether to go on with it.
+// inOrder: a non-immediate PDU other than a SCSI command takes its number. It reports whether to continue with it.
 func (c *conn) inOrder(h pdu.BHS) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

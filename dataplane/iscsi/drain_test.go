@@ -109,7 +109,7 @@ func TestDropConnections(t *testing.T) {
 }
 
 // A process that was stopped drops what piled up meanwhile: the clock jumps while a reader is in the Device.
-func TestPause(t *testing.T) {
+func TestPausedProcessDropsBufferedCommands(t *testing.T) {
 	var skew atomic.Int64
 	b := serve(t, func(c *Config) {
 		c.MaxAge = 10 * time.Second
@@ -129,7 +129,7 @@ func TestPause(t *testing.T) {
 	if n := len(b.dev.commands()); n != 1 {
 		t.Fatal("a command from before the pause was executed")
 	}
-	// The server goes on, once the ticker has dropped what there was: it stamps the clock again a period later.
+	// The server continues, once the ticker has dropped what there was: it stamps the clock again a period later.
 	eventually(t, "the ticker", func() bool { return b.pauses.Load() == 1 })
 	stamp := b.lastTick.Load()
 	eventually(t, "the next tick", func() bool { return b.lastTick.Load() != stamp })
@@ -155,7 +155,7 @@ func TestPauseInRead(t *testing.T) {
 	}
 }
 
-func TestArrived(t *testing.T) {
+func TestArrivalTimeOfACommand(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
 	before := boottime()

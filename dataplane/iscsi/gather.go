@@ -95,13 +95,13 @@ func (c *conn) dataOut(h pdu.BHS) error {
 	return nil
 }
 
-// checkData compares a Data-Out header with what the command waits for. A wrong DataSN stands for a PDU that was lost to
+// checkData compares a Data-Out header with what the command waits for. A wrong DataSN means that a PDU was lost to
 // a digest error, and like that one costs the command and not the connection (RFC 7143 §7.9). mu is held.
 func (cmd *command) checkData(h pdu.BHS, n int, final bool) error {
 	off, ttt := int(h.U32(pdu.OffBufferOff)), h.TTT()
 	switch {
 	case cmd.seq == seqNone:
-		return protocolError{"Data-Out that nobody asked for"}
+		return protocolError{"unexpected Data-Out"}
 	case cmd.seq == seqUnsolicited && ttt != pdu.Reserved, cmd.seq == seqSolicited && ttt != cmd.ttt:
 		return protocolError{"Data-Out with a wrong target transfer tag"}
 	case cmd.damaged, cmd.full:
@@ -114,7 +114,7 @@ func (cmd *command) checkData(h pdu.BHS, n int, final bool) error {
 	case cmd.got+n > cmd.seqEnd:
 		return protocolError{"Data-Out beyond its sequence"}
 	case cmd.seq == seqSolicited && final != (cmd.got+n == cmd.seqEnd):
-		return protocolError{"the final bit of Data-Out does not end its sequence"}
+		return protocolError{"the final bit of a Data-Out PDU is not at the end of its sequence"}
 	}
 	cmd.dataSN++
 	return nil

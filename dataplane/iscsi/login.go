@@ -89,7 +89,7 @@ func (l *login) step() (done bool, err error) {
 	l.text = append(l.text, data...)
 	if more {
 		if transit {
-			return false, fail(pdu.LoginInitiatorError, "T and C bit together")
+			return false, fail(pdu.LoginInitiatorError, "T and C bit are both set")
 		}
 		return false, l.send(nil, pdu.LoginFlags(false, false, l.stage, 0), pdu.LoginSuccess)
 	}
@@ -113,7 +113,7 @@ func (l *login) step() (done bool, err error) {
 	}
 	if !l.authed && (l.stage != pdu.StageSecurity || transit && l.chap == nil) {
 		if l.creds.Secret != "" {
-			return false, fail(pdu.LoginAuthFailed, "the initiator skips authentication")
+			return false, fail(pdu.LoginAuthFailed, "the initiator skipped authentication")
 		}
 		l.authed = true
 	}
@@ -192,13 +192,13 @@ func (l *login) first(h pdu.BHS) error {
 	c.maxCmdSN = c.expCmdSN + uint32(c.srv.cfg.Limits.Window) - 1
 	c.statSN = 1
 	if h[pdu.OffVersionMin] > 0 {
-		return fail(pdu.LoginBadVersion, "version %d or later wanted", h[pdu.OffVersionMin])
+		return fail(pdu.LoginBadVersion, "the initiator requires version %d or later", h[pdu.OffVersionMin])
 	}
 	if l.stage > pdu.StageOperational {
 		return fail(pdu.LoginInitiatorError, "login begins in stage %d", l.stage)
 	}
 	if tsih := h.U16(pdu.OffTSIH); tsih != 0 {
-		return fail(c.srv.haveSession(tsih), "TSIH %#x in a leading login", tsih)
+		return fail(c.srv.haveSession(tsih), "the first login of a session has TSIH %#x", tsih)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (l *login) send(out pdu.Text, flags byte, status pdu.LoginStatus) error {
 	b := out.Append(make([]byte, pdu.HeaderLen, 512))
 	n := len(b) - pdu.HeaderLen
 	if n > loginSegment {
-		return fail(pdu.LoginInitiatorError, "the answers to this many keys exceed %d bytes", loginSegment)
+		return fail(pdu.LoginInitiatorError, "the answers to the login keys exceed %d bytes", loginSegment)
 	}
 	req := pdu.BHS(l.head[:])
 	h := pdu.BHS(b[:pdu.HeaderLen])

@@ -291,7 +291,7 @@ func TestChapDigest(t *testing.T) {
 	}
 }
 
-func TestDiscovery(t *testing.T) {
+func TestDiscoverySessionListsThePortals(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.dial(t)
 	r, out := c.loginPDU(pdu.LoginFlags(true, false, 1, 3), pairs("InitiatorName", testHost, "SessionType", "Discovery",

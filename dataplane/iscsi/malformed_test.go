@@ -6,8 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Everything an initiator must not send costs it the connection, and nobody else anything.
-func TestMalformed(t *testing.T) {
+// Everything an initiator must not send costs it the connection, and no other session anything.
+func TestMalformedPDUsEndTheirConnectionOnly(t *testing.T) {
 	b := serve(t, nil, nil)
 	good := b.dial(t)
 	good.isid = 77
@@ -113,7 +113,7 @@ func TestMalformed(t *testing.T) {
 }
 
 // What is answered by a Reject leaves the session as it was.
-func TestRejects(t *testing.T) {
+func TestRejectKeepsTheSession(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
 	for _, x := range []struct {

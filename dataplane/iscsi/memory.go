@@ -210,7 +210,7 @@ func (c *conn) charge(n int) {
 	c.srv.memory.other.Add(int64(n))
 }
 
-// flooded refuses to go on with an initiator that leaves its answers unread: it could have any number made. mu is held.
+// flooded refuses to continue with an initiator that leaves its answers unread: it could cause any number of them. mu is held.
 func (c *conn) flooded() error {
 	if c.unread > min(maxUnread, c.srv.cfg.Limits.SessionMemory) {
 		return errUnread
@@ -225,7 +225,7 @@ func (c *conn) stalled(now int64) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sendingAt != 0 && now-c.sendingAt > limit && c.shares[ofReads].held > 0 {
-		return "it keeps memory that others wait for: answers are not read"
+		return "it does not read its answers, while other sessions wait for memory"
 	}
 	if c.shares[ofWrites].held+c.unasked == 0 {
 		return ""
@@ -233,7 +233,7 @@ func (c *conn) stalled(now int64) string {
 	for _, cmd := range c.table {
 		for ; cmd != nil; cmd = cmd.next {
 			if cmd.state == gathering && cmd.seq != seqNone && now-cmd.askedAt > limit {
-				return "it keeps memory that others wait for: the data of a write does not come"
+				return "it does not send the data of a write, while other sessions wait for memory"
 			}
 		}
 	}

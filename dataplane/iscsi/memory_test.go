@@ -122,7 +122,7 @@ func TestLongText(t *testing.T) {
 	c.ping()
 }
 
-func TestConfig(t *testing.T) {
+func TestConfigIsRefusedByField(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"target name":     func(c *Config) { c.TargetName = "Pair" },
 		"tag":             func(c *Config) { c.Tag = 0 },

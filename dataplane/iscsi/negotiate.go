@@ -22,7 +22,7 @@ func (l *login) negotiate(in pdu.Text, out *pdu.Text) error {
 	chapDone := false
 	for _, p := range in {
 		if l.seen[p.Key] {
-			return fail(pdu.LoginInitiatorError, "key %s twice", p.Key)
+			return fail(pdu.LoginInitiatorError, "key %s appears twice", p.Key)
 		}
 		if len(l.seen) > pdu.MaxPairs {
 			return fail(pdu.LoginInitiatorError, "%w", pdu.ErrTextTooLong)
@@ -74,7 +74,7 @@ func (l *login) method(offered string, out *pdu.Text) error {
 		want = "CHAP"
 	}
 	if _, ok := pdu.Choose(offered, want); !ok {
-		return fail(pdu.LoginAuthFailed, "AuthMethod %s is wanted, %q offered", want, offered)
+		return fail(pdu.LoginAuthFailed, "AuthMethod %s is required, but the initiator offers %q", want, offered)
 	}
 	out.Add("AuthMethod", want)
 	if want == "CHAP" {

@@ -11,8 +11,8 @@ import (
 )
 
 // The output queue. PDUs are queued under the connection's mutex, in StatSN order. Who sends them:
-//   - while the reader works through its input (batching) nobody: the reader sends all of it at the end, in one writev;
-//   - else the goroutine that queued, unless somebody is sending, who then takes the new ones too;
+//   - while the reader works through its input (batching) no goroutine: the reader sends all of it at the end, in one writev;
+//   - else the goroutine that queued, unless another goroutine is sending, which then takes the new ones too;
 //   - when the socket is full the rest is left to the connection's writer goroutine, so that neither the reader nor a
 //     goroutine of the Device ever waits for a slow initiator. The writer gives up after WriteTimeout.
 
@@ -169,7 +169,7 @@ func (c *conn) unlockAndSend() {
 	if c.send(false) {
 		return
 	}
-	// Full: the writer goes on, still as the one that is sending.
+	// Full: the writer continues, and is still the one that sends.
 	c.mu.Lock()
 	c.sendingAt = c.srv.cfg.Clock()
 	if !c.writerOn {
@@ -193,7 +193,7 @@ func (c *conn) send(wait bool) bool {
 			c.mu.Unlock()
 			return true
 		}
-		// From here the chunk is ours: nobody adds to what is being sent.
+		// From here the chunk is ours: no other goroutine adds to what is being sent.
 		if c.tail == k {
 			c.tail = nil
 		}
@@ -303,12 +303,12 @@ func (c *conn) writer() {
 	defer c.writerWG.Done()
 	for range c.kick {
 		c.send(true)
-		// A deadline left behind would fail somebody's later write. An error means closed, which the next write tells.
+		// A deadline left behind would fail a later write. An error means closed, which the next write reports.
 		_ = c.sock.nc.SetWriteDeadline(time.Time{})
 	}
 }
 
-// stopWriter ends the output of a closed connection. Nobody queues any more.
+// stopWriter ends the output of a closed connection. No goroutine queues any more.
 func (c *conn) stopWriter() {
 	c.mu.Lock()
 	for c.sending {

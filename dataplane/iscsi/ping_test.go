@@ -66,7 +66,7 @@ func TestSignOfLife(t *testing.T) {
 	}
 }
 
-// Over a long round trip many pings are under way, but not any number; an answer stands for those before it.
+// Over a long round trip many pings are under way, but not any number; an answer counts for those before it.
 func TestPingsUnderWay(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
@@ -110,7 +110,7 @@ func TestPingsUnderWay(t *testing.T) {
 			t.Fatalf("%d before %d", i, want)
 		}
 	}
-	answer(tags[7]) // late, and stands for nothing any more
+	answer(tags[7]) // late, and counts for nothing any more
 	c.ping()
 	if len(done) > 0 {
 		t.Error("told twice")

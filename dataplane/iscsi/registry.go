@@ -125,7 +125,7 @@ func (s *Server) AbortGathering(match func(initiator string, lun uint64) bool) {
 	}
 }
 
-var errReinstateTimeout = errors.New("the commands of the session to be replaced did not end in time")
+var errReinstateTimeout = errors.New("the commands of the replaced session did not end in time")
 
 // register makes c the session of its initiator and ISID. A session that has them already is ended first, and its
 // commands are over when register returns nil: else one of them could land on a later write of the new session (R11c).
@@ -219,8 +219,8 @@ func (s *Server) tick() {
 			// The count goes first: a reader that sees the new lastTick also sees the count.
 			s.pauses.Add(1)
 			s.lastTick.Store(now)
-			s.log.Warn("the process was paused; dropping all connections", "pause", time.Duration(gap))
-			s.DropConnections("pause of the process")
+			s.log.Warn("the process was paused; closing all connections", "pause", time.Duration(gap))
+			s.DropConnections("the process was paused")
 			continue
 		}
 		s.lastTick.Store(now)

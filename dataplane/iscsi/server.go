@@ -114,10 +114,10 @@ func orDefault[T int | time.Duration](v *T, d T) {
 
 func (c *Config) defaults() error {
 	if !pdu.ValidName(c.TargetName) {
-		return fmt.Errorf("iscsi: target name %q is not an iSCSI name in lower case", c.TargetName)
+		return fmt.Errorf("iscsi: target name %q must be a lower-case iSCSI name", c.TargetName)
 	}
 	if c.Tag == 0 {
-		return errors.New("iscsi: portal group tag is 0")
+		return errors.New("iscsi: the portal group tag must not be 0")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -153,7 +153,7 @@ func (c *Config) defaults() error {
 		{"receive segment", l.RecvSegment, 8 << 10, 256 << 10},
 	} {
 		if x.v < x.lo || x.v > x.hi {
-			return fmt.Errorf("iscsi: limit %s = %d, not in %d..%d", x.name, x.v, x.lo, x.hi)
+			return fmt.Errorf("iscsi: limit %s is %d, must be %d to %d", x.name, x.v, x.lo, x.hi)
 		}
 	}
 	return nil
@@ -289,7 +289,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			}
 			// Out of descriptors is the usual cause and passes; a closed listener does not.
 			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
-				s.log.Warn("accept failed", "err", err, "retry", backoff)
+				s.log.Warn("cannot accept a connection; trying again", "err", err, "retry", backoff)
 				select {
 				case <-time.After(backoff):
 				case <-ctx.Done():
@@ -309,7 +309,7 @@ func (s *Server) accept(nc net.Conn) {
 	s.stats.Accepted.Add(1)
 	c, err := newConn(s, nc)
 	if err != nil {
-		s.log.Warn("connection unusable", "remote", nc.RemoteAddr(), "err", err)
+		s.log.Warn("cannot use a connection", "remote", nc.RemoteAddr(), "err", err)
 		_ = nc.Close()
 		return
 	}
@@ -323,7 +323,7 @@ func (s *Server) accept(nc net.Conn) {
 	s.conns[c] = true
 	s.wg.Add(1)
 	s.mu.Unlock()
-	half, evicted := s.half.Add(nc.RemoteAddr(), func() { c.kill("too many connections that have not logged in, and this is the oldest") })
+	half, evicted := s.half.Add(nc.RemoteAddr(), func() { c.kill("too many connections are not logged in, and this one is the oldest") })
 	c.half = half // before its goroutine begins
 	if evicted {
 		s.stats.Evicted.Add(1)
@@ -355,7 +355,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	for _, c := range live {
 		if !c.requestLogout(wait) {
-			c.kill("shutdown during login")
+			c.kill("the target shut down during login")
 		}
 	}
 	forced := false

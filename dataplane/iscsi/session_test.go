@@ -69,7 +69,7 @@ func TestCommandWindow(t *testing.T) {
 }
 
 // Reinstatement: the old session's commands are over before the new login succeeds.
-func TestReinstatement(t *testing.T) {
+func TestReinstatementEndsTheOldSessionFirst(t *testing.T) {
 	b := serve(t, nil, nil)
 	old := b.connect(t)
 	old.send(old.hold(), nil)
@@ -138,7 +138,7 @@ func TestReinstatementTimeout(t *testing.T) {
 	c.closed()
 }
 
-func TestLogout(t *testing.T) {
+func TestLogoutIsAnswered(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
 	logout := func(reason byte, cid uint16) byte {
@@ -172,7 +172,7 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-func TestPing(t *testing.T) {
+func TestPingEndsASilentConnection(t *testing.T) {
 	b := serve(t, func(c *Config) {
 		c.MaxAge = 3 * time.Second // the ticker's period is a quarter of it
 		c.Clock = nil
@@ -193,7 +193,7 @@ func TestPing(t *testing.T) {
 }
 
 // Shutdown asks for a logout and waits for it.
-func TestShutdown(t *testing.T) {
+func TestShutdownWaitsForLogout(t *testing.T) {
 	b := serve(t, nil, nil)
 	c, idle := b.connect(t), b.dial(t)
 	defer idle.closed()
@@ -240,7 +240,7 @@ func TestShutdownDeadline(t *testing.T) {
 	}
 }
 
-// An initiator that does not read is cut, and holds nobody up meanwhile.
+// An initiator that does not read is cut, and holds no one up meanwhile.
 func TestSlowReader(t *testing.T) {
 	for name, request := range map[string]func(*client) pdu.BHS{
 		"large reads":    func(c *client) pdu.BHS { return c.read(0, 2048) },

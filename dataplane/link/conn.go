@@ -17,8 +17,8 @@ import (
 const writeTimeout = 10 * time.Second
 
 // conn is one of the two connections of a link. Sending has two steps: send queues and may be called under any lock;
-// kick, called with none held, writes what is queued without blocking, unless somebody is writing already. What the
-// socket does not take is left to the writer goroutine, so nobody who reads the link ever waits for it to drain:
+// kick, called with none held, writes what is queued without blocking, unless another goroutine is writing already. What the
+// socket does not take is left to the writer goroutine, so a reader of the link never waits for it to drain:
 // two nodes whose sockets are full cannot wedge each other. A hand-off to a goroutine would cost each mirrored
 // write more than the wire does.
 type conn struct {
@@ -32,7 +32,7 @@ type conn struct {
 	mu      sync.Mutex
 	queue   []*pair.Msg
 	spare   []*pair.Msg
-	writing bool          // somebody owns the fields below
+	writing bool          // a goroutine owns the fields below
 	wake    chan struct{} // the goroutine owns them from here on
 
 	batch   []*pair.Msg

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Hello opens each connection of a link: the dialer says what it speaks, the acceptor answers with what it has chosen.
+// Hello is the first message of each connection of a link: the dialer sends the versions and
+// features that it knows, and the acceptor answers with those that it has chosen.
 type Hello struct {
 	// Version is what a node of the first release speaks, which sends it alone and takes nothing else. A later one
 	// sends its lowest version here as a dialer, so that such a peer takes it if it can, and its choice as an acceptor.
@@ -69,9 +70,9 @@ func (h *Hello) check(cluster, pairName, peer string) error {
 	case h.Error != "":
 		return fmt.Errorf("%w by the peer: %s", ErrRefused, h.Error)
 	case h.Cluster != cluster || h.Pair != pairName:
-		return fmt.Errorf("%w: the peer is of cluster %q pair %q, this node of %q %q", ErrRefused, h.Cluster, h.Pair, cluster, pairName)
+		return fmt.Errorf("%w: the peer belongs to cluster %q pair %q, this node to cluster %q pair %q: check --link-peer", ErrRefused, h.Cluster, h.Pair, cluster, pairName)
 	case h.Node != peer:
-		return fmt.Errorf("%w: the peer says it is node %q, expected %q", ErrRefused, h.Node, peer)
+		return fmt.Errorf("%w: the peer is node %q, expected %q: check --node on both nodes", ErrRefused, h.Node, peer)
 	case h.Role != "data" && h.Role != "beat":
 		return fmt.Errorf("%w: role %q", ErrRefused, h.Role)
 	}

@@ -78,7 +78,7 @@ func (s *session) fail(err error) {
 }
 
 // errBroken says that this side gave the link up.
-var errBroken = errors.New("given up by this node")
+var errBroken = errors.New("this node closed the link")
 
 // New makes a link; Run keeps it.
 func New(cfg Config, h Handler) *Link {
@@ -95,7 +95,8 @@ func New(cfg Config, h Handler) *Link {
 		unknown: halfopen.Set{Max: maxUnknown}}
 }
 
-// Negotiated tells under what link n runs; ok is false when it is not the present one. It may be called from Up on.
+// Negotiated returns what was negotiated for link n; ok is false if n is not the current link.
+// It may be called from Up on.
 func (l *Link) Negotiated(n uint64) (neg Negotiated, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +143,8 @@ func (l *Link) Break(why string) {
 	}
 }
 
-// Run makes links until ctx ends, and waits for all it started.
+// Run connects and reconnects the link until ctx ends, and waits for all goroutines that it
+// started.
 func (l *Link) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -246,7 +248,7 @@ func (l *Link) dial(ctx context.Context) {
 		}
 		if err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			l.cfg.Logger.Info("link: no connection to the peer yet", "addr", l.cfg.Dial, "err", err)
+			l.cfg.Logger.Info("link: cannot connect to the peer yet; trying again", "addr", l.cfg.Dial, "err", err)
 		}
 		select {
 		case <-time.After(l.cfg.Retry):
@@ -334,7 +336,8 @@ func (l *Link) accept(ctx context.Context) {
 // is closed, of the address that has the most: idle sockets must not keep the partner out.
 const maxUnknown = 16
 
-// Evicted counts connections that were closed because newer ones came, before it was known whose they are.
+// Evicted counts connections that were closed before they were authenticated, to make room for
+// newer ones.
 func (l *Link) Evicted() uint64 { return l.evicted.Load() }
 
 // await keeps a data connection until its heartbeat connection comes. One waits at most.

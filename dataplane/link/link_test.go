@@ -103,7 +103,7 @@ func pairOf(t *testing.T) (a, b *end) {
 	return a, b
 }
 
-func TestOrder(t *testing.T) {
+func TestFramesArriveInOrder(t *testing.T) {
 	a, b := pairOf(t)
 	const count = 2000
 	for i := range count {
@@ -244,7 +244,7 @@ func TestAcceptorRefuses(t *testing.T) {
 	}
 }
 
-// More than the sockets take at once, both ways, nobody reading faster than the other writes: it all comes through.
+// More than the sockets take at once, both ways, neither reading faster than the other writes: it all comes through.
 func TestFullSockets(t *testing.T) {
 	a, b := pairOf(t)
 	data := make([]byte, 1<<20)

@@ -48,10 +48,10 @@ func (h *Hello) versions() Versions {
 func negotiate(own Versions, features []string, h *Hello) (Negotiated, error) {
 	peer := h.versions()
 	if peer.Min < 1 || peer.Max < peer.Min || peer.Max > maxVersion {
-		return Negotiated{}, fmt.Errorf("%w: the peer claims link versions %d to %d", ErrRefused, peer.Min, peer.Max)
+		return Negotiated{}, fmt.Errorf("%w: the peer announces link versions %d to %d", ErrRefused, peer.Min, peer.Max)
 	}
 	if len(h.Features) > maxFeatures {
-		return Negotiated{}, fmt.Errorf("%w: the peer names %d features, at most %d", ErrRefused, len(h.Features), maxFeatures)
+		return Negotiated{}, fmt.Errorf("%w: the peer has %d features, at most %d are allowed", ErrRefused, len(h.Features), maxFeatures)
 	}
 	n := Negotiated{Version: min(own.Max, peer.Max)}
 	switch {
@@ -72,7 +72,7 @@ func negotiate(own Versions, features []string, h *Hello) (Negotiated, error) {
 // chosen compares what the dialer came to with what the acceptor says it has chosen.
 func (n *Negotiated) chosen(answer *Hello) error {
 	if answer.Version != n.Version {
-		return fmt.Errorf("%w: the peer chose link version %d, the highest in common is %d", ErrRefused, answer.Version, n.Version)
+		return fmt.Errorf("%w: the peer chose link version %d, the highest common version is %d", ErrRefused, answer.Version, n.Version)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-func TestNegotiate(t *testing.T) {
+func TestNegotiateVersionAndFeatures(t *testing.T) {
 	many := make([]string, maxFeatures+1)
 	for _, c := range []struct {
 		name     string
@@ -33,9 +33,9 @@ func TestNegotiate(t *testing.T) {
 		{"the peer is too old", Versions{3, 4}, nil, Hello{Min: 1, Max: 2}, Negotiated{}, "version 1 to 2, this node 3 to 4: upgrade the peer"},
 		{"this node is too old", Versions{1, 1}, nil, Hello{Min: 2, Max: 4}, Negotiated{}, "version 2 to 4, this node 1: upgrade this node"},
 		{"the first release is too old", Versions{2, 2}, nil, Hello{Version: 1}, Negotiated{}, "upgrade the peer"},
-		{"no version", Versions{1, 1}, nil, Hello{}, Negotiated{}, "claims"},
-		{"turned round", Versions{1, 3}, nil, Hello{Min: 3, Max: 1}, Negotiated{}, "claims"},
-		{"more than a byte", Versions{1, 3}, nil, Hello{Min: 1, Max: 256}, Negotiated{}, "claims"},
+		{"no version", Versions{1, 1}, nil, Hello{}, Negotiated{}, "announces"},
+		{"turned round", Versions{1, 3}, nil, Hello{Min: 3, Max: 1}, Negotiated{}, "announces"},
+		{"more than a byte", Versions{1, 3}, nil, Hello{Min: 1, Max: 256}, Negotiated{}, "announces"},
 		{"too many features", Versions{1, 1}, nil, Hello{Version: 1, Features: many}, Negotiated{}, "features"},
 	} {
 		got, err := negotiate(c.own, c.features, &c.peer)

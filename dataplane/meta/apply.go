@@ -25,32 +25,32 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 	case l.Size <= 0 || l.Size > MaxSize || l.Size%SizeStep != 0:
 		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", l.Size, SizeStep, int64(MaxSize)), fx
 	case l.Preferred != "" && badNode(l.Preferred) || l.Owner != "" && badNode(l.Owner):
-		return failed("invalid", "LUN %s names node %q %q", l.UUID, l.Preferred, l.Owner), fx
+		return failed("invalid", "LUN %s has an unknown node: %q, %q", l.UUID, l.Preferred, l.Owner), fx
 	}
 	if old := s.LUNs[l.UUID]; old != nil {
 		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
-			return failed("exists", "LUN %s exists with another name, size or source", l.UUID), fx
+			return failed("exists", "LUN %s already exists with another name, size or source", l.UUID), fx
 		}
 		if copied := l.SourceSnapshot != "" || l.SourceLUN != ""; old.Volume != l.Volume && (!copied || l.Volume != "") {
-			return failed("exists", "LUN %s exists in backing volume %q, not %q", l.UUID, VolumeName(old.Volume), VolumeName(l.Volume)), fx
+			return failed("exists", "LUN %s already exists in backing volume %q, not %q", l.UUID, VolumeName(old.Volume), VolumeName(l.Volume)), fx
 		}
 		if old.Stage == Preparing && old.SourceLUN != "" {
-			return failed("unfinished", "a clone under uuid %s was begun and not finished", l.UUID), fx
+			return failed("unfinished", "a clone with uuid %s was started and not finished", l.UUID), fx
 		}
 		return Outcome{Noop: old.Stage == Ready}, s.prepareAgain(old)
 	}
 	switch {
 	case s.LUNByName(l.Name) != nil:
-		return failed("exists", "a LUN named %q exists with another uuid", l.Name), fx
+		return failed("exists", "a LUN named %q already exists with another uuid", l.Name), fx
 	case len(s.LUNs) >= MaxLUNs:
-		return failed("exhausted", "the pair holds its limit of %d LUNs", MaxLUNs), fx
+		return failed("exhausted", "the pair has reached its limit of %d LUNs", MaxLUNs), fx
 	case l.SourceSnapshot != "":
 		src := s.Snapshots[l.SourceSnapshot]
 		if src == nil || src.Stage != Ready {
-			return failed("not_found", "source snapshot %s is not there", l.SourceSnapshot), fx
+			return failed("not_found", "source snapshot %s does not exist", l.SourceSnapshot), fx
 		}
 		if l.Size < src.Size {
-			return failed("invalid", "size_bytes %d is below the source snapshot's %d", l.Size, src.Size), fx
+			return failed("invalid", "size_bytes %d is less than the source snapshot's %d", l.Size, src.Size), fx
 		}
 		if out := l.besides(src.Volume); out.Code != "" {
 			return out, fx
@@ -58,10 +58,10 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 	case l.SourceLUN != "":
 		src := s.LUNs[l.SourceLUN]
 		if src == nil || src.Stage != Ready {
-			return failed("not_found", "source LUN %s is not there", l.SourceLUN), fx
+			return failed("not_found", "source LUN %s does not exist", l.SourceLUN), fx
 		}
 		if l.Size < src.Size {
-			return failed("invalid", "size_bytes %d is below the source LUN's %d", l.Size, src.Size), fx
+			return failed("invalid", "size_bytes %d is less than the source LUN's %d", l.Size, src.Size), fx
 		}
 		if out := l.besides(src.Volume); out.Code != "" {
 			return out, fx
@@ -91,7 +91,7 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 // besides puts a copy into the backing volume of its source, with which it shares extents. Another one was asked for in vain.
 func (l *LUN) besides(source string) Outcome {
 	if l.Volume != "" && l.Volume != source {
-		return failed("invalid", "volume: a copy shares extents with its source and lies in the same backing volume, which is %q and not %q: leave it out",
+		return failed("invalid", "volume: a copy shares extents with its source and must be in the same backing volume, %q, not %q: leave the field empty",
 			VolumeName(source), l.Volume)
 	}
 	return Outcome{}
@@ -111,19 +111,19 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 	}
 	if old := s.Snapshots[n.UUID]; old != nil {
 		if old.Name != n.Name || old.Source != n.Source {
-			return failed("exists", "snapshot %s exists with another name or source", n.UUID), fx
+			return failed("exists", "snapshot %s already exists with another name or source", n.UUID), fx
 		}
 		if old.Stage == Ready {
 			return Outcome{Noop: true}, fx
 		}
-		return failed("unfinished", "snapshot %s was begun and not finished", n.UUID), fx
+		return failed("unfinished", "snapshot %s was started and not finished", n.UUID), fx
 	}
 	src := s.LUNs[n.Source]
 	switch {
 	case s.SnapshotByName(n.Name) != nil:
-		return failed("exists", "a snapshot named %q exists with another uuid", n.Name), fx
+		return failed("exists", "a snapshot named %q already exists with another uuid", n.Name), fx
 	case src == nil || src.Stage != Ready:
-		return failed("not_found", "source LUN %s is not there", n.Source), fx
+		return failed("not_found", "source LUN %s does not exist", n.Source), fx
 	}
 	c := *n
 	c.Size, c.Volume, c.Stage, c.Born = src.Size, src.Volume, Preparing, s.Index
@@ -145,7 +145,7 @@ func (s *State) commit(id string) (out Outcome, fx Effect) {
 		fx.Snapshots = []string{id}
 		return out, fx
 	}
-	return failed("not_found", "object %s is not there", id), fx
+	return failed("not_found", "object %s does not exist", id), fx
 }
 
 func (s *State) abort(id string) (out Outcome, fx Effect) {
@@ -183,7 +183,7 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-// grow has both nodes make room before anybody sees the new size: a node that could not would hold a smaller file than
+// grow has both nodes make room before any host sees the new size: a node that could not would hold a smaller file than
 // the state says (R14).
 func (s *State) grow(e *Expand) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
@@ -199,9 +199,9 @@ func (s *State) grow(e *Expand) (out Outcome, fx Effect) {
 func refuseSize(l *LUN, e *Expand) (out Outcome, done bool) {
 	switch {
 	case l == nil:
-		return failed("not_found", "LUN %s is not there", e.UUID), true
+		return failed("not_found", "LUN %s does not exist", e.UUID), true
 	case l.Stage != Ready:
-		return failed("not_ready", "LUN %s is still being made", e.UUID), true
+		return failed("not_ready", "LUN %s is still being created", e.UUID), true
 	case e.Size > MaxSize || e.Size > 0 && e.Size%SizeStep != 0:
 		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", e.Size, SizeStep, int64(MaxSize)), true
 	case e.Size <= l.Size:
@@ -224,13 +224,13 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {
 	case l == nil:
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	case l.Stage != Ready:
-		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+		return failed("not_ready", "LUN %s is still being created", e.UUID), fx
 	}
 	for _, other := range slices.Sorted(maps.Keys(l.Maps)) {
 		if e.Exclusive && other != e.Host {
-			return failed("in_use", "LUN %s is mapped to %s and exclusive use is asked for", e.UUID, other), fx
+			return failed("in_use", "LUN %s is mapped to %s, but the request asks for exclusive use", e.UUID, other), fx
 		}
 	}
 	h := &Host{IQN: e.Host}
@@ -240,14 +240,14 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 	h.CHAP = e.CHAP
 	if m, ok := l.Maps[e.Host]; ok {
 		if m.ReadOnly != e.ReadOnly {
-			return failed("exists", "LUN %s is mapped to %s with another read_only", e.UUID, e.Host), fx
+			return failed("exists", "LUN %s is already mapped to %s with another read_only value", e.UUID, e.Host), fx
 		}
 		s.Hosts[e.Host], fx.Hosts = h, []string{e.Host}
 		return Outcome{Noop: true, Map: &m}, fx
 	}
 	number, ok := s.freeLUN(h)
 	if !ok {
-		return failed("exhausted", "host %s has all %d LUN numbers in use", e.Host, MaxLUN+1), fx
+		return failed("exhausted", "host %s uses all %d LUN numbers already", e.Host, MaxLUN+1), fx
 	}
 	h.NextLUN = (number + 1) % (MaxLUN + 1)
 	s.Generation++
@@ -314,7 +314,7 @@ func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {
 func (s *State) applyPR(e *PR) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	if l == nil {
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	}
 	cur := l.PR
 	if cur == nil {

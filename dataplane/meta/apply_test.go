@@ -122,7 +122,7 @@ func TestCloneSources(t *testing.T) {
 	s.must(from(6, 4, "", id(1)))
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotEntriesAreApplied(t *testing.T) {
 	s := newTable(t)
 	s.refused(ErrNotFound, snap(9, 1))
 	s.must(lun(1, 4))
@@ -138,7 +138,7 @@ func TestSnapshots(t *testing.T) {
 	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made again
 	s.must(Entry{Abort: &Object{id(9)}})
 	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil || s.Snapshots[id(9)].Born != s.Index {
-		t.Fatal("it is not prepared anew")
+		t.Fatal("it is not prepared again")
 	}
 	s.must(Entry{Commit: &Object{id(9)}})
 	if out, _ := s.must(snap(9, 1)); !out.Noop {
@@ -324,7 +324,7 @@ func TestUnmapFences(t *testing.T) {
 	}
 }
 
-func TestOwnership(t *testing.T) {
+func TestOwnershipMovesByEntry(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 1)
 	s.ready(2, 1)

@@ -9,7 +9,7 @@ import (
 
 // ErrNewer: what was to be read says something that this release does not know. A node that passed
 // over it would hold, do or write back something else than the node that wrote it.
-var ErrNewer = errors.New("it is of a newer release")
+var ErrNewer = errors.New("it was written by a newer release")
 
 // Decode reads JSON that another release may have written: the state, entries of the log. A field
 // that into does not have is ErrNewer, and named.

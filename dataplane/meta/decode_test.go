@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a newer release says is refused by name, wherever it stands; what is no JSON is not taken
+// What a newer release says is refused by name, wherever it is; what is no JSON is not taken
 // for that.
 func TestDecodeRefusesWhatIsNewer(t *testing.T) {
 	for text, names := range map[string]string{

@@ -152,7 +152,7 @@ func failed(code, format string, args ...any) Outcome {
 	return Outcome{Code: code, Error: fmt.Sprintf(format, args...)}
 }
 
-// Effect is what an applied entry means outside the state; the runtime acts on it.
+// Effect is what the runtime has to do outside the state after an entry was applied.
 type Effect struct {
 	UnitsChanged bool     // set, size or ownership of units
 	MapsChanged  bool     // what hosts see
@@ -218,7 +218,7 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 	case e.MarkLost != nil:
 		return s.markLost(e.MarkLost)
 	}
-	return failed("invalid", "an entry of a kind that this version does not know"), fx
+	return failed("invalid", "the entry has a kind that this release does not know"), fx
 }
 
 // clone copies a LUN so that readers of the old value are not disturbed.

@@ -10,10 +10,11 @@ func (l *LUN) mode() scsi.ModeState {
 	return scsi.DefaultMode(true)
 }
 
-// WriteThrough tells a LUN of which every write is durable on every member before its status, whatever hosts set.
+// WriteThrough reports whether every write to the LUN is durable on every member before its
+// status, whatever hosts set.
 func (l *LUN) WriteThrough() bool { return l.Mode != nil && l.Mode.WriteThrough }
 
-// SetWriteThrough chooses the write cache mode of a LUN that nobody sees yet.
+// SetWriteThrough sets the write cache mode of a LUN that no host sees yet.
 func (l *LUN) SetWriteThrough(on bool) {
 	if m := l.mode(); m.WriteThrough != on {
 		m = m.SetWriteThrough(on)
@@ -27,9 +28,9 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {
 	case l == nil:
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	case l.Stage != Ready:
-		return failed("not_ready", "LUN %s is still being made", e.UUID), fx
+		return failed("not_ready", "LUN %s is still being created", e.UUID), fx
 	case e.Preferred != "" && badNode(e.Preferred):
 		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
 	}
@@ -55,7 +56,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	if l == nil {
-		return failed("not_found", "LUN %s is not there", e.UUID), fx
+		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	}
 	cur := l.mode()
 	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-func TestModify(t *testing.T) {
+func TestModifyChangesWriteCacheAndPreferredNode(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 8)
 	yes, no := true, false
@@ -29,8 +29,8 @@ func TestModify(t *testing.T) {
 		t.Error("readers of the old value saw it change")
 	}
 	// A host that asked for WCE before it knew does not get it.
-	q := scsi.ModeSelect{Fields: scsi.FieldWriteCache | scsi.FieldDescSense, Values: scsi.ModeValues{WriteCache: true, DescSense: true}, Save: true}
-	s.must(Entry{Mode: &Mode{UUID: id(1), Req: q}})
+	req := scsi.ModeSelect{Fields: scsi.FieldWriteCache | scsi.FieldDescSense, Values: scsi.ModeValues{WriteCache: true, DescSense: true}, Save: true}
+	s.must(Entry{Mode: &Mode{UUID: id(1), Req: req}})
 	if m := s.LUNs[id(1)].Mode; m.Current.WriteCache || m.Saved.WriteCache || !m.Current.DescSense {
 		t.Fatalf("%+v", m)
 	}
@@ -59,8 +59,8 @@ func TestSavedModeIsKept(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 8)
 	off := scsi.ModeSelect{Fields: scsi.FieldWriteCache}
-	mode := func(q scsi.ModeSelect) Effect {
-		_, fx := s.must(Entry{Mode: &Mode{UUID: id(1), Req: q}})
+	mode := func(req scsi.ModeSelect) Effect {
+		_, fx := s.must(Entry{Mode: &Mode{UUID: id(1), Req: req}})
 		return fx
 	}
 	if fx := mode(off); fx.ModeLUN != id(1) {

@@ -88,7 +88,7 @@ type CHAP struct {
 	MutualSecret string `json:"mutual_secret,omitempty"`
 }
 
-// State is all of it.
+// State is the replicated metadata of a pair.
 type State struct {
 	Index      uint64               `json:"index"`
 	Generation uint64               `json:"generation"` // of the last mapping
@@ -109,10 +109,10 @@ var (
 	ErrInUse     = errors.New("in use")
 	ErrInvalid   = errors.New("invalid")
 	ErrExhausted = errors.New("exhausted")
-	ErrNotReady  = errors.New("still being made")
+	ErrNotReady  = errors.New("still being created")
 	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold different states of its
 	// source, so it is aborted before it is made again.
-	ErrUnfinished = errors.New("an earlier preparation was not finished")
+	ErrUnfinished = errors.New("an earlier attempt was not finished")
 )
 
 // LUNByName finds a LUN, nil if there is none.

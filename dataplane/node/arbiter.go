@@ -28,10 +28,10 @@ func (c *Config) validateArbiter() (errs []error) {
 		errs = append(errs, bad("arbiter", `%q must be "lease:NAMESPACE/NAME", a Lease of the Kubernetes cluster, or "file:PATH", a file that both nodes reach`, c.Arbiter))
 	}
 	if !isLease && c.Kubeconfig != "" {
-		errs = append(errs, bad("kubeconfig", `is for --arbiter lease:NAMESPACE/NAME only: leave it out, or change arbiter`))
+		errs = append(errs, bad("kubeconfig", `is valid with --arbiter lease:NAMESPACE/NAME only: remove it, or change arbiter`))
 	}
 	if !isLease && len(c.ArbiterEndpoints) > 0 {
-		errs = append(errs, bad("arbiter-endpoint", `is for --arbiter lease:NAMESPACE/NAME only: leave it out, or change arbiter`))
+		errs = append(errs, bad("arbiter-endpoint", `is valid with --arbiter lease:NAMESPACE/NAME only: remove it, or change arbiter`))
 	}
 	for _, e := range c.ArbiterEndpoints {
 		if err := lease.CheckEndpoint(e); err != nil {

@@ -15,7 +15,7 @@ func TestOpenLease(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "name a kubeconfig file") {
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "set a kubeconfig file") {
 		t.Errorf("%v", err)
 	}
 	c.Kubeconfig = filepath.Join(t.TempDir(), "none")

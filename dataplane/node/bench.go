@@ -48,7 +48,7 @@ func (n *Node) openBench() error {
 	}
 	m.Bind(u)
 	n.io.bench.Store(&benchUnit{host: host, unit: u, server: n.scsi})
-	n.log.Warn("an unmirrored LUN for benchmarks is exported", "host", host, "bytes", bytes)
+	n.log.Warn("exporting an unmirrored LUN for benchmarks", "host", host, "bytes", bytes)
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (n *Node) isBench(u *scsi.Unit) bool {
 	return b != nil && b.unit == u
 }
 
-// propose applies a change at once: there is nobody to replicate it to.
+// propose applies a change at once: there is no peer to replicate it to.
 func (b *benchUnit) propose(nexus scsi.NexusID, change scsi.Change, done func(scsi.Outcome)) {
 	b.mu.Lock()
 	if change.ModeSelect != nil {

@@ -53,14 +53,14 @@ func (n *Node) affordable(e *meta.Entry, raw []byte) error {
 	if what == "" {
 		return nil
 	}
-	limit, fix := int64(maxMetadata), "delete LUNs and snapshots, labels or mappings that are not needed"
+	limit, fix := int64(maxMetadata), "delete LUNs, snapshots, labels or mappings that you do not need"
 	if v := n.View(); v.Linked && !n.peerKnows(featureParts) {
-		limit, fix = maxMetadataEarlier, fmt.Sprintf("upgrade node %s, whose release takes no more", n.self.Peer())
+		limit, fix = maxMetadataEarlier, fmt.Sprintf("upgrade node %s, whose release has this limit", n.self.Peer())
 	}
 	if total+int64(len(raw)) <= limit {
 		return nil
 	}
-	return fmt.Errorf("%s: with %d bytes more the metadata of this pair, which are %d bytes, would exceed their limit of %d: %s: %w",
+	return fmt.Errorf("%s: this adds %d bytes to the metadata of this pair, which has %d bytes and a limit of %d bytes: %s: %w",
 		what, len(raw), total, limit, fix, meta.ErrExhausted)
 }
 

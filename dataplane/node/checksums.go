@@ -89,7 +89,11 @@ func (n *Node) checkpoint(id pair.LUNID) scsi.Result {
 	err := e.file.Checkpoint()
 	full := errors.Is(err, store.ErrNoSpace) && n.store.Failed() == nil
 	if e.behind.Swap(full) != full {
-		n.log.Warn("space for checksums", "lun", e.lun.UUID, "missing", full, "err", err)
+		text := "the backing volume has no space for checksums: free space"
+		if !full {
+			text = "the backing volume has space for checksums again"
+		}
+		n.log.Warn(text, "lun", e.lun.UUID, "missing", full, "err", err)
 	}
 	if full {
 		return scsi.OK
@@ -122,7 +126,7 @@ func (n *Node) heal(o *pair.Op) scsi.Result {
 	}
 	res := classify(heal(o.Heal, o.HealAt), true)
 	if res == scsi.OK {
-		n.log.Warn("blocks that did not match their checksums are healed", "lun", o.LUN.String(), "offset", o.HealAt, "bytes", len(o.Heal))
+		n.log.Warn("blocks that did not match their checksums were healed from the other node", "lun", o.LUN.String(), "offset", o.HealAt, "bytes", len(o.Heal))
 	}
 	return res
 }
@@ -143,7 +147,7 @@ func (n *Node) accept(o *pair.Op) scsi.Result {
 			res = scsi.Damaged
 		}
 		for _, x := range lost {
-			n.log.Error("blocks do not match their checksums", "lun", o.LUN.String(), "offset", x.Off, "lba", x.Off/512, "bytes", x.Len)
+			n.log.Error("blocks do not match their checksums and are lost; restore them from a backup, or write them again", "lun", o.LUN.String(), "offset", x.Off, "lba", x.Off/512, "bytes", x.Len)
 		}
 	}
 	return res
@@ -212,12 +216,12 @@ func (n *Node) adopt(id string, f *store.File) {
 	if done == total || n.run.ctx.Err() != nil {
 		return
 	}
-	n.log.Info("checksums are made of what was there before", "uuid", id, "done", done, "bytes", total)
+	n.log.Info("computing checksums of existing data", "uuid", id, "done", done, "bytes", total)
 	switch err := f.Adopt(n.run.ctx); {
 	case err == nil:
-		n.event("checksums", fmt.Sprintf("%s has checksums of all of its %d bytes now", id, total))
+		n.event("checksums", fmt.Sprintf("%s: all of its %d bytes have checksums now", id, total))
 	case !errors.Is(err, context.Canceled):
-		n.log.Warn("checksums could not be made of what was there before; it is tried again", "uuid", id, "err", err)
+		n.log.Warn("cannot compute checksums of existing data; trying again", "uuid", id, "err", err)
 	}
 }
 

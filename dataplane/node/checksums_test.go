@@ -126,7 +126,7 @@ func lostAt(err error) (uint64, bool) {
 	return e.Info, true
 }
 
-// A lone node has nobody to ask: the block is a MEDIUM ERROR with its address, never zeroes, and no other one is. It is copied as lost to
+// A lone node has no peer to ask: the block is a MEDIUM ERROR with its address, never zeroes, and no other one is. It is copied as lost to
 // the node that comes back, and good again once it is written.
 func TestDamageOfALoneNode(t *testing.T) {
 	p := newTestPair(t).startBoth()
@@ -199,7 +199,7 @@ func TestLoneNodeIsHealedByTheJoiner(t *testing.T) {
 	})
 }
 
-// An image of before has no checksums: it gets them while hosts are at work, and then damage heals.
+// An image from before checksums has no checksums: it gets them while hosts are at work, and then damage heals.
 func TestImagesOfBeforeGetChecksums(t *testing.T) {
 	p := newTestPair(t)
 	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true

@@ -100,38 +100,38 @@ func (c *Config) Validate() error {
 		}
 	}
 	if !nameRE.MatchString(c.Cluster) {
-		add(bad("cluster", "%q must be 1 to 63 lower-case letters, digits or dashes", c.Cluster))
+		add(bad("cluster", "%q must have 1 to 63 lower-case letters, digits or dashes", c.Cluster))
 	}
 	if !nameRE.MatchString(c.Pair) {
-		add(bad("pair", "%q must be 1 to 63 lower-case letters, digits or dashes", c.Pair))
+		add(bad("pair", "%q must have 1 to 63 lower-case letters, digits or dashes", c.Pair))
 	}
 	self, err := pair.ParseNode(c.Node)
 	if err != nil {
 		add(bad("node", "%v", err))
 	}
 	if c.StateDir == "" {
-		add(bad("state-dir", "is needed: the folder for this node's data"))
+		add(bad("state-dir", "is required: the directory for this node's data"))
 	}
 	if _, err := c.volumes(); err != nil {
 		add(err)
 	}
 	errs = append(errs, c.validateArbiter()...)
 	if len(c.ISCSIListen) == 0 {
-		add(bad("iscsi-listen", "at least one host:port is needed"))
+		add(bad("iscsi-listen", "at least one host:port is required"))
 	}
 	for _, a := range c.ISCSIListen {
 		add(c.checkAddr("iscsi-listen", a, false))
 	}
 	if c.ControlListen == "" {
-		add(bad("control-listen", "is needed: host:port of the control API"))
+		add(bad("control-listen", "is required: host:port of the control API"))
 	} else {
 		add(c.checkAddr("control-listen", c.ControlListen, true))
 	}
 	switch {
 	case err == nil && self == pair.A && c.LinkListen == "":
-		add(bad("link-listen", "is needed on node a: node b connects to it"))
+		add(bad("link-listen", "is required on node a: node b connects to it"))
 	case err == nil && self == pair.B && c.LinkPeer == "":
-		add(bad("link-peer", "is needed on node b: the link address of node a"))
+		add(bad("link-peer", "is required on node b: the link address of node a"))
 	}
 	if c.LinkListen != "" {
 		add(c.checkAddr("link-listen", c.LinkListen, true))
@@ -153,19 +153,19 @@ func (c *Config) Validate() error {
 		add(c.checkAddr("portal", addr, false))
 	}
 	if !seen["a"] || !seen["b"] {
-		add(bad("portal", "both nodes need at least one portal: initiators learn all paths from either"))
+		add(bad("portal", "each node needs at least one portal: initiators learn all paths from either node"))
 	}
 	if set := c.TLSCert != "" || c.TLSKey != "" || c.TLSCA != ""; set && (c.TLSCert == "" || c.TLSKey == "" || c.TLSCA == "") {
-		add(bad("tls-cert", "tls-cert, tls-key and tls-ca go together"))
+		add(bad("tls-cert", "set all of tls-cert, tls-key and tls-ca, or none"))
 	}
 	if l := time.Duration(c.Lease); l != 0 && (l < 100*time.Millisecond || l > 30*time.Second) {
 		add(bad("lease", "%v is outside 100ms to 30s", l))
 	}
 	if d := time.Duration(c.ScrubInterval); d < 0 || d > 0 && d < time.Second {
-		add(bad("scrub-interval", "%v must be 0 (no scheduled scrub) or at least 1s", d))
+		add(bad("scrub-interval", "%v must be 0 (no scheduled scrubs) or at least 1s", d))
 	}
 	if c.ScrubRate < 0 {
-		add(bad("scrub-rate", "%d must be 0 (the default) or bytes a second", c.ScrubRate))
+		add(bad("scrub-rate", "%d must be 0 (the default) or a positive number of bytes per second", c.ScrubRate))
 	}
 	if c.ChecksumMemory != 0 && c.ChecksumMemory < minChecksumMemory {
 		add(bad("checksum-memory", "%d must be 0 (a sixteenth of GOMEMLIMIT) or at least %d bytes", c.ChecksumMemory, int64(minChecksumMemory)))

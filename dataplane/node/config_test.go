@@ -43,7 +43,7 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"node b without peer":    {func(c *Config) { c.Node = "b" }, "link-peer"},
 		"portal of nobody":       {func(c *Config) { c.Portals = append(c.Portals, "c=1.2.3.4:5") }, "portal"},
 		"portal without node":    {func(c *Config) { c.Portals = append(c.Portals, "1.2.3.4:5") }, "portal"},
-		"portals of one node":    {func(c *Config) { c.Portals = c.Portals[:1] }, "both nodes"},
+		"portals of one node":    {func(c *Config) { c.Portals = c.Portals[:1] }, "each node needs"},
 		"key without the rest":   {func(c *Config) { c.TLSKey = "/k" }, "tls-cert"},
 		"lease too short":        {func(c *Config) { c.Lease = Duration(time.Millisecond) }, "lease"},
 		"lease too long":         {func(c *Config) { c.Lease = Duration(time.Hour) }, "lease"},
@@ -51,7 +51,7 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"preferred node unknown": {func(c *Config) { c.Preferred = "x" }, "preferred-node"},
 		"volume without name":    {func(c *Config) { c.BackingVolumes = []string{"/data"} }, "backing-volume"},
 		"volume of a bad name":   {func(c *Config) { c.BackingVolumes = []string{"Fast=/data"} }, "backing-volume"},
-		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "given twice"},
+		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "used twice"},
 		"volume in the state":    {func(c *Config) { c.BackingVolumes = []string{"f=" + c.StateDir + "/f"} }, "backing volume default"},
 		"metrics address":        {func(c *Config) { c.MetricsListen = "x" }, "metrics-listen"},
 	} {
@@ -74,7 +74,7 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
+func TestDurationIsTextInConfig(t *testing.T) {
 	var d Duration
 	if err := d.UnmarshalText([]byte("250ms")); err != nil || d != Duration(250*time.Millisecond) {
 		t.Fatal(d, err)

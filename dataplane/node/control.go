@@ -27,7 +27,7 @@ func (n *Node) serveControl(l net.Listener) (stop func()) {
 		TLS: certs, Done: n.run.ctx.Done()}, n)
 	n.run.wg.Go(func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			n.log.Error("the control API has ended", "err", err)
+			n.log.Error("the control API stopped serving", "err", err)
 		}
 	})
 	return s.Stop
@@ -66,8 +66,8 @@ func (n *Node) Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error) 
 }
 
 // Scrub implements control.Node.
-func (n *Node) Scrub(ctx context.Context, q *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
-	a, err := n.scrub(ctx, scrubRequest{UUIDs: q.Uuids, Repair: q.Repair, Rate: int64(q.BytesPerSecond), Origin: q.Origin})
+func (n *Node) Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
+	a, err := n.scrub(ctx, scrubRequest{UUIDs: req.Uuids, Repair: req.Repair, Rate: int64(req.BytesPerSecond), Origin: req.Origin})
 	if err != nil {
 		return nil, err
 	}

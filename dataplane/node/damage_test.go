@@ -116,7 +116,7 @@ func refusedStart(t *testing.T, p *testPair, want error) {
 	t.Helper()
 	err := open(p.cfg[1])
 	if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), p.meta(1)+": ") || strings.Contains(err.Error(), "\n") ||
-		!strings.Contains(err.Error(), "start with an empty state-dir and empty backing volumes, to have everything copied from the peer") {
+		!strings.Contains(err.Error(), "start with an empty state-dir and empty backing volumes to copy everything from the other node") {
 		t.Errorf("want a line with %s and the remedy, got: %v", p.meta(1), err)
 	}
 }
@@ -128,7 +128,7 @@ func TestMetadataThatFailWhileTheNodeRuns(t *testing.T) {
 		fail func(path string) error
 		says string
 	}{
-		"cut":                 {func(path string) error { return os.Truncate(path, 0) }, "it was cut"},
+		"cut":                 {func(path string) error { return os.Truncate(path, 0) }, "it was truncated"},
 		"removed":             {os.Remove, "the file was removed"},
 		"a commit that fails": {makeReadOnly, "bad file descriptor"},
 	} {
@@ -197,7 +197,7 @@ func makeReadOnly(path string) error {
 	return errors.New("it is not open")
 }
 
-// The database of a node is put back to an earlier state, by itself: nothing of it is believed, and everything is copied.
+// The database of a node is put back to an earlier state, alone: nothing of it is believed, and everything is copied.
 func TestMetadataOfEarlierAreCopied(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")
@@ -245,7 +245,7 @@ func TestMetadataOfEarlierAtTheOnlyMember(t *testing.T) {
 		p.start(0)
 		p.until("a says why it does not serve", func() bool {
 			v := p.nodes[0].View()
-			return !v.Serving && strings.Contains(v.Reason, "meta.db is as it was earlier")
+			return !v.Serving && strings.Contains(v.Reason, "meta.db is an older copy")
 		})
 		p.end(0)
 	}

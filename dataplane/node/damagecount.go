@@ -14,15 +14,15 @@ import (
 )
 
 // damageTally counts what became of damaged blocks, and keeps the last findings for those who ask. Ten thousand blocks that are healed at once are
-// one finding: they are put together while they come within damageTime, and then told with a number, so that somebody who has seen a
+// one finding: they are put together while they come within damageTime, and then reported with a number, so that a reader who has seen a
 // number has seen all of it. It is kept in memory: nothing depends on it, and each block is in the log.
 type damageTally struct {
 	mu      sync.Mutex
 	process string
 	healed  uint64 // blocks
 	lost    uint64
-	number  uint64          // of the last finding that is told
-	open    []damageFinding // not told yet, in the order in which they began
+	number  uint64          // of the last finding that was reported
+	open    []damageFinding // not reported yet, in the order in which they began
 	told    []damageFinding
 	known   map[lostBlock]time.Time // lost blocks, and when each was counted
 }
@@ -41,7 +41,7 @@ type lostBlock struct {
 	off int64
 }
 
-// How long blocks are put together, how many findings are kept, after what time a lost block that somebody asks for again is told again
+// How long blocks are put together, how many findings are kept, after what time a lost block that is read again is reported again
 // (events of Kubernetes are gone by then), and how many of them are remembered for that.
 const (
 	damageTime   = 5 * time.Second
@@ -84,7 +84,7 @@ func (d *damageTally) fresh(b lostBlock, now time.Time) bool {
 	if d.known == nil {
 		d.known = map[lostBlock]time.Time{}
 	}
-	if len(d.known) >= maxLostKnown { // forgets: one that is told twice is better than one that is not told
+	if len(d.known) >= maxLostKnown { // forgets: reporting a block twice is better than not reporting it
 		for k, at := range d.known {
 			if now.Sub(at) >= lostAgain {
 				delete(d.known, k)
@@ -113,7 +113,7 @@ func (d *damageTally) close(now time.Time) {
 	}
 }
 
-// proto is what has been told of until now: the counters are those of the findings, so that the difference between two answers is what the
+// proto is what has been reported until now: the counters are those of the findings, so that the difference between two answers is what the
 // findings between them say.
 func (d *damageTally) proto(now time.Time) *targetv1.Checksums {
 	d.mu.Lock()

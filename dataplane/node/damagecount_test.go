@@ -13,7 +13,7 @@ import (
 
 func blocksAt(off, n int64) scsi.Range { return scsi.Range{Off: off, Len: n} }
 
-// What is damaged within a few seconds is one finding for each LUN, told when it cannot change any more, with counters that are those of the
+// What is damaged within a few seconds is one finding for each LUN, reported when it cannot change any more, with counters that are those of the
 // findings.
 func TestDamageIsPutTogether(t *testing.T) {
 	var d damageTally
@@ -48,7 +48,7 @@ func TestDamageIsPutTogether(t *testing.T) {
 	}
 }
 
-// A lost block that a host asks for again and again is told once an hour, and a disk that loses everything does not fill the memory.
+// A lost block that a host asks for again and again is reported once an hour, and a disk that loses everything does not fill the memory.
 func TestLostBlocksAreToldOnce(t *testing.T) {
 	var d damageTally
 	x := pair.LUNID(uuid.New())

@@ -97,7 +97,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// One node's disk is full: that write fails with DATA PROTECT 27/07, nobody is excluded, both copies are alike (R13).
+// One node's disk is full: that write fails with DATA PROTECT 27/07, no node is excluded, both copies are alike (R13).
 func TestFullDisk(t *testing.T) {
 	for _, owner := range []string{"a", "b"} {
 		t.Run("a full, owner "+owner, func(t *testing.T) {

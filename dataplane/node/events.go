@@ -34,9 +34,9 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 	case e.DeleteSnapshot != nil:
 		return "delete snapshot " + e.DeleteSnapshot.UUID + suffix
 	case e.Grow != nil:
-		return fmt.Sprintf("make room for LUN %s of %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
+		return fmt.Sprintf("reserve space to expand LUN %s to %d bytes%s", e.Grow.UUID, e.Grow.Size, suffix)
 	case e.MarkLost != nil:
-		return fmt.Sprintf("%d LUNs may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
+		return fmt.Sprintf("mark %d LUNs that may have lost writes%s", len(e.MarkLost.UUIDs), suffix)
 	case e.Expand != nil:
 		return fmt.Sprintf("expand LUN %s to %d bytes%s", e.Expand.UUID, e.Expand.Size, suffix)
 	case e.Modify != nil:
@@ -46,11 +46,11 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 	case e.UnmapHost != nil:
 		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
 	case e.SetOwner != nil:
-		return "ownership to node " + e.SetOwner.To + suffix
+		return "move ownership to node " + e.SetOwner.To + suffix
 	case e.PR != nil:
-		return "reservations of LUN " + e.PR.UUID + suffix
+		return "change reservations of LUN " + e.PR.UUID + suffix
 	case e.Mode != nil:
-		return "mode pages of LUN " + e.Mode.UUID + suffix
+		return "change mode pages of LUN " + e.Mode.UUID + suffix
 	case e.Reset != nil:
 		return "reset" + suffix
 	}

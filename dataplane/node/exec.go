@@ -228,7 +228,7 @@ func (n *Node) slow(x pair.Action) {
 		n.run.wg.Go(func() {
 			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
 			if err != nil {
-				n.log.Error("the epoch cannot be saved", "err", err)
+				n.log.Error("cannot save the epoch", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
 		})
@@ -252,7 +252,7 @@ func (n *Node) slow(x pair.Action) {
 		n.run.wg.Go(func() {
 			err := n.saveState(x.ID, x.State)
 			if err != nil {
-				n.log.Error("the node's own state cannot be saved", "err", err)
+				n.log.Error("cannot save the node's own state", "err", err)
 			}
 			n.do(func(m *pair.Machine, now int64) { m.StateSaved(now, x.ID, err == nil) })
 		})
@@ -271,7 +271,7 @@ func (n *Node) slow(x pair.Action) {
 		n.aluaChanged(x.LUN)
 	case pair.ActEvent:
 		n.log.Info("pair: " + x.Text)
-		if x.Damage != nil { // before anybody is told: who hears of it may ask at once
+		if x.Damage != nil { // before the event: a reader of the event may ask for the finding at once
 			n.seen.damage.add(x.Damage, time.Now())
 		}
 		n.event("pair", x.Text)

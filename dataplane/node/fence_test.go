@@ -36,7 +36,7 @@ func prOut(ctx context.Context, s *initiator.Session, lun uint16, action byte, k
 	return r.Err(cdb[0])
 }
 
-// fencer is a host that goes on whatever the others do to it: it logs in again when a
+// fencer is a host that continues whatever the others do to it: it logs in again when a
 // node dropped its connection, which one that does not get to run for a while does.
 type fencer struct {
 	p    *testPair
@@ -78,7 +78,7 @@ func (f *fencer) insist(ctx context.Context, do func(*initiator.Session) error) 
 }
 
 // Hosts that fence each other, by PREEMPT AND ABORT and by resets, on both nodes at once, with MODE SELECT and RESERVE beside: each of these is an
-// entry of the log that ends commands which wait for an entry themselves. None may wait for them, or the log stands still for ever.
+// entry of the log that ends commands which wait for an entry themselves. None may wait for them, or the log stops for ever.
 func TestHostsThatFenceEachOther(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(8<<20, "a")
@@ -136,7 +136,7 @@ func TestHostsThatFenceEachOther(t *testing.T) {
 	for err := range errs {
 		t.Error(err)
 	}
-	// The log goes on: LUNs are made and moved.
+	// The log continues: LUNs are made and moved.
 	other, _ := p.lun(1<<20, "b")
 	if _, err := p.client(1).TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{id, other}, ToNode: "b"}); err != nil {
 		t.Error(err)

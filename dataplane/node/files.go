@@ -58,7 +58,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		if l.Born != n.md.state.Index { // begun by an entry of before, whose proposer did not see its end
+		if l.Born != n.md.state.Index { // begun by an earlier entry, whose proposer did not see its end
 			if done, err := n.begun(v, l, joining); done || err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 	case fx.Grown != nil:
 		from := fx.Grown.Size
 		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {
-			from = l.Size // what the file has beyond it nobody has written
+			from = l.Size // no host has written what the file has beyond it
 		}
 		return n.growFiles(fx.Grown, from)
 	case fx.Resized != nil:
@@ -96,7 +96,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 }
 
 // begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may be in the middle of being copied to: it is
-// made again only if it is not the LUN's, and nobody has a use for it.
+// created again only if it is not the LUN's, and nothing uses it.
 func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bool, err error) {
 	f, err := v.LUN(l.UUID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -132,7 +132,7 @@ func copyOf(fx *meta.Effect) string {
 	return ""
 }
 
-// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that anybody sees.
+// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that a host sees.
 func (n *Node) growFiles(l *meta.LUN, from int64) error {
 	if e := n.entryOf(l.UUID); e != nil {
 		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {
@@ -153,7 +153,7 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 	}
 	v, err := n.store.Volume(fx.RemovedVolume)
 	if err != nil {
-		n.log.Error("what was deleted stays as an orphan", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
+		n.log.Error("cannot remove the file of a deleted object", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)
 		return
 	}
 	remove := func(what, id string, f func(string) error) {
@@ -165,11 +165,11 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 			return
 		}
 		if err := f(id); err != nil {
-			next := "the next start of this node removes it"
+			next := "this node removes the file when it starts again"
 			if !v.Births() {
-				next = "it has to be deleted by hand, for its filesystem has no extended attributes of users"
+				next = "delete the file by hand, because its filesystem does not support extended user attributes"
 			}
-			n.log.Error("a file of what was deleted stays as an orphan: "+next, what, id, "err", err)
+			n.log.Error("a file of cannot remove the file of a deleted object: "+next, what, id, "err", err)
 		}
 	}
 	remove("lun", fx.RemovedLUN, v.DeleteLUN)
@@ -217,7 +217,7 @@ func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 	n.m.SetUnits(n.boottime(), n.unitInfos())
 	for id, e := range n.md.tables.Load().units {
 		if k := e.bits.Unreadable(); k > 0 {
-			n.log.Warn("write-intent bits that could not be read count as set", "lun", e.lun.UUID, "blocks", k)
+			n.log.Warn("write-intent bits cannot be read; counting them as set", "lun", e.lun.UUID, "blocks", k)
 		}
 		n.m.LoadIntents(id, e.bits.Dirty())
 	}
@@ -236,11 +236,11 @@ func (n *Node) born(k fileKey) *uint64 {
 }
 
 // orphan deals with a file that the state does not name. What was born when the state was not older than it is now has been deleted since, and only its
-// file could not be. What was born later, or nobody knows when, may be needed: this metadata may be an older copy.
+// file could not be. What was born later, or at an unknown time, may be needed: this metadata may be an older copy.
 func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
 	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.md.state.Index {
-		log.Warn("orphan: a file without metadata; it is left alone")
+		log.Warn("a file belongs to no object in the metadata (an orphan); keeping the file, because the metadata may be an older copy")
 		return
 	}
 	v, err := n.store.Volume(k.volume)
@@ -252,10 +252,10 @@ func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 		err = v.DeleteLUN(k.id)
 	}
 	if err != nil {
-		log.Error("orphan: a file of what was deleted cannot be removed: the next start of this node tries again", "err", err)
+		log.Error("cannot remove the file of a deleted object; trying again when this node starts again", "err", err)
 		return
 	}
-	log.Info("a file that a deletion had left is removed", "born", f.Born, "index", n.md.state.Index)
+	log.Info("removed the file of a deleted object", "born", f.Born, "index", n.md.state.Index)
 }
 
 // markFiles gives images of earlier releases the birth that the state has for them. What is being copied to this node gets it with the file that the next
@@ -279,7 +279,7 @@ func (n *Node) markFiles(have map[fileKey]store.Info) error {
 			err = v.MarkLUN(k.id, *born)
 		}
 		if err != nil {
-			n.log.Warn("a file does not keep when it was made: the next start of this node tries again", "uuid", k.id, "err", err)
+			n.log.Warn("cannot mark a file with the entry that created it; trying again when this node starts again", "uuid", k.id, "err", err)
 		}
 	}
 	return nil

@@ -91,14 +91,14 @@ func TestLeftoverOfADeletionIsNotServed(t *testing.T) {
 		p.clean()
 		fails.Store(true)
 		p.deleteLUN(id)
-		if p.bytes(1, id)[0] != 0xaa || !strings.Contains(log.String(), "the next start of this node removes it") {
+		if p.bytes(1, id)[0] != 0xaa || !strings.Contains(log.String(), "this node removes the file when it starts again") {
 			t.Fatalf("it is not left: %s", log)
 		}
 		if restart { // while it still fails
 			p.end(1)
 			p.start(1)
 			p.inSync()
-			if !strings.Contains(log.String(), "the next start of this node tries again") || p.bytes(1, id)[0] != 0xaa {
+			if !strings.Contains(log.String(), "trying again when this node starts again") || p.bytes(1, id)[0] != 0xaa {
 				t.Fatal(log)
 			}
 		}
@@ -179,7 +179,7 @@ func TestOrphansAtTheStart(t *testing.T) {
 		if got := p.bytes(1, id); string(got) != "mine" {
 			t.Errorf("%q", got)
 		}
-		if !strings.Contains(log.String(), "it is left alone\" node=b uuid="+id) && !strings.Contains(log.String(), "it is left alone\" uuid="+id) {
+		if !strings.Contains(log.String(), "keeping the file, because the metadata may be an older copy\" node=b uuid="+id) && !strings.Contains(log.String(), "keeping the file, because the metadata may be an older copy\" uuid="+id) {
 			t.Errorf("nothing is said of %s", id)
 		}
 	}
@@ -306,9 +306,9 @@ func TestImagesOfBeforeAreMarked(t *testing.T) {
 // A LUN whose proposer did not live to commit it is prepared again. A node where its file is gone meanwhile has an empty one in its place, which is not
 // the copy that it has to be.
 func TestPreparedAgain(t *testing.T) {
-	for name, again := range map[string]func(p *testPair, q *targetv1.CreateLUNRequest, l meta.LUN) error{
-		"asked again": func(p *testPair, q *targetv1.CreateLUNRequest, _ meta.LUN) error {
-			_, err := p.client(0).CreateLUN(p.ctx, q)
+	for name, again := range map[string]func(p *testPair, req *targetv1.CreateLUNRequest, l meta.LUN) error{
+		"asked again": func(p *testPair, req *targetv1.CreateLUNRequest, _ meta.LUN) error {
+			_, err := p.client(0).CreateLUN(p.ctx, req)
 			return err
 		},
 		"proposed by an earlier release": func(p *testPair, _ *targetv1.CreateLUNRequest, l meta.LUN) error {
@@ -323,7 +323,7 @@ func TestPreparedAgain(t *testing.T) {
 	}
 }
 
-func (p *testPair) preparedAgain(again func(p *testPair, q *targetv1.CreateLUNRequest, l meta.LUN) error) {
+func (p *testPair) preparedAgain(again func(p *testPair, req *targetv1.CreateLUNRequest, l meta.LUN) error) {
 	t := p.t
 	id, m := p.lun(4*mib, "a")
 	p.write(p.device(m), 0, 7)
@@ -332,7 +332,7 @@ func (p *testPair) preparedAgain(again func(p *testPair, q *targetv1.CreateLUNRe
 	if _, err := c.CreateSnapshot(p.ctx, &targetv1.CreateSnapshotRequest{Uuid: snap, Name: "s", SourceLunUuid: id}); err != nil {
 		t.Fatal(err)
 	}
-	q := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone", SizeBytes: 4 * mib, SourceSnapshotUuid: snap, PreferredNode: "a"}
+	req := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone", SizeBytes: 4 * mib, SourceSnapshotUuid: snap, PreferredNode: "a"}
 	l := meta.LUN{UUID: clone, Name: "clone", Size: 4 * mib, SourceSnapshot: snap, Preferred: "a", Created: meta.Now()}
 	if _, err := p.nodes[0].propose(p.ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}); err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func (p *testPair) preparedAgain(again func(p *testPair, q *targetv1.CreateLUNRe
 	}
 	p.start(0)
 	p.until("a serves", func() bool { return p.nodes[0].View().Serving })
-	if err := again(p, q, l); err != nil {
+	if err := again(p, req, l); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.bytes(0, clone); got[0] != 7 {

@@ -22,7 +22,7 @@ func (n *Node) install(link uint64, msg *pair.Msg) {
 	units, full, err := n.installState(msg)
 	n.own.refused.Store(nil)
 	if err != nil {
-		n.log.Error("the source's metadata cannot be installed", "err", err)
+		n.log.Error("cannot install the metadata of the other node", "err", err)
 		text := err.Error()
 		n.own.refused.Store(&text)
 		res = scsi.Failed
@@ -36,10 +36,10 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	}
 	s := meta.NewState()
 	if err := meta.Decode(msg.Meta, s); err != nil {
-		return nil, nil, fmt.Errorf("the metadata of node %s cannot be read here: %w%s", n.self.Peer(), err, n.fix(err))
+		return nil, nil, fmt.Errorf("this node cannot decode the metadata of node %s: %w%s", n.self.Peer(), err, n.fix(err))
 	}
 	if s.Index != uint64(msg.Aux) {
-		return nil, nil, fmt.Errorf("metadata of index %d was announced as %d", s.Index, msg.Aux)
+		return nil, nil, fmt.Errorf("the metadata has index %d, and was announced with index %d", s.Index, msg.Aux)
 	}
 	if err := n.lacking(s); err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 }
 
 // errDamaged: what came in parts is not what was sent.
-var errDamaged = errors.New("the metadata of the other node came damaged; it is asked again")
+var errDamaged = errors.New("the metadata of the other node was damaged on the way; asking again")
 
 // checkSum compares metadata that came in parts with the checksum of the whole.
 func checkSum(msg *pair.Msg) error {
@@ -159,7 +159,7 @@ func (n *Node) makeFiles(s *meta.State) error {
 			return err
 		}
 	}
-	n.mend(append(luns, snaps...)...)
+	n.dropMisfits(append(luns, snaps...)...)
 	for _, l := range s.LUNs {
 		if have[lunKey(l)].Size < l.Size {
 			if err := n.growFiles(l, l.Size); err != nil {

@@ -44,7 +44,7 @@ func (n *Node) clearBits(x *pair.Action) {
 
 const markRetry = 100 * time.Millisecond
 
-// markLost has every host of these LUNs told that acknowledged writes may be gone. Nobody is served before.
+// markLost makes these LUNs report to every host that acknowledged writes may be lost. No host is served before.
 func (n *Node) markLost(ids []pair.LUNID) {
 	e := &meta.Entry{MarkLost: &meta.MarkLost{}}
 	t := n.md.tables.Load()
@@ -57,13 +57,13 @@ func (n *Node) markLost(ids []pair.LUNID) {
 		_, err := n.propose(n.run.ctx, e)
 		switch {
 		case err == nil:
-			n.log.Warn("acknowledged writes may be lost: hosts get MEDIUM ERROR until the volumes are published again", "luns", e.MarkLost.UUIDs)
+			n.log.Warn("acknowledged writes may be lost; LUNs answer MEDIUM ERROR until they are published again", "luns", e.MarkLost.UUIDs)
 			n.do(func(m *pair.Machine, now int64) { m.LostMarked(now) })
 			return
 		case errors.Is(err, control.ErrUnavailable) || n.run.ctx.Err() != nil:
 			return // no member any more; it is on record, and comes again
 		}
-		n.log.Error("marking LUNs that may have lost writes", "err", err)
+		n.log.Error("cannot mark LUNs that may have lost writes; trying again", "err", err)
 		select {
 		case <-time.After(markRetry):
 		case <-n.run.ctx.Done():

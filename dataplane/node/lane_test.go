@@ -13,7 +13,7 @@ import (
 )
 
 // A write that waits for its disk, at the partner or at the owner, holds up its own LUN only: what else comes over the link
-// goes on. When the disk goes on too, its writes take effect in the order they came.
+// continues. When the disk continues too, its writes take effect in the order they came.
 func TestSlowWriteHoldsNothingElseUp(t *testing.T) {
 	for name, owner := range map[string]string{"mirrored": "b", "the owner's own": "a"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node that serves nothing any more in this life, and never will, ends its process, so that what runs it starts it again: the next
+// A node that has stopped serving for the rest of this life ends its process, so that its supervisor starts it again: the next
 // life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
 
 // ErrLeft is what Run returns then; its text says what is wrong and what to do.
-var ErrLeft = errors.New("this node serves nothing any more and ends, to be started again")
+var ErrLeft = errors.New("this node has stopped serving: the process ends, and must be started again")
 
 // Bounds of the end.
 const (
@@ -69,10 +69,10 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	what := n.unended()
 	if why != "" {
-		n.log.Error("the store does not end its work: this process ends without it", "after", bound, "while", what)
+		n.log.Error("the store does not finish its I/O; ending the process without waiting for it", "after", bound, "while", what)
 		return left(why)
 	}
-	n.log.Error("the orderly stop does not end: this process ends without it", "after", bound, "while", what)
+	n.log.Error("the orderly stop did not finish in time; ending the process", "after", bound, "while", what)
 	return fmt.Errorf("%w, after %v, while %s", ErrStop, bound, what)
 }
 
@@ -86,12 +86,12 @@ func (n *Node) because(why string) string {
 	return why
 }
 
-// leave tells everybody, then ends the sessions: hosts log out and go on over the other path. Those that do not are cut off, and so is
+// leave sends the event, then ends the sessions: hosts log out and continue over the other path. Those that do not are cut off, and so is
 // the link. It does not wait for what hangs in the store.
 func (n *Node) leave(why string) error {
 	why = n.because(why)
 	n.run.over <- why
-	n.log.Error("this node serves nothing any more: its process ends, to be started again", "why", why)
+	n.log.Error("this node has stopped serving; the process ends, and must be started again", "why", why)
 	n.event("end", why)
 	n.ends(stepLogOut)
 	n.logOut()

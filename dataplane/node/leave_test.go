@@ -49,11 +49,11 @@ func TestNodeLeavesAlthoughItsDiskHangs(t *testing.T) {
 	}()
 	p.until("b is alone", func() bool { return p.nodes[1].View().Phase == pair.Alone })
 	begun := time.Now()
-	p.leaves(0, "does not finish its work")
+	p.leaves(0, "does not finish its I/O")
 	if took := time.Since(begun); took > 2*endTime+3*time.Second { // it may not hear of its exclusion either
 		t.Errorf("it took %v", took)
 	}
-	if !strings.Contains(log.String(), "the store does not end its work") {
+	if !strings.Contains(log.String(), "the store does not finish its I/O") {
 		t.Error("the log does not say that something hangs")
 	}
 	if err := <-written; err != nil {

@@ -22,15 +22,15 @@ import (
 func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
-		// Without it this node would hold other metadata than its peer, without a word.
-		n.log.Error("a log entry of a newer release: stepping down", "index", index, "err", err)
+		// Without that, this node would hold other metadata than its peer, without an error.
+		n.log.Error("a log entry comes from a newer release; stepping down", "index", index, "err", err)
 		n.do(func(m *pair.Machine, now int64) {
-			m.StepDown(now, fmt.Sprintf("entry %d of the metadata log cannot be applied: %v: upgrade node %s", index, err, n.self))
+			m.StepDown(now, fmt.Sprintf("this node cannot apply entry %d of the metadata log: %v: upgrade node %s", index, err, n.self))
 		})
 		return
 	}
 	if err != nil {
-		n.log.Error("a log entry cannot be read", "index", index, "err", err)
+		n.log.Error("a log entry cannot be decoded", "index", index, "err", err)
 		e = &meta.Entry{} // applies as "invalid" on both nodes alike
 	}
 	moved := n.moving()
@@ -42,7 +42,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved() // what comes now takes no time as long as the disk answers
 	err = n.persist(&fx)
-	mended, misfits := err == nil && n.mend(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
+	dropped, misfits := err == nil && n.dropMisfits(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publish()
 	}
@@ -59,7 +59,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	}
 	moved = n.moving()
 	n.removeFiles(&fx)
-	if mended {
+	if dropped {
 		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
 	}
 	n.tellHosts(&fx)
@@ -74,10 +74,10 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	})
 }
 
-// moveEvery is how often the work on an entry says that it goes on, well within Dm.
+// moveEvery is how often the work on an entry reports progress, well within Dm.
 const moveEvery = time.Second
 
-// moving tells the machine that the work on an entry goes on, until the function that it returns is called: files may be copied, as
+// moving reports to the machine that the work on an entry makes progress, until the function that it returns is called: files may be copied, as
 // snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
 func (n *Node) moving() (over func()) {
 	end := make(chan struct{})
@@ -271,7 +271,7 @@ func (n *Node) export() {
 	n.md.mu.Unlock()
 	if n.misread(volumes) {
 		// What it cannot read it refuses, and comes again.
-		n.log.Warn("the other node's release knows one backing volume only, and there are LUNs in others: upgrade it")
+		n.log.Warn("the other node's release supports one backing volume only, but LUNs are in more: upgrade the other node")
 		raw = []byte(`"LUNs lie in backing volumes that this release does not know: upgrade it"`)
 	}
 	var sum []byte

@@ -31,46 +31,46 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descPhase      = desc("pair_phase", "1 for the phase this node is in.", "phase")
-	descEpoch      = desc("pair_epoch", "Epoch of the record this node acts under.")
+	descPhase      = desc("pair_phase", "1 for the phase of this node.", "phase")
+	descEpoch      = desc("pair_epoch", "Epoch of the record that this node acts on.")
 	descLinked     = desc("pair_linked", "1 while the link to the peer is up.")
-	descLog        = desc("pair_log_index", "Index of the metadata log applied here.")
-	descLease      = desc("pair_lease_seconds", "Seconds until the lease runs out; negative when it has.")
-	descExposed    = desc("pair_exposed", "1 while this node is alone and has not flushed everything.")
-	descResync     = desc("pair_resync_bytes", "Bytes of the present or last resync.", "kind")
-	descHot        = desc("pair_dirty_bytes", "Bytes in regions whose write-intent bit is set here: what a resync would compare.")
-	descScrub      = desc("pair_scrub_bytes", "Bytes of the present or last scrub of this node's LUNs.", "kind")
-	descScrubSkip  = desc("scrub_skipped_bytes", "Bytes that the present or last scrub of this node's LUNs has not compared, by reason.", "reason")
+	descLog        = desc("pair_log_index", "Index of the last metadata log entry that this node applied.")
+	descLease      = desc("pair_lease_seconds", "Seconds until the lease expires; negative after it has expired.")
+	descExposed    = desc("pair_exposed", "1 while this node serves alone and has not flushed everything.")
+	descResync     = desc("pair_resync_bytes", "Bytes of the current or last resync.", "kind")
+	descHot        = desc("pair_dirty_bytes", "Bytes in regions whose write-intent bit is set on this node: what a resync would compare.")
+	descScrub      = desc("pair_scrub_bytes", "Bytes of the current or last scrub of this node's LUNs.", "kind")
+	descScrubSkip  = desc("scrub_skipped_bytes", "Bytes that the current or last scrub of this node's LUNs skipped, by reason.", "reason")
 	descScrubOn    = desc("scrub_active", "1 while this node compares its share of a scrub.")
-	descScrubEnd   = desc("scrub_last_finished_timestamp_seconds", "When the last scrub of everything has compared this node's share to its end; absent before the first one.")
+	descScrubEnd   = desc("scrub_last_finished_timestamp_seconds", "When the last scrub of everything finished this node's share; absent before the first one.")
 	descScrubDiff  = desc("scrub_mismatched_ranges_total", "Ranges of 1 MiB of this node's LUNs in which the other node's copy differed, since the process started.")
-	descScrubHeal  = desc("scrub_repaired_ranges_total", "Of them, ranges that were written again at the other node.")
-	descSumBlocks  = desc("checksum_blocks_total", "Blocks of 4 KiB that did not match their checksum when they were read (mismatched, once for each read), were written again from the other node (healed), or were taken as they were found for want of a checksum (settled).", "event")
-	descSumLost    = desc("checksum_lost_total", "Runs of damaged blocks that a host, a scrub or a copy asked for and no node had a good copy of.")
-	descSumBytes   = desc("checksum_covered_bytes", "Bytes of LUNs and snapshots (total), of those that have checksums (covered), and of those that are not believed since the node started (doubted).", "kind")
+	descScrubHeal  = desc("scrub_repaired_ranges_total", "Differing ranges that were written again on the other node.")
+	descSumBlocks  = desc("checksum_blocks_total", "Blocks of 4 KiB that did not match their checksum when they were read (mismatched, once for each read), were written again from the other node (healed), or were accepted as found because no checksum existed (settled).", "event")
+	descSumLost    = desc("checksum_lost_total", "Runs of damaged blocks that a host, a scrub or a copy read and of which no node had a good copy.")
+	descSumBytes   = desc("checksum_covered_bytes", "Bytes of LUNs and snapshots (total), of those that have checksums (covered), and of those whose checksums are not trusted since the node started (doubted).", "kind")
 	descSumCache   = desc("checksum_cache_bytes", "Memory that holds checksums: used, of that not written to disk yet (dirty), and the limit.", "kind")
-	descSumLooks   = desc("checksum_cache_lookups_total", "Looks into the memory that holds checksums.", "result")
-	descSumSectors = desc("checksum_lost_sectors_total", "Sectors of files of checksums that were found damaged: 126 blocks each have lost their checksums.")
+	descSumLooks   = desc("checksum_cache_lookups_total", "Lookups in the memory that holds checksums.", "result")
+	descSumSectors = desc("checksum_lost_sectors_total", "Damaged sectors found in checksum files: each holds the checksums of 126 blocks, which are lost.")
 	descLost       = desc("luns_lost_writes", "LUNs that answer MEDIUM ERROR to a host until they are published again.")
-	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last look.")
+	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last probe.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
-	descArbiter    = desc("arbiter_errors_total", "Arbiter calls without a known outcome.")
+	descArbiter    = desc("arbiter_errors_total", "Arbiter calls whose outcome is unknown.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
-	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not written to a backing volume; writers wait at the limit.", "volume")
-	descUnflushedL = desc("store_unflushed_limit_bytes", "What a backing volume's disk was seen to write in a quarter of a second: the most that is not flushed.", "volume")
-	descWriteRate  = desc("store_written_out_bytes_per_second", "Bytes a second that a backing volume's disk writes out under pressure; 0 before it was seen.", "volume")
-	descWriteWaits = desc("store_write_waits_total", "Writes that waited until there was less to flush.", "volume")
-	descWindow     = desc("pair_write_window_bytes", "Bytes of writes to a backing volume that may be under way at both nodes; it follows the time that they take.", "volume")
-	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are under way.", "volume")
+	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not yet written to a backing volume; writes wait at the limit.", "volume")
+	descUnflushedL = desc("store_unflushed_limit_bytes", "Most unflushed bytes of a backing volume: what its disk was measured to write in a quarter of a second.", "volume")
+	descWriteRate  = desc("store_written_out_bytes_per_second", "Bytes per second that a backing volume's disk writes under pressure; 0 before it was measured.", "volume")
+	descWriteWaits = desc("store_write_waits_total", "Writes that waited because too much was unflushed.", "volume")
+	descWindow     = desc("pair_write_window_bytes", "Window of a backing volume: bytes of writes that may be in progress on both nodes; it adapts to their latency.", "volume")
+	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are in progress.", "volume")
 	descPaced      = desc("pair_writes_waiting", "Writes to a backing volume that wait for room in the window.", "volume")
-	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata, and their limit: what would exceed it is refused.", "kind")
+	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata (used), and the limit; a request that would exceed the limit is refused.", "kind")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
-	descSessions   = desc("iscsi_sessions", "Sessions of initiators at this node.")
+	descSessions   = desc("iscsi_sessions", "Initiator sessions on this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
-	descISCSIMem   = desc("iscsi_memory_bytes", "Bytes that commands of all sessions hold (used), and the most they may (limit).", "kind")
-	descLinkEvict  = desc("link_evicted_total", "Connections to the link that were closed before it was known whose they are, for newer ones.")
-	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol's loop last turned.")
+	descISCSIMem   = desc("iscsi_memory_bytes", "Bytes that the commands of all sessions hold (used), and the limit.", "kind")
+	descLinkEvict  = desc("link_evicted_total", "Connections to the link that were closed before they were authenticated, to make room for newer ones.")
+	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol loop last ran.")
 )
 
 // Describe implements prometheus.Collector.
@@ -198,15 +198,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// live: the protocol's loop turns and this life is not over, whatever peer and arbiter do. A node that leaves ends by itself; the
+// live: the protocol loop runs and this life is not over, whatever peer and arbiter do. A node that leaves ends its process; the
 // probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
 // needs the process. ready: this node is a recorded member and serves.
 func (n *Node) live() error {
 	if v := n.View(); finished(&v) && !n.run.stopping.Load() {
-		return fmt.Errorf("this node has left and its process is ending: %s", v.Reason)
+		return fmt.Errorf("this node has left the pair and its process is ending: %s", v.Reason)
 	}
 	if age := time.Duration(n.boottime() - n.run.lastTick.Load()); age > 10*time.Second {
-		return fmt.Errorf("the protocol's loop has not turned for %v", age.Round(time.Millisecond))
+		return fmt.Errorf("the protocol loop has not run for %v", age.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (n *Node) ready() error {
 	if v.Serving {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", v.Phase, v.Reason)
+	return fmt.Errorf("%s: %s", standing(n.phase(v)), v.Reason)
 }
 
 // serveMetrics serves /metrics, /healthz and /readyz until stop is called.
@@ -245,7 +245,7 @@ func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	n.run.wg.Go(func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			n.log.Error("metrics endpoint ended", "err", err)
+			n.log.Error("the metrics endpoint stopped serving", "err", err)
 		}
 	})
 	return func() {

@@ -27,7 +27,7 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 			return
 		}
 		n.md.misfits[id] = fmt.Sprintf(text, args...)
-		n.log.Error("a file is not what the metadata says: it has to be copied from the peer", "file", n.md.misfits[id])
+		n.log.Error("a file differs from the metadata, so it must be copied from the other node", "file", n.md.misfits[id])
 	}
 	for _, l := range n.md.state.SortedLUNs() {
 		what := fmt.Sprintf("the file of LUN %s (%q) in backing volume %s", l.UUID, l.Name, meta.VolumeName(l.Volume))
@@ -36,9 +36,9 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 		case !ok:
 			note(l.UUID, "%s is missing", what)
 		case f.Size < l.Size:
-			note(l.UUID, "%s has %d bytes, and the LUN %d", what, f.Size, l.Size)
+			note(l.UUID, "%s has %d bytes, but the LUN has %d bytes", what, f.Size, l.Size)
 		case f.Known && f.Born != l.Born:
-			note(l.UUID, "%s was made by entry %d of the log, and the LUN by entry %d: it is another LUN's of that uuid", what, f.Born, l.Born)
+			note(l.UUID, "%s was created by log entry %d, but the LUN by log entry %d: the file belongs to another LUN with this uuid", what, f.Born, l.Born)
 		}
 	}
 	for _, s := range n.md.state.SortedSnapshots() {
@@ -48,9 +48,9 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 		case !ok:
 			note(s.UUID, "%s is missing", what)
 		case f.Size != s.Size:
-			note(s.UUID, "%s has %d bytes, and the snapshot %d", what, f.Size, s.Size)
+			note(s.UUID, "%s has %d bytes, but the snapshot has %d bytes", what, f.Size, s.Size)
 		case f.Known && f.Born != s.Born:
-			note(s.UUID, "%s was made by entry %d of the log, and the snapshot by entry %d: it is another snapshot's of that uuid", what, f.Born, s.Born)
+			note(s.UUID, "%s was created by log entry %d, but the snapshot by log entry %d: the file belongs to another snapshot with this uuid", what, f.Born, s.Born)
 		}
 	}
 	return nil
@@ -76,9 +76,9 @@ func (n *Node) misfitText() string {
 	slices.Sort(texts)
 	more := ""
 	if k := len(texts) - 1; k > 0 {
-		more = fmt.Sprintf(", and %d more files are not what the metadata says", k)
+		more = fmt.Sprintf(", and %d more files differ from the metadata", k)
 	}
-	return texts[0] + more + ": what is missing is copied from the peer, if that was a member last; else put the file back while this node is stopped, or delete the object"
+	return texts[0] + more + ": the data is copied from the other node if that node was a member last; otherwise stop this node and put back the file, or delete the object"
 }
 
 // whole refuses to make anything of an object whose file is not what the metadata says: a longer file, a snapshot or a clone would look as if nothing were
@@ -121,11 +121,11 @@ func (n *Node) standIns(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// mend records that files have been made again, or are not needed any more. The caller holds md.mu.
-func (n *Node) mend(ids ...string) (mended bool) {
+// dropMisfits records that files have been created again, or are not needed any more. The caller holds md.mu.
+func (n *Node) dropMisfits(ids ...string) (dropped bool) {
 	for _, id := range ids {
-		mended = mended || n.isMisfit(id)
+		dropped = dropped || n.isMisfit(id)
 		delete(n.md.misfits, id)
 	}
-	return mended
+	return dropped
 }

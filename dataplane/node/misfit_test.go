@@ -99,7 +99,7 @@ func TestLoneMemberWithAMisfit(t *testing.T) {
 			p.until("b serves", func() bool { return p.nodes[1].View().Phase == pair.Alone && p.nodes[1].View().Serving })
 			p.start(0)
 			p.until("b says why it does not copy", func() bool {
-				return strings.Contains(p.nodes[1].View().Reason, "has 5242880 bytes, and the LUN 16777216") && p.nodes[1].View().Linked
+				return strings.Contains(p.nodes[1].View().Reason, "has 5242880 bytes, but the LUN has 16777216 bytes") && p.nodes[1].View().Linked
 			})
 			buf := make([]byte, 512)
 			if _, err := p.device(m).ReadAt(p.ctx, buf, 0); !errors.Is(err, initiator.ErrMedium) {
@@ -113,7 +113,7 @@ func TestLoneMemberWithAMisfit(t *testing.T) {
 			_, clone := c.CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "c", SizeBytes: 16 * mib, SourceLunUuid: id})
 			_, grown := c.ExpandLUN(p.ctx, &targetv1.ExpandLUNRequest{Uuid: id, SizeBytes: 32 * mib})
 			for what, err := range map[string]error{"snapshot": snap, "clone": clone, "expansion": grown} {
-				if err == nil || !strings.Contains(err.Error(), "has 5242880 bytes, and the LUN 16777216") {
+				if err == nil || !strings.Contains(err.Error(), "has 5242880 bytes, but the LUN has 16777216 bytes") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -244,7 +244,7 @@ func TestMisfitByBirthIsCopied(t *testing.T) {
 	}
 	p.start(1)
 	p.inSync()
-	if r := p.nodes[0].View().Resync; r.Full || r.Sent == 0 || !strings.Contains(log.String(), "another LUN's of that uuid") {
+	if r := p.nodes[0].View().Resync; r.Full || r.Sent == 0 || !strings.Contains(log.String(), "another LUN with this uuid") {
 		t.Errorf("%+v %s", r, log)
 	}
 	p.alike(id)

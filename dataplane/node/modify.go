@@ -23,8 +23,8 @@ func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
 	l := n.md.state.LUNs[e.UUID]
 	through := l != nil && e.WriteThrough != nil && *e.WriteThrough && !l.WriteThrough()
 	n.md.mu.Unlock()
-	q := prepareModify{UUID: e.UUID, Flush: through}
-	if err := n.prepareBoth(ctx, q); err != nil { // most of what there is to flush, while commands go on
+	req := prepareModify{UUID: e.UUID, Flush: through}
+	if err := n.prepareBoth(ctx, req); err != nil { // most of what there is to flush, while commands continue
 		return err
 	}
 	entry := &meta.Entry{Modify: &e}
@@ -35,7 +35,7 @@ func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
 	return n.held(ctx, e.UUID, func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, snapshotHold)
 		defer cancel()
-		if err := n.prepareBoth(limited, q); err != nil {
+		if err := n.prepareBoth(limited, req); err != nil {
 			return err
 		}
 		_, err := n.propose(ctx, entry) // without that limit: as long as its outcome is open, commands stay held
@@ -51,14 +51,14 @@ type prepareModify struct {
 
 // prepareBoth prepares this node and the other one. A node of an earlier release does not know the call: its refusal keeps an
 // entry out of the log that it would not carry out.
-func (n *Node) prepareBoth(ctx context.Context, q prepareModify) error {
+func (n *Node) prepareBoth(ctx context.Context, req prepareModify) error {
 	peer := make(chan error, 1)
 	if v := n.View(); v.Record.Both() {
-		go func() { peer <- n.call(ctx, "prepare_modify", q, nil) }()
+		go func() { peer <- n.call(ctx, "prepare_modify", req, nil) }()
 	} else {
 		peer <- nil // alone, every write is durable here, and the other node is made a member when it has them as well
 	}
-	err := n.prepareModifyHere(q)
+	err := n.prepareModifyHere(req)
 	if perr := <-peer; perr != nil && err == nil {
 		err = fmt.Errorf("the other node: %w: %w", perr, control.ErrUnavailable)
 	}
@@ -66,18 +66,18 @@ func (n *Node) prepareBoth(ctx context.Context, q prepareModify) error {
 }
 
 // prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, no matter who asked for it (R12).
-func (n *Node) prepareModifyHere(q prepareModify) error {
-	if !q.Flush {
+func (n *Node) prepareModifyHere(req prepareModify) error {
+	if !req.Flush {
 		return nil
 	}
-	e := n.entryOf(q.UUID)
+	e := n.entryOf(req.UUID)
 	if e == nil {
-		return fmt.Errorf("LUN %s: %w", q.UUID, meta.ErrNotFound)
+		return fmt.Errorf("LUN %s: %w", req.UUID, meta.ErrNotFound)
 	}
 	err := e.file.Sync()
 	if err != nil {
 		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "flush: "+err.Error()) })
-		return fmt.Errorf("flush of LUN %s: %w", q.UUID, err)
+		return fmt.Errorf("flush of LUN %s: %w", req.UUID, err)
 	}
 	return nil
 }

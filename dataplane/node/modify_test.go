@@ -69,9 +69,9 @@ func (f *flushes) durable(lun string, off int64) error {
 
 const through, back = targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH, targetv1.WriteCache_WRITE_CACHE_WRITE_BACK
 
-func (p *testPair) modify(i int, q *targetv1.ModifyLUNRequest) *targetv1.LUN {
+func (p *testPair) modify(i int, req *targetv1.ModifyLUNRequest) *targetv1.LUN {
 	p.t.Helper()
-	l, err := p.client(i).ModifyLUN(p.ctx, q)
+	l, err := p.client(i).ModifyLUN(p.ctx, req)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func cachingPage(t *testing.T, s *initiator.Session, lun uint16, pc byte) byte {
 	return in[4+2] & 0x04
 }
 
-// Hosts read the mode in the caching page, are told when it changes, and cannot change it back; both survive a restart.
+// Hosts read the mode in the caching page, get a unit attention when it changes, and cannot change it back; both survive a restart.
 func TestHostsSeeTheWriteCacheMode(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
@@ -261,7 +261,7 @@ func TestModifyAlone(t *testing.T) {
 		t.Fatal(l, err)
 	}
 	for name, c := range map[string]struct {
-		q    *targetv1.ModifyLUNRequest
+		req  *targetv1.ModifyLUNRequest
 		code codes.Code
 		says string
 	}{
@@ -271,7 +271,7 @@ func TestModifyAlone(t *testing.T) {
 		"cache":     {&targetv1.ModifyLUNRequest{Uuid: id, WriteCache: 9}, codes.InvalidArgument, "write_cache"},
 		"as it was": {&targetv1.ModifyLUNRequest{Uuid: id}, codes.OK, ""},
 	} {
-		_, err := p.client(0).ModifyLUN(p.ctx, c.q)
+		_, err := p.client(0).ModifyLUN(p.ctx, c.req)
 		if status.Code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}

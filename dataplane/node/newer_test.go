@@ -16,8 +16,8 @@ import (
 var newerEntry = []byte(`{"resize_group":{"uuid":"x"}}`)
 
 // A log entry of a newer release ends the membership of a node that does not know it, by name,
-// whichever of the two is the chair: the other one goes on, and the metadata of the two is never
-// different. Restarted, the node is let in again, or told again.
+// whichever of the two is the chair: the other one continues, and the metadata of the two is never
+// different. Restarted, the node is let in again, or refused again.
 func TestLogEntryOfANewerRelease(t *testing.T) {
 	for _, newer := range []int{0, 1} {
 		t.Run("node "+[]string{"a", "b"}[newer]+" is newer", func(t *testing.T) {

@@ -298,7 +298,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		}
 		n.run.wg.Go(func() {
 			if err := n.iscsi.Serve(n.run.ctx, l); err != nil && n.run.ctx.Err() == nil && !n.run.stopping.Load() {
-				n.log.Error("iSCSI portal ended", "addr", a, "err", err)
+				n.log.Error("an iSCSI portal stopped serving", "addr", a, "err", err)
 			}
 		})
 	}
@@ -330,8 +330,8 @@ func (n *Node) tickLoop() {
 		}
 		now := n.boottime()
 		if now-last > int64(time.Second) {
-			n.log.Warn("this process stood still", "for", time.Duration(now-last))
-			n.iscsi.DropConnections("the target process stood still")
+			n.log.Warn("this process was paused", "for", time.Duration(now-last))
+			n.iscsi.DropConnections("the target process was paused")
 		}
 		last = now
 		n.run.lastTick.Store(now)

@@ -15,7 +15,7 @@ import (
 // doubting has the initiator give a LUN up soon.
 func doubting(c *initiator.Config) { c.NoUnitAfter, c.Deadline = 500*time.Millisecond, time.Minute }
 
-// A fenced host is told so, by both nodes or by the one that is left, and gives up.
+// A fenced host gets that answer, by both nodes or by the one that is left, and gives up.
 func TestFencedHostGivesUp(t *testing.T) {
 	for name, left := range map[string]int{"two nodes": 2, "one node": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func (n *Node) twoStep(ctx context.Context, prepare *meta.Entry, id string) erro
 	}
 	if refused := errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrInvalid) || errors.Is(err, meta.ErrNotFound); !refused && ctx.Err() == nil && !errors.Is(err, control.ErrUnavailable) {
 		if _, aerr := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: id}}); aerr != nil {
-			n.log.Warn("what could not be prepared could not be removed yet; asking again resumes it", "uuid", id, "err", aerr)
+			n.log.Warn("cannot remove an object whose creation failed; repeat the request to resume it", "uuid", id, "err", aerr)
 		}
 	}
 	return err
@@ -138,7 +138,7 @@ type transferReply struct {
 
 // Transfer moves LUNs to a node in one batch. The node that owns them does it.
 func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
-	q := transferRequest{To: to.String()}
+	req := transferRequest{To: to.String()}
 	for _, u := range uuids {
 		id, err := parseID(u)
 		if err != nil {
@@ -151,21 +151,21 @@ func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 			return 0, 0, fmt.Errorf("LUN %s: %w", u, meta.ErrNotFound)
 		}
 		if owner != to {
-			q.UUIDs = append(q.UUIDs, u)
+			req.UUIDs = append(req.UUIDs, u)
 		}
 	}
-	if len(q.UUIDs) == 0 {
+	if len(req.UUIDs) == 0 {
 		return 0, 0, nil
 	}
 	if v := n.View(); v.Phase != pair.Paired || !v.Agreed {
-		return 0, 0, fmt.Errorf("ownership moves only while both nodes are members and linked; now: %s %s: %w", v.Phase, v.Reason, control.ErrUnavailable)
+		return 0, 0, fmt.Errorf("ownership moves only while both nodes are in sync; this node is %s: %s: %w", standing(n.phase(v)), v.Reason, control.ErrUnavailable)
 	}
 	if to == n.self {
 		var r transferReply
-		err := n.call(ctx, "transfer", q, &r)
+		err := n.call(ctx, "transfer", req, &r)
 		return r.Moved, r.Pause, err
 	}
-	r, err := n.transferHere(ctx, q)
+	r, err := n.transferHere(ctx, req)
 	return r.Moved, r.Pause, err
 }
 
@@ -182,9 +182,9 @@ func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duratio
 
 // transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What arrived meanwhile is
 // forwarded to the new owner.
-func (n *Node) transferHere(ctx context.Context, q transferRequest) (transferReply, error) {
+func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferReply, error) {
 	var ids []pair.LUNID
-	for _, u := range q.UUIDs {
+	for _, u := range req.UUIDs {
 		id, err := parseID(u)
 		if err != nil {
 			return transferReply{}, err
@@ -197,12 +197,12 @@ func (n *Node) transferHere(ctx context.Context, q transferRequest) (transferRep
 		return transferReply{}, err
 	}
 	// Not the caller's context: until the outcome is known this node is not the owner any more (R10).
-	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: q.UUIDs, To: q.To}})
+	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: req.UUIDs, To: req.To}})
 	release()
 	pause := time.Since(start)
 	if err != nil {
 		return transferReply{}, err
 	}
-	n.event("owner", fmt.Sprintf("%d LUNs moved to node %s, held for %v", len(ids), q.To, pause.Round(time.Microsecond)))
+	n.event("owner", fmt.Sprintf("%d LUNs moved to node %s, held for %v", len(ids), req.To, pause.Round(time.Microsecond)))
 	return transferReply{Moved: len(ids), Pause: pause}, nil
 }

@@ -40,7 +40,7 @@ func (o *Outside) defaults() error {
 	}
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return fmt.Errorf("boot id, which tells whether the page cache survived a restart: %w", err)
+		return fmt.Errorf("cannot read the boot id, which shows whether the page cache survived a restart: %w", err)
 	}
 	o.Boot = strings.TrimSpace(string(b))
 	return nil

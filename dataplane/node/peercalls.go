@@ -26,7 +26,7 @@ type reply struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-var errNoLink = fmt.Errorf("%w: there is no link to it", control.ErrUnavailable)
+var errNoLink = fmt.Errorf("%w: the link is down", control.ErrUnavailable)
 
 // call asks the peer's runtime.
 func (n *Node) call(ctx context.Context, method string, in, out any) error {
@@ -93,12 +93,12 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 	n.run.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		defer cancel()
-		var q request
+		var req request
 		var r reply
-		err := json.Unmarshal(msg.Meta, &q)
+		err := json.Unmarshal(msg.Meta, &req)
 		if err == nil {
 			var out any
-			if out, err = n.serve(ctx, q.Method, q.Body); err == nil {
+			if out, err = n.serve(ctx, req.Method, req.Body); err == nil {
 				r.Body, err = json.Marshal(out)
 			}
 		}
@@ -131,31 +131,31 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 	case "capacity":
 		return n.capacity()
 	case "transfer":
-		return served(body, func(q transferRequest) (any, error) { return n.transferHere(ctx, q) })
+		return served(body, func(req transferRequest) (any, error) { return n.transferHere(ctx, req) })
 	case "create_snapshot":
-		return served(body, func(q meta.Snapshot) (any, error) { return nil, n.createSnapshotHere(ctx, q) })
+		return served(body, func(req meta.Snapshot) (any, error) { return nil, n.createSnapshotHere(ctx, req) })
 	case "clone_lun":
-		return served(body, func(q meta.LUN) (any, error) { return nil, n.cloneHere(ctx, q) })
+		return served(body, func(req meta.LUN) (any, error) { return nil, n.cloneHere(ctx, req) })
 	case "modify":
-		return served(body, func(q meta.Modify) (any, error) { return nil, n.modifyHere(ctx, q) })
+		return served(body, func(req meta.Modify) (any, error) { return nil, n.modifyHere(ctx, req) })
 	case "prepare_modify":
-		return served(body, func(q prepareModify) (any, error) { return nil, n.prepareModifyHere(q) })
+		return served(body, func(req prepareModify) (any, error) { return nil, n.prepareModifyHere(req) })
 	case "prepare_volume":
-		return served(body, func(q prepareVolume) (any, error) { return nil, n.volumeHere(q.Volume) })
+		return served(body, func(req prepareVolume) (any, error) { return nil, n.volumeHere(req.Volume) })
 	case "scrub":
-		return served(body, func(q scrubRequest) (any, error) { return n.scrubHere(q) })
+		return served(body, func(req scrubRequest) (any, error) { return n.scrubHere(req) })
 	case "scrub_shares":
 		var r scrubRecord
 		r.Now, r.Last = n.shares()
 		return r, nil
 	}
-	return nil, fmt.Errorf("the peer asks for %q, which this version does not know", method)
+	return nil, fmt.Errorf("the peer called %q, which this release does not know: upgrade this node", method)
 }
 
 func served[T any](body json.RawMessage, f func(T) (any, error)) (any, error) {
-	var q T
-	if err := json.Unmarshal(body, &q); err != nil {
+	var req T
+	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, err
 	}
-	return f(q)
+	return f(req)
 }

@@ -42,7 +42,7 @@ type head struct {
 }
 
 // errNoState: a node writes its own state before anything else.
-var errNoState = errors.New("the node's own state is missing")
+var errNoState = errors.New("the node's own state is missing from the metadata")
 
 func (n *Node) loadState() (l nodeState, err error) {
 	err = n.store.DB().View(func(tx *store.Tx) error {
@@ -209,7 +209,7 @@ func known(tx *store.Tx) error {
 	names, err := tx.Buckets()
 	for _, name := range names {
 		if !slices.Contains([]string{bucketState, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying}, name) {
-			return fmt.Errorf("%w: there is a bucket %q, which is not known here", meta.ErrNewer, name)
+			return fmt.Errorf("%w: it has a bucket %q", meta.ErrNewer, name)
 		}
 	}
 	return err
@@ -218,7 +218,7 @@ func known(tx *store.Tx) error {
 // wayOut is what to do about a state folder that a newer release has written.
 func wayOut(err error) string {
 	if errors.Is(err, meta.ErrNewer) {
-		return ": run the release that wrote the state-dir, or a newer one; or start with an empty state-dir and empty backing volumes, to have everything copied from the peer"
+		return ": run the release that wrote the state-dir, or a newer one; or start with an empty state-dir and empty backing volumes to copy everything from the other node"
 	}
 	return ""
 }

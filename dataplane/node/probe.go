@@ -11,7 +11,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 )
 
-// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve nobody needs it, and nobody
+// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve, neither needs it, and neither
 // would notice that a failure of a node would now mean waiting.
 const probeEvery = 10 * time.Second
 
@@ -22,7 +22,7 @@ type probed struct {
 	err   error
 }
 
-// probeLoop looks at the arbiter. What the record says is the machine's business alone.
+// probeLoop checks whether the arbiter answers. Only the machine uses what the record says.
 func (n *Node) probeLoop() {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -46,7 +46,7 @@ func (n *Node) probeLoop() {
 		n.seen.probed.Store(p)
 		switch was := old != nil && old.err != nil; {
 		case err != nil && !was:
-			n.log.Warn("the arbiter does not answer: nothing changes while both nodes serve, but if one fails now I/O waits", "err", err)
+			n.log.Warn("the arbiter does not answer: both nodes continue to serve, but if one fails now, I/O waits for the arbiter", "err", err)
 			n.event("arbiter", "the arbiter does not answer: "+err.Error())
 		case err == nil && was:
 			n.log.Info("the arbiter answers again", "after", time.Since(old.since).Round(time.Millisecond))

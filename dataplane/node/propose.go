@@ -33,7 +33,7 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 		}
 		return end.out, nil
 	case <-ctx.Done():
-		return meta.Outcome{}, fmt.Errorf("the change is not confirmed yet, asking again is safe: %w", ctx.Err())
+		return meta.Outcome{}, fmt.Errorf("the change is not confirmed yet: repeat the request, which is safe: %w", ctx.Err())
 	}
 }
 
@@ -76,7 +76,7 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 	}
 	raw := e.Encode()
 	if err := n.affordable(e, raw); err != nil {
-		n.log.Warn("a change of reservations is refused", "initiator", nexus.Initiator, "err", err)
+		n.log.Warn("refusing a change of reservations", "initiator", nexus.Initiator, "err", err)
 		done(scsi.NoRegistrationResources())
 		return
 	}
@@ -111,8 +111,8 @@ func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
 func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
 
 // awaitEarlier waits until every change that either node had handed to the log before has been applied, by an entry that changes nothing. An entry
-// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host is
-// told that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
+// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host gets
+// the answer that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
 // that was killed before it was handed over never is.
 func (n *Node) awaitEarlier() error {
 	_, err := n.propose(n.run.ctx, &meta.Entry{Abort: &meta.Object{}})
@@ -143,6 +143,6 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 // takeAll makes this node the owner of every LUN after it became alone.
 func (n *Node) takeAll() {
 	if _, err := n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{All: true, To: n.self.String()}}); err != nil && n.run.ctx.Err() == nil {
-		n.log.Warn("taking ownership of all LUNs", "err", err)
+		n.log.Warn("cannot take ownership of all LUNs", "err", err)
 	}
 }

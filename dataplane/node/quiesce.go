@@ -10,7 +10,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them go on.
+// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them continue.
 func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
 	id := n.waits.next.Add(1)
 	c := make(chan scsi.Result, 1)
@@ -26,7 +26,7 @@ func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duratio
 		case scsi.OK:
 			return release, nil
 		case scsi.Busy:
-			err = fmt.Errorf("commands did not come to rest within %v: %w", limit, control.ErrUnavailable)
+			err = fmt.Errorf("commands in progress did not finish within %v: %w", limit, control.ErrUnavailable)
 		default:
 			err = control.ErrUnavailable
 		}

@@ -63,7 +63,7 @@ func TestReadersAreBounded(t *testing.T) {
 	}
 }
 
-// Long reads are fewer at once, but the longest has its turn, and short ones fill the room that it leaves.
+// Long reads are fewer at once, but the longest gets through, and short ones fill the room that it leaves.
 func TestReadersAreBoundedInBytes(t *testing.T) {
 	r := newReaders(t)
 	began := make(chan string, 100)

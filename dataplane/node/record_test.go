@@ -12,7 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A lone member looks at the record by itself, and one that was given to the other node over its head ends its service (R2).
+// A lone member reads the record regularly, and one that was given to the other node over its head ends its service (R2).
 func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	p.end(1)
@@ -30,7 +30,7 @@ func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	}
 	p.until("node a fences itself", func() bool { return n.View().Phase == pair.Fenced })
 	t.Logf("after %v", time.Since(began).Round(time.Millisecond))
-	if v := n.View(); v.Serving || !strings.Contains(v.Reason, "on this store only") || v.ForceEpoch == 0 {
+	if v := n.View(); v.Serving || !strings.Contains(v.Reason, "on this node's store only") || v.ForceEpoch == 0 {
 		t.Fatalf("%+v", v)
 	}
 }
@@ -71,7 +71,7 @@ func TestLockIsOnRecord(t *testing.T) {
 	}
 }
 
-// Work on an entry may take longer than Dm: nobody is excluded as long as it goes on.
+// Work on an entry may take longer than Dm: no node is excluded as long as it continues.
 func TestEntryThatTakesLong(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	epoch := p.nodes[0].View().Record.Epoch

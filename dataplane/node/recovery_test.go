@@ -254,7 +254,7 @@ func TestJoinerNamesItsCopies(t *testing.T) {
 }
 
 // The lone member is lost for good: an administrator names the other node, and hosts learn that writes may be gone (R2, R8).
-func TestForce(t *testing.T) {
+func TestForcedNodeServesAndTellsHostsOfLostWrites(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(16*mib, "a")
 	d := p.device(m)

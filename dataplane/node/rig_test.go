@@ -33,7 +33,7 @@ type testPair struct {
 	cfg   [2]Config
 	nodes [2]*Node
 	ends  [2]func() error
-	runs  [2]func() error // waits until a node has ended by itself
+	runs  [2]func() error // waits until a node has ended without a stop
 }
 
 func newTestPair(t *testing.T) *testPair {
@@ -95,7 +95,7 @@ func (p *testPair) stop(i int) error {
 	return p.ends[i]()
 }
 
-// leaves waits until a node has ended by itself, and says why.
+// leaves waits until a node has ended without a stop, and says why.
 func (p *testPair) leaves(i int, why string) {
 	p.t.Helper()
 	err := p.runs[i]()
@@ -208,13 +208,13 @@ func (p *testPair) read(path string) []byte {
 
 func (p *testPair) get(i int, path string) (int, string) {
 	p.t.Helper()
-	q, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+p.cfg[i].MetricsListen+path, nil)
+	req, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+p.cfg[i].MetricsListen+path, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	var r *http.Response
 	if err := harness.Wait(p.ctx, "the node listens", func() (bool, string) {
-		r, err = http.DefaultClient.Do(q)
+		r, err = http.DefaultClient.Do(req)
 		return err == nil, fmt.Sprint(err)
 	}); err != nil {
 		p.t.Fatal(err)

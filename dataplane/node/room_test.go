@@ -21,15 +21,15 @@ func TestNoSpaceForAnObject(t *testing.T) {
 		p.startBoth()
 		id, _ := p.lun(4*mib, "a")
 		full.Store(true)
-		q := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "x", SizeBytes: 4 * mib, PreferredNode: "a"}
+		req := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "x", SizeBytes: 4 * mib, PreferredNode: "a"}
 		if op == store.FaultClone {
-			q.SourceLunUuid = id
+			req.SourceLunUuid = id
 		}
-		if _, err := p.client(0).CreateLUN(p.ctx, q); err == nil {
+		if _, err := p.client(0).CreateLUN(p.ctx, req); err == nil {
 			t.Fatal("made")
 		}
 		full.Store(false)
-		if _, err := p.client(0).CreateLUN(p.ctx, q); err != nil {
+		if _, err := p.client(0).CreateLUN(p.ctx, req); err != nil {
 			t.Errorf("%s: %v", op, err)
 		}
 		p.inSync()

@@ -18,12 +18,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// DefaultScrubRate is how many bytes a second a scrub compares at most, unless it is told otherwise.
+// DefaultScrubRate is how many bytes a second a scrub compares at most, unless the scrub request sets another rate.
 const DefaultScrubRate = 64 << 20
 
 // Errors of a scrub.
 var (
-	errScrubActive = fmt.Errorf("a scrub is under way: %w", meta.ErrExists)
+	errScrubActive = fmt.Errorf("a scrub is already running: %w", meta.ErrExists)
 	errScrubPair   = fmt.Errorf("a scrub compares the copies of two nodes that are in sync: %w", meta.ErrInUse)
 )
 
@@ -46,7 +46,7 @@ type scrubReply struct {
 	Share *scrubShare `json:"share,omitempty"` // that has begun, or is under way
 }
 
-// scrubAnswer is what a person is told who asks for a scrub.
+// scrubAnswer is the answer to a request for a scrub.
 type scrubAnswer struct {
 	total    uint64
 	underWay bool // before
@@ -54,31 +54,31 @@ type scrubAnswer struct {
 }
 
 // scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share, whatever moves meanwhile. While a scrub is
-// under way it is told in place of a new one.
+// under way, the answer describes that scrub instead of a new one.
 //
 // Two who ask at once: a share is begun at node a first, and the one that comes second finds it there.
-func (n *Node) scrub(ctx context.Context, q scrubRequest) (scrubAnswer, error) {
-	q.Whole = len(q.UUIDs) == 0
-	shares, err := n.splitScrub(q.UUIDs)
+func (n *Node) scrub(ctx context.Context, req scrubRequest) (scrubAnswer, error) {
+	req.Whole = len(req.UUIDs) == 0
+	shares, err := n.splitScrub(req.UUIDs)
 	if err != nil {
 		return scrubAnswer{}, err
 	}
 	if known, err := n.scrubUnderWay(ctx); err != nil || known.underWay {
 		return known, err
 	}
-	q.ID = uuid.NewString()
+	req.ID = uuid.NewString()
 	first := pair.A
 	if !n.peerKnows(featureScrub) { // it cannot be asked before
 		first = n.self.Peer()
 	}
 	var a scrubAnswer
 	for i, at := range []pair.Node{first, first.Peer()} {
-		q.UUIDs = shares[at]
-		r, err := n.beginScrub(ctx, at, q)
+		req.UUIDs = shares[at]
+		r, err := n.beginScrub(ctx, at, req)
 		if err != nil {
 			err = fmt.Errorf("node %s: %w", at, err)
 			if i > 0 && at != n.self { // no half of a scrub
-				n.do(func(m *pair.Machine, now int64) { m.ScrubStop(now, "node "+at.String()+" has not begun its share") })
+				n.do(func(m *pair.Machine, now int64) { m.ScrubStop(now, "node "+at.String()+" has not started its share") })
 			}
 			return a, err
 		}
@@ -114,7 +114,7 @@ func (n *Node) splitScrub(uuids []string) (shares [2][]string, err error) {
 	}
 	n.do(func(m *pair.Machine, now int64) {
 		v := m.View(now)
-		if err = scrubbable(&v); err != nil {
+		if err = n.scrubbable(&v); err != nil {
 			return
 		}
 		for _, o := range objs {
@@ -128,9 +128,9 @@ func (n *Node) splitScrub(uuids []string) (shares [2][]string, err error) {
 	return shares, err
 }
 
-func scrubbable(v *pair.View) error {
+func (n *Node) scrubbable(v *pair.View) error {
 	if v.Phase != pair.Paired || !v.Agreed || !v.Serving {
-		return fmt.Errorf("%w; now: %s %s", errScrubPair, v.Phase, v.Reason)
+		return fmt.Errorf("%w; this node is %s: %s", errScrubPair, standing(n.phase(*v)), v.Reason)
 	}
 	return nil
 }
@@ -163,14 +163,14 @@ func (n *Node) scrubUnderWay(ctx context.Context) (a scrubAnswer, err error) {
 }
 
 // beginScrub has a node begin its share.
-func (n *Node) beginScrub(ctx context.Context, at pair.Node, q scrubRequest) (r scrubReply, err error) {
+func (n *Node) beginScrub(ctx context.Context, at pair.Node, req scrubRequest) (r scrubReply, err error) {
 	switch {
 	case at == n.self:
-		return n.scrubHere(q)
-	case !n.peerKnows(featureScrub) && len(q.UUIDs) == 0: // it would take that for everything
+		return n.scrubHere(req)
+	case !n.peerKnows(featureScrub) && len(req.UUIDs) == 0: // it would take that for everything
 		return r, nil
 	}
-	err = n.call(ctx, "scrub", q, &r)
+	err = n.call(ctx, "scrub", req, &r)
 	if errors.Is(err, meta.ErrExists) {
 		return scrubReply{Busy: true}, nil
 	}
@@ -178,7 +178,7 @@ func (n *Node) beginScrub(ctx context.Context, at pair.Node, q scrubRequest) (r 
 }
 
 // scrubHere begins a share of this node.
-func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
+func (n *Node) scrubHere(req scrubRequest) (r scrubReply, err error) {
 	n.md.mu.Lock()
 	objs := n.objectsLocked(false)
 	snaps := map[pair.LUNID]bool{}
@@ -188,36 +188,36 @@ func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
 		}
 	}
 	n.md.mu.Unlock()
-	if q.ID != "" || len(q.UUIDs) > 0 {
+	if req.ID != "" || len(req.UUIDs) > 0 {
 		named := map[string]bool{}
-		for _, id := range q.UUIDs {
+		for _, id := range req.UUIDs {
 			named[id] = true
 		}
 		objs = slices.DeleteFunc(objs, func(o pair.CopyObject) bool { return !named[o.ID.String()] })
 	}
-	if q.Rate == 0 {
-		q.Rate = cmp.Or(n.cfg.ScrubRate, DefaultScrubRate)
+	if req.Rate == 0 {
+		req.Rate = cmp.Or(n.cfg.ScrubRate, DefaultScrubRate)
 	}
 	began := false
 	n.do(func(m *pair.Machine, now int64) {
 		v := m.View(now)
-		if err = scrubbable(&v); err != nil {
+		if err = n.scrubbable(&v); err != nil {
 			return
 		}
 		mine := objs
-		if q.ID == "" {
+		if req.ID == "" {
 			mine = slices.DeleteFunc(objs, func(o pair.CopyObject) bool {
 				owner, ok := m.Owner(o.ID)
 				return !(ok && owner == n.self || !ok && snaps[o.ID] && v.Record.Chair() == n.self)
 			})
 		}
 		n.settleScrub(m, now)
-		if began = m.Scrub(now, mine, q.Rate, q.Repair); began {
+		if began = m.Scrub(now, mine, req.Rate, req.Repair); began {
 			for _, o := range mine {
 				r.Total += o.Size
 			}
-			n.seen.scrubs.now = &scrubShare{ID: cmp.Or(q.ID, uuid.NewString()), Node: n.self.String(), Origin: q.Origin, Repair: q.Repair, Rate: q.Rate,
-				Whole: q.Whole || q.ID == "" && len(q.UUIDs) == 0, Started: time.Now()}
+			n.seen.scrubs.now = &scrubShare{ID: cmp.Or(req.ID, uuid.NewString()), Node: n.self.String(), Origin: req.Origin, Repair: req.Repair, Rate: req.Rate,
+				Whole: req.Whole || req.ID == "" && len(req.UUIDs) == 0, Started: time.Now()}
 			n.settleScrub(m, now)
 		}
 		r.Share = cmp.Or(n.seen.scrubs.now, n.seen.scrubs.last)
@@ -227,7 +227,7 @@ func (n *Node) scrubHere(q scrubRequest) (r scrubReply, err error) {
 		return scrubReply{}, err
 	case began:
 		n.run.wg.Go(func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
-	case q.ID == "":
+	case req.ID == "":
 		return scrubReply{}, errScrubActive // as releases before expect it
 	default:
 		r.Busy = true

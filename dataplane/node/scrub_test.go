@@ -41,9 +41,9 @@ func TestScheduledScrub(t *testing.T) {
 	p.until("its time is kept", func() bool { return saved().After(first) })
 }
 
-func (p *testPair) scrub(i int, q *targetv1.ScrubRequest) *targetv1.ScrubResponse {
+func (p *testPair) scrub(i int, req *targetv1.ScrubRequest) *targetv1.ScrubResponse {
 	p.t.Helper()
-	r, err := p.client(i).Scrub(p.ctx, q)
+	r, err := p.client(i).Scrub(p.ctx, req)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// scrubShare is what one node compares of a scrub: what people, the peer and the database are told of it.
+// scrubShare is what one node compares of a scrub: what people, the peer and the database get to know of it.
 type scrubShare struct {
 	ID          string                    `json:"id"` // of the scrub
 	Node        string                    `json:"node"`
@@ -46,7 +46,7 @@ type scrubFinding struct {
 // scrubs are the share that is under way and the last one that has ended. What is pointed to never changes.
 type scrubs struct {
 	now, last *scrubShare // under Node.mu
-	full      time.Time   // under Node.mu: when a scrub of everything last ended by itself; zero: never
+	full      time.Time   // under Node.mu: when a scrub of everything last ran to its end; zero: never
 	saving    sync.Mutex  // before it: what is saved is what there is then
 }
 
@@ -131,7 +131,7 @@ func (n *Node) followScrub(id string) {
 // scrubLook is how often a scrub is looked at.
 const scrubLook = 250 * time.Millisecond
 
-// lastFullScrub is when a scrub of everything last ended here by itself; false: never.
+// lastFullScrub is when a scrub of everything last ran to its end on this node; false: never.
 func (n *Node) lastFullScrub() (time.Time, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -81,7 +81,7 @@ func TestStateDirOfAnother(t *testing.T) {
 	}
 }
 
-// Everything that the pair was told is there after both nodes have stopped and started, and a file that nobody knows
+// Everything that the pair confirmed is there after both nodes have stopped and started, and a file that no metadata names
 // is reported and left alone.
 func TestMetadataOutlivesRestart(t *testing.T) {
 	p := newTestPair(t).startBoth()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -63,7 +64,7 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 	luns, held := n.md.state.SortedLUNs(), n.md.state.Volumes()
 	n.md.mu.Unlock()
 	if v.Linked && v.Phase == pair.Alone && n.misread(held) {
-		s.Reason = fmt.Sprintf("LUNs lie in backing volumes that the release of node %s does not know: upgrade it", n.self.Peer())
+		s.Reason = fmt.Sprintf("LUNs are in backing volumes that the release of node %s does not support: upgrade node %s", n.self.Peer(), n.self.Peer())
 	}
 	for _, l := range luns {
 		for _, m := range l.Maps {
@@ -100,6 +101,11 @@ func resyncPace(p *targetv1.Resync, r pair.ResyncView, now int64) {
 	if r.Active && r.Total >= r.Done && rate > 0 {
 		p.ExpectedEnd = timestamppb.New(time.Now().Add(time.Duration(float64(r.Total-r.Done) / rate * float64(time.Second))))
 	}
+}
+
+// standing is a phase of the control API as text.
+func standing(p targetv1.Phase) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(p.String(), "PHASE_"), "_", " "))
 }
 
 // phase is the standing as the control API names it.

@@ -17,7 +17,7 @@ import (
 
 // ErrStop is what Run returns when an orderly stop has not ended within its bound; its text says
 // what it waited for.
-var ErrStop = errors.New("the orderly stop did not end in time, and this process ends without it")
+var ErrStop = errors.New("the orderly stop did not finish in time")
 
 // Limits of an orderly stop. Run returns within handOverTime + endTime after it was asked to stop,
 // whatever hangs.
@@ -30,7 +30,7 @@ const (
 var (
 	stepHandOver = "handing over"
 	stepLogOut   = "logging initiators out"
-	stepWork     = "ending what is under way"
+	stepWork     = "finishing the work in progress"
 	stepFiles    = "closing the files and the store"
 )
 
@@ -42,19 +42,19 @@ func (n *Node) ends(step string) { n.run.step.Store(&step) }
 func (n *Node) handOver() {
 	n.run.stopping.Store(true)
 	n.ends(stepHandOver)
-	n.log.Info("stopping: handing over")
+	n.log.Info("stopping: handing over to the peer")
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	if v := n.View(); v.Phase == pair.Paired && v.Agreed {
 		if err := n.giveAway(ctx); err != nil {
-			n.log.Warn("handing over ownership failed, the peer takes it by exclusion", "err", err)
+			n.log.Warn("cannot hand over ownership; the peer takes it when it excludes this node", "err", err)
 		}
 		n.stepDown()
 		gone := func(v pair.View) bool {
-			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: nobody excludes anybody
+			return v.Phase == pair.Outside || v.Phase == pair.Fenced || v.Peer.Leaving // both stop: neither excludes the other
 		}
 		if err := n.waitView(ctx, gone); err != nil {
-			n.log.Warn("the peer did not confirm the exclusion in time; it waits out the lease", "err", err)
+			n.log.Warn("the peer did not confirm the exclusion in time; it serves after the lease expires", "err", err)
 		}
 	}
 	n.ends(stepLogOut)
@@ -66,7 +66,7 @@ func (n *Node) handOver() {
 		// So this node steps down, whatever its phase: what was not sent to the peer ends here,
 		// what was sent ends with the link, and what is at the store ends when the store is done
 		// with it. No command is answered GOOD from here on (R1).
-		n.log.Warn("sessions of initiators wait for commands that have not ended: these end without an answer", "commands", waiting(n.Waiting()))
+		n.log.Warn("initiator sessions wait for commands in progress; ending these commands without an answer", "commands", waiting(n.Waiting()))
 		n.stepDown()
 	}
 	n.log.Info("stopped serving")
@@ -125,5 +125,5 @@ func (n *Node) unended() string {
 			sessions++
 		}
 	}
-	return fmt.Sprintf("%s: %d sessions have not ended; commands wait: %s", step, sessions, waiting(n.Waiting()))
+	return fmt.Sprintf("%s: %d sessions have not ended; commands waiting: %s", step, sessions, waiting(n.Waiting()))
 }

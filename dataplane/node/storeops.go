@@ -187,7 +187,7 @@ func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 	return classify(f.Sync(), true)
 }
 
-// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported by itself.
+// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported separately.
 func (n *Node) probeDisk(id pair.LUNID) bool {
 	volume := ""
 	if e := n.md.tables.Load().units[id]; e != nil {
@@ -197,7 +197,7 @@ func (n *Node) probeDisk(id pair.LUNID) bool {
 	return err == nil && v.Probe() == nil
 }
 
-// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable by themselves. A joiner's checksums are as well, for
+// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable already. A joiner's checksums are as well, for
 // no bit tells where it was copied to.
 func (n *Node) syncAll(sums bool) scsi.Result {
 	sync := (*store.File).Sync
@@ -277,7 +277,7 @@ func (n *Node) copyRead(o *pair.Op) scsi.Result {
 	return scsi.OK
 }
 
-// sumOf stands for a range on the link. It is a cryptographic one: equal sums are taken as equal data.
+// sumOf is the checksum of a range on the link. It is a cryptographic one: equal sums are taken as equal data.
 func sumOf(b []byte) []byte {
 	sum := sha256.Sum256(b)
 	return sum[:]

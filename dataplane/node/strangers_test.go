@@ -97,7 +97,7 @@ func TestLoginWithoutLUNs(t *testing.T) {
 	}
 }
 
-// A host that was told of a mapping, by either node, logs in at either one at once.
+// A host that got the answer to a mapping, by either node, logs in at either one at once.
 func TestLoginRightAfterMapping(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(4*mib, "a")

@@ -16,7 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// tables is what the command path reads: an immutable picture of the applied metadata.
+// tables is what the command path reads: an immutable snapshot of the applied metadata.
 type tables struct {
 	units     map[pair.LUNID]*unitEntry
 	snapshots map[pair.LUNID]*store.File
@@ -41,7 +41,7 @@ type unitEntry struct {
 	series  *atomic.Bool // it has metrics of its own (lunmetrics.go)
 }
 
-// close lets go of the files of a LUN.
+// close closes the files of a LUN.
 func (e *unitEntry) close() error { return errors.Join(e.bits.Close(), e.file.Close()) }
 
 func (e *unitEntry) both(f func(*scsi.Unit)) {
@@ -56,7 +56,7 @@ type hostEntry struct {
 }
 
 // check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
-// does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one picture only.
+// does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one snapshot only.
 func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	e := n.md.tables.Load().units[id]
 	if e == nil {
@@ -93,7 +93,7 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 }
 
 // publish rebuilds the tables from the state. The caller holds md.mu. Files of LUNs that are gone are closed by
-// the caller once nobody uses the old picture.
+// the caller once no command uses the old snapshot.
 func (n *Node) publish() error {
 	old := n.md.tables.Load()
 	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.md.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.md.state.Snapshots)),
@@ -111,7 +111,7 @@ func (n *Node) publish() error {
 	for _, l := range n.md.state.LUNs {
 		e, err := n.entry(old, l)
 		if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {
-			continue // it could not be made, or its bits not, which its proposer is told, who takes it back
+			continue // it could not be made, or its bits not: its proposer gets the error and takes the entry back
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -281,7 +281,7 @@ func (n *Node) Admit(initiator string) iscsi.Host {
 	if b := n.io.bench.Load(); b != nil && b.host == initiator {
 		return iscsi.Host{Known: true, LUNs: true, Sure: true}
 	}
-	// First whether this node serves, then the tables: those of a node that serves have every mapping that somebody was told of by then (R9).
+	// First whether this node serves, then the tables: those of a node that serves have every mapping that was confirmed to a caller by then (R9).
 	sure := n.Access() == scsi.AccessReady
 	h := n.md.tables.Load().hosts[initiator]
 	if h == nil {

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// tally counts work that may begin while somebody waits until none is left, which a sync.WaitGroup does not allow. Its zero value
+// tally counts work that may begin while another goroutine waits until none is left, which a sync.WaitGroup does not allow. Its zero value
 // is ready.
 type tally struct {
 	n    atomic.Int64
 	mu   sync.Mutex
-	none chan struct{} // of those that wait; nil if nobody does
+	none chan struct{} // of the goroutines that wait; nil if there are none
 }
 
 // Add counts a piece of work.

@@ -7,7 +7,7 @@ import (
 )
 
 // Work begins and ends all the time while others wait: what was counted before a wait is over after it.
-func TestTally(t *testing.T) {
+func TestTallyWaitsForWhatBeganBefore(t *testing.T) {
 	var c tally
 	c.Wait() // for nothing
 	var busy sync.WaitGroup

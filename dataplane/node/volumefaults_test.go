@@ -108,7 +108,7 @@ func TestVolumeOfEarlierTakenBack(t *testing.T) {
 	_ = n.store.Close()
 }
 
-// A volume that is full refuses writes to its own LUNs, excludes nobody, and leaves the others alone (R13).
+// A volume that is full refuses writes to its own LUNs, excludes no node, and leaves the others alone (R13).
 func TestFullVolume(t *testing.T) {
 	p := newTestPair(t).fast()
 	var full [2]bool
@@ -133,7 +133,7 @@ func TestFullVolume(t *testing.T) {
 	p.inSync()
 }
 
-// What finds no space for its file at either node, or at both, is refused, and excludes nobody. It is made once there is room.
+// What finds no space for its file at either node, or at both, is refused, and excludes no node. It is made once there is room.
 func TestFullVolumeMakesNothing(t *testing.T) {
 	p := newTestPair(t)
 	var full [2]atomic.Bool
@@ -155,19 +155,19 @@ func TestFullVolumeMakesNothing(t *testing.T) {
 		lun := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("lun", at), SizeBytes: 16 * mib}
 		clone := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("clone", at), SizeBytes: 16 * mib, SourceLunUuid: source}
 		restored := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("restored", at), SizeBytes: 16 * mib, SourceSnapshotUuid: snap}
-		for _, q := range []*targetv1.CreateLUNRequest{lun, clone, restored} {
+		for _, req := range []*targetv1.CreateLUNRequest{lun, clone, restored} {
 			for _, i := range at {
 				full[i].Store(true)
 			}
-			_, err := p.client(0).CreateLUN(p.ctx, q)
+			_, err := p.client(0).CreateLUN(p.ctx, req)
 			if status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("%s, full at %v: %v", q.Name, at, err)
+				t.Errorf("%s, full at %v: %v", req.Name, at, err)
 			}
 			for i := range full {
 				full[i].Store(false)
 			}
-			if _, err := p.client(0).CreateLUN(p.ctx, q); err != nil {
-				t.Errorf("%s, with room again: %v", q.Name, err)
+			if _, err := p.client(0).CreateLUN(p.ctx, req); err != nil {
+				t.Errorf("%s, with room again: %v", req.Name, err)
 			}
 		}
 		p.inSync()

@@ -71,19 +71,19 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 		v, err := n.store.Volume(name)
 		switch {
 		case err != nil:
-			errs = append(errs, bad("backing-volume", "%s, is not given: add --backing-volume %s=DIR with the directory that it had; "+
-				"or start with an empty state-dir and empty backing volumes, to have everything copied from the peer", what, name))
+			errs = append(errs, bad("backing-volume", "%s, is missing from the flags: add --backing-volume %s=DIR with its directory; "+
+				"or start with an empty state-dir and empty backing volumes to copy everything from the other node", what, name))
 		case l.Volumes[name] != v.ID():
-			errs = append(errs, bad("backing-volume", "%s, had the id %s, and the one that is given has %s: give the former one; "+
-				"or start with an empty state-dir and empty backing volumes, to have everything copied from the peer", what, l.Volumes[name], v.ID()))
+			errs = append(errs, bad("backing-volume", "%s, had the id %s, but the one in its directory has the id %s: mount the former one; "+
+				"or start with an empty state-dir and empty backing volumes to copy everything from the other node", what, l.Volumes[name], v.ID()))
 		case v.Mark() != l.Mark && v.Mark() != l.Mark+1: // it is written first: one step may be in doubt
-			doubt = fmt.Sprintf("backing volume %q is as it was earlier (mark %d, this node's metadata has %d): put the right one back, or have it copied", name, v.Mark(), l.Mark)
+			doubt = fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", name, v.Mark(), l.Mark)
 		}
 	}
 	for _, v := range n.store.Volumes() {
 		n.own.markFloor = max(n.own.markFloor, v.Mark())
 		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
-			doubt = fmt.Sprintf("this node's metadata are as they were earlier (mark %d, backing volume %q has %d): put the right state-dir back, or have everything copied", l.Mark, v.Name(), v.Mark())
+			doubt = fmt.Sprintf("this node's metadata is an older copy (it has mark %d, backing volume %q has mark %d): put back the newest state-dir, or let the other node copy its data to this node", l.Mark, v.Name(), v.Mark())
 		}
 	}
 	if older := n.store.DB().Older(); older != "" {
@@ -99,7 +99,7 @@ func (n *Node) mark(l *nodeState) error {
 	if len(volumes) == 1 {
 		return nil
 	}
-	l.Volumes = map[string]string{} // those that hold something are the ones of before: see checkVolumes
+	l.Volumes = map[string]string{} // those that hold something are the same as before: see checkVolumes
 	for _, v := range volumes[1:] {
 		l.Volumes[v.Name()] = v.ID()
 	}
@@ -131,7 +131,7 @@ func (n *Node) lacking(s *meta.State) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(s.Volumes())) {
 		if _, err := n.store.Volume(name); err != nil {
-			errs = append(errs, fmt.Errorf("the pair has LUNs in backing volume %q, which node %s lacks: start it with --backing-volume %s=DIR", name, n.self, name))
+			errs = append(errs, fmt.Errorf("the pair has LUNs in backing volume %q, which node %s does not have: start node %s with --backing-volume %s=DIR", name, n.self, n.self, name))
 		}
 	}
 	return errors.Join(errs...)
@@ -144,7 +144,7 @@ type prepareVolume struct {
 // volumeHere refuses a backing volume that this node lacks, by name.
 func (n *Node) volumeHere(name string) error {
 	if _, err := n.store.Volume(name); err != nil {
-		return fmt.Errorf("volume: node %s: %w; start it with --backing-volume %s=DIR, or name another one: %w", n.self, err, name, meta.ErrInvalid)
+		return fmt.Errorf("volume: node %s: %w; start the node with --backing-volume %s=DIR, or name another backing volume: %w", n.self, err, name, meta.ErrInvalid)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 	v := n.View()
 	both := v.Record.Both()
 	if v.Linked && !n.peerKnows(featureVolumes) {
-		return fmt.Errorf("the release of node %s knows one backing volume only: upgrade it: %w", n.self.Peer(), control.ErrUnavailable)
+		return fmt.Errorf("the release of node %s supports one backing volume only: upgrade node %s: %w", n.self.Peer(), n.self.Peer(), control.ErrUnavailable)
 	}
 	if both || v.Linked {
 		switch err := n.call(ctx, "prepare_volume", prepareVolume{name}, nil); {
@@ -169,7 +169,7 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 		}
 	}
 	if p := n.peer.capacity.Load(); p != nil && !p.has(name) {
-		return fmt.Errorf("volume: node %s, which is away, has no backing volume %q: it could not be made a member again: %w", n.self.Peer(), name, meta.ErrInvalid)
+		return fmt.Errorf("volume: node %s, which is not connected, has no backing volume %q, so it could not become a member again: %w", n.self.Peer(), name, meta.ErrInvalid)
 	}
 	return nil
 }

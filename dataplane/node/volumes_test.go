@@ -114,18 +114,18 @@ func TestLUNInAnotherVolume(t *testing.T) {
 	if s, err := c.CreateSnapshot(p.ctx, &targetv1.CreateSnapshotRequest{Uuid: snap, Name: "snap", SourceLunUuid: id}); err != nil || s.Volume != "fast" {
 		t.Fatal(s, err)
 	}
-	for _, q := range []*targetv1.CreateLUNRequest{{Uuid: clone, Name: "clone", SizeBytes: 16 * mib, SourceLunUuid: id}, {Uuid: restored, Name: "restored", SizeBytes: 20 * mib, SourceSnapshotUuid: snap}} {
+	for _, req := range []*targetv1.CreateLUNRequest{{Uuid: clone, Name: "clone", SizeBytes: 16 * mib, SourceLunUuid: id}, {Uuid: restored, Name: "restored", SizeBytes: 20 * mib, SourceSnapshotUuid: snap}} {
 		for _, elsewhere := range []string{"default", "slow"} {
-			q.Volume = elsewhere
-			_, err := c.CreateLUN(p.ctx, q)
-			p.refuses(err, codes.InvalidArgument, "volume: ", "shares extents with its source", `"fast" and not "`+elsewhere+`"`)
+			req.Volume = elsewhere
+			_, err := c.CreateLUN(p.ctx, req)
+			p.refuses(err, codes.InvalidArgument, "volume: ", "shares extents with its source", `"fast", not "`+elsewhere+`"`)
 		}
-		for _, q.Volume = range []string{"", "fast", ""} { // repeated: it is there
-			if l, err := c.CreateLUN(p.ctx, q); err != nil || l.Volume != "fast" {
+		for _, req.Volume = range []string{"", "fast", ""} { // repeated: it is there
+			if l, err := c.CreateLUN(p.ctx, req); err != nil || l.Volume != "fast" {
 				t.Fatal(l, err)
 			}
 		}
-		p.alikeInFast("luns", q.Uuid)
+		p.alikeInFast("luns", req.Uuid)
 	}
 	p.alikeInFast("snapshots", snap)
 	_, err := c.CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "lun-" + id, SizeBytes: 16 * mib})
@@ -165,7 +165,7 @@ func TestLUNInAnotherVolume(t *testing.T) {
 	p.alikeInFast("luns", clone)
 }
 
-// A node is refused without a volume that holds something, or with another one in its place; the pair goes on meanwhile.
+// A node is refused without a volume that holds something, or with another one in its place; the pair continues meanwhile.
 func TestStartWithoutAVolume(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	id, _ := p.lunIn(0, "fast")
@@ -176,7 +176,7 @@ func TestStartWithoutAVolume(t *testing.T) {
 		says    []string
 	}{
 		"not given":   {nil, []string{`backing volume "fast"`, "holds 1 LUNs", "--backing-volume fast=DIR"}},
-		"another one": {[]string{"fast=" + t.TempDir()}, []string{`backing volume "fast"`, "had the id", "give the former one"}},
+		"another one": {[]string{"fast=" + t.TempDir()}, []string{`backing volume "fast"`, "had the id", "mount the former one"}},
 	} {
 		p.cfg[1].BackingVolumes = c.volumes
 		err := open(p.cfg[1])
@@ -225,14 +225,14 @@ func TestVolumeOfOneNode(t *testing.T) {
 	if v := p.nodes[0].Status(p.ctx).Volumes; !slices.Equal(v[1].Lacks, []string{"b"}) {
 		t.Errorf("%v", v)
 	}
-	p.refuses(make(0, "fast"), codes.InvalidArgument, `node b, which is away, has no backing volume "fast"`)
+	p.refuses(make(0, "fast"), codes.InvalidArgument, `node b, which is not connected, has no backing volume "fast"`)
 	p.end(0)
 	p.start(0) // what it knew of node b is gone
 	p.until("a is alone", func() bool { return p.nodes[0].View().Phase == pair.Alone && p.nodes[0].View().Serving })
 	id, _ := p.lunIn(0, "fast")
 	p.start(1)
 	p.until("b says what it lacks", func() bool {
-		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, `LUNs in backing volume "fast", which node b lacks: start it with --backing-volume fast=DIR`)
+		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, `LUNs in backing volume "fast", which node b does not have: start node b with --backing-volume fast=DIR`)
 	})
 	p.end(1)
 	p.cfg[1] = with
@@ -250,7 +250,7 @@ func TestEarlierRelease(t *testing.T) {
 		_, err := p.client(0).CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: uuid.NewString(), SizeBytes: mib, Volume: "fast"})
 		return err
 	}
-	p.refuses(make(), codes.Unavailable, "upgrade it")
+	p.refuses(make(), codes.Unavailable, "upgrade node b")
 	p.lunIn(0, "default")
 	p.end(1)
 	p.until("a is alone", func() bool { v := p.nodes[0].View(); return v.Phase == pair.Alone && !v.Linked })
@@ -259,7 +259,7 @@ func TestEarlierRelease(t *testing.T) {
 	}
 	p.start(1)
 	p.until("b is refused, and a says why", func() bool {
-		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, "metadata") && strings.Contains(p.nodes[0].Status(p.ctx).Reason, "the release of node b does not know")
+		return strings.Contains(p.nodes[1].Status(p.ctx).Reason, "metadata") && strings.Contains(p.nodes[0].Status(p.ctx).Reason, "the release of node b does not support")
 	})
 	p.end(1)
 	p.cfg[1].earlier = false
@@ -267,7 +267,7 @@ func TestEarlierRelease(t *testing.T) {
 	p.inSync()
 }
 
-func TestMerge(t *testing.T) {
+func TestMergeOfTheVolumesOfBothNodes(t *testing.T) {
 	own := map[string]volume{"default": {100, 50, true}, "fast": {10, 5, true}}
 	for _, x := range []struct {
 		peer *capacity

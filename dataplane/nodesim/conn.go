@@ -48,7 +48,7 @@ func (e *end) peer() *end {
 	return e.p.ends[0]
 }
 
-// stir lets everybody who waits at this end look again. mu is held.
+// stir wakes every goroutine that waits at this end. mu is held.
 func (e *end) stir() {
 	e.turn++
 	e.cond.Broadcast()

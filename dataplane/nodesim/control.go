@@ -175,7 +175,7 @@ func (c *caller) work(rng *rand.Rand, luns []*lun) {
 			}
 		}
 		if status.Code(err) == codes.ResourceExhausted && c.w.roomless.Load() {
-			continue // told so; the one that wants it asks again
+			continue // refused with that; the caller asks again
 		}
 		if err != nil && !c.w.gaveUp() {
 			c.w.fail("a control call is refused: %v", err)

@@ -18,7 +18,7 @@ type disk struct {
 	speed speed
 	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
-	held  time.Duration          // how long a write into the page cache of one of those takes: somebody has the file locked
+	held  time.Duration          // how long a write into the page cache of one of those takes: the file is locked
 	busy  time.Time              // when the disk has done what it was asked for so far: it begins a new request then
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
@@ -61,7 +61,7 @@ func (d *disk) hangs() bool {
 	return time.Since(d.busy) < time.Second
 }
 
-// do carries out one operation of the store, which goes on when it returns.
+// do carries out one operation of the store, which continues when it returns.
 func (d *disk) do(op, path string, length int64) error {
 	d.mu.Lock()
 	d.seen[op]++

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// fault is one kind of thing that goes wrong. It lasts for a time and ends by itself.
+// fault is one kind of thing that goes wrong. It lasts for a time and then ends.
 type fault struct {
 	name string
 	do   func(w *world, rng *rand.Rand, i int)
@@ -150,7 +150,7 @@ func (w *world) trouble(rng *rand.Rand, episodes int) {
 		} else {
 			f.do(w, rng, i)
 		}
-		w.trace("mended: %s", f.name)
+		w.trace("fault ended: %s", f.name)
 		if f.solo || rng.IntN(2) == 0 {
 			if !w.awaitSync() {
 				return
@@ -165,7 +165,7 @@ func (w *world) awaitSync() bool {
 		return true
 	}
 	_, saw := w.inSync()
-	w.fail("the nodes do not serve by themselves %v after the last fault: %s", recovery, saw)
+	w.fail("the nodes do not serve again %v after the last fault: %s", recovery, saw)
 	w.mu.Lock()
 	w.unserved = true
 	w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node that is told to stop while its commands wait for what cannot come, since neither its peer
+// A node that is asked to stop while its commands wait for what cannot come, since neither its peer
 // nor the arbiter can be reached, ends within the bounds of an orderly stop, whatever they wait
 // for.
 func TestStopWhileCommandsAreHeld(t *testing.T) {
@@ -33,7 +33,7 @@ func TestStopWhileCommandsAreHeld(t *testing.T) {
 		{"the owner", pair.WaitsOwner, 1, func(w *world) {
 			w.busy.Go(func() { w.readBlock(w.fencers[0]) })
 		}},
-		{"an entry of the log", pair.WaitsEntry, 0, func(w *world) {
+		{"a log entry", pair.WaitsEntry, 0, func(w *world) {
 			f := w.fencers[0]
 			w.busy.Go(func() { f.exec(0, "REGISTER", 0, prOut(prRegisterAny, 0), prParam(0, f.key), nil) })
 		}},
@@ -68,8 +68,8 @@ func TestStopWhileCommandsAreHeld(t *testing.T) {
 	}
 }
 
-// A host that holds a RESERVE(6) reservation: the end of its session has to be told to the log,
-// which nobody can write then.
+// A host that holds a RESERVE(6) reservation: the end of its session has to be written to the log,
+// which no node can write then.
 func TestStopWithAReservation(t *testing.T) {
 	underLoad(t, setup{users: 1, workers: 1, think: 10 * time.Millisecond}, func(t *testing.T, w *world) {
 		f := w.idleFencer(t, name(0))
@@ -126,7 +126,7 @@ func TestStopAlthoughTheDiskHangs(t *testing.T) {
 	})
 }
 
-// idleFencer makes a LUN that a node prefers, and a host of it that does nothing by itself.
+// idleFencer makes a LUN that a node prefers, and a host of it that does nothing unasked.
 func (w *world) idleFencer(t *testing.T, owner string) *fencer {
 	rng := w.rand(20)
 	l, err := w.caller.make(rng, "shared", owner, 64<<20)

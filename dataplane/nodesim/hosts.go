@@ -86,12 +86,12 @@ func (u *user) open(ping time.Duration) error {
 	return err
 }
 
-// event notes what may have led to a retry. Nobody resets the LUNs of these hosts.
+// event notes what may have led to a retry. No host resets the LUNs of these hosts.
 func (u *user) event(e initiator.Event) {
 	u.w.trace("%s: %+v", u.name, e)
 	switch {
 	case e.Kind == initiator.EventUnitAttention && e.Sense.ASC == 0x29 && (e.Sense.ASCQ == 0x02 || e.Sense.ASCQ == 0x03):
-		u.w.fail("host %s is told of a reset (29/%02x) that nobody has asked for on %s", u.name, e.Sense.ASCQ, u.lun.name)
+		u.w.fail("host %s gets a unit attention for a reset (29/%02x) that was not requested on %s", u.name, e.Sense.ASCQ, u.lun.name)
 	case e.Kind == initiator.EventPathDown || e.Kind == initiator.EventRoute:
 		u.events.Add(1)
 	}

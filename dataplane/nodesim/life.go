@@ -34,7 +34,7 @@ type machine struct {
 	number int
 	frozen time.Time // programs are stopped until then
 	stood  int64     // their clock, meanwhile
-	left   int       // lives that ended by themselves
+	left   int       // lives that ended without a stop
 }
 
 // life is one process.
@@ -60,7 +60,7 @@ func (l *life) stop() {
 	l.cancel()
 }
 
-// fault is what the store of this life is told to do.
+// fault is what the store of this life is set to do.
 func (l *life) fault(op, path string, off, length int64) error {
 	if l.isDead() {
 		return syscall.EIO
@@ -100,7 +100,7 @@ func (m *machine) clock() int64 {
 // wall is how far the wall clock is ahead: it is not set here.
 func (m *machine) wall() (ns int64, ok bool) { return int64(time.Hour), true }
 
-// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait, the clock stands still and then leaps.
+// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait, the clock stops and then leaps.
 func (m *machine) freeze(d time.Duration) {
 	at := m.clock()
 	m.mu.Lock()
@@ -182,7 +182,7 @@ const (
 	maxBackOff = 10 * time.Second
 )
 
-// keep starts the node's process again whenever it has ended by itself, as what runs it would, until the history stops it.
+// keep starts the node's process again whenever it has ended without a stop, as its supervisor would, until the history stops it.
 func (m *machine) keep() {
 	wait := backOff
 	for {
@@ -193,7 +193,7 @@ func (m *machine) keep() {
 		case <-m.w.stopping:
 			return
 		}
-		if !l.isDead() { // by itself, for a killed one has been seen to
+		if !l.isDead() { // without a stop, for a killed one has been seen to
 			if m.w.stopped() {
 				return
 			}
@@ -208,7 +208,7 @@ func (m *machine) keep() {
 				m.w.rare("a stop that its disk held up")
 				m.w.trace("node %s: %v", name(m.i), l.err)
 			case l.err != nil || !l.asked.Load():
-				m.w.fail("node %s ended by itself with %v", name(m.i), l.err)
+				m.w.fail("node %s ended without a stop, with %v", name(m.i), l.err)
 				return
 			}
 			m.w.end(m, l)

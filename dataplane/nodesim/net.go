@@ -69,12 +69,12 @@ func (n *network) setBoth(x, y string, f func(*condition)) {
 	n.set(y, x, f)
 }
 
-// cut stops or lets go one direction; cuts add up.
+// cut stops or resumes one direction; cuts add up.
 func (n *network) cut(from, to string, by int) {
 	n.set(from, to, func(c *condition) { c.cuts += by })
 }
 
-// cutBoth stops or lets go both directions between two machines.
+// cutBoth stops or resumes both directions between two machines.
 func (n *network) cutBoth(x, y string, by int) {
 	n.setBoth(x, y, func(c *condition) { c.cuts += by })
 }
@@ -259,7 +259,7 @@ func (n *network) die(of *life) {
 	}
 }
 
-// free gives everything back at the end of a history, and says how many connections somebody had left open.
+// free gives everything back at the end of a history, and says how many connections had been left open.
 func (n *network) free() error {
 	n.mu.Lock()
 	n.closed = true

@@ -102,7 +102,7 @@ func numbers(t *testing.T, list string) (out []uint64) {
 	return out
 }
 
-// TestFreshSeeds plays histories that nobody has seen: make sim-node SEEDS=200.
+// TestFreshSeeds plays histories that no run has played: make sim-node SEEDS=200.
 func TestFreshSeeds(t *testing.T) {
 	if *flagSeeds == 0 {
 		t.Skip("-nodesim.seeds asks for none")

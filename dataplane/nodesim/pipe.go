@@ -157,7 +157,7 @@ func (f *flow) arm(d time.Duration, e *end) {
 	})
 }
 
-// kick goes on after the network has changed.
+// kick continues after the network has changed.
 func (p *pipe) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

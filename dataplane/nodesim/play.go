@@ -22,7 +22,7 @@ type Result struct {
 	Seed       uint64
 	Shape      string
 	Violations []string
-	Unserved   bool // the nodes did not serve by themselves after the last fault
+	Unserved   bool // the nodes did not serve again after the last fault
 	Operations int
 	Faults     map[string]int
 	Branches   map[string]int

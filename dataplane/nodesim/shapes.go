@@ -94,7 +94,7 @@ func playFailures(w *world, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// playFullDisks has LUNs and snapshots made while there is no room for some of their files, at either node or at both. The one that asks is told so, and
+// playFullDisks has LUNs and snapshots made while there is no room for some of their files, at either node or at both. The caller gets that error, and
 // no node leaves for it.
 func playFullDisks(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 1, think: 40 * time.Millisecond, control: true}) {
@@ -152,7 +152,7 @@ func playStops(w *world, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have gone on, slowly.
+// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have continued elsewhere, slowly.
 func playStrays(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
 		return

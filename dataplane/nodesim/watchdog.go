@@ -11,7 +11,7 @@ import (
 )
 
 // watchdog ends a history that does not come to rest: a goroutine waits for a lock whose holder waits for a disk, or runs in circles, so
-// that fake time stands still.
+// that fake time does not advance.
 type watchdog struct{ t *time.Timer }
 
 // realLimit is the most that a history may take of real time.
@@ -21,7 +21,7 @@ func newWatchdog(seed uint64) *watchdog {
 	return &watchdog{time.AfterFunc(realLimit, func() {
 		buf := make([]byte, 4<<20)
 		buf = buf[:runtime.Stack(buf, true)]
-		stuck(seed, fmt.Sprintf("fake time stands still for %v: a goroutine waits for a lock whose holder waits, or runs in circles", realLimit), string(buf))
+		stuck(seed, fmt.Sprintf("fake time does not advance for %v: a goroutine waits for a lock whose holder waits, or runs in circles", realLimit), string(buf))
 	})}
 }
 

@@ -47,7 +47,7 @@ type world struct {
 	wg       sync.WaitGroup
 	roomless atomic.Bool   // files may find no room, and what is asked for be refused
 	idle     chan struct{} // closed when hosts have to stop
-	over     chan struct{} // closed when nobody waits for answers any more
+	over     chan struct{} // closed when no caller waits for answers any more
 	stopping chan struct{} // closed when the nodes stop
 	turn     chan struct{} // who holds it may wait for everything to come to rest
 
@@ -267,7 +267,7 @@ func (w *world) stopNodes() {
 	wg.Wait()
 }
 
-// pause is a while between two things that somebody does.
+// pause is a while between two actions of a host or a caller.
 func (w *world) pause(rng *rand.Rand, least, most time.Duration) {
 	t := time.NewTimer(least + time.Duration(rng.Int64N(int64(most-least)+1)))
 	defer t.Stop()

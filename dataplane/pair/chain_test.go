@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestChain(t *testing.T) {
+func TestChainKeepsItsOrder(t *testing.T) {
 	type element struct {
 		n     int
 		place hook[element]
@@ -49,7 +49,7 @@ func TestChain(t *testing.T) {
 	c.push(&e[0].place, &e[0])
 	for x := range c.all() {
 		if x.n == 2 {
-			e[3].place.drop() // the walk goes on behind it
+			e[3].place.drop() // the walk continues behind it
 		}
 		x.n += 10
 	}

@@ -12,7 +12,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // legal, and the owner still has all its bits. A bit that was taken back in memory and is still set on disk costs a copy
 // that was not needed.
 
-// Checkpoint is what a store knows of its counterpart.
+// Checkpoint is what a store has recorded about its counterpart.
 type Checkpoint struct {
 	Peer       string    `json:"peer"`       // id of the store that the bits are relative to; empty: none, a full copy is due
 	Generation uint64    `json:"generation"` // of the data
@@ -20,7 +20,7 @@ type Checkpoint struct {
 	Settled    uint64    `json:"settled"`    // the last one led by the other node that has its number durable there, and whose bits may be gone here
 }
 
-// State is what a node remembers of itself beside the epoch and the metadata.
+// State is what a node keeps durably beside the epoch and the metadata.
 type State struct {
 	Check    Checkpoint `json:"check"`
 	Flushed  uint64     `json:"flushed"`  // epoch of {self} by which everything written under older ones was durable here (R8)
@@ -28,7 +28,7 @@ type State struct {
 	LostAll  bool       `json:"lost_all"` // in every LUN, whatever its bits say: this node took over by force
 	Lost     bool       `json:"lost"`     // acknowledged writes may be gone and the entry that says so is still to come (R8)
 	Lock     string     `json:"lock"`     // Config.Lock of the process that last acted on a record; empty: of release 0.1.0 (R2b)
-	Replaces bool       `json:"replaces"` // this node is alone in place of a process that may not know it yet, and has served nobody (R2b)
+	Replaces bool       `json:"replaces"` // this node is alone in place of a process that may not know it yet, and has served no host (R2b)
 }
 
 // ckptState is the checkpoint under way at this node; one at a time.
@@ -38,7 +38,7 @@ type ckptState struct {
 	epoch uint64
 	seq   uint64
 	id    uint64 // of this one: a number may have been tried before
-	sent  int64  // the partner was told
+	sent  int64  // when the partner was notified
 	// flushOnly: nothing is cleared
 	flushOnly bool
 	next      int64 // no new one before
@@ -277,7 +277,7 @@ func (m *Machine) onClearAck(now int64, msg *Msg) {
 	c.stage = ckSelf
 	m.saveState(thenCheckpoint)
 	if msg.Result != scsi.OK {
-		m.ckptDrop() // it stands for another checkpoint there; the next one takes the next number
+		m.ckptDrop() // the number belongs to another checkpoint there; the next one takes the next number
 	}
 }
 
@@ -317,7 +317,7 @@ const (
 	thenCheckpoint           // the owner's
 	thenSettle               // the partner's, when the owner has the number
 	thenAdmit                // source: the joiner's store is the counterpart now; then the arbiter is asked
-	thenJoined               // joiner: the copy is complete; then the source is told
+	thenJoined               // joiner: the copy is complete; then it notifies the source
 	thenClaim                // it is on record that acknowledged writes may be lost; then the arbiter is asked
 )
 
@@ -339,7 +339,7 @@ func (m *Machine) saveStateFor(why afterSave, msg *Msg) {
 // StateSaved reports ActSaveState number id, and with it every lower one.
 func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 	if !ok {
-		m.StoreFailed(now, "the node's own state")
+		m.StoreFailed(now, "saving the node's own state")
 		return
 	}
 	for len(m.saveWaits) > 0 && m.saveWaits[0].id <= id {

@@ -19,7 +19,7 @@ const (
 )
 
 // claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in
-// the page cache only, and until the record names this node the other one's copy counts as well. Nobody is served
+// the page cache only, and until the record names this node the other one's copy counts as well. No host is served
 // meanwhile, so the flush costs nothing but its time.
 func (m *Machine) claim(now int64) {
 	switch m.claimed {
@@ -55,13 +55,13 @@ func (m *Machine) yield(now int64) {
 	case m.linked && m.peerKnown && p.Store != pm.Store:
 		m.claim(now) // the peer has another disk: what it kept is gone as well
 	case !m.linked || !m.peerKnown:
-		m.reason = "this node lost power right after it had excluded its peer, which may have what this one lost: waiting for it (coldStart: Wait)"
+		m.reason = "this node lost power right after it excluded its peer, and the peer may hold writes that this node lost: waiting for the peer to start (coldStart: Wait)"
 	case p.Phase != Outside || p.Durable > m.rec.Epoch:
 	case p.Incarnation.Boot != pm.Incarnation.Boot || p.Untrusted || m.claimed != claimNone:
 		m.claim(now)
 	default:
 		m.Stats.Yields++
-		m.event("the record goes to node %s, which has kept what this node may have lost", m.cfg.Self.Peer())
+		m.event("giving the record to node %s, which kept the writes that this node may have lost", m.cfg.Self.Peer())
 		m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
 			Members: []Member{{Node: m.cfg.Self.Peer(), Store: p.Store, Incarnation: p.Incarnation}}})
 	}
@@ -73,7 +73,7 @@ func (m *Machine) flushSelf() {
 	m.act(Action{Kind: ActFlushAll})
 }
 
-// claimFlushed goes on after the flush. If acknowledged writes may be gone, that is put on record first: the record that
+// claimFlushed continues the claim after the flush. If acknowledged writes may be gone, that is put on record first: the record that
 // names this boot would hide it from this node's next life (R8).
 func (m *Machine) claimFlushed(now int64) {
 	forced := m.force.stage == forceClaim
@@ -105,7 +105,7 @@ func (m *Machine) mayHaveLost() bool {
 	return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
-// markLost has hosts told before anybody is served: a LUN with bits set may have lost writes, one without has none that
+// markLost has the runtime report the loss to hosts before this node serves any of them: a LUN with bits set may have lost writes, one without has none that
 // were not durable.
 func (m *Machine) markLost() {
 	m.marking = m.state.Lost
@@ -122,7 +122,7 @@ func (m *Machine) markLost() {
 	m.event("acknowledged writes that were not flushed may be lost: %d LUNs answer MEDIUM ERROR until they are published again", len(ids))
 	m.act(Action{Kind: ActMarkLost, Units: ids})
 	if m.state.LostAll {
-		m.act(Action{Kind: ActDropHosts, Text: "another generation of the data is served from here on"})
+		m.act(Action{Kind: ActDropHosts, Text: "this node now serves another generation of the data"})
 	}
 }
 
@@ -174,9 +174,9 @@ const (
 
 // Errors of Force.
 var (
-	ErrForceState = errors.New("force is for a node that waits for a lost member or a lost record")
-	ErrForceEpoch = errors.New("the epoch is not the one that this node stands at: look at its status again")
-	ErrForceAlive = errors.New("the other node is alive and can serve")
+	ErrForceState = errors.New("force is possible only on a node that waits for a lost member or a lost record")
+	ErrForceEpoch = errors.New("the given epoch is not this node's epoch: read its status again")
+	ErrForceAlive = errors.New("the other node is running and can serve")
 )
 
 // forceEpoch is what Force has to be given, 0 when it would be refused.
@@ -191,17 +191,17 @@ func (m *Machine) forceEpoch() uint64 {
 }
 
 // Force makes this node the only member although the record says otherwise: the lone member is lost, or the record is,
-// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that nobody
-// decides on an old picture. It begins a new data generation: the other store needs a full copy to come back, and every
-// LUN answers MEDIUM ERROR to the hosts of before until it is published again (R8).
+// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that no administrator
+// decides on an old status. It begins a new data generation: the other store needs a full copy to come back, and every
+// LUN answers MEDIUM ERROR to the hosts that used it before until it is published again (R8).
 func (m *Machine) Force(now int64, epoch uint64) error {
 	switch at := m.forceEpoch(); {
 	case at == 0 || m.force.stage != forceNone:
-		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase, m.reason)
+		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase.Text(), m.reason)
 	case epoch != at:
-		return fmt.Errorf("%w: it is %d, not %d", ErrForceEpoch, at, epoch)
+		return fmt.Errorf("%w: the epoch is %d, not %d", ErrForceEpoch, at, epoch)
 	case m.linked && m.peerKnown && (m.peer.Phase == Alone || m.peer.Phase == Paired):
-		return fmt.Errorf("%w: node %s is %s; stop it first if it must not", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase)
+		return fmt.Errorf("%w: node %s is %s; to force this node, stop node %s first", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase.Text(), m.cfg.Self.Peer())
 	}
 	m.event("forced by an administrator at epoch %d", epoch)
 	m.Stats.Forced++
@@ -215,12 +215,12 @@ func (m *Machine) Force(now int64, epoch uint64) error {
 }
 
 // forceEnds gives a command up that has not asked for its record yet: the node that it was to replace is alive and copies to this one.
-// Carried out later, from whatever standing this node has then, it would be nobody's decision.
+// Carried out later, in whatever phase this node has then, it would be no decision of an administrator.
 func (m *Machine) forceEnds() {
 	if m.force.stage == forceNone {
 		return
 	}
-	m.event("the force is given up: node %s is alive and copies to this one", m.cfg.Self.Peer())
+	m.event("the force is cancelled: node %s is running and copies its data to this node", m.cfg.Self.Peer())
 	m.force, m.claimed = forceState{}, claimNone
 }
 

@@ -19,7 +19,7 @@ func rebooted(t *testing.T, flushed uint64, state State) *rig {
 	return r
 }
 
-// R8: the only member lost power before it had flushed what was written while there were two: hosts are told.
+// R8: the only member lost power before it had flushed what was written while there were two: hosts get the error.
 func TestLostDataIsMarkedBeforeService(t *testing.T) {
 	r := rebooted(t, 5, State{})
 	r.next(ActFlushAll)
@@ -34,7 +34,7 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 		t.Fatalf("%+v", x)
 	}
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
-	r.none(ActStore)              // nobody is served before hosts would be told
+	r.none(ActStore)              // no host is served before the loss is reported
 	r.pass(int64(r.m.replaces())) // its former life may be on another machine (R2b)
 	r.none(ActStore)
 	if l := r.saveState(); l.Replaces || !l.Lost {
@@ -62,7 +62,7 @@ func TestNothingLostWhenAllWasFlushed(t *testing.T) {
 	}
 }
 
-// The process died after it had claimed and before hosts were told.
+// The process died after it had claimed and before the loss was reported to hosts.
 func TestLostDataIsNotForgottenByARestart(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty, cfg.State.Lost = 7, false, true
@@ -165,7 +165,7 @@ func TestForkIsKnownAfterARestart(t *testing.T) {
 	r := newRig(t, cfg)
 	r.got(record(6, B), "v6")
 	r.phase(Fenced)
-	r.reason("written anew")
+	r.reason("written again")
 }
 
 // The node lost power between its exclude and its service: the peer, excluded for nothing, has what this one may have lost.
@@ -195,7 +195,7 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 			r.pass(10 * lease)
 			r.none(ActArbiterCAS)
 			r.none(ActFlushAll)
-			r.reason("waiting for it")
+			r.reason("waiting for the peer")
 			r.linkUp()
 			in := r.peerInfo(Outside)
 			c.change(&in)

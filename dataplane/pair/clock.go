@@ -3,14 +3,14 @@ package pair
 import "time"
 
 // The machine's clock counts the time for which the operating system is suspended. It does not count the time for which a virtual
-// machine is frozen together with its clocks: paused, saved, moved. A node that goes on after that takes a lease for valid that its
-// partner has waited out. It cannot know until somebody sets the wall clock right: both clocks run at one rate, so a step of the one
+// machine is frozen together with its clocks: paused, saved, moved. A node that continues after that takes a lease for valid that its
+// partner has waited out. It cannot know until a program sets the wall clock right: both clocks run at one rate, so a step of the one
 // against the other is that or an administrator's, and is taken for the worse (R3).
 
-// sayStep is how often a clock that steps again and again is worth a word (ns).
+// sayStep is how long after an event for a step of the clock the next step gets one (ns).
 const sayStep = 10_000_000_000
 
-// Wall takes how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes
+// Wall sets how far the wall clock is ahead of CLOCK_BOOTTIME, in ns, before Tick. A step of more than the margin of an excluder takes
 // back what confirms this node: it serves again when a heartbeat that it sends now is answered, or, alone, when the
 // arbiter shows its record. A step forward is time that the commands here have waited, and their hosts been silent.
 func (m *Machine) Wall(now, offset int64) {
@@ -27,7 +27,7 @@ func (m *Machine) Wall(now, offset int64) {
 	m.Stats.ClockSteps++
 	if m.steppedAt == 0 || now-m.steppedAt > sayStep {
 		m.steppedAt = now
-		m.event("the wall clock made a step of %v: this node waits until it is confirmed", time.Duration(by))
+		m.event("the wall clock stepped by %v: this node waits until the arbiter confirms its record", time.Duration(by))
 	}
 	m.unsure = m.arb.calls + 1
 	m.watchAt = min(m.watchAt, now)
@@ -44,7 +44,7 @@ func (m *Machine) Wall(now, offset int64) {
 }
 
 // stood accounts for time that the clock has not counted: what has not started may be older than it seems, and the one that sent it may
-// have gone on (R11).
+// have continued elsewhere (R11).
 func (m *Machine) stood(now, by int64) {
 	m.signsAt = now
 	for o := range m.eachOp() {
@@ -53,7 +53,7 @@ func (m *Machine) stood(now, by int64) {
 		}
 	}
 	if by > int64(m.cfg.AgeMax) {
-		m.act(Action{Kind: ActDropHosts, Text: "the clock stood still, or the wall clock was set"})
+		m.act(Action{Kind: ActDropHosts, Text: "the clock stopped for a while, or the wall clock was set"})
 	}
 }
 

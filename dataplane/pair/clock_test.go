@@ -9,7 +9,7 @@ import (
 const secondsNS = 1000 * ms
 
 // A machine that was frozen with its clocks believes in a lease that is over. When the wall clock is set right nothing that came before
-// counts: neither the lease nor an answer to a heartbeat of before (R3).
+// counts: neither the lease nor an answer to an earlier heartbeat (R3).
 func TestClockStepTakesTheLeaseBack(t *testing.T) {
 	for _, by := range []int64{3 * secondsNS, -3 * secondsNS, 20 * ms} {
 		r := paired(t, A)
@@ -61,7 +61,7 @@ func TestClocksThatRunTogether(t *testing.T) {
 	}
 }
 
-// A command that had not started is as much older as the clock has stood, hosts prove themselves again, and after more than a command
+// A command that had not started is as much older as the clock was stopped, hosts prove themselves again, and after more than a command
 // may be old their connections go.
 func TestClockStepAgesCommands(t *testing.T) {
 	for by, want := range map[int64]scsi.Result{900 * ms: scsi.OK, 1100 * ms: scsi.Busy} {

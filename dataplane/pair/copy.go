@@ -17,7 +17,7 @@ const (
 	maxRegions = 1 << 26    // 256 TiB of 4 MiB
 )
 
-// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped goes on where it was
+// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped continues where it was
 // when the same process comes back. The next process is compared with from the start: nothing tells whether its store is
 // what it was, for one that was put back to a state from the midst of this very copy differs in nothing but its content.
 type copyPlan struct {
@@ -34,7 +34,7 @@ type copyObject struct {
 	CopyObject
 	todo Regions     // to compare; a region leaves when all of it has been answered
 	left map[int]int // ranges under way, by region
-	next int         // region to begin next, or to go on with
+	next int         // region to begin next, or to continue with
 	off  int64       // in it
 }
 
@@ -46,7 +46,7 @@ func (m *Machine) planBegin() {
 	in := m.peer.Incarnation
 	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peerDistrusted() {
 		m.Stats.Resumes++
-		m.event("resync goes on where it stopped")
+		m.event("resync continues where it stopped")
 		r.view.Full, r.plan = p.full, p
 		return
 	}
@@ -90,7 +90,7 @@ func (m *Machine) planDirty(now int64, msg *Msg) {
 	}
 	dirty, err := decodeRegions(msg.Meta, maxRegions)
 	if err != nil {
-		m.resyncStop(now, "the joiner's bits cannot be read")
+		m.resyncStop(now, "the joiner's write-intent bits cannot be decoded")
 		return
 	}
 	if c := p.known[msg.LUN]; c != nil {
@@ -104,10 +104,10 @@ func (m *Machine) planObjects(now int64, raw []byte) bool {
 	p := r.plan
 	full, err := decodeIDs(raw)
 	if err != nil || p == nil {
-		m.resyncStop(now, "the joiner's answer to the metadata cannot be read")
+		m.resyncStop(now, "the joiner's answer to the metadata cannot be decoded")
 		return false
 	}
-	for _, o := range r.exported { // made while the joiner was away, on a plan that goes on
+	for _, o := range r.exported { // created while the joiner was away, if the plan is continued
 		if c := p.known[o.ID]; c == nil || c.Born != o.Born {
 			m.planAdd(o).whole(m)
 		} else {
@@ -164,7 +164,7 @@ func (m *Machine) planMore(objs []CopyObject) bool {
 	return more
 }
 
-// planWrite notes a write that the joiner does not get: its regions are to be copied again if the plan goes on.
+// planWrite notes a write that the joiner does not get: its regions are to be copied again if the plan is continued.
 func (m *Machine) planWrite(o *Op) {
 	if m.plan == nil || m.phase != Alone || m.resync.mirror {
 		return
@@ -262,7 +262,7 @@ func (m *Machine) copyRead(now int64, o *Op, res scsi.Result) {
 	case res == scsi.Unavailable: // deleted meanwhile
 		m.finish(now, o, scsi.OK)
 	case res != scsi.OK:
-		m.resyncStop(now, "a range could not be read here")
+		m.resyncStop(now, "this node could not read a range")
 		m.finish(now, o, res)
 	case len(o.Bad) > 0 && !o.healed:
 		m.damaged(now, o)
@@ -281,7 +281,7 @@ func (m *Machine) copyNeed(now int64, o *Op, msg *Msg) {
 	m.Stats.ResyncCompared += uint64(o.Cmd.Len)
 	if msg.Result != scsi.OK {
 		m.peerFailed(now)
-		m.resyncStop(now, "the joiner's store failed")
+		m.resyncStop(now, "the joiner's store failed to compare a range")
 		return
 	}
 	if msg.Aux == 0 {

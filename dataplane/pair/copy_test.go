@@ -78,14 +78,14 @@ func TestResyncOfBothNodesBits(t *testing.T) {
 // R6: a store that is not known to be the counterpart of our bits is copied whole.
 func TestFullResync(t *testing.T) {
 	for want, f := range map[string]func(*rig, *SyncInfo){
-		"had failed":         func(_ *rig, in *SyncInfo) { in.Untrusted = true },
-		"rolled back":        func(_ *rig, in *SyncInfo) { in.Check.Count[A] = 3 },
-		"rolled back ":       func(_ *rig, in *SyncInfo) { in.Check.Count[B] = 0 },
-		"rolled back  ":      func(r *rig, in *SyncInfo) { r.m.state.Check.Settled, in.Check.Count[B] = 2, 1 },
-		"data generation":    func(_ *rig, in *SyncInfo) { in.Check.Generation = 0 },
-		"data generation ":   func(r *rig, _ *SyncInfo) { r.m.state.Check.Generation = 0 },
-		"half of another":    func(_ *rig, in *SyncInfo) { in.Check.Peer = "store-x" },
-		"not the other half": func(_ *rig, in *SyncInfo) { in.Store = "store-x" },
+		"had failed":                   func(_ *rig, in *SyncInfo) { in.Untrusted = true },
+		"rolled back":                  func(_ *rig, in *SyncInfo) { in.Check.Count[A] = 3 },
+		"rolled back ":                 func(_ *rig, in *SyncInfo) { in.Check.Count[B] = 0 },
+		"rolled back  ":                func(r *rig, in *SyncInfo) { r.m.state.Check.Settled, in.Check.Count[B] = 2, 1 },
+		"data generation":              func(_ *rig, in *SyncInfo) { in.Check.Generation = 0 },
+		"data generation ":             func(r *rig, _ *SyncInfo) { r.m.state.Check.Generation = 0 },
+		"counterpart of another":       func(_ *rig, in *SyncInfo) { in.Check.Peer = "store-x" },
+		"not this store's counterpart": func(_ *rig, in *SyncInfo) { in.Store = "store-x" },
 	} {
 		t.Run(want, func(t *testing.T) {
 			r, in := source(t)
@@ -151,7 +151,7 @@ func TestRolledBackSourceCopiesNothing(t *testing.T) {
 	}
 }
 
-// A resync goes on where it stopped when the same process comes back, on a store that has not failed; what was written
+// A resync continues where it stopped when the same process comes back, on a store that has not failed; what was written
 // meanwhile joins it.
 func TestResyncGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -267,7 +267,7 @@ func TestResyncYieldsToHosts(t *testing.T) {
 	}
 }
 
-func TestDirtyThatCanNotBeRead(t *testing.T) {
+func TestDirtyThatCannotBeRead(t *testing.T) {
 	r, in := source(t)
 	r.linkUp()
 	r.sync(in)

@@ -10,13 +10,13 @@ func (m *Machine) fullReason() string {
 	mine, its := &m.state.Check, &p.Check
 	switch {
 	case mine.Peer == "" || p.Store != mine.Peer:
-		return "its store was not the other half of this pair before"
+		return "its store was not this store's counterpart before"
 	case m.peerDistrusted():
 		return "its store had failed"
 	case p.Old:
 		return "its store is an older copy of itself"
 	case its.Peer != m.cfg.Store:
-		return "its store was the other half of another one"
+		return "its store was the counterpart of another store"
 	case its.Generation != m.rec.Generation || mine.Generation != m.rec.Generation:
 		return "the data generation was changed by an administrator"
 	case its.Count[self] != mine.Count[self] && (its.Count[self] != mine.Count[self]+1 || its.Settled == its.Count[self]),
@@ -35,5 +35,5 @@ func (m *Machine) olderThan(p *SyncInfo) string {
 		its.Count[self] <= mine.Count[self]+1 && its.Settled <= mine.Count[self] && its.Count[peer] <= mine.Count[peer] {
 		return ""
 	}
-	return fmt.Sprintf("this node's store is an older copy of itself (checkpoints %v, node %s remembers %v): put the right one back, or have node %s take over with force", mine.Count, peer, its.Count, peer)
+	return fmt.Sprintf("this node's store is an older copy of itself (its checkpoints are %v, node %s has %v): restore the newest copy, or force node %s to take over", mine.Count, peer, its.Count, peer)
 }

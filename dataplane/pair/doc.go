@@ -44,7 +44,7 @@
 //
 // # What the caller may rely on
 //
-//   - Every Op that was submitted ends in one ActReply while calls go on, and at the latest when the machine leaves. No Op
+//   - Every Op that was submitted ends in one ActReply while calls are made, and at the latest when the machine leaves. No Op
 //     waits for an entry of the log that waits for an Op.
 //   - The machine never blocks, and calls nothing of the caller's.
 //   - The same calls lead to the same actions: no map order, no randomness and no clock is in it. That is what makes

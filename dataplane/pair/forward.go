@@ -14,7 +14,7 @@ const forwardWindow = 4 << 20
 
 func (o *Op) bulk() int64 { return int64(len(o.Cmd.Data)) + int64(len(o.Cmd.Verify)) }
 
-// forwardRoom reports whether the window has room for a command. One that is held goes on when an answer comes.
+// forwardRoom reports whether the window has room for a command. A held command continues when an answer comes.
 func (m *Machine) forwardRoom(o *Op) bool {
 	if m.fwdBytes == 0 || m.fwdBytes+o.bulk() <= forwardWindow {
 		return true

@@ -226,7 +226,7 @@ func TestForwardedWriteThatFoundNoSpace(t *testing.T) {
 	}
 }
 
-// What was sent twice is answered twice alike, also if it was refused: its host may have been told, and gone on, before the second frame comes.
+// What was sent twice is answered twice alike, also if it was refused: its host may have had the answer, and continued, before the second frame comes.
 func TestForwardedDuplicateOfWhatWasRefused(t *testing.T) {
 	for name, x := range map[string]struct {
 		end  func(*rig)

@@ -8,7 +8,7 @@ import (
 
 // Damaged blocks (R15). The store compares every block that it reads with its checksum. What does not match is never answered:
 // the owner takes the range for itself, asks the partner for its copy, which is checked there, writes it here and looks
-// again. Nothing is written to either copy meanwhile, so both are what hosts have been told, and the owner's block becomes
+// again. Nothing is written to either copy meanwhile, so both copies match what was acknowledged to hosts, and the owner's block becomes
 // what its checksum says, or gets a new one if that was what is wrong: a crash in between leaves a block that does not
 // match, which is healed again. No bit is needed, for what is written makes the copies alike (R7).
 
@@ -25,7 +25,7 @@ const healRounds = 3
 // looks reports work for the peer that changes nothing.
 func (msg *Msg) looks() bool { return msg.Type == MsgFetch || msg.Type == MsgCopySum }
 
-// damaged goes on with an op whose blocks do not match their checksums.
+// damaged continues an op whose blocks do not match their checksums.
 func (m *Machine) damaged(now int64, o *Op) {
 	o.back, o.since = o.stage, now
 	switch {
@@ -96,7 +96,7 @@ func (m *Machine) healRange(o *Op) (off, length int64) {
 	return o.Bad[0].Off, min(o.Bad[0].Len, healMax)
 }
 
-// healBeyond goes on with the next block: of this one the joiner has no good copy.
+// healBeyond continues with the next block: the joiner has no good copy of this one.
 func (m *Machine) healBeyond(now int64, o *Op) {
 	off, n := m.healRange(o)
 	if k := len(o.beyond) - 1; k >= 0 && o.beyond[k].Off+o.beyond[k].Len == off {
@@ -147,7 +147,7 @@ func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0
 	if !joining && (m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
-		// It is asked again once this node agrees, and who is the owner no more has gone on. A higher seq is of an owner whose
+		// It is asked again once this node agrees, and a node that is not the owner any more drops it. A higher seq is of an owner whose
 		// entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
 		return
@@ -224,8 +224,8 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		m.finish(now, o, scsi.Unavailable)
 	case healed != nil && o.Verify && res == scsi.Damaged:
 		m.healBeyond(now, o)
-	case healed != nil && o.Verify && res == scsi.NoSpace: // to go on would overwrite the one good copy
-		m.resyncStop(now, "there is no space here to write a block back of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free some")
+	case healed != nil && o.Verify && res == scsi.NoSpace: // to continue would overwrite the one good copy
+		m.resyncStop(now, "this node has no space to rewrite a block of which only node "+m.cfg.Self.Peer().String()+" has a good copy: free space in the backing volume")
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile, which is no failure of the disk: the second look says so too
 		o.healed = true
@@ -246,7 +246,7 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 	case res == scsi.OK:
 		m.Stats.Healed++
 		m.damageEvent(&Damage{LUN: o.LUN, Runs: []scsi.Range{{Off: o.HealAt, Len: int64(len(healed))}}},
-			"LUN %s at %d+%d did not match its checksums and is healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
+			"LUN %s at %d+%d did not match its checksums and was healed from node %s", o.LUN, o.HealAt, len(healed), m.cfg.Self.Peer())
 		if o.Verify {
 			m.Stats.HealedFromJoiner++
 		}
@@ -273,9 +273,9 @@ func (m *Machine) lost(now int64, o *Op) {
 	if len(o.Bad) > 0 {
 		at = max(at, o.Bad[0].Off)
 	}
-	where := "and there is no other copy"
+	where := "and no other copy exists"
 	if m.phase == Paired {
-		where = "nor does the copy of node " + m.cfg.Self.Peer().String()
+		where = "neither does the copy on node " + m.cfg.Self.Peer().String()
 	}
 	m.damageEvent(m.lostRuns(o, at), "LUN %s at byte %d, block %d: the content does not match its checksum, %s: restore it from a backup, or write it again", o.LUN, at, at/512, where)
 	if o.scrub {
@@ -302,7 +302,7 @@ func (m *Machine) lostRuns(o *Op, at int64) *Damage {
 // from a lone source ends and no garbage gets a checksum.
 func (m *Machine) copyBad(now int64, o *Op) {
 	if !m.peer.Sums {
-		m.resyncStop(now, "blocks here do not match their checksums, and the joiner keeps none: it would take them for good")
+		m.resyncStop(now, "blocks on this node do not match their checksums, and the joiner keeps no checksums, so it would store the damaged blocks as good: start the joiner with checksums, or write the blocks again")
 		m.finish(now, o, scsi.ReadError)
 		return
 	}

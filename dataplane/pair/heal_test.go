@@ -30,11 +30,13 @@ func (r *rig) finds(k ActionKind, bad ...scsi.Range) *Op {
 }
 
 // fetched answers what is asked for with bytes of the given value.
-func (r *rig) fetched(q *Msg, v byte) {
-	r.recv(&Msg{Type: MsgFetched, ID: q.ID, Data: bytes.Repeat([]byte{v}, int(q.Len))})
+func (r *rig) fetched(req *Msg, v byte) {
+	r.recv(&Msg{Type: MsgFetched, ID: req.ID, Data: bytes.Repeat([]byte{v}, int(req.Len))})
 }
 
-func (r *rig) refused(q *Msg, res scsi.Result) { r.recv(&Msg{Type: MsgFetched, ID: q.ID, Result: res}) }
+func (r *rig) refused(req *Msg, res scsi.Result) {
+	r.recv(&Msg{Type: MsgFetched, ID: req.ID, Result: res})
+}
 
 // done answers the oldest action of a kind.
 func (r *rig) done(k ActionKind, res scsi.Result) *Op {
@@ -49,11 +51,11 @@ func blocks(from, n int64) scsi.Range { return scsi.Range{Off: from * 512, Len: 
 // asks checks what the partner is asked for.
 func (r *rig) asks(want scsi.Range) *Msg {
 	r.t.Helper()
-	q := r.sent(MsgFetch)
-	if q.LUN != lun1 || q.Off != want.Off || q.Len != want.Len {
-		r.t.Fatalf("asks for %d+%d, want %+v", q.Off, q.Len, want)
+	req := r.sent(MsgFetch)
+	if req.LUN != lun1 || req.Off != want.Off || req.Len != want.Len {
+		r.t.Fatalf("asks for %d+%d, want %+v", req.Off, req.Len, want)
 	}
-	return q
+	return req
 }
 
 // accepts checks what is to be taken as it is.
@@ -100,9 +102,9 @@ func TestDamagedReadIsHealed(t *testing.T) {
 	r.notSent(MsgFetch)
 	r.stored(scsi.OK)
 	r.ended(before, scsi.OK)
-	q := r.asks(blocks(2, 1))
-	if q.Seq != 1 {
-		t.Fatalf("%+v", q)
+	req := r.asks(blocks(2, 1))
+	if req.Seq != 1 {
+		t.Fatalf("%+v", req)
 	}
 	after := r.submit(r.op(scsi.OpWrite, 2048, 512))
 	reader := r.submit(r.op(scsi.OpRead, 0, 512))
@@ -111,7 +113,7 @@ func TestDamagedReadIsHealed(t *testing.T) {
 	far := r.submit(r.op(scsi.OpRead, 4096, 512))
 	r.stored(scsi.OK)
 	r.ended(far, scsi.OK)
-	r.fetched(q, 7)
+	r.fetched(req, 7)
 	if h := r.done(ActHeal, scsi.OK); h != o || h.HealAt != 1024 {
 		t.Fatalf("%+v", h)
 	}
@@ -231,7 +233,7 @@ func TestDamagedAgainIsLost(t *testing.T) {
 	r.finds(ActStore, blocks(3, 1))
 	r.notSent(MsgFetch)
 	r.lostAt(o, 1536)
-	if s := strings.Join(r.texts, "\n"); !strings.Contains(s, "byte 1536, block 3") || !strings.Contains(s, "nor does the copy of node b") {
+	if s := strings.Join(r.texts, "\n"); !strings.Contains(s, "byte 1536, block 3") || !strings.Contains(s, "neither does the copy on node b") {
 		t.Error(s)
 	}
 
@@ -264,10 +266,10 @@ func TestDamagedAgainIsLost(t *testing.T) {
 // The partner has no good copy: what lost its checksum only is taken, what is known to be another content is lost.
 func TestNoGoodCopyAtThePartner(t *testing.T) {
 	for name, answer := range map[string]func(*rig, *Msg){
-		"damaged there":        func(r *rig, q *Msg) { r.refused(q, scsi.Damaged) },
-		"it cannot be read":    func(r *rig, q *Msg) { r.refused(q, scsi.ReadError) },
-		"no such object there": func(r *rig, q *Msg) { r.refused(q, scsi.Unavailable) },
-		"too few bytes":        func(r *rig, q *Msg) { r.recv(&Msg{Type: MsgFetched, ID: q.ID, Data: make([]byte, 511)}) },
+		"damaged there":        func(r *rig, req *Msg) { r.refused(req, scsi.Damaged) },
+		"it cannot be read":    func(r *rig, req *Msg) { r.refused(req, scsi.ReadError) },
+		"no such object there": func(r *rig, req *Msg) { r.refused(req, scsi.Unavailable) },
+		"too few bytes":        func(r *rig, req *Msg) { r.recv(&Msg{Type: MsgFetched, ID: req.ID, Data: make([]byte, 511)}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := keepsSums(t, A)
@@ -296,10 +298,10 @@ func TestOneBlockOfARunIsLost(t *testing.T) {
 	r.finds(ActStore, blocks(0, 5), blocks(8, 1))
 	lost := blocks(3, 1)
 	for healed := int64(0); ; {
-		q := r.sent(MsgFetch)
-		if q.Off <= lost.Off && q.Off+q.Len > lost.Off {
-			r.refused(q, scsi.Damaged)
-			if q.Len == 512 {
+		req := r.sent(MsgFetch)
+		if req.Off <= lost.Off && req.Off+req.Len > lost.Off {
+			r.refused(req, scsi.Damaged)
+			if req.Len == 512 {
 				if healed != 3 {
 					t.Fatalf("%d blocks before it are healed", healed)
 				}
@@ -307,9 +309,9 @@ func TestOneBlockOfARunIsLost(t *testing.T) {
 			}
 			continue
 		}
-		r.fetched(q, 1)
+		r.fetched(req, 1)
 		r.done(ActHeal, scsi.OK)
-		healed += q.Len / 512
+		healed += req.Len / 512
 	}
 	r.accepts(scsi.Damaged, lost)
 	r.finds(ActStore, lost, blocks(4, 1), blocks(8, 1))

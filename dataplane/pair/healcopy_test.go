@@ -129,11 +129,11 @@ func (r *rig) joinerHasNone(list ...int64) {
 func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
 	r := healJoin(t, true)
 	o := r.copyFinds(blocks(9, 2))
-	q := r.asks(blocks(9, 1))
-	if q.Flags != FlagVerify {
-		t.Errorf("flags %b", q.Flags)
+	req := r.asks(blocks(9, 1))
+	if req.Flags != FlagVerify {
+		t.Errorf("flags %b", req.Flags)
 	}
-	r.fetched(q, 1)
+	r.fetched(req, 1)
 	if r.done(ActHeal, scsi.OK); !o.Verify || r.m.Stats.HealedFromJoiner != 1 {
 		t.Fatalf("verify %v, %+v", o.Verify, r.m.Stats)
 	}
@@ -208,7 +208,7 @@ func TestResyncOfLostBlocksToAJoinerWithoutSums(t *testing.T) {
 	r.accepts(scsi.Damaged, blocks(9, 1))
 	r.copyFinds(blocks(9, 1))
 	r.notSent(MsgCopyData)
-	if x := r.next(ActDropLink); !strings.Contains(x.Text, "the joiner keeps none") {
+	if x := r.next(ActDropLink); !strings.Contains(x.Text, "the joiner keeps no checksums") {
 		t.Fatal(x.Text)
 	}
 	if v := r.m.View(r.now).Resync; v.Active || len(r.m.ops) != 0 {

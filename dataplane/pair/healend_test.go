@@ -15,10 +15,10 @@ func TestDiskFailsWhileHealing(t *testing.T) {
 		r := keepsSums(t, A)
 		o := r.submit(r.op(scsi.OpRead, 0, 4096))
 		r.finds(ActStore, blocks(2, 1))
-		if q := r.asks(blocks(2, 1)); kind == ActHeal {
-			r.fetched(q, 1)
+		if req := r.asks(blocks(2, 1)); kind == ActHeal {
+			r.fetched(req, 1)
 		} else {
-			r.refused(q, scsi.Damaged)
+			r.refused(req, scsi.Damaged)
 		}
 		return r, o
 	}
@@ -131,14 +131,14 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 			r.beat()
 			switch {
 			case name == "waits for its range":
-				r.mirrorAck(r.sent(MsgMirror), scsi.OK) // the frame of before
+				r.mirrorAck(r.sent(MsgMirror), scsi.OK) // the earlier frame
 				r.stored(scsi.OK)
 				r.next(ActReply)
 				r.fetched(r.asks(blocks(2, 1)), 1)
 			case name == "asks":
-				q := r.asks(blocks(2, 1))
-				r.fetched(q, 1)
-				r.fetched(q, 2) // what the old link brought after all
+				req := r.asks(blocks(2, 1))
+				r.fetched(req, 1)
+				r.fetched(req, 2) // what the old link brought after all
 			}
 			r.done(ActHeal, scsi.OK)
 			r.none(ActHeal)
@@ -148,14 +148,14 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 	}
 }
 
-// The partner is asked under the present sequence of the owner: it drops what an older one asks, and nobody would ask again.
+// The partner is asked under the present sequence of the owner: it drops what an older one asks, and no one would ask again.
 func TestFetchOfThePresentOwner(t *testing.T) {
 	r := keepsSums(t, A)
 	r.submit(r.op(scsi.OpRead, 0, 4096))
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 3}})
 	r.finds(ActStore, blocks(2, 1))
-	if q := r.asks(blocks(2, 1)); q.Seq != 3 {
-		t.Fatalf("%+v", q)
+	if req := r.asks(blocks(2, 1)); req.Seq != 3 {
+		t.Fatalf("%+v", req)
 	}
 }
 
@@ -180,12 +180,12 @@ func TestNoSpaceToHeal(t *testing.T) {
 	r.finds(ActStore, scsi.Range{Off: 1024, Len: 276})
 	r.fetched(r.asks(scsi.Range{Off: 1024, Len: 276}), 1)
 	r.done(ActHeal, scsi.NoSpace)
-	q := r.asks(scsi.Range{Off: 512, Len: 788})
-	data := make([]byte, q.Len)
+	req := r.asks(scsi.Range{Off: 512, Len: 788})
+	data := make([]byte, req.Len)
 	for i := range data {
-		data[i] = byte(int(q.Off) + i)
+		data[i] = byte(int(req.Off) + i)
 	}
-	r.recv(&Msg{Type: MsgFetched, ID: q.ID, Data: data})
+	r.recv(&Msg{Type: MsgFetched, ID: req.ID, Data: data})
 	r.ended(o, scsi.OK)
 	for i, v := range o.Cmd.Data {
 		if v != byte(700+i) {
@@ -275,10 +275,10 @@ func TestWaitingAndLatenessOfHealing(t *testing.T) {
 		r = keepsSums(t, A)
 		r.submit(r.op(scsi.OpRead, 0, 4096))
 		r.finds(ActStore, blocks(2, 1))
-		if q := r.asks(blocks(2, 1)); kind == ActHeal {
-			r.fetched(q, 1)
+		if req := r.asks(blocks(2, 1)); kind == ActHeal {
+			r.fetched(req, 1)
 		} else {
-			r.refused(q, scsi.Damaged)
+			r.refused(req, scsi.Damaged)
 		}
 		r.next(kind)
 		left := false

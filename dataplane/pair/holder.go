@@ -2,8 +2,8 @@ package pair
 
 // Who holds a store (R2b). A lock keeps two processes from one state folder, not from a copy of it, nor from the disk in another
 // machine: there the lock is another file, or another operating system's. So a new process speaks for the one that the record
-// names only if it runs under the same boot and holds the lock by the very file by which that one held it. Anything else is told by
-// nothing but time: the old process may serve for as long as its lease lasts.
+// names only if it runs under the same boot and holds the lock by the very file by which that one held it. In any other case
+// only time helps: the old process may serve for as long as its lease lasts.
 
 // LockState is what a process says of the lock that it holds its store by.
 type LockState string

@@ -35,7 +35,7 @@ func TestLockGoesWithTheEpoch(t *testing.T) {
 	}
 }
 
-// A copy of the folder beside the old one, within one boot: the process of before may be at work, so this one waits for its
+// A copy of the folder beside the old one, within one boot: the earlier process may be at work, so this one waits for its
 // partner, as after a reboot.
 func TestCopiedFolderIsNoWarmStart(t *testing.T) {
 	cfg := config(B)
@@ -48,7 +48,7 @@ func TestCopiedFolderIsNoWarmStart(t *testing.T) {
 	r.reason("coldStart: Wait")
 }
 
-// The lone member's next life, on another machine or from a copy: it takes the record at once, and serves nobody before the one that
+// The lone member's next life, on another machine or from a copy: it takes the record at once, and serves no host before the one that
 // was alone has looked at it (R2).
 func TestRenewalFromElsewhereWaits(t *testing.T) {
 	for name, c := range map[string]struct {

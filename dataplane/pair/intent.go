@@ -12,7 +12,7 @@ import (
 // at a time for a LUN, and what is asked for meanwhile goes with the next (group commit); both nodes of a pair do it in
 // parallel, each for its own. checkpoint.go clears them.
 
-// DefaultRegion is the size in bytes of what one bit stands for.
+// DefaultRegion is how many bytes one bit covers.
 const DefaultRegion = 4 << 20
 
 // aheadRegions more are set when a write comes right behind a hot region: a sequential writer waits once in so many.

@@ -26,7 +26,7 @@ func (r *rig) intended() []uint32 {
 	return x.Regions
 }
 
-// R7: a region's bit is durable before this node first applies a write to it; the peer's half goes on meanwhile.
+// R7: a region's bit is durable before this node first applies a write to it; the peer's half continues meanwhile.
 func TestOwnersBitBeforeItsWrite(t *testing.T) {
 	r := paired(t, A)
 	r.cold()
@@ -169,7 +169,7 @@ func TestCheckpointKeepsWhatWasWrittenSince(t *testing.T) {
 	if keep, err := decodeRegions(c.Meta, 64); err != nil || !slices.Equal(keep.List(), []uint32{2}) {
 		t.Fatalf("%v %v", keep.List(), err)
 	}
-	r.submit(r.op(scsi.OpWrite, 3*region, 512)) // after the partner was told
+	r.submit(r.op(scsi.OpWrite, 3*region, 512)) // after the partner was notified
 	r.recv(&Msg{Type: MsgClearAck, ID: c.ID, LUN: lun1, Aux: 4})
 	r.saveState()
 	r.next(ActClear)
@@ -240,7 +240,7 @@ func TestPartnerClears(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	r.none(ActClear)
-	// The owner gave it up and tries another under the same number: a number stands for one checkpoint only (R6).
+	// The owner gave it up and tries another under the same number: a number belongs to one checkpoint only (R6).
 	r.recv(&Msg{Type: MsgClear, ID: 78, Seq: 1, LUN: lun1, Aux: 4})
 	if a := r.sent(MsgClearAck); a.Result != scsi.Busy {
 		t.Fatalf("%+v", a)
@@ -258,7 +258,7 @@ func TestPartnerClears(t *testing.T) {
 	}
 }
 
-// The partner says that the number stands for a checkpoint that was given up: it is taken over, durably, and nothing cleared.
+// The partner says that the number belongs to a checkpoint that was given up: it is taken over, durably, and nothing cleared.
 func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
 	r, n := checkpointed(t)
 	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})

@@ -2,7 +2,7 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// Late commands: R11 (a) and (b). No command takes effect after its host has given it up and gone on. (c) is abort.go with the
+// Late commands: R11 (a) and (b). No command takes effect after its host has given it up and continued. (c) is abort.go with the
 // log; (d), duplicates of forwarded commands, is forward.go.
 
 // verdict is what R11 says of a command that has not started.
@@ -11,14 +11,14 @@ type verdict uint8
 const (
 	mayStart verdict = iota
 	mustWait         // for the peer, or for a sign of life of the host
-	tooLate          // its host may have gone on: BUSY, which the host repeats
+	tooLate          // its host may have continued: BUSY, which the host repeats
 )
 
 // judge applies R11a before a command is executed or forwarded. What this node has to ask for is asked for here.
 func (m *Machine) judge(now int64, o *Op) verdict {
 	switch {
 	case o.stray && !m.pathKnown(o) && o.Cmd.Liveness == nil:
-		return tooLate // its host may have gone on over the other path meanwhile
+		return tooLate // its host may have continued over the other path meanwhile
 	case o.stray && !m.pathKnown(o) && !m.stays(now, o):
 		return mustWait
 	case !o.remote && !o.internal() && !m.pathHere(now, o):
@@ -32,7 +32,7 @@ func (m *Machine) judge(now int64, o *Op) verdict {
 }
 
 // overtaken reports whether a command of another nexus has started since the sign of life that o was admitted for: its host
-// may have gone on.
+// may have continued.
 func (m *Machine) overtaken(o *Op) bool { return o.calm && !o.unit.starts.calm(o.Cmd, o.signedAt()) }
 
 // aged reports whether a write is too old to start (R11b).
@@ -70,16 +70,16 @@ func (m *Machine) stays(now int64, o *Op) bool {
 }
 
 // proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
-// silent target before they go on over another path; front ends ask those that write more often than that.
+// silent target before they continue over another path; front ends ask those that write more often than that.
 const proofMax = 1_000_000_000
 
-// fresh reports whether the initiator has shown signs of life of late, and asks for one if not. Only what changes data needs it.
-// A node that is alone asks nobody for a path, so a sign of before it was alone is no sign: the host may have left for the
-// other node since, and have gone on there while that was a member.
+// fresh reports whether the initiator has shown a sign of life recently, and asks for one if not. Only what changes data needs it.
+// A node that is alone has no peer to ask for a path, so a sign of life from before it was alone does not count: the host may have left for the
+// other node since, and have continued there while that was a member.
 //
 // A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
 // younger than a round trip, and where that takes more than proofMax another proof is needed: that nothing but this nexus
-// has started a command on the unit since. A host that has gone on, or had another one go on, did it by such a command.
+// has started a command on the unit since. A host that has continued elsewhere, or let another host continue, did it by such a command.
 // Where the other node is the owner, it judges that: the sign goes with the command, by the owner's clock (signed).
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.Cmd.Liveness
@@ -119,7 +119,7 @@ type start struct {
 // starts is what the owner of a unit remembers of them: the nexus that started one last, and the last one of any other.
 type starts struct{ last, other start }
 
-// unknownStarts says that anybody may have started commands until now, at the other node.
+// unknownStarts says that any nexus may have started commands until now, at the other node.
 func unknownStarts(now int64) starts { return starts{last: start{at: now}} }
 
 func (s *starts) note(now int64, o *scsi.Op) {
@@ -225,7 +225,7 @@ func (o *Op) signedAt() int64 {
 
 // The path switch: a host's first command for a LUN over another nexus than its last one starts only after the node of the
 // old path has drained that host's sessions and has started or killed what it found, and after the host has shown, later than
-// that, that it has not given the new nexus up: an answer to a ping that was sent after the old path had been let go. Without
+// that, that it has not given the new nexus up: an answer to a ping that was sent after the old path had been released. Without
 // the second a command that was on its way for long, over a session that its host has left, would take the path back. An
 // answer from before proves too little: the host may have left since, and its retry may have started over the old path while
 // that was still its own.
@@ -244,15 +244,15 @@ type pathAsk struct {
 	peer  uint64 // the peer's number, when it asked
 	nexus scsi.NexusID
 	life  *scsi.Liveness
-	at    int64 // when the peer had let go; 0: not yet
+	at    int64 // when the peer had released it; 0: not yet
 	since int64 // when it was asked
 }
 
-// pathMax is how long a switch goes on without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
+// pathMax is how long a switch continues without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
 // round trip to the host and one to the peer.
 const pathMax = 12_000_000_000
 
-// unasked notes a host's command that is held while nobody can be asked for its path. Its host may give it up and go on at
+// unasked notes a host's command that is held while no peer can be asked for its path. Its host may give it up and continue at
 // the other node, which takes the path for its own: such a command starts only if the host shows, once this node serves,
 // that it is still there.
 func (m *Machine) unasked(o *Op) {
@@ -355,7 +355,7 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 	m.pathResume(ask.key)
 }
 
-// pathResume goes on with what the peer has asked for and what had to wait for our own turn.
+// pathResume continues with the switches that the peer has asked for and that had to wait for our own.
 func (m *Machine) pathResume(k pathKey) {
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]

@@ -33,7 +33,7 @@ func (r *rig) reads() {
 	r.ended(o, scsi.OK)
 }
 
-// Where a round trip takes longer than a sign of life lasts, a write starts as long as nobody else has started a command since:
+// Where a round trip takes longer than a sign of life lasts, a write starts as long as no other nexus has started a command since:
 // its host cannot have gone on.
 func TestWriteOverALongRoundTrip(t *testing.T) {
 	for name, self := range map[string]func(*testing.T) *rig{"paired": func(t *testing.T) *rig { return paired(t, A) },
@@ -65,7 +65,7 @@ func TestWriteOverALongRoundTrip(t *testing.T) {
 	}
 }
 
-// That nobody else has started a command is known for this node's time as the owner only, and from the end of a snapshot on.
+// That no other nexus has started a command is known for this node's time as the owner only, and from the end of a snapshot on.
 func TestStartsElsewhereAreNotKnown(t *testing.T) {
 	for name, happen := range map[string]func(*rig){
 		"a transfer and back": func(r *rig) {
@@ -116,7 +116,7 @@ func TestCalmIsJudgedAtTheStart(t *testing.T) {
 	r.completes(second)
 }
 
-// Where the owner is the other node, it is not known here who else has started a command. A peer of release 0.1.0 cannot be told when
+// Where the owner is the other node, it is not known here who else has started a command. A peer of release 0.1.0 cannot be sent when
 // the last sign of life was, either.
 func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
@@ -129,7 +129,7 @@ func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.notSent(MsgForward)
 }
 
-// A path switch takes a round trip to the host. Where that is longer than a command is held, the switch goes on, and serves the
+// A path switch takes a round trip to the host. Where that is longer than a command is held, the switch continues, and serves the
 // command that is repeated.
 func TestPathSwitchOutlivesBusy(t *testing.T) {
 	r := unowned(t, A)

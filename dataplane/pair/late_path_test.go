@@ -140,7 +140,7 @@ func TestQuiesceGivesUp(t *testing.T) {
 	}
 }
 
-// A snapshot that is asked for during a transfer has its turn afterwards, and only if the LUN is still ours: the new
+// A snapshot that is asked for during a transfer begins afterwards, and only if the LUN is still ours: the new
 // owner's writes are not held here (R14).
 func TestQuiescesTakeTurns(t *testing.T) {
 	for name, owner := range map[string]Node{"stays": A, "moves": B} {
@@ -302,7 +302,7 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.ended(b, scsi.OK)
 }
 
-// Held while nobody could be asked: it starts once its host has shown that it is still there, or never.
+// Held while no peer could be asked: it starts once its host has shown that it is still there, or never.
 func TestHeldCommandWantsASignOfLife(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		r := unowned(t, A)

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// LinkUp reports a new link: both connections stand and the peer has proved who it is. The runtime promises that
+// LinkUp reports a new link: both connections are up and the peer has proved who it is. The runtime promises that
 // everything received on an older link has been handed over and begun, and that links are numbered upwards.
 func (m *Machine) LinkUp(now int64, n uint64) {
 	m.linked, m.linkN = true, n
@@ -20,8 +20,8 @@ func (m *Machine) LinkUp(now int64, n uint64) {
 	m.settle(now)
 }
 
-// LinkDown reports the end of a link. reset tells that the peer's end is known to be closed (as opposed to
-// silent), which is how a process that died looks: then there is no partition to be polite about.
+// LinkDown reports the end of a link. reset reports that the peer's end is known to be closed (as opposed to
+// silent), as after the death of its process: then there is no partition to be polite about.
 func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	if n != m.linkN || !m.linked {
 		return
@@ -51,7 +51,7 @@ func (m *Machine) politeness() int64 {
 	return 0
 }
 
-// sync tells the peer where this node stands.
+// sync sends this node's phase, record and store to the peer.
 func (m *Machine) sync(now int64) {
 	if !m.linked {
 		return
@@ -254,7 +254,7 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 		if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN && !in.Excluding {
 			m.excl = exclusion{}
 			m.reason = ""
-			m.event("handshake with the peer succeeded, the exclude is off")
+			m.event("the handshake with the peer succeeded: the peer is not excluded")
 			m.agree(now)
 		} else if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN {
 			// Both wanted to exclude: calling it off needs one of them to move first. It is safe for each
@@ -303,7 +303,7 @@ func (m *Machine) tickLink(now int64) {
 	}
 	if m.linked && now-m.heard > 6*int64(m.cfg.Lease) {
 		m.heard = now
-		m.act(Action{Kind: ActDropLink, Text: "nothing was heard for too long"})
+		m.act(Action{Kind: ActDropLink, Text: "the peer sent nothing for too long"})
 	}
 	if m.phase != Paired || m.saving {
 		return
@@ -323,11 +323,11 @@ func (m *Machine) tickLink(now int64) {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())
 		// Silence may be our own: commands may have waited unread for longer than a command may be old (R11b).
-		m.act(Action{Kind: ActDropHosts, Text: "the lease lapsed in silence"})
+		m.act(Action{Kind: ActDropHosts, Text: "the lease expired while the peer was silent"})
 	}
 }
 
-// failAll ends every op of hosts that is not done, with res; started ones end when the store lets go of them.
+// failAll ends every op of hosts that is not done, with res; started ones end when the store is done with them.
 func (m *Machine) failAll(now int64, res scsi.Result) {
 	for o := range m.eachOp() {
 		m.abandon(now, o, res)

@@ -16,7 +16,7 @@ func TestCrossingSyncsEnd(t *testing.T) {
 	r.notSent(MsgSync)
 }
 
-// A peer that has not heard our present standing is told.
+// A peer that has not heard our present state gets it.
 func TestUnheardStandingIsSaidAgain(t *testing.T) {
 	r := alone(t, A)
 	r.linkUp()

@@ -233,7 +233,7 @@ func (m *Machine) logResend(now int64) {
 	}
 }
 
-// logAlone takes the chair, or goes on without the peer.
+// logAlone takes the chair, or continues without the peer.
 func (m *Machine) logAlone(now int64) {
 	l := &m.log
 	l.forget()

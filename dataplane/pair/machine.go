@@ -34,10 +34,10 @@ type Machine struct {
 	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
 	holdTill  int64  // alone, and the node that was replaced may not know it yet: nothing is served before
 	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
-	steppedAt int64  // a step of the wall clock was last told
-	signsAt   int64  // signs of life of before count for nothing
+	steppedAt int64  // when a step of the wall clock was last reported
+	signsAt   int64  // earlier signs of life count for nothing
 	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
-	beatFrom  uint64 // answers to heartbeats of before give no lease
+	beatFrom  uint64 // answers to earlier heartbeats give no lease
 	wallKnown bool
 	renewing  bool  // the lone member that is being replaced is a former life of this node, which may not be over
 	decided   int64 // last moment this node was serving, Outside or Fenced; else undecided since then
@@ -73,7 +73,7 @@ type Machine struct {
 
 	// Commands (write.go, partner.go, forward.go, late.go).
 	units     map[LUNID]*unit
-	snaps     unit           // of ranges of snapshots, which nobody writes and no table names
+	snaps     unit           // of ranges of snapshots, which no host writes and no table names
 	order     []*unit        // sorted, nil when stale
 	ops       map[uint64]*Op // started ops that await the peer
 	nextID    uint64
@@ -103,7 +103,7 @@ type Machine struct {
 	followed  uint64 // the last one that this node took part in
 	marking   bool   // the entry that says what was lost is on its way (R8)
 	force     forceState
-	lookedAt  int64 // when a fenced node last looked at the record by itself
+	lookedAt  int64 // when a fenced node last read the record again
 	// recordBack: the record that was lost is there again.
 	recordBack bool
 	faults     faults // of the peer's store
@@ -116,7 +116,7 @@ type Machine struct {
 	log    logState
 	resync resyncState
 	plan   *copyPlan
-	// ActInstall is under way: nothing is served and nobody claims before it is known which metadata are here.
+	// ActInstall is under way: this node serves nothing and does not claim before it is known which metadata it has.
 	installing bool
 	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
@@ -146,7 +146,7 @@ type Stats struct {
 	HealedFromJoiner                       uint64 // of Healed, those of a lone source
 	Paced                                  uint64 // writes that waited for room in the window
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
-	BothLate                               uint64 // looks at which both nodes were late: nobody leaves
+	BothLate                               uint64 // checks at which both nodes were late: neither leaves
 }
 
 // New makes a machine; call Start next.
@@ -309,7 +309,7 @@ func (m *Machine) Tick(now int64) {
 	m.settle(now)
 }
 
-// SetNexuses tells how many hosts are logged in here: a node without any lets the other exclude first (R3).
+// SetNexuses sets how many hosts are logged in here: a node without any lets the other exclude first (R3).
 func (m *Machine) SetNexuses(n int) { m.nexuses = n }
 
 // Serving reports whether a status may be sent at this moment (R1, R3).
@@ -348,7 +348,7 @@ func (m *Machine) owns(u *unit) bool {
 // mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is being copied to.
 func (m *Machine) mirrors() bool { return m.phase == Paired || m.phase == Alone && m.resync.mirror }
 
-// View is a snapshot of the machine's standing, for status and metrics.
+// View is a snapshot of the machine's state, for status and metrics.
 type View struct {
 	Phase      Phase
 	Reason     string
@@ -370,7 +370,7 @@ type View struct {
 	ForceEpoch uint64 // what an administrator has to name to have this node take over by force; 0: it cannot
 }
 
-// View reads the standing.
+// View reads the state.
 func (m *Machine) View(now int64) View {
 	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
 		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
@@ -386,7 +386,7 @@ func (m *Machine) HotRegions() (n int) {
 	return n
 }
 
-// Owner tells who owns a unit now.
+// Owner returns the node that owns a unit now.
 func (m *Machine) Owner(id LUNID) (Node, bool) {
 	u := m.units[id]
 	if u == nil {

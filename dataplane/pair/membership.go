@@ -90,19 +90,19 @@ func (m *Machine) ArbiterDone(now int64, out Outcome, rec *Record, version strin
 
 func (m *Machine) reasonArbiter(text string) {
 	if m.phase == Starting || m.excl.active || m.resync.stage == rsAdmit {
-		m.reason = "the arbiter does not answer (" + text + "); waiting for it"
+		m.reason = "the arbiter does not answer (" + text + "): waiting for the arbiter"
 	}
 }
 
 func (m *Machine) recordMissing(now int64) {
 	m.arb.want, m.arb.doubt = nil, false
 	if m.durable > 0 {
-		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record but this node acted under epoch %d: the arbiter was emptied; restore it, or name the surviving node with force", m.durable))
+		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record, but this node has acted under epoch %d: the record was lost; restore the record, or force the surviving node", m.durable))
 		return
 	}
 	m.have, m.missing = false, true
 	m.version = ""
-	m.reason = "no record yet: waiting for the peer to found the pair"
+	m.reason = fmt.Sprintf("waiting for the first connection from node %s: start node %s, or check --link-peer", m.cfg.Self.Peer(), m.cfg.Self.Peer())
 	m.maybeInit(now)
 }
 
@@ -112,7 +112,7 @@ func (m *Machine) maybeInit(now int64) {
 		return
 	}
 	if !m.cfg.Empty || !m.peer.Empty || m.peer.Durable > 0 {
-		m.fence(now, "there is no record, yet a store holds LUNs: it belongs to a pair that lost its arbiter; restore the record or start with empty state directories")
+		m.fence(now, "the arbiter has no record, but the store of a node holds LUNs, so the record of this pair was lost: restore the record, or start both nodes with empty state directories")
 		return
 	}
 	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: 1, Generation: 1, Members: []Member{
@@ -128,15 +128,15 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		return
 	}
 	if rec.Epoch < m.durable {
-		m.fenceRecord(now, fmt.Sprintf("the arbiter's record has epoch %d, this node acted under %d: the arbiter was rolled back; restore it, or name the surviving node with force", rec.Epoch, m.durable))
+		m.fenceRecord(now, fmt.Sprintf("the arbiter's record has epoch %d, but this node has acted under epoch %d: the record was rolled back; restore the record, or force the surviving node", rec.Epoch, m.durable))
 		return
 	}
 	if k := m.cfg.Known; m.have && rec.Epoch == m.rec.Epoch && !rec.Equal(&m.rec) || k != nil && rec.Epoch == k.Epoch && !rec.Equal(k) {
-		m.fenceRecord(now, fmt.Sprintf("the arbiter shows another record of epoch %d than before: it was rolled back and written anew; name the surviving node with force", rec.Epoch))
+		m.fenceRecord(now, fmt.Sprintf("the arbiter has another record of epoch %d than before: the record was rolled back and written again; force the surviving node", rec.Epoch))
 		return
 	}
 	if why := m.taken(rec); why != "" {
-		m.act(Action{Kind: ActDropHosts, Text: "the record was given to another node"})
+		m.act(Action{Kind: ActDropHosts, Text: "the record now names another node"})
 		m.fenceRecord(now, why)
 		return
 	}
@@ -171,8 +171,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 // EpochSaved reports ActSaveEpoch done.
 func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 	if !ok {
-		m.force.fenced = false // whatever the record is: no force goes on from here
-		m.fence(now, "the store cannot keep the epoch: check the disk, replace it if this comes back")
+		m.force.fenced = false // no force continues from here, whatever the record is
+		m.fence(now, "the store cannot save the epoch: check the disk, and replace it if this error returns")
 		m.settle(now)
 		return
 	}
@@ -198,7 +198,7 @@ func (m *Machine) enter(now int64) {
 	switch {
 	case mine && m.rec.Both():
 		if was == Paired {
-			m.excl.sent = false // a no-op successor: nothing of ours can land late; the exclude, if any, goes on
+			m.excl.sent = false // a no-op successor: no write of ours to the arbiter can land late; an exclude under way continues
 			return
 		}
 		m.setPhase(now, Paired, "")
@@ -212,7 +212,7 @@ func (m *Machine) enter(now int64) {
 		}
 		if m.leaving != "" {
 			// Our exclude landed after we had begun to leave. The peer is out, this node does not serve: only its
-			// next life, or the replacement of its disk, goes on.
+			// next process, or the replacement of its disk, can continue.
 			m.fence(now, m.leaving)
 			return
 		}
@@ -223,7 +223,7 @@ func (m *Machine) enter(now int64) {
 			m.setPhase(now, Outside, "")
 			m.becomeOutside(now)
 		}
-		m.reason = cmp.Or(m.leaving, "not a member: waiting to be readmitted") // who has left waits for nothing in this life
+		m.reason = cmp.Or(m.leaving, "not a member: waiting for the other node to readmit this node") // who has left waits for nothing in this life
 		m.outside(now)
 	}
 	m.excl = exclusion{}
@@ -233,7 +233,7 @@ func (m *Machine) enter(now int64) {
 
 func (m *Machine) setPhase(now int64, p Phase, reason string) {
 	if p != m.phase {
-		m.event("%s -> %s at epoch %d", m.phase, p, m.rec.Epoch)
+		m.event("%s -> %s at epoch %d", m.phase.Text(), p.Text(), m.rec.Epoch)
 	}
 	m.phase, m.reason, m.since = p, reason, now
 	m.cancelWaits()
@@ -254,7 +254,7 @@ func (m *Machine) fence(now int64, why string) {
 	m.becomeOutside(now)
 }
 
-// fenceRecord fences because the record is lost; only force goes on from there (R2).
+// fenceRecord fences because the record is lost; only force leads out of that (R2).
 func (m *Machine) fenceRecord(now int64, why string) {
 	m.force.fenced, m.recordBack = true, false
 	if m.phase != Fenced {
@@ -337,7 +337,7 @@ func (m *Machine) tickMembership(now int64) {
 }
 
 // StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served from here on;
-// alone there is nobody to hand over to, and the caller just stops. Over tells when the process may end.
+// alone it has no peer to hand over to, and the caller just stops. Over tells when the process may end.
 func (m *Machine) StepDown(now int64, why string) {
 	if m.leaving != "" {
 		return

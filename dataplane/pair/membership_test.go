@@ -8,7 +8,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-func TestFounding(t *testing.T) {
+func TestFoundingNeedsBothNodes(t *testing.T) {
 	r := newRig(t, config(A))
 	r.arbiter(Missing)
 	r.none(ActArbiterCAS) // the nodes have not met
@@ -53,8 +53,8 @@ func TestRefusesRecords(t *testing.T) {
 		says    string
 	}{
 		"older than the durable epoch":   {10, ptr(record(9, A, B)), "rolled back"},
-		"missing though there was one":   {1, nil, "name the surviving node with force"},
-		"of another pair":                {0, &foreign, "check the arbiter's address"},
+		"missing though there was one":   {1, nil, "force the surviving node"},
+		"of another pair":                {0, &foreign, "check --arbiter"},
 		"that names a node twice":        {0, &two, "member 1"},
 		"without members":                {0, ptr(record(9)), "0 members"},
 		"whose member has no store name": {0, &Record{Cluster: "c", Pair: "p", Epoch: 1, Members: []Member{{Node: A}}}, `store ""`},
@@ -96,7 +96,7 @@ func TestFoundingRefusesStoresWithData(t *testing.T) {
 			r.linkUp()
 			r.sync(in)
 			r.phase(Fenced)
-			r.reason("lost its arbiter")
+			r.reason("record of this pair was lost")
 			r.none(ActArbiterCAS)
 		})
 	}
@@ -189,7 +189,7 @@ func TestLosingTheRaceToExclude(t *testing.T) {
 	r.got(record(6, A), "v6")
 	r.saved()
 	r.phase(Outside)
-	r.reason("waiting to be readmitted")
+	r.reason("waiting for the other node to readmit this node")
 }
 
 func TestLeaseEndsService(t *testing.T) {
@@ -272,7 +272,7 @@ func TestExcludeThatLandsAfterSteppingDown(t *testing.T) {
 	}
 }
 
-func TestEpochThatCanNotBeSaved(t *testing.T) {
+func TestEpochThatCannotBeSaved(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)
 	in.Incarnation.Nonce = 77
@@ -284,7 +284,7 @@ func TestEpochThatCanNotBeSaved(t *testing.T) {
 	r.reason("check the disk")
 }
 
-// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve nobody.
+// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve no host.
 func TestExcludeIsCalledOffOnce(t *testing.T) {
 	r := paired(t, B)
 	r.pass(lease + 20*ms)

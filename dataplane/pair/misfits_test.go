@@ -72,7 +72,7 @@ func TestMisfitsOfBothThatRestarted(t *testing.T) {
 	}
 }
 
-// A lone member serves without the files that it lacks, and takes nobody in before it has them again, or needs them no more.
+// A lone member serves without the files that it lacks, and readmits no node before it has them again, or needs them no more.
 func TestLoneMemberWithMisfits(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty, cfg.Misfits = 6, false, "a file"

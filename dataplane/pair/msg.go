@@ -103,7 +103,7 @@ const (
 	FlagVerify = FlagRepair
 )
 
-// SyncInfo is what nodes tell each other when a link comes up and whenever their standing changes.
+// SyncInfo is what nodes send each other when a link comes up and whenever their state changes.
 type SyncInfo struct {
 	Phase       Phase       `json:"phase"`
 	Epoch       uint64      `json:"epoch"`       // of the record last read

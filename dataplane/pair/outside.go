@@ -16,7 +16,7 @@ func (m *Machine) outside(now int64) {
 	me := m.rec.Member(m.cfg.Self)
 	if me == nil || me.Store != m.cfg.Store {
 		if me != nil && !m.rec.Both() {
-			m.reason = fmt.Sprintf("the record names this node as the only member, with store %s; this is store %s: put the former disk back", me.Store, m.cfg.Store)
+			m.reason = fmt.Sprintf("the record names this node as the only member, with store %s, but this node has store %s: put back the disk with store %s", me.Store, m.cfg.Store, me.Store)
 		}
 		return // the member must take us back, with a full copy if the store is new
 	}
@@ -26,7 +26,7 @@ func (m *Machine) outside(now int64) {
 	}
 	if m.old() {
 		// A member makes an epoch durable before it acts on it; only the last step may be in doubt (R6).
-		m.reason = fmt.Sprintf("the store knows epoch %d, the record names it at epoch %d: it is an older copy of that store; put the right one back, or start with an empty state directory to be rebuilt from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
+		m.reason = fmt.Sprintf("the store has epoch %d, but the record names this store at epoch %d, so it is an older copy of that store: restore the newest copy, or start this node with an empty state directory to copy everything from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
 		return
 	}
 	if !m.rec.Both() {
@@ -45,14 +45,14 @@ func (m *Machine) outside(now int64) {
 	}
 	mineKept := m.kept(me)
 	pm := m.rec.Member(m.cfg.Self.Peer())
-	// A peer that comes with another store says nothing of the one that the record names: that one is away.
+	// A peer with another store says nothing about the store that the record names: that one is away.
 	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
 		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
 			// The member that should take us back will never serve again, and consents to be excluded.
 			if mineKept {
 				m.claim(now)
 			} else {
-				m.reason = "this node has rebooted and the only member steps down (" + m.peer.LeaveReason + "): restart that member"
+				m.reason = "this node has rebooted, and the only member is stepping down (" + m.peer.LeaveReason + "): restart the other node"
 			}
 			return
 		}
@@ -68,7 +68,7 @@ func (m *Machine) outside(now int64) {
 			return
 		}
 		if !m.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
-			return // a process of before may serve yet, there or here
+			return // an earlier process may still serve, there or here
 		}
 		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot && m.peer.Lock != LockOther
 		peerUnfit := m.peer.Untrusted || m.peer.Old
@@ -80,7 +80,7 @@ func (m *Machine) outside(now int64) {
 	}
 	// The peer is away. After a reboot this node may lack writes that only the page cache had: it waits (coldStart).
 	if !mineKept {
-		m.reason = "this node has rebooted and has not met its peer since: waiting for it (coldStart: Wait)"
+		m.reason = "this node has rebooted and has not connected to its peer since: waiting for the peer to start (coldStart: Wait)"
 		return
 	}
 	// Same boot, same lock: the store is as good as the peer's.

@@ -2,18 +2,18 @@ package pair
 
 import "fmt"
 
-// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what runs
+// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what supervises
 // it. The next life looks at the record, the peer and the store afresh.
 
-// Over tells why this life serves nothing any more and never will; empty as long as that may change. A node that leaves waits for its
+// Over is why this life has stopped serving for good; empty as long as that may change. A node that leaves waits for its
 // exclusion, by when its hosts have their answers and every frame of its is void (R12), but not for longer than LeaveMax: its end is
-// as good a consent, because only one process at a time can hold a store (R2b). A node that stands before a lost record is not over:
+// as good a consent, because only one process at a time can hold a store (R2b). The life of a node whose record is lost is not over:
 // an administrator restores the record or forces a node, and force needs the process. If the record comes back, it is.
 func (m *Machine) Over(now int64) string {
 	switch {
 	case m.phase == Fenced && m.leaving == "" && m.force.fenced:
 		if m.recordBack {
-			return "the arbiter shows the record again after it was lost: a new life of this node acts on it"
+			return "the arbiter has the record again: this process ends, and the next one acts on the record"
 		}
 	case m.phase == Fenced:
 		return m.reason
@@ -66,7 +66,7 @@ func (m *Machine) peerFailed(now int64) {
 	wait := min(int64(m.cfg.Lease)<<min(f.n-1, 30), faultWaitMax)
 	f.until = now + wait
 	if f.n > 1 {
-		f.text = fmt.Sprintf("node %s has failed %d times in a row: it is copied to again after %.1f s; check its disk, or replace it", m.cfg.Self.Peer(), f.n, float64(wait)/1e9)
+		f.text = fmt.Sprintf("node %s has failed %d times in a row: the next resync begins after %.1f s; check the disk of node %s, or replace it", m.cfg.Self.Peer(), f.n, float64(wait)/1e9, m.cfg.Self.Peer())
 		m.event("%s", f.text)
 	}
 }
@@ -84,7 +84,7 @@ func (m *Machine) peerWaits(now int64) bool {
 	return waits
 }
 
-// peerDistrusted tells that the joiner's store failed when it was heard of last, whatever it remembers of that: the disk may have
+// peerDistrusted tells that the joiner's store had failed when the joiner last reported, whatever the joiner remembers of that: the disk may have
 // refused the mark that makes it remember (R12).
 func (m *Machine) peerDistrusted() bool {
 	return m.peer.Untrusted && !m.peer.Partial || m.distrust != "" && m.distrust == m.peer.Store

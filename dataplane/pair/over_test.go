@@ -59,7 +59,7 @@ func TestLoneMemberWhoseStoreFailedIsOver(t *testing.T) {
 	r.over("check the disk")
 }
 
-// A node that stands before a lost record stays: force needs its process. When the record is there again, it does not, unless it was
+// A node whose record is lost stays: force needs its process. When the record is there again, it does not, unless it was
 // alone and the record names the other node now: its next life would join, and a person has to decide on what only this store has (R2).
 func TestLostRecordIsWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -104,7 +104,7 @@ func TestLostRecordIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A node that cannot be forced and does not change by itself is over.
+// A node that cannot be forced and does not change without a person is over.
 func TestFencedForAnotherReasonIsOver(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)
@@ -114,7 +114,7 @@ func TestFencedForAnotherReasonIsOver(t *testing.T) {
 	x := r.next(ActSaveEpoch)
 	r.m.EpochSaved(r.now, x.Record.Epoch, false)
 	r.phase(Fenced)
-	r.over("cannot keep the epoch")
+	r.over("cannot save the epoch")
 	if r.m.forceEpoch() != 0 {
 		t.Error("it can be forced")
 	}

@@ -36,7 +36,7 @@ func (m *Machine) unanswered(now int64) bool {
 	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
 }
 
-// AppendMoves tells that the work of ActAppend goes on although it takes long: the runtime says so while it copies files or waits for
+// AppendMoves reports that the work of ActAppend makes progress although it takes long: the runtime says so while it copies files or waits for
 // commands to end, and not while it makes the entry durable.
 func (m *Machine) AppendMoves(now int64) {
 	l := &m.log

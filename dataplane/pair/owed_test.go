@@ -45,7 +45,7 @@ func TestEntryThatStaysUnanswered(t *testing.T) {
 	r.pass(2 * lease)
 	r.won(r.cas(), "v6")
 	r.saved()
-	r.next(ActAppend) // goes on alone
+	r.next(ActAppend) // continues alone
 }
 
 // A partner whose work moves on is waited for, and one of release 0.1.0, which cannot say so.
@@ -104,7 +104,7 @@ func TestEntryThatAJoinerDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A node that does not finish what its partner waits for steps down by itself: the partner may be gone (R12).
+// A node that does not finish what its partner waits for steps down without being excluded: the partner may be gone (R12).
 func TestPartnerThatHangsStepsDown(t *testing.T) {
 	mirror := func(r *rig) *Msg {
 		m := &Msg{Type: MsgMirror, ID: 7, LUN: lun1, Kind: scsi.OpWrite, Len: 512, Data: make([]byte, 512), Seq: 1}
@@ -154,7 +154,7 @@ func TestPartnerThatHangsStepsDown(t *testing.T) {
 	}
 }
 
-// The runtime says that the work of an entry goes on: neither side gives it up.
+// The runtime says that the work of an entry continues: neither side gives it up.
 func TestAppendMoves(t *testing.T) {
 	r := paired(t, B)
 	r.recv(&Msg{Type: MsgAppend, Aux: 1, Meta: []byte("x")})

@@ -12,7 +12,7 @@ import (
 // writes that have begun and not ended, for each backing volume; it follows the time that they take, the partner's part included, so
 // the slower disk of the two decides. LUNs of a backing volume take turns.
 
-// maxGroups is how many backing volumes are told apart.
+// maxGroups is how many backing volumes have a window of their own.
 const maxGroups = 8
 
 // pacer is the window of one backing volume.
@@ -35,7 +35,7 @@ func (o *Op) bytes() int64 {
 	return max(o.Cmd.Len, 1)
 }
 
-// paceEnter gives a write its part of the window. False: it waits for its turn, and is held.
+// paceEnter gives a write its part of the window. False: the window is full, and the write is held until there is room.
 func (m *Machine) paceEnter(o *Op) bool {
 	if o.cost > 0 || o.internal() || !o.Cmd.Kind.Writes() {
 		return true

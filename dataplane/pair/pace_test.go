@@ -65,7 +65,7 @@ func TestLUNsOfAVolumeTakeTurns(t *testing.T) {
 	r.none(ActStore)
 }
 
-// Reads wait for nobody's window, a write that is larger than it goes alone, and one that ends while it waits leaves no hole.
+// Reads wait for no window, a write that is larger than it goes alone, and one that ends while it waits leaves no hole.
 func TestWindowEdges(t *testing.T) {
 	r := pacing(t)
 	big := r.op(scsi.OpWrite, 0, 8192)

@@ -6,7 +6,7 @@ import (
 )
 
 // The partner's half of a mirrored write, in the order in which it happens: onMirror, applyInOrder (what overlaps waits for
-// its turn), applyHot (the bits are durable), Applied (the answer).
+// the messages before it are done), applyHot (the bits are durable), Applied (the answer).
 
 // onMirror is the partner's half: apply, then answer. Nothing is applied unless this node takes part: as a member
 // that agrees, or as a joiner whose metadata is installed (R3, R4).

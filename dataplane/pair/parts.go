@@ -7,7 +7,7 @@ import (
 )
 
 // The whole metadata of a pair on its way to a joiner. A frame of the link takes MaxFrameMeta bytes of it, and so does a peer of 0.1.0.
-// A later one is sent parts in order, a few under way at a time, then what stands for the whole: its length and a checksum, which the
+// A later one is sent parts in order, a few under way at a time, then a description of the whole: its length and a checksum, which the
 // runtime compares before anything is installed. Whatever cuts the parts off, the next attempt begins with the first.
 
 const (
@@ -35,9 +35,9 @@ type metaGather struct {
 func (m *Machine) tooLarge(n int, parts bool) string {
 	switch {
 	case n > MaxMetadata:
-		return fmt.Sprintf("the metadata of this pair are %d bytes, more than the %d that a node can be given: delete LUNs and snapshots, labels, or mappings that are not needed", n, MaxMetadata)
+		return fmt.Sprintf("the metadata of this pair is %d bytes, and a node can receive at most %d: delete LUNs, snapshots, labels or mappings that you do not need", n, MaxMetadata)
 	case !parts && n > MaxFrameMeta:
-		return fmt.Sprintf("the metadata of this pair are %d bytes, and the release of node %s takes %d at most: upgrade node %s", n, m.cfg.Self.Peer(), MaxFrameMeta, m.cfg.Self.Peer())
+		return fmt.Sprintf("the metadata of this pair is %d bytes, and the release of node %s can receive at most %d: upgrade node %s", n, m.cfg.Self.Peer(), MaxFrameMeta, m.cfg.Self.Peer())
 	}
 	return ""
 }
@@ -72,7 +72,7 @@ func (m *Machine) metaBegin(now int64, index uint64, meta, sum []byte) {
 	}
 }
 
-// metaNext sends the next part, after the last one what stands for the whole.
+// metaNext sends the next part, and after the last part the length and checksum of the whole.
 func (m *Machine) metaNext(now int64) {
 	s := m.resync.send
 	total := int64(len(s.raw))
@@ -87,7 +87,7 @@ func (m *Machine) metaNext(now int64) {
 	}
 }
 
-// onMetaPart is the joiner's: a part that does not go on where the one before it ended ends the attempt.
+// onMetaPart is the joiner's: a part that does not begin where the one before it ended ends the attempt.
 func (m *Machine) onMetaPart(msg *Msg) {
 	r := &m.resync
 	if msg.Off == 0 {
@@ -103,7 +103,7 @@ func (m *Machine) onMetaPart(msg *Msg) {
 	}
 	if g == nil || msg.Off != have || msg.Aux != g.index || msg.Len != int64(cap(g.raw)) || len(msg.Meta) == 0 || len(msg.Meta) > room {
 		r.gather = nil
-		m.event("a part of node %s's metadata does not fit: offset %d of %d, %d have come", m.cfg.Self.Peer(), msg.Off, msg.Len, have)
+		m.event("a part of node %s's metadata does not follow the previous part: it is at offset %d of %d, and %d bytes were received", m.cfg.Self.Peer(), msg.Off, msg.Len, have)
 		m.send(&Msg{Type: MsgMetaAck, Result: scsi.Failed})
 		return
 	}
@@ -117,7 +117,7 @@ func (m *Machine) metaWhole(msg *Msg) bool {
 	g := r.gather
 	r.gather = nil
 	if g == nil || msg.Aux != g.index || msg.Len != int64(cap(g.raw)) || len(g.raw) != cap(g.raw) || len(msg.Meta) == 0 {
-		m.event("the metadata of node %s have not come as a whole", m.cfg.Self.Peer())
+		m.event("the metadata of node %s is not complete", m.cfg.Self.Peer())
 		m.send(&Msg{Type: MsgMetaAck, Result: scsi.Failed})
 		return false
 	}

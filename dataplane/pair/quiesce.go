@@ -20,7 +20,7 @@ type quiesce struct {
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
 // more, or why that cannot be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
 // caller has proposed meanwhile may be in effect on the peer already (R10, R14). A unit has one at a time: a snapshot
-// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next has its turn when
+// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next one starts when
 // the one before is released, if the unit is still ours.
 func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
 	m.quiesceN++
@@ -83,7 +83,7 @@ func (m *Machine) quiet(now int64, u *unit) {
 	}
 }
 
-// Release lets the commands of a quiesce go on, wherever the owner is now.
+// Release lets the commands of a quiesce continue, wherever the owner is now.
 func (m *Machine) Release(now int64, id uint64) {
 	q := m.quiesces[id]
 	if q == nil {
@@ -104,7 +104,7 @@ func (m *Machine) drop(q *quiesce) {
 	}
 }
 
-// passed notes that what a quiesce was for has happened to its units: a host may have gone on by it.
+// passed notes that what a quiesce was for has happened to its units: a host may have continued because of it.
 func (q *quiesce) passed(now int64) {
 	for _, u := range q.units {
 		u.starts = unknownStarts(now)

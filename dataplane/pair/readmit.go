@@ -3,7 +3,7 @@ package pair
 // The end of a resync: both nodes put on record whose halves they hold, the arbiter is asked for {a,b}, or it is given up.
 
 // ownsAll reports whether the metadata say that this node owns every unit. Alone it does in any case; the entry that takes
-// them over may be on its way, or a transfer of before have come after it. Nobody else may own one when the peer comes back:
+// them over may be on its way, or an earlier transfer may have come after it. The peer may own none when it comes back:
 // what this node has under way would land on what the owner does (R10).
 func (m *Machine) ownsAll() bool {
 	for _, u := range m.units {
@@ -19,7 +19,7 @@ func (m *Machine) ownsAll() bool {
 func (m *Machine) copied(now int64) {
 	if !m.ownsAll() { // R10
 		// A transfer that began while both were members has given a LUN away since: the log is barred now, so the check holds.
-		m.resyncStop(now, "a LUN has been given to the joiner, which is no member yet")
+		m.resyncStop(now, "the joiner owns a LUN, but it is not a member yet")
 		return
 	}
 	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.state.Check.Count, Settled: m.state.Check.Count[m.cfg.Self.Peer()]}
@@ -73,7 +73,7 @@ func (m *Machine) resyncAdmitted(now int64) {
 		m.Stats.Readmits++
 		v.Active, v.Finished = false, now
 		m.distrust, m.faults.joined = "", now
-		m.event("node %s is readmitted: %d bytes compared, %d sent", m.cfg.Self.Peer(), v.Done, v.Sent)
+		m.event("node %s was readmitted: %d bytes compared, %d bytes sent", m.cfg.Self.Peer(), v.Done, v.Sent)
 	}
 	m.resync = resyncState{view: v}
 	m.plan = nil
@@ -89,7 +89,7 @@ func (m *Machine) admitRefused(now int64) {
 }
 
 // resyncStop gives up; the next handshake begins again. While the arbiter may yet say {a,b} nothing is decided:
-// writes go on waiting for the joiner (R1c) until the record is read.
+// writes still wait for the joiner (R1c) until the record is read.
 func (m *Machine) resyncStop(now int64, why string) {
 	r := &m.resync
 	r.joined, r.install, r.gather = false, nil, nil

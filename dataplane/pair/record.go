@@ -94,7 +94,7 @@ var ErrRecord = errors.New("arbiter record is not valid")
 func (r *Record) Validate(cluster, pair string) error {
 	switch {
 	case r.Cluster != cluster || r.Pair != pair:
-		return fmt.Errorf("%w: it is of cluster %q pair %q, this is cluster %q pair %q: check the arbiter's address or file",
+		return fmt.Errorf("%w: it belongs to cluster %q pair %q, and this node to cluster %q pair %q: check --arbiter",
 			ErrRecord, r.Cluster, r.Pair, cluster, pair)
 	case r.Epoch == 0 || len(r.Members) == 0 || len(r.Members) > 2:
 		return fmt.Errorf("%w: epoch %d with %d members", ErrRecord, r.Epoch, len(r.Members))

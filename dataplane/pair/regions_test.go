@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRegions(t *testing.T) {
+func TestRegionsAreASet(t *testing.T) {
 	var r Regions
 	if !r.Empty() || r.Has(5) || r.Next(0) != -1 || r.Count() != 0 {
 		t.Fatal("a nil set is empty")

@@ -107,7 +107,7 @@ func TestLoneMemberWithAnotherDisk(t *testing.T) {
 	r.saved()
 	r.pass(10 * lease)
 	r.none(ActArbiterCAS)
-	r.reason("put the former disk back")
+	r.reason("put back the disk with store")
 }
 
 func TestBothRestarted(t *testing.T) {
@@ -142,7 +142,7 @@ func TestBothRestarted(t *testing.T) {
 				in.Incarnation.Boot = "rebooted too"
 			}
 			r.sync(in)
-			if !c.theirs || !c.mine { // a process of before may be on another machine
+			if !c.theirs || !c.mine { // an earlier process may be on another machine
 				r.none(ActFlushAll)
 				r.pass(3 * lease)
 			}
@@ -154,7 +154,7 @@ func TestBothRestarted(t *testing.T) {
 	}
 }
 
-// The peer comes back on a new disk while this node, of the same boot, has restarted too: nobody else has the data.
+// The peer comes back on a new disk while this node, of the same boot, has restarted too: no other node has the data.
 func TestPeerWithNewDiskDoesNotBlock(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms

@@ -44,11 +44,11 @@ type resyncState struct {
 	retryAt int64
 	admitAt int64
 	movedAt int64  // the joiner last answered
-	saidAt  int64  // progress was last told
+	saidAt  int64  // when progress was last reported
 	listAt  int64  // no look at the objects before
 	asked   bool   // the arbiter may have taken {a,b}: nothing is decided until the record has been read
 	stopped bool   // the resync is over unless it has
-	why     string // none begins, as it was told last
+	why     string // why no resync begins, as last reported
 
 	plan     *copyPlan
 	exported []CopyObject // what there was when the metadata was sent
@@ -71,7 +71,7 @@ type ResyncView struct {
 // stuckAfter is how long a resync may go without an answer of the joiner; a flush of everything is the longest step.
 const stuckAfter = 60 * time.Second
 
-// joinerReady reports whether the peer stands where a resync can begin: outside, having acted on our record.
+// joinerReady reports whether the peer is in a phase in which a resync can begin: outside, having acted on our record.
 func (m *Machine) joinerReady() bool {
 	p := &m.peer
 	return m.linked && m.peerKnown && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving
@@ -107,10 +107,10 @@ func (m *Machine) resyncBegin(now int64) {
 	*r = resyncState{stage: rsInstall, movedAt: now, view: ResyncView{Active: true, Full: why != "", FullReason: why, Started: now}}
 	if why == "" {
 		m.Stats.PartialResyncs++
-		m.event("resync to node %s begins: of the regions written since", m.cfg.Self.Peer())
+		m.event("resync to node %s started: regions written since the node left", m.cfg.Self.Peer())
 	} else {
 		m.Stats.FullResyncs++
-		m.event("resync to node %s begins: of everything, because %s", m.cfg.Self.Peer(), why)
+		m.event("resync to node %s started: everything, because %s", m.cfg.Self.Peer(), why)
 	}
 	m.act(Action{Kind: ActExport})
 }
@@ -140,7 +140,7 @@ func (m *Machine) tickResync(now int64) {
 	}
 	if moving := r.stage != rsIdle && r.stage != rsAdmit; moving && now-r.movedAt > int64(stuckAfter) {
 		m.peerFailed(now)
-		m.resyncStop(now, "the joiner has not answered for too long")
+		m.resyncStop(now, "the joiner did not answer for too long")
 	}
 	// Once it has asked, the record decides, also after a conflict: the request may have landed, and what was heard be the answer to its
 	// repetition. Asking again would give this node another part of a lease to serve, while the peer may be a member and exclude it.
@@ -167,7 +167,7 @@ func progress(now, started int64, done, total uint64) string {
 		return fmt.Sprintf("0 of %d bytes", total)
 	}
 	left := time.Duration(float64(took) * float64(total-min(done, total)) / float64(done))
-	return fmt.Sprintf("%d%% of %d bytes, %.0f MiB/s, %v to go", 100*done/total, total, float64(done)/took.Seconds()/(1<<20), left.Round(time.Second))
+	return fmt.Sprintf("%d%% of %d bytes, %.0f MiB/s, %v left", 100*done/total, total, float64(done)/took.Seconds()/(1<<20), left.Round(time.Second))
 }
 
 func (m *Machine) onResync(now int64, msg *Msg) {
@@ -248,7 +248,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 		if o := m.ops[msg.ID]; source && o != nil && o.copy {
 			if msg.Result != scsi.OK {
 				m.peerFailed(now)
-				m.resyncStop(now, "the joiner's store refused a copy")
+				m.resyncStop(now, "the joiner's store failed to write a range")
 				return
 			}
 			m.finish(now, o, scsi.OK)
@@ -259,7 +259,7 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 				m.peerFailed(now)
 			}
 			if msg.Result != scsi.OK || uint64(msg.Aux) != m.log.index {
-				m.resyncStop(now, "the joiner could not make the copy durable")
+				m.resyncStop(now, "the joiner could not flush the copy")
 				return
 			}
 			m.copied(now)
@@ -299,7 +299,7 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 		if res == scsi.OK {
 			m.resync.joined = true
 			m.claimed = claimNone
-			m.reason = "being copied to"
+			m.reason = "the other node copies its data to this node"
 			full = m.sendDirty(full)
 		}
 		m.send(&Msg{Type: MsgMetaAck, Result: res, Meta: encodeIDs(full)})

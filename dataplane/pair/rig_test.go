@@ -17,7 +17,7 @@ type rig struct {
 	queue []Action
 	syncs uint64 // number of the peer's last sync
 	texts []string
-	harm  []*Damage // that events told of
+	harm  []*Damage // that events reported
 }
 
 const (

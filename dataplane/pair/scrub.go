@@ -29,14 +29,14 @@ type scrubState struct {
 	off      int64
 	inflight int
 	nextAt   int64 // no range before
-	saidAt   int64 // progress was last told
+	saidAt   int64 // when progress was last reported
 	n        uint64
 	marks    []scrubMark
 	found    []ScrubFinding
 	findings uint64 // so far
 }
 
-// Scrub begins to compare objects that this node owns, at most rate bytes a second. One that is under way goes on: false.
+// Scrub begins to compare objects that this node owns, at most rate bytes a second. False: a scrub is under way, and it continues.
 func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) bool {
 	s := &m.scrub
 	if s.view.Active || m.phase != Paired || !m.agreed {
@@ -48,7 +48,7 @@ func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) b
 		s.view.Total += uint64(o.Size)
 	}
 	s.mark(now)
-	m.event("scrub of %d objects begins, %d bytes", len(objs), s.view.Total)
+	m.event("scrub started: %d objects, %d bytes", len(objs), s.view.Total)
 	m.scrubNext(now)
 	m.settle(now)
 	return true
@@ -111,7 +111,7 @@ func (m *Machine) scrubEnd(now int64, why string) {
 	v.Active, v.Finished, v.Reason = false, now, why
 	m.scrub.objects = nil
 	if why == "" {
-		m.event("scrub is done: %d bytes compared, %d ranges differed, %d repaired, %d skipped", v.Done, v.Mismatched, v.Repaired, v.Skipped)
+		m.event("scrub finished: %d bytes compared, %d ranges differed, %d repaired, %d skipped", v.Done, v.Mismatched, v.Repaired, v.Skipped)
 	} else {
 		m.event("scrub stopped after %d of %d bytes: %s", v.Done, v.Total, why)
 	}
@@ -150,11 +150,11 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 		m.finish(now, o, scsi.OK)
 		return
 	case msg.Result == scsi.Damaged:
-		m.event("scrub: LUN %s at %d+%d at node %s does not match its checksums", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer())
+		m.event("scrub: LUN %s at %d+%d on node %s does not match its checksums", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer())
 	case msg.Result != scsi.OK:
 		m.event("scrub: node %s cannot read LUN %s at %d+%d", m.cfg.Self.Peer(), o.LUN, o.Cmd.Off, o.Cmd.Len)
 	default:
-		m.event("scrub: the copies of LUN %s differ at %d+%d: node %s has not what node %s serves", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
+		m.event("scrub: the copies of LUN %s differ at %d+%d: the copy on node %s differs from the one that node %s serves", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
 	}
 	m.Stats.ScrubMismatches++
 	s.view.Mismatched++
@@ -178,7 +178,7 @@ func (m *Machine) scrubRepaired(now int64, o *Op, msg *Msg) {
 		m.scrub.view.Repaired++
 		m.Stats.ScrubRepaired++
 		m.scrubFound(now, o, true)
-		m.event("scrub: LUN %s at %d+%d is repaired at node %s from node %s", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
+		m.event("scrub: LUN %s at %d+%d on node %s was repaired from node %s", o.LUN, o.Cmd.Off, o.Cmd.Len, m.cfg.Self.Peer(), m.cfg.Self)
 	} else {
 		o.skip = SkipUnrepaired
 	}

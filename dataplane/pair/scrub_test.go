@@ -24,11 +24,11 @@ func TestScrubComparesUnderTheLock(t *testing.T) {
 	r.copyRead()
 	w := r.submit(r.op(scsi.OpWrite, 512, 512))
 	r.notSent(MsgMirror) // a write that is half way would look like a difference
-	q := r.sent(MsgCopySum)
-	if q.Flags&FlagScrub == 0 {
-		t.Fatalf("%+v", q)
+	req := r.sent(MsgCopySum)
+	if req.Flags&FlagScrub == 0 {
+		t.Fatalf("%+v", req)
 	}
-	r.recv(&Msg{Type: MsgCopyNeed, ID: q.ID})
+	r.recv(&Msg{Type: MsgCopyNeed, ID: req.ID})
 	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
 	r.stored(scsi.OK)
 	r.ended(w, scsi.OK)
@@ -39,7 +39,7 @@ func TestScrubComparesUnderTheLock(t *testing.T) {
 	if v.Active || v.Done != 2<<20 || v.Mismatched != 1 || v.Repaired != 0 || v.Skipped != 0 || v.Finished == 0 {
 		t.Fatalf("%+v", v)
 	}
-	if s := strings.Join(r.texts, "\n"); !strings.Contains(s, "differ at 1048576+1048576: node b has not what node a serves") {
+	if s := strings.Join(r.texts, "\n"); !strings.Contains(s, "differ at 1048576+1048576: the copy on node b differs from the one that node a serves") {
 		t.Fatal(s)
 	}
 }
@@ -73,7 +73,7 @@ func TestScrubEndsWithThePair(t *testing.T) {
 	}
 }
 
-// A range of a snapshot that has to wait goes on as well: no table of units names it.
+// A range of a snapshot that has to wait continues as well: no table of units names it.
 func TestScrubOfASnapshotWaitsToo(t *testing.T) {
 	r := paired(t, A)
 	r.beat()
@@ -100,11 +100,11 @@ func TestScrubOfASnapshotWaitsToo(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressText(t *testing.T) {
 	for want, got := range map[string]string{
-		"25% of 4194304 bytes, 1 MiB/s, 3s to go": progress(int64(time.Second), 0, 1<<20, 4<<20),
-		"0 of 5 bytes":                        progress(5, 5, 0, 5),
-		"100% of 10 bytes, 0 MiB/s, 0s to go": progress(int64(time.Hour), 0, 10, 10),
+		"25% of 4194304 bytes, 1 MiB/s, 3s left": progress(int64(time.Second), 0, 1<<20, 4<<20),
+		"0 of 5 bytes":                           progress(5, 5, 0, 5),
+		"100% of 10 bytes, 0 MiB/s, 0s left":     progress(int64(time.Hour), 0, 10, 10),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -10,7 +10,7 @@ import (
 // Skip is why a range was not compared.
 type Skip uint8
 
-// Reasons, in the order in which they are told.
+// Reasons, in the order in which they are reported.
 const (
 	SkipMoved      Skip = iota + 1 // the other node owns the LUN now
 	SkipDeleted                    // the LUN or snapshot is gone

@@ -122,7 +122,7 @@ func TestScrubFindingsAreNumbered(t *testing.T) {
 	}
 }
 
-// The time that is left follows the rate of the last minute: hosts that come or go change it, and a scrub that stands still says so.
+// The time that is left follows the rate of the last minute: hosts that come or go change it, and a scrub that makes no progress says so.
 func TestTimeLeftOfAScrub(t *testing.T) {
 	const second = int64(time.Second)
 	s := &scrubState{view: ScrubView{Active: true, Total: 1000 << 20}}

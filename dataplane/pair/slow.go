@@ -78,7 +78,7 @@ func (m *Machine) tickOps(now int64) {
 	var l lateness
 	for o := range m.eachOp() {
 		if o.stage == stHeld {
-			if now-o.since > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: nobody would ask for its range again
+			if now-o.since > int64(m.cfg.HoldMax) && (!o.copy || o.scrub) { // a resync waits: no host would repeat the request for its range
 				m.finish(now, o, scsi.Busy)
 			}
 			continue
@@ -97,20 +97,20 @@ func (m *Machine) tickOps(now int64) {
 	case m.phase == Paired && l.self && !m.peerAlive(now, &l):
 	case m.phase == Paired && l.self && m.leaving == "":
 		m.Stats.SlowLeaves++
-		m.StepDown(now, "the local store does not finish its work: "+diskFix)
+		m.StepDown(now, "the local store does not finish its I/O: "+diskFix)
 		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
 		// their commands time out.
-		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its work"})
+		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its I/O"})
 		return
 	case m.phase == Paired && l.peer && !m.selfAlive(now, &l):
 	case m.phase == Paired && l.peer:
 		if !m.excl.active {
 			m.Stats.SlowExcludes++
 		}
-		m.excludeFirm(now, "a mirrored write, a flush or an entry of the log stays unanswered")
+		m.excludeFirm(now, "the peer does not answer a mirrored write, a flush or a log entry")
 	case m.phase == Alone && l.peer && m.resync.mirror && !m.resync.stopped:
 		m.peerFailed(now)
-		m.resyncStop(now, "the joiner does not answer mirrored writes, or an entry of the log")
+		m.resyncStop(now, "the joiner does not answer a mirrored write or a log entry")
 	}
 	m.tickQuiesce(now)
 }

@@ -4,7 +4,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // What a change of standing means for the commands under way: alone, outside.
 
-// becomeAlone resolves what the dead peer owed: mirrored writes go on alone, forwarded commands are executed
+// becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands are executed
 // here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
@@ -14,19 +14,19 @@ func (m *Machine) becomeAlone(now int64) {
 	}
 	if m.holdTill = 0; m.state.LostAll || m.renewing { // by force; or our own former life may still be there
 		m.holdTill = now + int64(m.replaces())
-		m.reason = "waiting until a process that was alone before has looked at the record"
+		m.reason = "waiting until an earlier process that served alone must have read the record"
 	}
 	m.renewing = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "the peer is out")
+	m.ScrubStop(now, "the peer is not a member any more")
 	m.exposed = 1
 	m.exposeFlush()
 	m.markLost()
 	m.dropRemote(now)
 	for o := range m.eachOp() {
 		if o.stage == stHeld && !o.remote && !o.internal() && !m.pathKnown(o) {
-			m.unasked(o) // whether its host has gone on at the other node is not known here
+			m.unasked(o) // whether its host has continued at the other node is not known here
 		}
 	}
 	m.pathForget(now)
@@ -101,7 +101,7 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	m.flushes--
 	if !ok {
 		m.exposed = 0
-		m.StoreFailed(now, "flush of everything")
+		m.StoreFailed(now, "a flush of the whole store")
 		return
 	}
 	if m.flushes > 0 {
@@ -126,7 +126,7 @@ func (m *Machine) becomeOutside(now int64) {
 	m.marking = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "this node is no member")
+	m.ScrubStop(now, "this node is not a member any more")
 	m.excl = exclusion{}
 	m.agreed = false
 	m.exposed = 0

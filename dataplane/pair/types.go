@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Phase is where a node stands.
+// Phase is the state of a node in the pair protocol.
 type Phase uint8
 
 // Phases.
@@ -19,11 +19,20 @@ const (
 	Fenced                // never acts again in this life, unless an administrator forces it: the reason says what to do
 )
 
+// String is the phase as metrics name it.
 func (p Phase) String() string {
 	return [...]string{"starting", "paired", "alone", "outside", "fenced"}[p]
 }
 
-// Config is what a machine is born with. Durations are bounds promised by the runtime's clock (R3).
+// Text is the phase as texts for people name it.
+func (p Phase) Text() string {
+	if p == Paired {
+		return "in sync"
+	}
+	return p.String()
+}
+
+// Config is the configuration of a Machine. Durations are bounds promised by the runtime's clock (R3).
 type Config struct {
 	Self          Node
 	Cluster, Pair string
@@ -44,10 +53,10 @@ type Config struct {
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
 	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter takes at most, default 1 s. Their
-	// sum bounds for how long it goes on once the record is another's (R2), as long as the arbiter answers it.
+	// sum bounds for how long it serves after the record names another node (R2), as long as the arbiter answers it.
 	RecordEvery time.Duration
 	ArbiterMax  time.Duration
-	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats go on (slow.go)
+	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats continue (slow.go)
 	AgeMax      time.Duration // D, default 1 s
 	HoldMax     time.Duration // how long a command waits undecided, default 3 s
 	LeaveMax    time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
@@ -64,7 +73,7 @@ type Config struct {
 	Window, WindowMin, WindowMax int64         // defaults 8, 1 and 32 MiB
 	WriteTime                    time.Duration // default 250 ms
 
-	Region    int64 // bytes that one bit of the write-intent bitmap stands for, default 4 MiB (R7)
+	Region    int64 // bytes that one bit of the write-intent bitmap covers, default 4 MiB (R7)
 	Block     int64 // bytes that one checksum is of, default 4 KiB: locks are of whole blocks (R15)
 	Sums      bool  // this node keeps checksums of blocks (R15)
 	Preferred bool  // this node excludes first when neither hears the other
@@ -125,7 +134,7 @@ const (
 	stAnswer          // done on both, the status waits for the lease (R1)
 	stForward         // started as far as this node knows: at the owner
 	stCopy            // a resync copy
-	stHealLock        // started: its blocks are damaged, it waits for its range by itself (R15)
+	stHealLock        // started: its blocks are damaged, it waits for exclusive use of its range (R15)
 	stHealAsk         // started: the peer is asked for its copy of them
 	stHealWrite       // started: they are written here, or accepted
 	stDone
@@ -191,7 +200,7 @@ type Op struct {
 	HealAt int64
 	Verify bool
 	beyond []scsi.Range // those of Bad of which the joiner had no good copy
-	back   stage        // where it goes on once it has been healed
+	back   stage        // the stage at which it continues once it has been healed
 	healed bool         // what does not match now is lost
 	rounds int          // healed so often
 	full   bool         // there was no space to write the peer's copy
@@ -251,7 +260,7 @@ const (
 	ActAccept                           // take the blocks of Op.Bad that have no known checksum as they are → StoreDone (OK: all had none, or match)
 )
 
-// Action is one thing to do.
+// Action is one action that the runtime has to carry out.
 type Action struct {
 	Kind    ActionKind
 	Op      *Op

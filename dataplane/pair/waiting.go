@@ -2,15 +2,15 @@ package pair
 
 // What commands and changes wait for, as Waiting names it: text for people.
 const (
-	WaitsDecision = "a decision on membership, an owner or a path"
-	WaitsRange    = "the range of another command"
-	WaitsMirror   = "the peer's mirrored half"
-	WaitsFlush    = "a flush"
+	WaitsDecision = "a decision on the members, the owner or the path"
+	WaitsRange    = "another command on the same range"
+	WaitsMirror   = "the peer's answer to a mirrored write"
+	WaitsFlush    = "a flush on both nodes"
 	WaitsHeal     = "the peer's copy of a damaged block"
-	WaitsOwner    = "the owner, the other node"
+	WaitsOwner    = "the other node, which owns the LUN"
 	WaitsStore    = "this node's store"
-	WaitsAnswer   = "the lease, or the flush of a node that became alone"
-	WaitsEntry    = "an entry of the log"
+	WaitsAnswer   = "the lease, or the flush after the peer was excluded"
+	WaitsEntry    = "a log entry"
 	WaitsPeer     = "this node's store, on behalf of the peer"
 )
 

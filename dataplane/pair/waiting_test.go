@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// A node that is about to exclude its peer is told to stop: it steps down, and with the end of its
+// A node that is about to exclude its peer is asked to stop: it steps down, and with the end of its
 // link nothing waits any more, without a tick, and without an answer of the arbiter. None of it is
 // answered OK.
 func TestStepDownWithinAnExclusionEndsWhatWaits(t *testing.T) {

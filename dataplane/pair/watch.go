@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A lone member has no lease: nobody has to let it go on. So it looks at the record now and then, for the record may have been
+// A lone member has no lease: it needs no consent of a peer to serve. So it looks at the record now and then, for the record may have been
 // given to another node over its head (R2): by an administrator's force, or by the other node itself, after the arbiter was
-// restored to a record of before.
+// restored to an earlier record.
 
 // watch reads the record again when that is due. It shares the one conversation with the arbiter: a read beside a write of our
-// own could show the record of before that write, and have this node fence itself for nothing.
+// own could show the record from before that write, and have this node fence itself for nothing.
 func (m *Machine) watch(now int64) {
-	if now < m.watchAt || m.resync.stage == rsAdmit { // it asks by itself, and serves for a part of a lease only until it is answered
+	if now < m.watchAt || m.resync.stage == rsAdmit { // admit asks the arbiter itself, and until the answer this node serves for a part of a lease only
 		return
 	}
 	m.watchAt = now + int64(m.cfg.RecordEvery)
@@ -41,7 +41,7 @@ func (m *Machine) holds(now int64) {
 
 // taken tells why a younger record ends the service of a lone member. It follows from ours only if it names this process, or if
 // we have asked for {a,b} and do not know what became of that: then the other node may have been a member, and may have
-// excluded us. In a new generation, or without our asking, somebody else has decided, and what hosts have written here
+// excluded us. In a new generation, or without our request, an administrator or the other node has decided, and what hosts have written here
 // since is on this store only. That is never given up silently: this node does not join as long as this process lives.
 func (m *Machine) taken(rec *Record) string {
 	if m.phase != Alone || rec.Epoch <= m.rec.Epoch {
@@ -51,6 +51,6 @@ func (m *Machine) taken(rec *Record) string {
 	if me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store || m.resync.asked && rec.Generation == m.rec.Generation {
 		return ""
 	}
-	return fmt.Sprintf("this node was the only member, and the record of epoch %d names node %s: that was named with force, or the arbiter was rolled back and it went on from there; what hosts wrote here since is on this store only. Save it, or stop node %s and name this one with force; started again, this node is given what node %s has",
-		rec.Epoch, rec.Chair(), rec.Chair(), rec.Chair())
+	return fmt.Sprintf("this node was the only member, and the record of epoch %d names node %s: node %s was forced, or the record was rolled back. Writes that hosts made since are on this node's store only: save the store, or stop node %s and force this node. If this node is restarted, the data of node %s replaces its data",
+		rec.Epoch, rec.Chair(), rec.Chair(), rec.Chair(), rec.Chair())
 }

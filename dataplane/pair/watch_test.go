@@ -40,13 +40,13 @@ func TestLoneMemberFindsAnotherRecord(t *testing.T) {
 		rec  *Record
 		says string
 	}{
-		"the other node was forced":            {ptr(forced(7, 2, B)), "named with force"},
+		"the other node was forced":            {ptr(forced(7, 2, B)), "node b was forced"},
 		"the other node went on":               {ptr(record(7, B)), "only member"},
 		"the other node has come far":          {ptr(record(12, B)), "only member"},
 		"another process of this node":         {&another, "only member"},
 		"another record of the same epoch":     {ptr(record(6, B)), "another record of epoch 6"},
 		"an older record: it was rolled back":  {ptr(record(5, A, B)), "rolled back"},
-		"no record: the arbiter was emptied":   {nil, "emptied"},
+		"no record: the arbiter was emptied":   {nil, "record was lost"},
 		"both, and this node had not asked it": {ptr(forced(7, 2, B, A)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestLoneMemberGoesOn(t *testing.T) {
 	if !r.m.Serving(r.now) || r.m.reason != "" {
 		t.Fatalf("serving %v, %q", r.m.Serving(r.now), r.m.reason)
 	}
-	r.m.resync.stage = rsAdmit // it asks by itself, one at a time
+	r.m.resync.stage = rsAdmit // it asks without a request, one at a time
 	r.m.resync.asked, r.m.resync.admitAt, r.m.arb.busy = true, r.now, true
 	r.pass(5 * lease)
 	r.none(ActArbiterGet)
@@ -115,7 +115,7 @@ func TestLoneMemberThatHasAskedIsExcluded(t *testing.T) {
 	}
 }
 
-// One that is named with force serves nobody before the other has looked.
+// One that is named with force serves no host before the other has looked.
 func TestForcedNodeWaits(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty = 6, false

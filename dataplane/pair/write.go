@@ -143,7 +143,7 @@ func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
 	o.seq = o.unit.seq // a comparison may have taken so long that this node has taken the unit over again meanwhile
 	m.planWrite(o)
-	m.hotOp(now, o) // the bits here and the peer's half go on in parallel
+	m.hotOp(now, o) // the bits here and the peer's half are written in parallel
 	o.unit.intents.dirty += o.Cmd.Len
 	if m.mirrors() {
 		o.stage = stMirror
@@ -194,7 +194,7 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	case o.stage == stRepair:
 		if msg.Result != scsi.OK {
 			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent again.
-			m.peerRefuses(now, "a range could not be re-copied after a refused write")
+			m.peerRefuses(now, "the peer could not copy a range again after a failed write")
 			return
 		}
 		delete(m.ops, o.id)
@@ -209,10 +209,10 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 		o.result = scsi.NoSpace
 		m.repair(now, o)
 	case m.phase == Alone:
-		m.resyncStop(now, "the joiner's store refused a write")
+		m.resyncStop(now, "the joiner's store failed to write")
 	default:
-		// The partner's disk failed: it steps down by itself; make sure of it. The write keeps its lock until then.
-		m.excludeFirm(now, "the peer's store refused a write")
+		// The partner's disk failed, and the partner steps down for that; the exclusion makes sure of it. The write keeps its lock until then.
+		m.excludeFirm(now, "the peer's store failed to write")
 	}
 }
 
@@ -238,7 +238,7 @@ func (m *Machine) storeWrite(now int64, o *Op) {
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
 }
 
-// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long for its turn at
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long in the queue of
 // a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
 // answers needs none.
 func (m *Machine) StoreBegins(now int64, o *Op) {

@@ -166,7 +166,7 @@ func TestNoSpaceOnThePeer(t *testing.T) {
 	r.none(ActReply)
 	r.mirrorAck(m, scsi.OK)
 	r.ended(o, scsi.NoSpace)
-	r.none(ActArbiterCAS) // nobody is excluded
+	r.none(ActArbiterCAS) // no node is excluded
 	if r.m.excl.active {
 		t.Fatal("out of space excludes")
 	}
@@ -184,7 +184,7 @@ func TestNoSpaceOnTheOwner(t *testing.T) {
 	r.ended(o, scsi.NoSpace)
 }
 
-func TestPeerThatCanNotBeRepaired(t *testing.T) {
+func TestPeerThatCannotBeRepaired(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
 	r.mirrorAck(r.sent(MsgMirror), scsi.NoSpace)
@@ -336,7 +336,7 @@ func TestSentAgainOwnsItsData(t *testing.T) {
 	}
 }
 
-// Dm is for a disk that hangs. A read that waits for its turn at one that is busy shows nothing of the kind.
+// Dm is for a disk that hangs. A read that waits in the queue of one that is busy shows nothing of the kind.
 func TestDmCountsFromWhereTheDiskIsAsked(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 512))

@@ -49,7 +49,7 @@ func conflicts(a, b *Request) bool {
 	return a.Off < b.End && b.Off < a.End && !(a.Shared && b.Shared)
 }
 
-// blocked reports whether an earlier request stands in r's way.
+// blocked reports whether an earlier request conflicts with r.
 func (l *Table) blocked(r *Request) bool {
 	for q := r.prev; q != nil; q = q.prev {
 		if conflicts(q, r) {
@@ -63,7 +63,7 @@ func (l *Table) blocked(r *Request) bool {
 // and Granted will be called. A request that is held or queued already must not be passed again.
 func (l *Table) Acquire(r *Request) bool {
 	if r.in != nil {
-		panic("lun: lock request used twice")
+		panic("rangelock: a lock request was used twice")
 	}
 	r.in, r.prev, r.next = l, l.tail, nil
 	if l.tail == nil {
@@ -80,7 +80,7 @@ func (l *Table) Acquire(r *Request) bool {
 // Release gives a held range back and grants what waited for it.
 func (l *Table) Release(r *Request) {
 	if r.in != l || !r.held {
-		panic("lun: release of a lock that is not held")
+		panic("rangelock: release of a lock that is not held")
 	}
 	l.remove(r)
 }

@@ -95,7 +95,7 @@ func (s *Server) read(t *Task) bool {
 }
 
 // write is WRITE (6, 10, 12, 16) and WRITE AND VERIFY (10, 12, 16). The latter is a write that is durable before its
-// status: reading it back would only ask the page cache what it has just been told.
+// status: reading it back would only return what was just written to the page cache.
 func (s *Server) write(t *Task) bool {
 	st := t.unit.state.Load()
 	lba, blocks := t.extent()
@@ -212,7 +212,7 @@ func (s *Server) writeSame(t *Task) bool {
 	return s.execute(t, nil)
 }
 
-// zeroBlock is the data of WRITE SAME with NDOB; nobody writes to it.
+// zeroBlock is the data of WRITE SAME with NDOB; it is never written to.
 var zeroBlock [4096]byte
 
 // unmap is SBC-3 §5.28.

@@ -126,7 +126,7 @@ func TestWriteProtection(t *testing.T) {
 	}
 }
 
-func TestVerify(t *testing.T) {
+func TestVerifyComparesBlocks(t *testing.T) {
 	h := newRig(t, nil).login("iqn.a", 1)
 	data := pattern(3*512, 3)
 	h.good(cdb16(0x8a, 0, 8, 3), data, 0)

@@ -18,7 +18,7 @@ const (
 type Cluster interface {
 	// Lookup finds the unit a host (iSCSI name, lower case) sees under a flat LUN; nil when none is mapped.
 	Lookup(host string, lun uint16) *Unit
-	// Access is where the node itself stands. Only one that serves knows that what Lookup does not find is not there: the tables
+	// Access is the access state of the node itself. Only one that serves knows that what Lookup does not find is not there: the tables
 	// of one that has just started, or is no member, may be older than the mapping. Called for such commands only.
 	Access() Access
 	// LUNs appends the numbers visible to host, ascending.

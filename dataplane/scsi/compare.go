@@ -2,7 +2,7 @@ package scsi
 
 import "bytes"
 
-// maxORTries bounds how often ORWRITE starts over because somebody else wrote between its read and its write.
+// maxORTries bounds how often ORWRITE starts over because another command wrote between its read and its write.
 const maxORTries = 16
 
 // verifyChunk is how much VERIFY reads at a time, in bytes: a host that sends no data must not make us hold much.
@@ -54,7 +54,7 @@ func (s *Server) verify(t *Task) bool {
 	return s.execute(t, compared)
 }
 
-// compared looks at one piece of the medium and goes on to the next.
+// compared compares one piece of the medium and continues with the next.
 func compared(_ *Server, t *Task) bool {
 	r := &t.serverRef
 	if d := difference(t.op.Data, r.want, r.at); d >= 0 {

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Liveness is what is known of the initiator at the other end of a nexus (R11). That a command arrives proves nothing of it: its
 // bytes may have been on their way, in the send queue of a socket that the initiator has closed, for longer than the
-// initiator waited before it went on over another path. An answer to a ping proves that it had not given the nexus up when
+// initiator waited before it continued over another path. An answer to a ping proves that it had not given the nexus up when
 // the ping was sent.
 type Liveness struct {
 	at  atomic.Int64

@@ -24,7 +24,7 @@ func DefaultMode(writeCache bool) ModeState {
 	return ModeState{Current: v, Saved: v, Default: v}
 }
 
-// SetWriteThrough is an administrator's choice. Taken back, the unit is as one that no host has turned the cache of off.
+// SetWriteThrough sets an administrator's choice. If the choice is withdrawn, the unit is in the state in which no host has switched its cache off.
 func (s ModeState) SetWriteThrough(on bool) ModeState {
 	s.WriteThrough = on
 	for _, v := range []*ModeValues{&s.Current, &s.Saved, &s.Default} {

@@ -95,7 +95,7 @@ func (s *Server) AbortUnit(u *Unit, done func()) {
 	s.AbortUnitFor(u, NexusID{}, done)
 }
 
-// AbortUnitFor is AbortUnit at the wish of one nexus, whose own commands end without a response: its initiator
+// AbortUnitFor is AbortUnit at the request of one nexus, whose own commands end without a response: its initiator
 // asked for it (SAM-5 §5.6). Those that came after it had asked are answered as other nexuses' are.
 func (s *Server) AbortUnitFor(u *Unit, by NexusID, done func()) {
 	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by && t.serverRef.asked }, true, done)
@@ -115,7 +115,7 @@ func (s *Server) AbortNexus(id NexusID, u *Unit, done func()) {
 	s.abort(s.each(func(o *NexusID) bool { return *o == id }), onUnit(u), loudly, true, done)
 }
 
-// Drain waits, killing nothing: done is called when the commands of a host (iSCSI name) that are in flight on u now
+// Drain waits and aborts nothing: done is called when the commands of a host (iSCSI name) that are in flight on u now
 // have ended.
 func (s *Server) Drain(host string, u *Unit, done func()) {
 	w := &waiter{done: done}

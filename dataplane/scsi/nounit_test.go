@@ -8,7 +8,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/single"
 )
 
-// standing is a cluster whose node stands where a test says.
+// standing is a cluster whose node has the access state that a test sets.
 type standing struct {
 	*single.Cluster
 	access atomic.Uint32

@@ -15,7 +15,7 @@ func nexusID(i int) scsi.NexusID {
 	return scsi.NexusID{Initiator: fmt.Sprintf("iqn.2024-01.host:%d", i/2), ISID: [6]byte{5: byte(i)}, Port: uint16(i%2 + 1)}
 }
 
-// script applies changes one after the other; nobody else's fields are needed.
+// script applies changes one after the other; no other fields are needed.
 type prStep struct {
 	by   int
 	req  scsi.PROut
@@ -65,7 +65,7 @@ func reg(by int, key uint64) prStep {
 
 const conflict, check = scsi.StatusReservationConflict, scsi.StatusCheckCondition
 
-func TestRegistration(t *testing.T) {
+func TestRegistrationOfKeys(t *testing.T) {
 	s := runPR(t, []prStep{
 		{by: 0, req: scsi.PROut{Action: scsi.PRRegister, Key: 7, ServiceKey: 1}, want: conflict}, // not registered with 7
 		{by: 0, req: scsi.PROut{Action: scsi.PRRegister, ServiceKey: 1}},
@@ -107,12 +107,12 @@ func TestReserveAndRelease(t *testing.T) {
 	}
 }
 
-func TestPreempt(t *testing.T) {
+func TestPreemptRemovesRegistrations(t *testing.T) {
 	we := scsi.PROut{Action: scsi.PRReserve, Key: 1, Type: scsi.PRWriteExclusive}
 	s := runPR(t, []prStep{
 		reg(0, 1), reg(2, 2), reg(4, 2), reg(6, 3),
 		{by: 0, req: we},
-		{by: 6, req: scsi.PROut{Action: scsi.PRPreempt, Key: 3, ServiceKey: 99, Type: 3}, want: conflict}, // nobody has it
+		{by: 6, req: scsi.PROut{Action: scsi.PRPreempt, Key: 3, ServiceKey: 99, Type: 3}, want: conflict}, // no nexus has it
 		{by: 6, req: scsi.PROut{Action: scsi.PRPreempt, Key: 3, Type: 3}, want: check},                    // 0: not with this type
 		{by: 6, req: scsi.PROut{Action: scsi.PRPreempt, Key: 3, ServiceKey: 2, Type: 3}, uas: map[int][]scsi.Attention{
 			2: {scsi.AttnRegistrationPreempt}, 4: {scsi.AttnRegistrationPreempt}}}, // not the holder's key: no change of hands

@@ -122,7 +122,7 @@ func (s *Server) logSense(t *Task) bool {
 	return t.dataIn([]byte{0, 0, 0, 1, 0}, int(binary.BigEndian.Uint16(t.CDB[7:9])))
 }
 
-// startStopUnit has no motor to stop: a stop makes the medium durable, and everything goes on. There is nothing to
+// startStopUnit has no motor to stop: a stop makes the medium durable, and everything continues to work. There is nothing to
 // load or eject.
 func (s *Server) startStopUnit(t *Task) bool {
 	const loej, start, noFlush = 0x02, 0x01, 0x04

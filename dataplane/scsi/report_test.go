@@ -59,7 +59,7 @@ func designators(page []byte) (unit, rest map[byte]string) {
 	return unit, rest
 }
 
-func TestDesignators(t *testing.T) {
+func TestDesignatorsOfUnitAndPort(t *testing.T) {
 	r := newRig(t, nil)
 	a, b := r.login("iqn.a", 1), r.login("iqn.a", 2)
 	unit1, port1 := designators(a.vpd(0x83))
@@ -160,7 +160,7 @@ func TestReportLUNsAndUnknownLUNs(t *testing.T) {
 	}
 }
 
-func TestCapacity(t *testing.T) {
+func TestReadCapacity16(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.login("iqn.a", 1)
 	b := h.good(cdb(0x9e, 16, 1, 0x10, 13, 32), nil, 32)

@@ -21,7 +21,7 @@ const (
 	testBlocks = testSize / 512
 )
 
-// gate stands before a medium: while it is shut, operations wait as those behind a range lock do.
+// gate is in front of a medium: while it is shut, operations wait as those behind a range lock do.
 type gate struct {
 	scsi.Medium
 	mu     sync.Mutex

@@ -153,7 +153,7 @@ func (t *Task) finishOp() {
 		t.Status = StatusBusy
 	case Aborted:
 		// Only what this server asked to abort carries killed, which decides between silence and TASK ABORTED. An
-		// operation that ends so by itself was cut off with its forwarder; the host may try again.
+		// operation that ends so without a request was cut off with its forwarder; the host may try again.
 		t.Status = StatusTaskAborted
 	case ReservationConflict:
 		t.Status = StatusReservationConflict

@@ -84,7 +84,7 @@ func (s *Server) Submit(t *Task) bool {
 	return c.run(s, t)
 }
 
-// admit applies what stands before the commands that do not go to the medium: the access state and reservations.
+// admit applies what comes before commands that do not go to the medium: the access state and reservations.
 // Commands for the medium meet both there, when their execution starts (R9).
 func (s *Server) admit(t *Task, c *command) bool {
 	switch t.unit.medium.Access() {
@@ -123,7 +123,7 @@ func (s *Server) transitioning(t *Task) {
 }
 
 // submitNoUnit answers for a LUN that is not there: INQUIRY says so in the peripheral qualifier, REPORT LUNS and
-// REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37). Hosts give a unit up when they are told LOGICAL UNIT
+// REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37). Hosts give a unit up when they get LOGICAL UNIT
 // NOT SUPPORTED, so a node that does not serve says that it does not, whether the LUN is mapped or not.
 func (s *Server) submitNoUnit(t *Task, c *command) bool {
 	if c != nil {

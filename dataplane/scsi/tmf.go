@@ -100,7 +100,7 @@ func (s *Server) reset(n *Nexus, u *Unit, scope ResetScope, done func(TMResponse
 		if u == nil {
 			units, attention = s.units(n.ID.Initiator), AttnTargetReset
 		}
-		for _, u := range units { // the asking nexus is told too (SAM-5 §6.3.3); the cluster tells the others
+		for _, u := range units { // the requesting nexus gets a unit attention too (SAM-5 §6.3.3); the cluster notifies the others
 			n.raise(u, attention)
 		}
 		w := &waiter{done: func() { done(TMFComplete) }}

@@ -174,7 +174,7 @@ func TestDrainWaitsAndKillsNothing(t *testing.T) {
 	other.wait(t)
 }
 
-// Aborts that race with submission and completion: every command ends exactly once, and every waiter is told.
+// Aborts that race with submission and completion: every command ends exactly once, and every waiter is notified.
 func TestAbortsRaceWithEverything(t *testing.T) {
 	r := newRig(t, nil)
 	hosts := []*host{r.login("iqn.a", 1), r.login("iqn.b", 2)}

@@ -18,10 +18,10 @@ type taskState struct {
 	killed     bool      // an abort reached it
 	silent     bool      // by the wish of its own nexus: no response follows
 	asked      bool      // its own nexus has asked for a reset since it came
-	waiters    []*waiter // told after delivery
+	waiters    []*waiter // notified after delivery
 	atCluster  bool      // its change is being handed to the cluster, or has been
 	handed     bool      // it has been
-	handing    []*waiter // told when it has been
+	handing    []*waiter // notified when it has been
 
 	after   func(*Server, *Task) bool // what to do with the result of a command of several steps; true = complete
 	srv     *Server
@@ -95,7 +95,7 @@ func (n *Nexus) finishInline(t *Task) bool {
 	if waiters == nil {
 		return true
 	}
-	deliver(t, waiters) // before those who wait are told, so not by returning true
+	deliver(t, waiters) // before the waiters are notified, so not by returning true
 	return false
 }
 
@@ -270,7 +270,7 @@ func (t *Task) opened(round uint16) {
 
 // step turns the result of an operation into the task's outcome. False: another operation is prepared. Before a
 // command of several steps touches its operation again it takes it back from aborters: one that comes from here on
-// only marks the task, one that came before keeps it from going on.
+// only marks the task, one that came before keeps it from starting.
 func (t *Task) step() bool {
 	n, st := t.Nexus, &t.serverRef
 	if st.after != nil && (t.op.Result == OK || t.op.Result == Miscompare && st.tries > 0) {

@@ -63,7 +63,7 @@ func (u *Unit) Update(cfg UnitConfig) error {
 		cfg.OptimalBytes = 1 << 20
 	}
 	if cfg.UUID != u.uuid {
-		return fmt.Errorf("unit %s: its uuid cannot become %q", u.uuid, cfg.UUID)
+		return fmt.Errorf("unit %s: its uuid cannot change to %q", u.uuid, cfg.UUID)
 	}
 	if cfg.BlockSize != 512 && cfg.BlockSize != 4096 {
 		return fmt.Errorf("unit %s: block size %d is neither 512 nor 4096", u.uuid, cfg.BlockSize)
@@ -85,7 +85,7 @@ func (u *Unit) UUID() string { return u.uuid }
 // Config is the present configuration.
 func (u *Unit) Config() UnitConfig { return u.state.Load().UnitConfig }
 
-// Medium is what the unit stands on.
+// Medium stores the unit's data.
 func (u *Unit) Medium() Medium { return u.medium }
 
 // PR is the reservation state; never nil. It is replaced, never changed.
@@ -107,7 +107,7 @@ func (u *Unit) SetMode(m ModeState) { u.mode.Store(&m) }
 
 // WWID derives a LUN's NAA designator from its uuid: NAA 6 (SPC-4 §7.8.6.6.5), an organisation id of 02474Dh, then the
 // first 100 bits of SHA-256 over "gemel lun " and the uuid. The organisation id has the "locally administered" bit, so
-// it can be nobody's. Hashing keeps the designators apart whatever kind of uuid is used; 100 bits make a collision
+// it belongs to no company. Hashing keeps the designators apart whatever kind of uuid is used; 100 bits make a collision
 // among a million LUNs less likely than one in 10^18.
 func WWID(uuid string) (naa [16]byte) {
 	sum := sha256.Sum256([]byte("gemel lun " + uuid))

@@ -62,7 +62,7 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActFetch:
 		h.fetch(x.Msg)
 	case pair.ActHeal:
-		h.mend(x.Op)
+		h.healBlock(x.Op)
 	case pair.ActAccept:
 		h.accept(x.Op)
 	case pair.ActCompareSum:
@@ -173,7 +173,7 @@ func (h *host) flushAll(msg *pair.Msg) {
 	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if res == scsi.OK && !h.broken {
 			clear(h.disk.copying)
-			clear(h.disk.anew)
+			clear(h.disk.recreated)
 		}
 		if res == scsi.OK && !h.broken && (h.disk.untrusted || h.disk.old) {
 			h.disk.untrusted, h.disk.old = false, false // a full copy is on stable storage now (R12)
@@ -197,7 +197,7 @@ func (h *host) install(msg *pair.Msg) {
 	h.later(ms, 20*ms, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
 }
 
-// entry is a log entry of the simulation: a change of ownership, hosts that are to be told of a loss, or one that has
+// entry is a log entry of the simulation: a change of ownership, hosts that are to get the error of a loss, or one that has
 // published a LUN again.
 type entry struct {
 	All     bool      `json:"all,omitempty"`

@@ -16,7 +16,7 @@ type administrator struct {
 const (
 	lookEvery = 200 * ms
 	lostAfter = 1500 * ms // before an administrator believes that the record is lost
-	goneAfter = 5 * s     // before one believes that a node will not come back by itself
+	goneAfter = 5 * s     // before an administrator believes that a node will not come back without help
 	tryFor    = 12 * s    // before one starts over: a disk may not answer for as long
 	maxActs   = 6         // of a history; the arbiter forgets three times at most
 )
@@ -54,7 +54,7 @@ func (w *world) administer() {
 	}
 }
 
-// helpless tells whether the pair waits for a person: nobody serves, or one has fenced itself because the record is lost.
+// helpless tells whether the pair waits for a person: neither node serves, or one has fenced itself because the record is lost.
 func (w *world) helpless() bool {
 	if w.arb.down || w.arb.flight[0]+w.arb.flight[1] > 0 || !w.healed && !w.arb.lost {
 		return false
@@ -142,7 +142,7 @@ func (a *arbiterSim) forces(next *pair.Record) bool {
 		}
 	}
 	if h := w.nodes[next.Chair()]; !h.disk.life.Lost || !h.disk.life.LostAll {
-		w.fail("R8: node %v takes over by force and has not put on record that its hosts have to be told", h.id)
+		w.fail("R8: node %v takes over by force and has not put on record that its hosts must get MEDIUM ERROR", h.id)
 	}
 	// One that is alone may not know it yet: the forced one waits until it does.
 	if other := w.nodes[next.Chair().Peer()]; other.m != nil && other.m.Serving(other.clock()) && other.phase != pair.Alone {

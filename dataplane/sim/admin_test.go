@@ -35,7 +35,7 @@ func TestSurvivorIsTheOneThatWasAMemberLast(t *testing.T) {
 	}
 }
 
-// What an administrator keeps stopped does not start by itself.
+// What an administrator keeps stopped does not start again.
 func TestStoppedNodeStaysStopped(t *testing.T) {
 	w := still()
 	w.admin.stopped = w.nodes[1]

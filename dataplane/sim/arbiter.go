@@ -69,7 +69,7 @@ func (a *arbiterSim) ask(h *host, x pair.Action) {
 	switch {
 	case a.flaky && w.chance(0.4):
 		if w.chance(0.5) {
-			land(w.between(ms, 3*s), nil) // lands, maybe late; nobody hears of it
+			land(w.between(ms, 3*s), nil) // lands, maybe late; the answer is lost
 		}
 		unknown()
 	case there+back > callTimeout:

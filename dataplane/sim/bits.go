@@ -5,7 +5,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The write-intent bits, the node's own state, and what hosts are told of a loss.
+// The write-intent bits, the node's own state, and what hosts get MEDIUM ERROR after a loss.
 
 func (h *host) saveState(id uint64, life pair.State) {
 	if id >= h.disk.lifeID {
@@ -45,7 +45,7 @@ func (w *world) bitOf(name string) uint64 {
 	return 0
 }
 
-// markLost has the hosts told. From then on the history may show an older value of what was not flushed.
+// markLost reports the loss to the hosts. From then on the history may show an older value of what was not flushed.
 func (h *host) markLost(units []pair.LUNID) {
 	w, life := h.w, h.life
 	e, forced := entry{}, h.disk.life.LostAll
@@ -54,7 +54,7 @@ func (h *host) markLost(units []pair.LUNID) {
 	}
 	w.mark(markLost)
 	if forced && len(units) != len(w.luns) {
-		w.fail("R8: node %v took over by force, and hosts of %d of %d LUNs are told", h.id, len(units), len(w.luns))
+		w.fail("R8: node %v took over by force, and %d of %d LUNs answer MEDIUM ERROR", h.id, len(units), len(w.luns))
 	}
 	var try func()
 	try = func() {
@@ -81,7 +81,7 @@ func (h *host) markLost(units []pair.LUNID) {
 // publishEvery is how often a host publishes a LUN again at most.
 const publishEvery = 100 * ms
 
-// publish is a host that was told of a loss and publishes the LUN again, over the node that told it.
+// publish is a host that got the error of a loss and publishes the LUN again, over the node that returned it.
 func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
 	if at, ok := c.published[l.lun]; ok && w.now-at < publishEvery {

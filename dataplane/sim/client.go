@@ -22,7 +22,7 @@ type client struct {
 	last      int // blocks still to be read at the end, over both paths
 	ended     bool
 	cur       *attempt
-	mend      *logical // what it found lost, to be written again
+	rewrite   *logical // what it found lost, to be written again
 	old       [2]int   // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
@@ -41,8 +41,8 @@ func (c *client) next() {
 	w, p := c.w, &c.w.shape
 	op := &logical{lun: w.rnd.IntN(p.luns), block: w.rnd.IntN(p.blocks), n: 1, start: w.now}
 	switch {
-	case c.mend != nil:
-		op, c.mend = c.mend, nil
+	case c.rewrite != nil:
+		op, c.rewrite = c.rewrite, nil
 		op.start = w.now
 	case w.quiet:
 		if c.last == 2*p.blocks*p.luns {
@@ -101,7 +101,7 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 	case l.kind == opSwap:
 		w.mark(markMiscompare)
 	}
-	if l.mends {
+	if l.rewrites {
 		w.mark(markOverwritten)
 	}
 	w.history.add(c.id, l, res, got, w.now)
@@ -119,8 +119,8 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 	w.after(w.between(100*us, think), c.next)
 }
 
-// fails ends a logical operation with an error that the application is told: it may have taken effect, in part too, unless BUSY was all
-// that any attempt was answered. Nobody may see its value then.
+// fails ends a logical operation with an error that the application gets: it may have taken effect, in part too, unless BUSY was all
+// that any attempt was answered. No host may see its value then.
 func (c *client) fails(l *logical) {
 	w := c.w
 	w.res.Operations++

@@ -55,7 +55,7 @@ func (w *world) replace(h *host) bool {
 // restore brings back an old copy of a node's disk, as a snapshot of a virtual machine would: the operating system starts
 // again. A copy of the same boot may be put back beneath it only if it is two epochs old, for that is what its node can know by
 // itself. Until it has been copied to, the peer keeps its page cache (crash, bothPower): if both nodes started from what is on
-// their disks, a copy that is younger than the last checkpoint could become the source, and nobody could know.
+// their disks, a copy that is younger than the last checkpoint could become the source, and nothing could detect that.
 func (w *world) restore(h *host) bool {
 	if h.snapshot == nil || h.snapshot.id != h.disk.id {
 		h.snapshot = nil

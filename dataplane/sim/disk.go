@@ -17,7 +17,7 @@ const blockSize = 8
 type page struct {
 	cache, stable uint64
 	dirty         bool
-	flip          uint64 // what the disk has changed by itself: reads see it until the page is written
+	flip          uint64 // what the disk has changed without a write: reads see it until the page is written
 }
 
 // disk is a node's store: what is durable, and what the page cache holds on top. A process that dies loses
@@ -31,7 +31,7 @@ type disk struct {
 	bits      []pair.Regions // write-intent bits, by LUN
 	copying   []bool         // snapshots whose content is not the source's yet, durable (R14)
 	misfit    []bool         // objects whose file is lost
-	anew      []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
+	recreated []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
 	life      pair.State
 	lifeID    uint64 // of this process
 	record    *pair.Record
@@ -56,7 +56,7 @@ type metaState struct {
 	Index uint64     `json:"index"`
 	Units []unitMeta `json:"units"`
 	Snaps []snap     `json:"snaps"` // by slot
-	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that are told until they publish it again (R8)
+	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that get MEDIUM ERROR until they publish it again (R8)
 }
 
 func (m metaState) clone() metaState {
@@ -73,7 +73,7 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 		}
 	}
 	d.meta.Snaps, d.copying = make([]snap, slots), make([]bool, slots)
-	d.misfit, d.anew = make([]bool, luns+slots), make([]bool, luns)
+	d.misfit, d.recreated = make([]bool, luns+slots), make([]bool, luns)
 	for i := range luns {
 		d.meta.Units = append(d.meta.Units, unitMeta{Owner: pair.Node(i % 2), Seq: 1})
 	}
@@ -84,7 +84,7 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 func (d *disk) image() *disk {
 	c := *d
 	c.meta, c.copying = d.meta.clone(), slices.Clone(d.copying)
-	c.misfit, c.anew = slices.Clone(d.misfit), slices.Clone(d.anew)
+	c.misfit, c.recreated = slices.Clone(d.misfit), slices.Clone(d.recreated)
 	c.bits = make([]pair.Regions, len(d.bits))
 	for i, b := range d.bits {
 		c.bits[i] = b.Clone()

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
-// ghost is a process that goes on after its store is another's (R2b): the disk was moved into another machine, or the folder copied
+// ghost is a process that continues after another process has its store (R2b): the disk was moved into another machine, or the folder copied
 // beside it, and a new process has begun there. It hears nothing of its partner any more. What it may read from its page cache it
 // serves for as long as it takes itself for a member; if it is alone it still looks at the record.
 type ghost struct {
@@ -12,7 +12,7 @@ type ghost struct {
 	asked bool
 }
 
-// move takes the disk of a node away from a process that goes on. Within the machine the copy has another lock; in another machine the
+// move takes the disk of a node away from a process that continues. Within the machine the copy has another lock; in another machine the
 // lock may look like the same one, and what was not flushed is gone. Now and then the partner restarts at that moment.
 func (w *world) move(h *host) bool {
 	peer := w.nodes[h.id.Peer()]
@@ -22,7 +22,7 @@ func (w *world) move(h *host) bool {
 	g := &ghost{w: w, m: h.m, h: *h}
 	w.ghosts = append(w.ghosts, g)
 	another := w.chance(0.5)
-	w.trace("node %v: its disk goes to another machine (%v), its process goes on", h.id, another)
+	w.trace("node %v: its disk goes to another machine (%v), its process continues", h.id, another)
 	h.kill(another)
 	h.harmed = w.now // a copy need not have all that the process has taken since
 	if !another {
@@ -66,7 +66,7 @@ func (g *ghost) tick() {
 	}
 }
 
-// checkGhosts: nobody serves under a younger record while a process of an older one does.
+// checkGhosts: no node serves under a younger record while a process of an older one does.
 func (w *world) checkGhosts() {
 	for _, g := range w.ghosts {
 		now := g.h.clock()

@@ -50,10 +50,10 @@ func (h *history) init(luns, blocks int) {
 	}
 }
 
-// fresh is a value that nobody has written yet.
+// fresh is a value that no host has written yet.
 func (h *history) fresh() uint64 { h.values++; return h.values }
 
-// loss is the moment from which hosts of a LUN are told that writes may be gone.
+// loss is the moment from which hosts of a LUN get the error that writes may be lost.
 type loss struct {
 	lun    int
 	at     int64

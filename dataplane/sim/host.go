@@ -32,7 +32,7 @@ type host struct {
 	full    bool   // writes of hosts find no space
 	errors  ioKind // what the disk refuses from now on
 	broken  bool   // the store has failed in this life: it refuses everything
-	failed  bool   // and the machine was told
+	failed  bool   // and the machine got the failure
 	sick    bool   // the disk has refused something in this life, or hung, or the node leaves
 	applies int    // store work for the peer under way: a new link waits for its end (R4)
 
@@ -59,7 +59,7 @@ type host struct {
 	snapshot   *disk           // an old copy of the disk
 	copied     int64           // when it was made
 	held       bool            // an administrator keeps it stopped
-	run        supervisor      // what starts the process again when it has ended by itself
+	run        supervisor      // what starts the process again when it has ended without a stop
 	scrubbing  []int           // LUNs of the scrub under way
 	scrubAt    int64           // when it began
 	mismatches uint64          // that the present life has found
@@ -92,7 +92,7 @@ func (h *host) clock() int64 {
 	return h.offset + int64(float64(h.w.now)*h.rate)
 }
 
-// standStill stops the machine with its clocks. The code that lets it go on sets the wall clock right (R3).
+// standStill stops the machine with its clocks. The code that resumes it sets the wall clock right (R3).
 func (h *host) standStill(d int64) bool {
 	if !h.freeze(d) {
 		return false
@@ -101,7 +101,7 @@ func (h *host) standStill(d int64) bool {
 	return true
 }
 
-// runs lets the clock run on from where it stood.
+// runs lets the clock continue from where it stopped.
 func (h *host) runs() (stood bool) {
 	if h.stands == 0 {
 		return false
@@ -267,7 +267,7 @@ func (h *host) thaw(life int) {
 	}
 	late := h.late
 	h.late = nil
-	h.w.trace("node %v goes on", h.id)
+	h.w.trace("node %v continues", h.id)
 	if h.runs() {
 		h.w.mark(markStood)
 		h.turn()

@@ -133,7 +133,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 		return
 	}
 	if next.Generation != old.Generation {
-		w.fail("R2: epoch %d begins generation %d and nobody forced it", next.Epoch, next.Generation)
+		w.fail("R2: epoch %d begins generation %d without a force", next.Epoch, next.Generation)
 		return
 	}
 	if next.Epoch != old.Epoch+1 {
@@ -149,7 +149,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	case was == nil || was.Store != first.Store:
 		w.fail("R2: epoch %d names node %v with store %s, which no member was: before %+v", next.Epoch, first.Node, first.Store, *old)
 	case next.Both() && (old.Both() || *was != first):
-		w.fail("R2: epoch %d readmits nobody: %+v after %+v", next.Epoch, *next, *old)
+		w.fail("R2: epoch %d readmits no node: %+v after %+v", next.Epoch, *next, *old)
 	}
 	if w.res.Err != nil {
 		return
@@ -169,7 +169,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 			continue // it failed after it had asked, or had said that it has everything; its next life is judged
 		case h.disk.life.Lost:
 			a.gaveUp(next, h)
-			continue // hosts will be told before it serves (R8)
+			continue // hosts will get MEDIUM ERROR before it serves (R8)
 		case h.disk.misfits() != "" && (old.Both() || next.Both()):
 			w.fail("R12: epoch %d names node %v: %s", next.Epoch, m.Node, h.disk.misfits())
 		case h.disk.untrusted:
@@ -201,7 +201,7 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	}
 }
 
-// gaveUp judges a claim after which hosts are told of a loss: the peer, which was a member as well when the claimant last acted
+// gaveUp judges a claim after which hosts get MEDIUM ERROR after a loss: the peer, which was a member as well when the claimant last acted
 // on a record, must not have kept what is lost (R2b).
 func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
 	w, before := a.w, &a.rec

@@ -50,8 +50,8 @@ func TestRecordIsJudged(t *testing.T) {
 		{"an epoch is left out", rec(1, a, b), rec(3, a), nil, "goes from epoch"},
 		{"who was no member", rec(2, b), rec(3, a), nil, "which no member was"},
 		{"another store", rec(2, a), rec(3, other), nil, "which no member was"},
-		{"readmit by a new process", rec(2, a), rec(3, again, b), nil, "readmits nobody"},
-		{"another generation", rec(1, a, b), forced(2), nil, "nobody forced it"},
+		{"readmit by a new process", rec(2, a), rec(3, again, b), nil, "readmits no node"},
+		{"another generation", rec(1, a, b), forced(2), nil, "without a force"},
 		{"force that is not on record", rec(1, a, b), forced(2), func(w *world) { w.admin.ever[0] = true }, "R8"},
 		{"force", rec(1, a, b), forced(2), func(w *world) {
 			w.admin.ever[0] = true

@@ -25,7 +25,7 @@ func miss(verify, value uint64, call, ret int64) rec {
 	return rec{kind: recMiss, verify: verify, value: value, call: call, ret: ret}
 }
 
-func TestLinearizable(t *testing.T) {
+func TestCheckerOfLinearizability(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		recs []rec

@@ -27,7 +27,7 @@ type logical struct {
 	start    int64
 	tries    []try
 	last     bool // one of the last reads
-	mends    bool // what was lost is written again
+	rewrites bool // what was lost is written again
 }
 
 func (l *logical) String() string {

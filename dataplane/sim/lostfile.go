@@ -107,7 +107,7 @@ func (d *disk) makeFiles() {
 		case slot >= 0:
 			d.copying[slot] = d.meta.Snaps[slot].Born > 0
 		default:
-			d.anew[object], d.bits[object] = true, pair.Regions{}
+			d.recreated[object], d.bits[object] = true, pair.Regions{}
 		}
 		d.misfit[object] = false
 	}

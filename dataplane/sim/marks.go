@@ -86,7 +86,7 @@ var markNames = [marks]string{
 	markExcusedDisk: "end: excused, both disks have failed", markLinkWaited: "link waits for applications",
 	markResyncStopped: "resync stopped", markPaused: "connection dropped after a pause", markDropHosts: "connections dropped after silence",
 	markSwap: "compare and write: swapped", markMiscompare: "compare and write: miscompare", markTorn: "write torn by a death",
-	markReadError: "disk: read error", markReadWaited: "disk: a read waits for its turn for longer than Dm",
+	markReadError: "disk: read error", markReadWaited: "disk: a read waits in the queue for longer than Dm",
 	markBothStop: "both disks stop", markOverload: "writes above the disks' speed", markWriteWaited: "disk: a write waits for room", markWriteError: "disk: write error", markFlushError: "disk: flush error",
 	markUntrustedStart: "store untrusted at start", markLostFile: "a file is lost while its node is stopped", markMisfitStart: "file missing at start",
 	markPutBack: "a lost file is put back", markTrusted: "store trusted again", markReplaced: "disk replaced",
@@ -95,7 +95,7 @@ var markNames = [marks]string{
 	markKillAsking: "kill while a write is on its way to the arbiter", markKillUnsent: "kill with frames unsent",
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
-	markOver: "process: ended by itself", markOverAgain: "process: ended by itself soon after it was started again",
+	markOver: "process: ended without a stop", markOverAgain: "process: ended soon after it was started again",
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markGhostServes: "a process serves on after its disk has gone",
@@ -103,10 +103,10 @@ var markNames = [marks]string{
 	markLostAnswered: "a host is answered that a block is lost", markCopiedBad: "a lost block is copied as bad",
 	markOlderCopy:   "a joiner's copy of a damaged block is not what was written last",
 	markOverwritten: "a host writes a lost block again",
-	markStood:       "a machine stood still with its clocks",
+	markStood:       "a machine was paused with its clocks",
 	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
-	markBothPower: "both nodes lost power", markLost: "hosts are told of a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
+	markBothPower: "both nodes lost power", markLost: "hosts get MEDIUM ERROR after a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }
 
 // Marks count the situations that were met.

@@ -80,7 +80,7 @@ func (n *network) send(from pair.Node, link uint64, msg *pair.Msg) {
 		return
 	}
 	if n.w.rnd.Float64() < n.w.shape.late {
-		n.wait(from, k, 300*us) // somebody else is writing, or the socket is full
+		n.wait(from, k, 300*us) // another goroutine is writing, or the socket is full
 		return
 	}
 	n.read(from, k)
@@ -140,7 +140,7 @@ func (n *network) travel(from pair.Node, k int) {
 	})
 }
 
-// resume lets what waited go on, after a cut or when a node thaws.
+// resume continues what waited, after a cut or when a node thaws.
 func (n *network) resume(from int) {
 	for k := range n.lanes[from] {
 		l := &n.lanes[from][k]
@@ -154,7 +154,7 @@ func (n *network) resume(from int) {
 	}
 }
 
-// drop ends the present link: each node learns of it by itself, a dead one never. What was not sent is lost, and
+// drop ends the present link: each node learns of it separately, a dead one never. What was not sent is lost, and
 // some of what was.
 func (n *network) drop(why string) {
 	if !n.up {

@@ -6,7 +6,7 @@ import (
 
 // Disks stop, and they have a bandwidth in some histories, less than what hosts write: a write waits while the disk has more to write out
 // than it does in backlogMax, as with the store's bound (store/writeback.go), and a flush takes as long as there is dirty data. In a
-// part of them nothing else goes wrong: then nobody may leave or be excluded for slowness (R12), both disks are
+// part of them nothing else goes wrong: then no node may leave or be excluded for slowness (R12), both disks are
 // equally busy.
 
 const (

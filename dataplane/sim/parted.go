@@ -3,7 +3,7 @@ package sim
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
 // Records that change over the head of a lone member (R2): an administrator forces the other node and has not stopped this one,
-// or the arbiter is set back and the other node, which has not heard of its exclusion yet, goes on from there.
+// or the arbiter is set back and the other node, which has not heard of its exclusion yet, continues from there.
 
 // partTime bounds how long the nodes stay cut off while the moment for it is waited for.
 const partTime = 6 * s
@@ -61,12 +61,12 @@ func (w *world) forceOther(lone, other *host) bool {
 	return ok
 }
 
-// forceStanding: the lone member stands still with its clocks while the other one is forced, and goes on when that one serves.
+// forceStanding: the lone member is paused with its clocks while the other one is forced, and continues when that one serves.
 func (w *world) forceStanding(lone, other *host) bool {
 	return w.forceOther(lone, other) && lone.standStill(w.even(3500*ms, 5*s))
 }
 
-// setBack is an arbiter that was restored to the record of before, while the node that was excluded has not heard of that. It
+// setBack is an arbiter that was restored to an earlier record, while the node that was excluded has not heard of that. It
 // takes over as it may, and for a while there are two: what hosts see then is nothing that one disk could give, and is not judged.
 func (w *world) setBack(lone, other *host) bool {
 	a := &w.arb
@@ -82,7 +82,7 @@ func (w *world) setBack(lone, other *host) bool {
 	return true
 }
 
-// exposure is for how long a lone member may go on once the record is another's: the period of its looks, one call, drift.
+// exposure is for how long a lone member may serve after the record names another node: the period of its looks, one call, drift.
 const exposure = 2*s + callTimeout + 100*ms
 
 // partedNow tells whether two nodes may be alone at this moment. The other one has waited for less than two leases when it takes over.

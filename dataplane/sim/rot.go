@@ -10,8 +10,8 @@ import (
 )
 
 // In some histories blocks also rot where there is no good copy: at a lone member, at either end of a resync, at both nodes. What is lost
-// is answered with its place, never with a value, and is copied as bad, until a host writes it again. Two things are promised to nobody: what
-// rots and is in doubt when a process starts, for whatever is there is taken, and what a loss of power takes back by itself.
+// is answered with its place, never with a value, and is copied as bad, until a host writes it again. Two things are not promised: what
+// rots and is in doubt when a process starts, for whatever is there is taken, and what a loss of power takes back.
 
 // rotName is the kind of fault that makes every history such a one.
 const rotName = "rot"
@@ -198,7 +198,7 @@ func (d *disk) comesBack() {
 	}
 }
 
-// finds is a host that is told that a block is lost. Sooner or later somebody writes it again, the whole of it.
+// finds is a host that gets the error that a block is lost. Sooner or later a host writes the whole block again.
 func (c *client) finds(a *attempt) {
 	w, l := c.w, a.l
 	w.mark(markLostAnswered)
@@ -218,7 +218,7 @@ func (c *client) finds(a *attempt) {
 		if w.healed || w.chance(0.3) {
 			size := w.shape.group
 			block := int(a.scsi.BadAt) / blockSize / size * size
-			c.mend = &logical{kind: opWrite, lun: l.lun, block: block, n: min(size, w.shape.blocks-block), value: w.history.fresh(), mends: true}
+			c.rewrite = &logical{kind: opWrite, lun: l.lun, block: block, n: min(size, w.shape.blocks-block), value: w.history.fresh(), rewrites: true}
 		}
 	})
 	c.op, c.busy = nil, false

@@ -7,9 +7,9 @@ import (
 )
 
 // Scrubs run under load now and then, and once more at the end. In some histories a block of the partner's disk changes by
-// itself right before: nobody is served from there, so no host may ever see it, and the scrub has to find and repair it. If
+// itself right before: no host is served from there, so no host may ever see it, and the scrub has to find and repair it. If
 // anything happens to the pair meanwhile the disk finds its way back (unflip): a copy that has rotted and becomes the source
-// without having been scrubbed is promised to nobody.
+// without having been scrubbed is not promised to be found.
 
 func (w *world) planScrubs() {
 	for range w.shape.scrubs {
@@ -67,7 +67,7 @@ func (h *host) scrub() {
 }
 
 // flip changes a block of a LUN that h owns at its partner, if both are well. Not where busy disks are all that is wrong: the repair of the
-// range is one write that all others of the LUN wait for, and by itself does not show that the partner's disk gets on.
+// range is one write that all others of the LUN wait for, and alone does not show that the partner's disk makes progress.
 func (w *world) flip(h *host) {
 	if w.onlyBusy() {
 		return
@@ -92,10 +92,10 @@ func (w *world) flip(h *host) {
 	w.rots(l, b/max(w.shape.group, 1))
 	w.flips++
 	w.mark(markFlip)
-	w.trace("node %v: LUN %d block %d changes by itself", peer.id, l+1, b)
+	w.trace("node %v: LUN %d block %d changes without a write", peer.id, l+1, b)
 }
 
-// unflip takes back what the disks changed by themselves.
+// unflip takes back what the disks changed without a write.
 func (w *world) unflip() {
 	if w.flips == 0 || w.shape.lone {
 		return
@@ -110,7 +110,7 @@ func (w *world) unflip() {
 	}
 }
 
-// flipped reports whether any disk has a block that it has changed by itself.
+// flipped reports whether any disk has a block that it has changed without a write.
 func (w *world) flipped() bool {
 	if w.shape.lone {
 		return w.lost() != ""
@@ -118,7 +118,7 @@ func (w *world) flipped() bool {
 	return w.nodes[0].disk.flipped() != "" || w.nodes[1].disk.flipped() != ""
 }
 
-// flipped names a block that the disk has changed by itself.
+// flipped names a block that the disk has changed without a write.
 func (d *disk) flipped() string {
 	for l := range d.luns {
 		if what := d.flippedIn(l); what != "" {

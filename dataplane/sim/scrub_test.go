@@ -45,7 +45,7 @@ func TestScrubIsJudged(t *testing.T) {
 		{"missed", pair.ScrubView{}, 1, true},
 		{"found", pair.ScrubView{}, 0, false},
 		{"skipped", pair.ScrubView{Skipped: 1}, 1, false},
-		{"stopped", pair.ScrubView{Reason: "the peer is out"}, 1, false},
+		{"stopped", pair.ScrubView{Reason: "the peer is not a member any more"}, 1, false},
 		{"active", pair.ScrubView{Active: true}, 1, false},
 	} {
 		w := still()
@@ -60,7 +60,7 @@ func TestScrubIsJudged(t *testing.T) {
 	}
 }
 
-// Two members are alike: a difference that nobody made is a violation.
+// Two members are alike: a difference that no fault made is a violation.
 func TestScrubFindsOnlyWhatWasChanged(t *testing.T) {
 	for _, x := range []struct {
 		flips int

@@ -7,8 +7,8 @@ import (
 )
 
 // session is a host's connection to a node. Its bytes can be under way for long: the host's network is cut, the host gives
-// the session up after a while of silence and goes on over the other node, and what it had sent arrives when the network
-// heals, at a node that takes it for new (R11). All that tells it is that nobody answers a ping.
+// the session up after a while of silence and continues over the other node, and what it had sent arrives when the network
+// heals, at a node that takes it for new (R11). The only sign is that no host answers a ping.
 type session struct {
 	c     *client
 	node  int
@@ -118,7 +118,7 @@ func (c *client) reconnect(node int) {
 }
 
 // farName is the fault that has sessions of a host come over a network on which no sign of life is ever young. They begin as others do, so that
-// their paths are known; a host that leaves one goes on over the next, beside which what it had sent over the first still arrives.
+// their paths are known; a host that leaves one continues over the next, beside which what it had sent over the first still arrives.
 const farName = "sessions far away"
 
 // remote histories are one of sixteen.

@@ -27,7 +27,7 @@ var failedOnce = []Config{
 	{Seed: 5523647703624060855},  // what a host had sent before it left for the other node was executed by the node that became alone
 	{Seed: 3094696069658920272, With: []string{"snapshot during a transfer"}},            // a range that was held for long was never copied
 	{Seed: 15377081933772513412, With: []string{"slow disk", "slow link", "lossy link"}}, // a host answered, left, and its first try took the path back
-	{Seed: 224699423375563304, With: []string{"power"}},                                  // a path switch that a left session had asked for stood in the way of the next
+	{Seed: 224699423375563304, With: []string{"power"}},                                  // a path switch that a left session had asked for blocked the next
 	{Seed: 1373743952344036329, With: []string{"forced while the other serves"}},         // a force was carried out after the node had been copied to
 	{Seed: 12937984426679373671, With: []string{"disk moved"}},                           // a source asked again after a conflict, and served on beside the member that it had asked for
 	{Seed: 13444011619533012924},                                                         // a forwarded write that was refused half-way was answered BUSY when its owner was gone
@@ -76,10 +76,10 @@ func TestRequestedFaults(t *testing.T) {
 		{"arbiter forgets", []mark{markEmptied, markRolledBack, markForced}},
 		{"disk restored", []mark{markRestored, markRestoredYoung}},
 		{"forced while the other serves", []mark{markForced, markTaken}},
-		{"forced while the other stands still", []mark{markForced, markTaken, markStood}},
+		{"forced while the other is paused", []mark{markForced, markTaken, markStood}},
 		{"arbiter set back while one is alone", []mark{markForked}},
 		{"disk moved", []mark{markGhostServes}},
-		{"clock stands still", []mark{markStood}},
+		{"clock stops", []mark{markStood}},
 		{"wall clock set", nil},
 		{"answers stuck during a transfer", nil},
 		{"log hangs", nil},

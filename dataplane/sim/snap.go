@@ -57,7 +57,7 @@ func (d *disk) exists(id pair.LUNID) bool {
 	return slot < 0 || d.meta.Snaps[slot].Born > 0
 }
 
-// prepared tells whether an object is a snapshot that nobody has committed: what it holds is not promised to anybody.
+// prepared tells whether an object is a snapshot that no entry has committed: its content is not promised.
 func (d *disk) prepared(object int) bool {
 	slot := object - len(d.meta.Units)
 	return slot >= 0 && !d.meta.Snaps[slot].Ready
@@ -85,7 +85,7 @@ func (d *disk) take(lun, slot int) {
 	for b := range d.luns[lun] {
 		d.luns[slot][b] = page{}
 		d.luns[slot][b].put(d.luns[lun][b].cache, true)
-		if d.pages > 0 { // without checksums nobody could tell that it is not what the LUN held
+		if d.pages > 0 { // without checksums it could not be detected that it differs from the LUN
 			d.luns[slot][b].flip = d.luns[lun][b].flip
 		}
 	}
@@ -108,8 +108,8 @@ func (h *host) replaceMeta(m metaState) {
 
 // incomplete are the objects that this node needs whole.
 func (h *host) incomplete() (ids []pair.LUNID) {
-	for lun, anew := range h.disk.anew {
-		if anew {
+	for lun, recreated := range h.disk.recreated {
+		if recreated {
 			ids = append(ids, h.w.luns[lun])
 		}
 	}

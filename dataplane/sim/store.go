@@ -71,7 +71,7 @@ func (h *host) refuses(k ioKind) bool {
 }
 
 // io is an operation that the disk may refuse; res is then the result. A refused write may have changed some of its
-// blocks; after a refused flush nobody knows.
+// blocks; after a refused flush it is unknown.
 func (h *host) io(k ioKind, lo, hi int64, effect func(torn func() bool), done func(res scsi.Result)) {
 	switch {
 	case !h.refuses(k):
@@ -126,7 +126,7 @@ func (h *host) flushing(luns []pair.LUNID, sums bool, done func(res scsi.Result)
 	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
 }
 
-// read begins at once, or, where the disk has much to do, when it has its turn, which may be later than Dm.
+// read begins at once, or, where the disk has much to do, when the requests before it are done, which may be later than Dm.
 func (h *host) read(o *pair.Op) {
 	w, m, life := h.w, h.m, h.life
 	begin := func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages is what one checksum is of, and its content stands for
+// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages has one checksum, and its content represents
 // the checksum. The newest checksums are in the memory of the process, which writes some of them out when it likes: a death
 // loses the others, a power cut also what was not flushed.
 
@@ -238,7 +238,7 @@ func (d *disk) reset(object int) {
 	}
 }
 
-// planDamage has disks change blocks by themselves, at either node, under load.
+// planDamage has disks change blocks without a write, at either node, under load.
 func (w *world) planDamage() {
 	w.rotting(func() {
 		if !w.shape.sums || w.onlyBusy() || w.chance(0.5) {
@@ -293,7 +293,7 @@ func (w *world) spoil(h *host, object, g int) bool {
 	w.flips, w.damagedAt = w.flips+1, w.now
 	w.rots(object, g)
 	w.mark(markDamage)
-	w.trace("node %v: object %d group %d changes by itself", h.id, object+1, g)
+	w.trace("node %v: object %d group %d changes without a write", h.id, object+1, g)
 	return true
 }
 
@@ -359,8 +359,8 @@ func (d *disk) says(l pair.LUNID, off int64, data []byte) bool {
 	return true
 }
 
-// mend writes the partner's copy of a block.
-func (h *host) mend(o *pair.Op) {
+// healBlock writes the partner's copy of a block.
+func (h *host) healBlock(o *pair.Op) {
 	m, life, data := h.m, h.life, o.Heal
 	if o.Verify && !h.disk.says(o.LUN, o.HealAt, data) {
 		h.w.mark(markOlderCopy)

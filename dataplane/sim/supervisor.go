@@ -1,7 +1,7 @@
 package sim
 
-// supervisor is what runs a node's process (the kubelet, systemd): one that has ended by itself is started again after a back-off,
-// which doubles as long as its lives are short. Nobody else starts a node that has left. The times are those of the kubelet
+// supervisor is what runs a node's process (the kubelet, systemd): one that has ended without a stop is started again after a back-off,
+// which doubles as long as its lives are short. Nothing else starts a node that has left. The times are those of the kubelet
 // (10 s to 5 min, forgotten after 10 min), made short as histories are.
 type supervisor struct {
 	ending bool  // the process has said that it will end

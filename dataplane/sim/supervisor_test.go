@@ -22,7 +22,7 @@ func TestSupervisorBacksOff(t *testing.T) {
 	}
 }
 
-// A process that has ended by itself starts when it is due, whatever else would start it.
+// A process that has ended without a stop starts when it is due, whatever else would start it.
 func TestEndedProcessWaitsUntilItIsDue(t *testing.T) {
 	w := still()
 	h := w.nodes[0]

@@ -10,7 +10,7 @@ import (
 // Total sums the results of many histories.
 type Total struct {
 	Histories, Events, Operations int
-	Unserved                      int    // histories at whose end a node did not serve although nobody was due to do something
+	Unserved                      int    // histories at whose end a node did not serve although no action of a person was due
 	Digest                        uint64 // sum of those of the histories, whatever their order
 	Faults                        map[string]int
 	Marks                         [marks]uint64

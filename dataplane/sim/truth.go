@@ -103,11 +103,11 @@ func (t *truth) alone(op *logical) bool {
 func (w *world) acknowledged(h *host, a *attempt) {
 	op := a.l
 	if a.lost || op != a.c.op {
-		return // nobody hears it
+		return // no receiver
 	}
 	phase := h.m.View(h.clock()).Phase
 	if phase != h.phase && h.served {
-		return // it changes at this very moment: which of the two it was sent under cannot be told
+		return // it changes at this very moment: under which of the two it was sent is unknown
 	}
 	peer := w.nodes[h.id.Peer()]
 	both := phase == pair.Paired

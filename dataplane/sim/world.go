@@ -33,7 +33,7 @@ type Result struct {
 	Marks      Marks          // rare situations that were met
 	Stats      pair.Stats     // of all lives of both nodes
 	Digest     uint64         // of the times of all events: differs if anything happened otherwise, or in another order
-	Unserved   int            // nodes that did not serve at the end although nobody was due to do something
+	Unserved   int            // nodes that did not serve at the end although no action of a person was due
 	Err        error          // the first violation
 	Trace      []string
 }
@@ -290,7 +290,7 @@ func (w *world) unwell() string {
 	return ""
 }
 
-// unserved counts the nodes that do not serve although docs/operations.md names nobody who would have to do something: what runs
+// unserved counts the nodes that do not serve although docs/operations.md does not ask a person to act: what runs
 // the processes has had its time, and so has the administrator.
 func (w *world) unserved() (n int) {
 	if !w.healed || w.excused() {

@@ -4,12 +4,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/sums"
 )
 
-// acceptStep is how much is read at once where nobody has given a buffer, in bytes.
+// acceptStep is how much is read at once where the caller gives no buffer, in bytes.
 const acceptStep = 256 << 10
 
-// Accept takes blocks as they are of which nothing is known any more, since their checksums were lost: for a node that has nobody to
-// ask. Those whose checksums say that they are not what was written, or cannot be read, stay as they are and are returned. It
-// takes whole blocks only; ErrRange.
+// Accept accepts blocks whose checksums were lost with the content that they have: for a node
+// that has no peer to ask. Blocks that do not match a known checksum, or that cannot be read,
+// stay unchanged and are returned. The range must be of whole blocks; otherwise ErrRange.
 func (f *File) Accept(off, length int64) (lost []Range, err error) {
 	if err := f.wholeOnly("accept", off, length); err != nil || f.obj == nil {
 		return nil, err
@@ -58,8 +58,9 @@ func (f *File) acceptBlocks(p []byte, off int64) (bad []Range, err error) {
 	return bad, nil
 }
 
-// AcceptEqual is for blocks of a copy that have no known checksums: if equal says that the copy is what the other one has, which was
-// checked there, they get them. Else nothing vouches for them, and they are marked as SetBad does.
+// AcceptEqual is for blocks of a copy whose checksums are unknown. If equal says that the copy
+// has the same content as the other copy, which was checked there, the blocks get checksums.
+// Otherwise nothing proves that they are good, and they are marked as lost, as SetBad does.
 func (f *File) AcceptEqual(blocks []Range, equal func() (bool, error)) (bool, error) {
 	for _, r := range blocks {
 		lost, err := f.Accept(r.Off, r.Len)

@@ -19,7 +19,7 @@ func TestUnknownIsAMismatchUntilAccepted(t *testing.T) {
 	s = open(t, dir, withSums())
 	f = openLUN(t, s, lunA)
 	wantWrong(t, f, Range{0, 126 * 4096}, Range{127 * 4096, 4096})
-	must(t, f.WriteAt(content(2, 512), 4096)) // in part: still nobody knows of the rest
+	must(t, f.WriteAt(content(2, 512), 4096)) // in part: the rest is still unknown
 	copy(model[4096:], content(2, 512))
 	must(t, f.WriteAt(content(3, 4096), 8192))
 	copy(model[8192:], content(3, 4096))
@@ -90,7 +90,7 @@ func TestAcceptEqualBelievesTheOtherCopyOnly(t *testing.T) {
 	}
 }
 
-// A block that is known not to be what was written is not accepted, and nobody is asked.
+// A block that is known not to be what was written is not accepted, and the peer is not asked.
 func TestAcceptEqualRefusesDamage(t *testing.T) {
 	s := open(t, t.TempDir(), withSums())
 	f := newLUN(t, s, lunA, 1<<20)

@@ -64,8 +64,8 @@ func (l *adoptLock) free() {
 	l.mu.Unlock()
 }
 
-// Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes go on, no write
-// for longer than 256 KiB are read. It may be stopped at any time, and goes on where it was, or 64 MiB before. Blocks that
+// Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes continue, no write
+// for longer than 256 KiB are read. It may be stopped at any time, and continues where it was, or 64 MiB before. Blocks that
 // cannot be read are Bad. It reads at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done stays so.
 func (f *File) Adopt(ctx context.Context) error {
 	o := f.obj
@@ -159,7 +159,7 @@ func (f *File) adoptBlocks(p []byte, off int64, readable bool) error {
 	o := f.obj
 	first := off / sumBlock
 	if !readable {
-		f.s.log.Error("a block cannot be read: its content is lost", "file", f.path, "offset", off, "bytes", len(p))
+		f.s.log.Error("a block cannot be read; its content is lost", "file", f.path, "offset", off, "bytes", len(p))
 		return f.sumsError("adopt", o.sums.SetBad(first, sums.Blocks(int64(len(p)))))
 	}
 	faults, err := o.sums.Check(first, p)
@@ -184,7 +184,8 @@ func (f *File) adoptBlocks(p []byte, off int64, readable bool) error {
 	return nil
 }
 
-// Adopted is how many bytes of the object have checksums, of how many; the same if there are none to be made.
+// Adopted returns how many bytes of the object have checksums, and how many bytes it has; both
+// are equal if no checksums are missing.
 func (f *File) Adopted() (done, total int64) {
 	total, err := f.Size()
 	if err != nil {

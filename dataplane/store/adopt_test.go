@@ -24,7 +24,7 @@ func before(t *testing.T, size int64, fill func(f *File)) string {
 	return dir
 }
 
-func TestAdoption(t *testing.T) {
+func TestAdoptionOfAnImageWithoutChecksums(t *testing.T) {
 	const size = 200<<20 + 512
 	model := content(1, 4<<20)
 	dir := before(t, size, func(f *File) {
@@ -109,7 +109,7 @@ func TestAdoptionOfBlocksThatCannotBeRead(t *testing.T) {
 	wantWrong(t, f)
 }
 
-// TestAdoptionWithoutSpace goes on later.
+// TestAdoptionWithoutSpace continues later.
 func TestAdoptionWithoutSpace(t *testing.T) {
 	dir := before(t, 1<<20, func(f *File) { must(t, f.WriteAt(content(1, 1<<20), 0)) })
 	var full atomic.Bool

@@ -107,7 +107,7 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 		err = probeBirths(v.folder(kindLUN))
 	}
 	if v.births = err == nil; !v.births {
-		v.s.log.Warn("the filesystem has no extended attributes of users: images of deleted objects cannot be told from other files, and are set aside",
+		v.s.log.Warn("the filesystem does not support extended user attributes; images of deleted objects cannot be identified and are set aside instead of removed",
 			"volume", v.name, "dir", v.dir, "err", err)
 	}
 	return nil
@@ -115,23 +115,24 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 
 var volumeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
-// CheckVolumes refuses what can be seen to be wrong without looking at the disks.
+// CheckVolumes refuses mistakes in the list of backing volumes that are visible without access
+// to the disks.
 func CheckVolumes(dir string, volumes []BackingVolumeDir) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w "+format, append([]any{ErrBackingVolume}, args...)...))
 	}
 	if len(volumes) >= MaxBackingVolumes {
-		bad("number %d: a node has %d at most, the first one included", len(volumes)+1, MaxBackingVolumes)
+		bad("number %d: a node can have at most %d, including the first one", len(volumes)+1, MaxBackingVolumes)
 	}
 	given := []BackingVolumeDir{{DefaultBackingVolume, dir}}
 	for _, v := range volumes {
 		switch {
 		case v.Name == DefaultBackingVolume:
-			bad("%s: this name is that of the first one, which is in the state directory; take another one", v.Name)
+			bad("%s: this is the name of the first backing volume, which is in the state directory; choose another name", v.Name)
 			continue
 		case !volumeName.MatchString(v.Name):
-			bad("%q: a name has 1 to 32 of a-z, 0-9 and -, and neither begins nor ends with -", v.Name)
+			bad("%q: a name must have 1 to 32 of a-z, 0-9 and -, and must not begin or end with -", v.Name)
 			continue
 		case v.Dir == "":
 			bad("%s: its directory is missing", v.Name)
@@ -140,9 +141,9 @@ func CheckVolumes(dir string, volumes []BackingVolumeDir) error {
 		for _, o := range given {
 			switch {
 			case o.Name == v.Name:
-				bad("%s: the name is given twice, for %s and %s", v.Name, o.Dir, v.Dir)
+				bad("%s: the name is used twice, for %s and %s", v.Name, o.Dir, v.Dir)
 			case overlap(absolute(o.Dir), absolute(v.Dir)):
-				bad("%s: %s and %s, which is that of backing volume %s, are one directory, or one is in the other; give each a directory of its own",
+				bad("%s: %s and %s, the directory of backing volume %s, are the same directory, or one contains the other; give each backing volume its own directory",
 					v.Name, v.Dir, o.Dir, o.Name)
 			}
 		}
@@ -186,10 +187,10 @@ func checkPlaces(dir string, volumes []BackingVolumeDir, shared bool) error {
 		for _, o := range places {
 			switch {
 			case overlap(o.real, p.real):
-				return fmt.Errorf("%w %s: %s and %s, which is that of backing volume %s, are one directory, or one is in the other; give each a directory of its own",
+				return fmt.Errorf("%w %s: %s and %s, the directory of backing volume %s, are the same directory, or one contains the other; give each backing volume its own directory",
 					ErrBackingVolume, p.Name, p.Dir, o.Dir, o.Name)
 			case o.dev == p.dev && !shared:
-				return fmt.Errorf("%w %s: %s is on the same filesystem as %s, which is that of backing volume %s: its space would count twice; mount another filesystem there",
+				return fmt.Errorf("%w %s: %s is on the same filesystem as %s, the directory of backing volume %s, so its space would count twice; mount another filesystem at one of them",
 					ErrBackingVolume, p.Name, p.Dir, o.Dir, o.Name)
 			}
 		}
@@ -281,7 +282,7 @@ func (s *Store) notBesideAnother(volumes []BackingVolumeDir) error {
 			continue
 		}
 		return fmt.Errorf("%w %s: %s: %w: it belongs to store %q of this node, and %s is empty: mount the disk of that store there; "+
-			"if it is lost, start with empty backing volumes too, to have everything copied from the peer", ErrBackingVolume, d.Name, path, ErrForeign, rec.Store, s.dir)
+			"if that disk is lost, start with empty backing volumes too to copy everything from the other node", ErrBackingVolume, d.Name, path, ErrForeign, rec.Store, s.dir)
 	}
 	return nil
 }
@@ -298,7 +299,7 @@ func (v *BackingVolume) record(id string) volumeRecord {
 	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
-// initialise makes a new volume, only where nothing is that could be somebody's data. The mark comes first, so that a volume
+// initialise makes a new volume, only in a directory without files that could be other data. The mark comes first, so that a volume
 // that has a name has a mark too.
 func (v *BackingVolume) initialise(path string) error {
 	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {
@@ -311,6 +312,6 @@ func (v *BackingVolume) initialise(path string) error {
 	if err := writeRecord(path, v.record(v.id)); err != nil {
 		return err
 	}
-	v.s.log.Info("new backing volume", "volume", v.name, "dir", v.dir, "id", v.id, "store", v.s.id)
+	v.s.log.Info("created a backing volume", "volume", v.name, "dir", v.dir, "id", v.id, "store", v.s.id)
 	return nil
 }

@@ -147,7 +147,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 	open(t, t.TempDir(), shared(BackingVolumeDir{"fast", early}))
 }
 
-func TestVolumesThatCanNotBe(t *testing.T) {
+func TestVolumesThatAreRefused(t *testing.T) {
 	dir, a := t.TempDir(), t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(a, link); err != nil {
@@ -162,17 +162,17 @@ func TestVolumesThatCanNotBe(t *testing.T) {
 		volumes []BackingVolumeDir
 		want    string
 	}{
-		{"no name", []BackingVolumeDir{{"", a}}, "a name has 1 to 32"},
-		{"bad name", []BackingVolumeDir{{"Fast_", a}}, "a name has 1 to 32"},
-		{"the first one's", []BackingVolumeDir{{"default", a}}, "that of the first one"},
+		{"no name", []BackingVolumeDir{{"", a}}, "a name must have 1 to 32"},
+		{"bad name", []BackingVolumeDir{{"Fast_", a}}, "a name must have 1 to 32"},
+		{"the first one's", []BackingVolumeDir{{"default", a}}, "the name of the first backing volume"},
 		{"no directory", []BackingVolumeDir{{"fast", ""}}, "its directory is missing"},
-		{"name twice", []BackingVolumeDir{{"fast", a}, {"fast", t.TempDir()}}, "fast: the name is given twice"},
+		{"name twice", []BackingVolumeDir{{"fast", a}, {"fast", t.TempDir()}}, "fast: the name is used twice"},
 		{"directory twice", []BackingVolumeDir{{"fast", a}, {"slow", a}}, "slow: "},
-		{"the state directory", []BackingVolumeDir{{"fast", dir}}, "backing volume default, are one directory"},
-		{"within it", []BackingVolumeDir{{"fast", dir + "/volumes/fast"}}, "one is in the other"},
-		{"around it", []BackingVolumeDir{{"fast", filepath.Dir(dir)}}, "one is in the other"},
-		{"by a link", []BackingVolumeDir{{"fast", a}, {"slow", link}}, "backing volume fast, are one directory"},
-		{"too many", many, "8 at most"},
+		{"the state directory", []BackingVolumeDir{{"fast", dir}}, "backing volume default, are the same directory"},
+		{"within it", []BackingVolumeDir{{"fast", dir + "/volumes/fast"}}, "one contains the other"},
+		{"around it", []BackingVolumeDir{{"fast", filepath.Dir(dir)}}, "one contains the other"},
+		{"by a link", []BackingVolumeDir{{"fast", a}, {"slow", link}}, "backing volume fast, are the same directory"},
+		{"too many", many, "at most 8"},
 	} {
 		if _, err := Open(dir, testIdent, shared(c.volumes...)); !errors.Is(err, ErrBackingVolume) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -186,7 +186,7 @@ func TestVolumesThatCanNotBe(t *testing.T) {
 	}
 }
 
-func TestMarks(t *testing.T) {
+func TestMarksOfBackingVolumesAreKept(t *testing.T) {
 	dir, fast := t.TempDir(), t.TempDir()
 	mark := func(want uint64) {
 		t.Helper()

@@ -27,7 +27,7 @@ const (
 	asideDir = "aside"
 )
 
-var errNoBirths = errors.New("no attribute is asked for")
+var errNoBirths = errors.New("the store is opened without birth attributes")
 
 // FaultAside is what Options.Faults sees before a file is set aside.
 const FaultAside = "aside"
@@ -84,13 +84,14 @@ func (v *BackingVolume) bear(f *os.File, rel string, born uint64) error {
 		return nil
 	}
 	if err := setBorn(f, born); err != nil {
-		return classify("say when it was made: "+bornAttr, rel, err)
+		return classify("set attribute "+bornAttr, rel, err)
 	}
 	return nil
 }
 
-// MarkLUN says when a LUN was made whose image does not, since an earlier release has made it: the caller knows what it is. It is not
-// flushed, for who misses it says so again. Where images keep no birth it does nothing.
+// MarkLUN sets the birth of a LUN whose image has none because an earlier release created it:
+// the caller knows the birth. It is not flushed, because a caller that finds no birth sets it
+// again. Where images keep no birth it does nothing.
 func (v *BackingVolume) MarkLUN(id string, born uint64) error { return v.markImage(kindLUN, id, born) }
 
 // MarkSnapshot is MarkLUN of a snapshot.
@@ -117,7 +118,7 @@ func (v *BackingVolume) markImage(k kind, id string, born uint64) error {
 
 // makeWay takes away what has the name of an object that is about to be made: the metadata has no such object, so it counts for
 // nothing. What the store has made is removed: a deletion could not, or a crash came between the making of the object and the metadata. What
-// it has not made is somebody's, and is set aside. ErrOccupied if neither can be done. The objects are locked.
+// it has not made may be data of a person, and is set aside. ErrOccupied if neither can be done. The objects are locked.
 func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -129,7 +130,7 @@ func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	case err != nil:
 		err = classify("read "+bornAttr+" of", rel, err)
 	case known:
-		v.s.log.Info("the file of an object that is deleted, or was never ready, is removed: another one is made", "file", full, "born", born)
+		v.s.log.Info("removing the file of an object that was deleted or never finished, to create an object with the same uuid", "file", full, "born", born)
 		err = v.removeLocked(k, id, full, rel)
 	default:
 		err = v.setAside(k, id, full, rel)
@@ -140,7 +141,7 @@ func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	return nil
 }
 
-// setAside moves a file to where nobody looks for objects, durably. What the store has noted of it goes, in the order of a removal. A
+// setAside moves a file to a folder in which the store looks for no objects, durably. What the store has noted of it is removed, in the order of a removal. A
 // crash leaves it in either place.
 func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultAside, rel, 0, 0); err != nil {
@@ -172,7 +173,7 @@ func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 		return err
 	}
 	v.removeSums(k, id)
-	v.s.log.Warn("a file that this node has not made was in the place of a new object, and is set aside: look at it, and move it away or delete it",
+	v.s.log.Warn("set aside a file that this node did not create and that had the name of a new object; look at the file, and move or delete it",
 		"was", full, "is", to, "volume", v.name)
 	return nil
 }

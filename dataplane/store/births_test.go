@@ -190,7 +190,7 @@ func TestStrangersAreSetAside(t *testing.T) {
 					}
 				}
 				must(t, s.Close())
-				s = open(t, dir, withSums()) // nobody minds the folder
+				s = open(t, dir, withSums()) // the folder disturbs nothing
 				if l, err := s.Default().ListLUNs(); err != nil || len(l) != 1 {
 					t.Errorf("%v, %v", l, err)
 				}
@@ -199,7 +199,7 @@ func TestStrangersAreSetAside(t *testing.T) {
 	}
 }
 
-// Where images keep no birth nobody knows whose they are.
+// Where images keep no birth it is unknown whose they are.
 func TestWithoutBirths(t *testing.T) {
 	for name, m := range makings {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestReadCachedInMemory(t *testing.T) {
 	}
 }
 
-// A disk that answers nothing holds nobody up who asks the page cache.
+// A disk that answers nothing holds no one up who asks the page cache.
 func TestReadCachedDoesNotWaitForTheDisk(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize)
 	f := openIn(t, filepath.Join(d.Mount, "store"))

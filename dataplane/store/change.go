@@ -174,7 +174,7 @@ func (f *File) putSums(c *changed) (err error) {
 }
 
 // afterFailure looks at what a change has come to that found no space. Each block is as it was, or as it was to become, or has a part
-// of both: then nobody can tell whether the rest is what was written before, and it is Bad. In a store that has failed checksums do
+// of both: then it is unknown whether the rest is what was written before, and the block is Bad. In a store that has failed checksums do
 // not count any more.
 func (f *File) afterFailure(c *changed) {
 	if f.s.Failed() != nil {
@@ -252,8 +252,9 @@ func (f *File) Heal(p []byte, off int64) error {
 	return nil
 }
 
-// HealVerified is Heal for content that may be older than the block was: it writes only what the checksums say that the blocks were,
-// all of it or nothing. It is an ErrChecksum if it is something else, or if they are not known or not believed.
+// HealVerified is Heal for content that may be older than the block was: it writes the content
+// only if it matches the checksums of all blocks, and nothing otherwise. It returns ErrChecksum
+// if the content does not match, or if the checksums are unknown or doubted.
 func (f *File) HealVerified(p []byte, off int64) error {
 	if err := f.wholeOnly("heal", off, int64(len(p))); err != nil {
 		return err
@@ -271,7 +272,8 @@ func (f *File) HealVerified(p []byte, off int64) error {
 	return f.Heal(p, off)
 }
 
-// SetBad says of whole blocks that their content is lost: they do not check until they are written; ErrRange.
+// SetBad marks the content of whole blocks as lost: reads of them fail their checksums until
+// they are written; ErrRange.
 func (f *File) SetBad(off, length int64) error {
 	if err := f.wholeOnly("mark", off, length); err != nil || f.obj == nil {
 		return err

@@ -99,7 +99,7 @@ func TestPartOfARottenBlock(t *testing.T) {
 			s = open(t, dir, withSums())
 			f = openLUN(t, s, lunA)
 			wantWrong(t, f, want...)
-			must(t, change(f, 65536+100&^511, 512)) // even when all that was rotten is overwritten: nobody knows that
+			must(t, change(f, 65536+100&^511, 512)) // even when all that was rotten is overwritten: that is unknown
 			wantWrong(t, f, want...)
 			must(t, change(f, 3584, 65536+8192-3584))
 			wantWrong(t, f)

@@ -15,7 +15,8 @@ const sumBlock = sums.BlockSize
 // Range is Len bytes from Off on.
 type Range struct{ Off, Len int64 }
 
-// ChecksumError tells which blocks of an object are not what was written. It is an ErrChecksum.
+// ChecksumError lists the blocks of an object that do not match their checksums. It is an
+// ErrChecksum.
 type ChecksumError struct {
 	Path   string  // relative to the store's directory
 	Blocks []Range // whole blocks, the last one of the object may be shorter; in order, merged
@@ -208,7 +209,7 @@ func (f *File) check(data []byte, off int64) (bad []Range, err error) {
 		switch {
 		case !o.accepts(x):
 			bad = addRange(bad, off+at, int64(len(block)))
-		case x.Want == sums.Unknown && sums.Of(block) == 0: // zero stands for that, once it is adopted
+		case x.Want == sums.Unknown && sums.Of(block) == 0: // zero is the checksum of zeroes, once the block is adopted
 		default:
 			if err := o.sums.Put(x.Block, block); err != nil {
 				return nil, f.sumsError("read", err)
@@ -228,8 +229,10 @@ func (o *object) accepts(x sums.Fault) bool {
 	return x.Want == sums.Unknown && x.Block >= o.sums.Adopted() || o.doubt.any(x.Block, 1)
 }
 
-// ReadMarked is ReadAt for copies: blocks that do not check are zeroes in p, and are listed, and all others are what was written. It
-// reads whole blocks only, of which the last one of the object may be shorter; ErrRange. What the disk cannot read is an error.
+// ReadMarked is ReadAt for copies: blocks that do not match their checksums are zeroes in p and
+// are listed, and all others have the content that was written. It reads whole blocks only, of
+// which the last one of the object may be shorter; otherwise ErrRange. What the disk cannot read
+// is an error.
 func (f *File) ReadMarked(p []byte, off int64) (bad []Range, err error) {
 	if err := f.wholeOnly("read", off, int64(len(p))); err != nil {
 		return nil, err
@@ -257,8 +260,9 @@ func (f *File) wholeOnly(op string, off, length int64) error {
 // getSums is how many checksums are looked at at once.
 const getSums = 1024
 
-// Hole says that a range is a hole, and is meant to be one: where its checksums say otherwise, its blocks are lost, as a read will
-// show. False also of what is not whole blocks.
+// Hole reports whether a range is a hole that is meant to be one. If the checksums say that the
+// range has content, its blocks are lost, and a read reports them; then Hole is false. It is
+// also false for a range that is not of whole blocks.
 func (f *File) Hole(off, length int64) (bool, error) {
 	run, data, err := f.Extents(off, length)
 	if err != nil || data || run < length || f.obj == nil {

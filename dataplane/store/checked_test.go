@@ -240,7 +240,7 @@ func TestHealVerified(t *testing.T) {
 	}
 }
 
-func TestHoles(t *testing.T) {
+func TestHoleOfUnwrittenAndDiscardedRanges(t *testing.T) {
 	for _, opts := range []Options{withSums(), {}} {
 		s := open(t, t.TempDir(), opts)
 		f := newLUN(t, s, lunA, 4<<20+512)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is told how many bytes of how many a copy has done; holes count as done. A reflink reports once.
+// Progress is called with how many bytes a copy has done, of how many; holes count as done. A reflink reports once.
 type Progress func(done, total int64)
 
 // copyChunk is how much is copied between two looks at the context, in bytes.

@@ -141,9 +141,10 @@ func (d *doubt) list() (keys []int64) {
 	return keys
 }
 
-// Doubt says that the checksums of a range, widened to whole blocks, are not believed: when the node starts, of the regions whose
-// write-intent bits are set, and of all of a LUN whose store was not trusted. A read of such a block takes its content as it is and
-// makes its checksum that of it; a write does, too. It counts for all Files of the LUN, until the store is closed.
+// Doubt marks the checksums of a range, widened to whole blocks, as not trusted: at the start of
+// the node those of the regions whose write-intent bits are set, and all of a LUN whose store
+// was not trusted. A read of such a block accepts its content and computes its checksum again; a
+// write does, too. It counts for all Files of the LUN, until the store is closed.
 func (f *File) Doubt(off, length int64) {
 	if f.obj == nil || length <= 0 || off < 0 {
 		return
@@ -163,7 +164,7 @@ func (f *File) DoubtedBlocks() int64 {
 	return f.obj.doubt.blocks()
 }
 
-// DoubtedIn says whether a block of the range is in doubt.
+// DoubtedIn reports whether the range has a block that is in doubt.
 func (f *File) DoubtedIn(off, length int64) bool {
 	if f.obj == nil || length <= 0 {
 		return false

@@ -161,8 +161,8 @@ func TestDoubtOutlivesItsFiles(t *testing.T) {
 	}
 }
 
-// TestCrash: what a checkpoint covered is believed; what was written after it is not, where the caller says so, and is accepted.
-func TestCrash(t *testing.T) {
+// TestCheckpointedBlocksAreTrustedAfterACrash: what a checkpoint covered is believed; what was written after it is not, where the caller says so, and is accepted.
+func TestCheckpointedBlocksAreTrustedAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, withSums())
 	f := newLUN(t, s, lunA, 16<<20)

@@ -23,9 +23,9 @@ var (
 	// ErrNoVolume: no backing volume with that name.
 	ErrNoVolume = errors.New("this node has no backing volume")
 	// ErrExists: there is one, but of another size.
-	ErrExists = errors.New("the object exists with another size")
+	ErrExists = errors.New("the object already exists with another size")
 	// ErrOccupied: what has the name of an object that is to be made can be neither removed nor set aside.
-	ErrOccupied = errors.New("the name of the new object is taken")
+	ErrOccupied = errors.New("the file name of the new object is taken")
 	// ErrShrink: LUNs only grow.
 	ErrShrink = errors.New("a LUN cannot shrink")
 	// ErrBadUUID: not an RFC 9562 uuid in lower case.

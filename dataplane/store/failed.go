@@ -25,7 +25,7 @@ func (s *Store) FailedC() <-chan struct{} { return s.failC }
 
 // fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as the disk still
 // takes it: pages whose writeback failed are dropped from the cache, so a restarted process would read old data
-// that nobody knows to be old.
+// without any sign that they are old.
 func (s *Store) fail(cause error) { s.end(cause, false) }
 
 // end is fail, or, if it is known what the store holds, the end of its use in this process only.
@@ -34,18 +34,18 @@ func (s *Store) end(cause error, known bool) {
 		err := fmt.Errorf("%w: %w", ErrFailed, cause)
 		s.failed.Store(&err)
 		close(s.failC)
-		s.log.Error("store failed", "dir", s.dir, "err", cause)
+		s.log.Error("the store failed; nothing more is written to it", "dir", s.dir, "err", cause)
 		if known {
 			return
 		}
 		if err := writeFileDurably(filepath.Join(s.dir, untrustedFile), []byte(cause.Error()+"\n")); err != nil {
-			s.log.Error("the failed store could not be marked as untrusted", "dir", s.dir, "err", err)
+			s.log.Error("cannot mark the failed store as untrusted", "dir", s.dir, "err", err)
 		}
 	})
 }
 
-// Untrusted tells why an earlier process distrusted this store, "" when none did. Such a store needs a full resync,
-// after which the caller calls Trust.
+// Untrusted returns why an earlier process distrusted this store, "" if none did. Such a store
+// needs a full resync, after which the caller calls Trust.
 func (s *Store) Untrusted() (string, error) {
 	raw, err := readSmall(filepath.Join(s.dir, untrustedFile))
 	if errors.Is(err, fs.ErrNotExist) {

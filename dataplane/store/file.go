@@ -194,7 +194,7 @@ func (f *File) Sync() error {
 }
 
 func (f *File) flush() error {
-	// Checked again: the failure may have come while this flush waited for its turn.
+	// Checked again: the failure may have come while this flush waited for the one before it.
 	if err := f.s.Failed(); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (f *File) flush() error {
 	}
 	if err != nil {
 		err = classify("sync", f.path, err)
-		f.s.fail(err) // no space included: written data has no place, which nobody can be told any more
+		f.s.fail(err) // no space included: written data has no place, and it is too late to report that to its writer
 		return err
 	}
 	return nil
@@ -260,7 +260,7 @@ func (f *File) Allocated() (int64, error) {
 	return st.Sys().(*syscall.Stat_t).Blocks * 512, nil
 }
 
-// Close lets go of the file. It does not flush the data; the last one of a LUN flushes its checksums.
+// Close closes the file. It does not flush the data; the last one of a LUN flushes its checksums.
 func (f *File) Close() error {
 	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
 	err := errors.Join(f.f.Close(), f.witness.close())

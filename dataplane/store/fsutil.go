@@ -18,7 +18,7 @@ import (
 const maxSmall = 64 << 10
 
 // errTooLong: a file that should be a few lines is not.
-var errTooLong = errors.New("too long to be what it should be")
+var errTooLong = errors.New("the file is longer than expected")
 
 // readSmall is os.ReadFile that does not take whatever length it finds.
 func readSmall(path string) ([]byte, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// RegionSize is how many bytes of a LUN one write-intent bit stands for (R7). It is recorded in every block.
+// RegionSize is how many bytes of a LUN one write-intent bit covers (R7). It is recorded in every block.
 const RegionSize = 4 << 20
 
 // MaxIntentSize is the largest LUN that intents are kept for, in bytes.
@@ -29,7 +29,7 @@ const MaxIntentSize = 256 << 40
 //	60  4  CRC32C of the block without this field
 //	64     bits: bit i%64 of word i/64 is region index*blockRegions+i
 //
-// Every block stands for itself: nothing in the file must be whole for another block to be read. What is torn,
+// Every block is independent: nothing else in the file must be intact for a block to be read. What is torn,
 // misplaced, copied from another LUN or another node, or of another format does not decode.
 const (
 	intentBlock   = 4096
@@ -45,7 +45,7 @@ var (
 	intentMagic = [8]byte{'G', 'M', 'L', 'I', 'N', 'T', 'N', 'T'}
 	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
 	// errIntentBlock: the block is not what was written there, so every region of it counts as dirty.
-	errIntentBlock = errors.New("unreadable intents block")
+	errIntentBlock = errors.New("write-intent block cannot be used")
 )
 
 // intentOwner is whose intents a file holds.
@@ -85,15 +85,15 @@ func (o *intentOwner) decode(p []byte, index uint32, words []uint64) error {
 	case intentCRC(p) != le.Uint32(p[intentCRCAt:]):
 		return fmt.Errorf("%w: checksum", errIntentBlock)
 	case le.Uint16(p[8:]) != intentFormat:
-		return fmt.Errorf("%w: format %d, this version reads %d", errIntentBlock, le.Uint16(p[8:]), intentFormat)
+		return fmt.Errorf("%w: format %d, this release supports %d", errIntentBlock, le.Uint16(p[8:]), intentFormat)
 	case le.Uint32(p[12:]) != RegionSize:
 		return fmt.Errorf("%w: regions of %d bytes, not %d", errIntentBlock, le.Uint32(p[12:]), RegionSize)
 	case le.Uint32(p[16:]) != index:
-		return fmt.Errorf("%w: it is block %d, not %d", errIntentBlock, le.Uint32(p[16:]), index)
+		return fmt.Errorf("%w: it has number %d instead of %d", errIntentBlock, le.Uint32(p[16:]), index)
 	case uuid.UUID(p[24:40]) != o.lun:
-		return fmt.Errorf("%w: it is of LUN %s", errIntentBlock, uuid.UUID(p[24:40]))
+		return fmt.Errorf("%w: it belongs to LUN %s", errIntentBlock, uuid.UUID(p[24:40]))
 	case uuid.UUID(p[40:56]) != o.store:
-		return fmt.Errorf("%w: it is of store %s", errIntentBlock, uuid.UUID(p[40:56]))
+		return fmt.Errorf("%w: it belongs to store %s", errIntentBlock, uuid.UUID(p[40:56]))
 	}
 	intentWords(p, words)
 	return nil

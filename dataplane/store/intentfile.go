@@ -40,7 +40,7 @@ func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 		writes: map[int]*intentWrite{}}
 	x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		v.s.log.Info("no intents of this LUN: every region is dirty", "lun", id)
+		v.s.log.Info("no write-intent file for this LUN; counting every region as dirty", "lun", id)
 		if err := v.createIntents(&x.owner, full, rel, size); err != nil {
 			return nil, err
 		}
@@ -120,7 +120,7 @@ func (x *Intents) load(size int64) error {
 	have := int(min(st.Size()/intentBlock, MaxIntentSize/RegionSize/blockRegions+1)) // a part of a block counts as none
 	x.resize(regionsOf(size))
 	if lacks := blocksFor(x.regions) - have; lacks > 0 {
-		x.s.log.Info("intents: every region of new blocks is dirty", "file", x.path, "blocks", lacks)
+		x.s.log.Info("the write-intent file lacks blocks; counting every region of them as dirty", "file", x.path, "blocks", lacks)
 		x.unreadable += lacks
 	}
 	if err := x.extend(have); err != nil {
@@ -139,7 +139,7 @@ func (x *Intents) load(size int64) error {
 			continue
 		}
 		x.unreadable++
-		x.s.log.Warn("intents: every region of an unreadable block is dirty", "file", x.path, "block", b, "err", err)
+		x.s.log.Warn("a write-intent block cannot be read; counting every region of it as dirty", "file", x.path, "block", b, "err", err)
 		setBits(x.set, int64(b)*blockRegions, min(int64(b+1)*blockRegions, x.regions)-1)
 		x.mu.Lock()
 		err = x.writeLocked(b)
@@ -188,7 +188,7 @@ func (x *Intents) extend(have int) error {
 }
 
 // Grow follows an expansion of the LUN to size bytes; a smaller size is ErrShrink. ErrNoSpace changes nothing. New
-// regions within the last block start clear, since nobody has written there; those of new blocks start dirty, as a block
+// regions within the last block start clear, since nothing was written there; those of new blocks start dirty, as a block
 // that a crash lost would.
 func (x *Intents) Grow(size int64) error {
 	x.mu.Lock()
@@ -252,7 +252,7 @@ func (v *BackingVolume) removeOrphans() error {
 		if there, err := v.exists(kindLUN, id); there || err != nil {
 			continue // an error is not a file of this store: leave it
 		}
-		v.s.log.Info("removed intents without a LUN", "lun", id)
+		v.s.log.Info("removed a write-intent file that belongs to no LUN", "lun", id)
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
@@ -260,8 +260,8 @@ func (v *BackingVolume) removeOrphans() error {
 	return fd.SyncDir(dir)
 }
 
-// CleanIntents clears the bits of a LUN that both nodes make alike now, durably, before it is opened. A crash before it leaves all
-// bits set, which costs a comparison.
+// CleanIntents clears the bits of a LUN that both nodes create with the same content, durably,
+// before the LUN is opened. A crash before that leaves all bits set, which costs a comparison.
 func (v *BackingVolume) CleanIntents(id string, size int64) error {
 	bits, err := v.OpenIntents(id, size)
 	if err != nil {

@@ -52,7 +52,8 @@ func (x *Intents) Regions() int64 {
 	return x.regions
 }
 
-// Unreadable is how many blocks OpenIntents could not read, or did not find, and took as all dirty.
+// Unreadable is how many blocks OpenIntents could not read or did not find, and counted as
+// dirty.
 func (x *Intents) Unreadable() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,17 +122,17 @@ type intentRequest struct {
 }
 
 // addLocked puts the request into set and returns the first block of it that is not durable, -1 when all is.
-func (x *Intents) addLocked(q *intentRequest) int {
+func (x *Intents) addLocked(req *intentRequest) int {
 	block := -1
-	for _, r := range q.regions {
+	for _, r := range req.regions {
 		word, mask := int(r/64), uint64(1)<<(r%64)
 		x.set[word] |= mask
 		if block < 0 && x.durable[word]&mask == 0 {
 			block = word / blockWords
 		}
 	}
-	for r := q.first; r <= q.last; {
-		lo, hi := r%64, min(63, r%64+q.last-r)
+	for r := req.first; r <= req.last; {
+		lo, hi := r%64, min(63, r%64+req.last-r)
 		word, mask := int(r/64), ^uint64(0)>>(63-hi)&^(1<<lo-1)
 		x.set[word] |= mask
 		if block < 0 && x.durable[word]&mask != mask {
@@ -142,9 +143,9 @@ func (x *Intents) addLocked(q *intentRequest) int {
 	return block
 }
 
-// ensureLocked puts the request into set, and writes until it is durable. It lets go of the lock while it writes or
+// ensureLocked puts the request into set, and writes until it is durable. It releases the lock while it writes or
 // waits.
-func (x *Intents) ensureLocked(q intentRequest) error {
+func (x *Intents) ensureLocked(req intentRequest) error {
 	for {
 		if x.closed {
 			return fmt.Errorf("intents %s: %w", x.path, os.ErrClosed)
@@ -153,7 +154,7 @@ func (x *Intents) ensureLocked(q intentRequest) error {
 			return err
 		}
 		// In every round again: a Clear may have come meanwhile, and a write without what it took from set.
-		block := x.addLocked(&q)
+		block := x.addLocked(&req)
 		if block < 0 {
 			return nil
 		}
@@ -254,7 +255,7 @@ func (x *Intents) flushLocked() error {
 		if !x.staleLocked(block) {
 			continue
 		}
-		// A write that somebody else has begun since is as good as one of our own.
+		// A write that another caller has begun since is as good as one of our own.
 		if err := x.writeLocked(block); err != nil {
 			return err
 		}
@@ -279,7 +280,7 @@ func (x *Intents) staleLocked(block int) bool {
 	return false
 }
 
-// Close flushes and lets go of the file. Calls that are waiting for durability meanwhile may fail with os.ErrClosed.
+// Close flushes and closes the file. Calls that are waiting for durability meanwhile may fail with os.ErrClosed.
 // The file is closed even if the flush fails; a store that has failed is not written.
 func (x *Intents) Close() error {
 	x.mu.Lock()

@@ -75,7 +75,7 @@ func TestLossesOfAnEarlierLife(t *testing.T) {
 		if err := f.WriteAt(data, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load.LayoutOf(f.f); err == nil { // it has the kernel write out, as that does by itself some time
+		if _, err := load.LayoutOf(f.f); err == nil { // it has the kernel write out, as it does some time anyway
 			t.Fatal("the disk took what it was to refuse")
 		}
 	}

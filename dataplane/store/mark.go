@@ -14,7 +14,7 @@ import (
 )
 
 // A backing volume beside the default one has a number that moves on together with the node's own state, which is in the metadata
-// database (R6): a volume that was put back to an earlier state, by itself or because the rest was, has another one than the database
+// database (R6): a volume that was put back to an earlier state, alone or with some of the rest, has another mark than the database
 // says. The number is made durable here before it is there, so after a crash it may be one ahead.
 //
 // The file has two blocks, written in turn, so that a torn write leaves the number before; both are allocated when it is made, so that it

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// bbolt maps its file into memory and follows what stands there: a page number beyond the end of the file is a SIGBUS, a page that leads
+// bbolt maps its file into memory and follows what it finds there: a page number beyond the end of the file is a SIGBUS, a page that leads
 // back to itself is a stack without end, and both end the process, even where a caller recovers. So the file is walked here before bbolt has it, by
 // reading: everything that bbolt would follow is checked, and each page may be met once. bbolt's own Tx.Check needs the file mapped, and
 // runs into both.
@@ -48,7 +48,7 @@ type metaPage struct {
 }
 
 // errNotBolt: the file never was a database, or its first bytes are not its own any more.
-var errNotBolt = errors.New("it is no bbolt database")
+var errNotBolt = errors.New("it is not a bbolt database")
 
 func parseMetaPage(b []byte) (m metaPage, err error) {
 	b = b[boltHeader:]
@@ -60,7 +60,7 @@ func parseMetaPage(b []byte) (m metaPage, err error) {
 	case native.Uint64(b[boltMeta-8:]) != h.Sum64():
 		return m, errors.New("its checksum is wrong")
 	case native.Uint32(b[4:]) != boltVersion:
-		return m, fmt.Errorf("%w: bbolt's version %d, this release knows %d; run the release that wrote it, or a newer one", ErrNewer, native.Uint32(b[4:]), boltVersion)
+		return m, fmt.Errorf("%w: its bbolt version is %d, this release supports %d; run the release that wrote it, or a newer one", ErrNewer, native.Uint32(b[4:]), boltVersion)
 	}
 	m = metaPage{pageSize: int64(native.Uint32(b[8:])), root: native.Uint64(b[16:]), freelist: native.Uint64(b[32:]), pages: native.Uint64(b[40:]), txid: native.Uint64(b[48:])}
 	if m.pageSize < 512 || m.pageSize > 1<<24 || m.pageSize&(m.pageSize-1) != 0 {
@@ -78,8 +78,8 @@ type checker struct {
 	item itemFunc
 }
 
-// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both meta pages have to be whole: bbolt goes on
-// with the other one where one is not, and takes back the last transaction without a word. A commit that a crash cuts short leaves none that
+// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both meta pages have to be whole: bbolt continues
+// with the other one where one is not, and takes back the last transaction without an error. A commit that a crash cuts short leaves none that
 // is torn: what counts of a meta page lies in one sector.
 func checkBolt(r io.ReaderAt, size int64, item itemFunc) (txid uint64, err error) {
 	c := &checker{r: r, item: item}
@@ -87,7 +87,7 @@ func checkBolt(r io.ReaderAt, size int64, item itemFunc) (txid uint64, err error
 		return 0, err
 	}
 	if c.meta.pages < 4 || c.meta.pages > uint64(size/c.meta.pageSize) {
-		return 0, fmt.Errorf("it has %d bytes, and %d pages of %d bytes are in use: it was cut", size, c.meta.pages, c.meta.pageSize)
+		return 0, fmt.Errorf("it has %d bytes, but %d pages of %d bytes are in use: it was truncated", size, c.meta.pages, c.meta.pageSize)
 	}
 	c.seen = make([]uint64, c.meta.pages/64+1)
 	c.seen[0] = 3 // the meta pages
@@ -110,21 +110,21 @@ func (c *checker) metaPages(size int64) (m metaPage, err error) {
 	const head = boltHeader + boltMeta
 	buf := make([]byte, head)
 	if size < 2*head {
-		return m, fmt.Errorf("it has %d bytes, which is no database", size)
+		return m, fmt.Errorf("it has %d bytes, which is too short for a database", size)
 	}
 	first, err := c.metaPage(buf, 0)
 	if err != nil {
 		return m, err
 	}
 	if size < 2*first.pageSize {
-		return m, fmt.Errorf("it has %d bytes, and a page has %d: it was cut", size, first.pageSize)
+		return m, fmt.Errorf("it has %d bytes, but a page has %d bytes: it was truncated", size, first.pageSize)
 	}
 	second, err := c.metaPage(buf, first.pageSize)
 	switch {
 	case err != nil:
 		return m, err
 	case second.pageSize != first.pageSize:
-		return m, fmt.Errorf("its meta pages speak of pages of %d and of %d bytes", first.pageSize, second.pageSize)
+		return m, fmt.Errorf("its meta pages give different page sizes, %d and %d bytes", first.pageSize, second.pageSize)
 	case second.txid > first.txid:
 		return second, nil
 	}
@@ -158,7 +158,7 @@ func (c *checker) read(b []byte, at int64) error {
 // take marks a page and those that follow it as met.
 func (c *checker) take(id, follow uint64) error {
 	if id < 2 || id >= c.meta.pages || follow >= c.meta.pages-id {
-		return fmt.Errorf("page %d, with %d that follow, is outside of the %d in use", id, follow, c.meta.pages)
+		return fmt.Errorf("page %d, with %d overflow pages, is outside of the %d pages in use", id, follow, c.meta.pages)
 	}
 	for p := id; p <= id+follow; p++ {
 		if c.seen[p/64]&(1<<(p%64)) != 0 {
@@ -172,10 +172,10 @@ func (c *checker) take(id, follow uint64) error {
 // page reads a page with those that follow it, each for the first time. What it returns stays until the next one of the same depth.
 func (c *checker) page(id uint64, depth int) ([]byte, error) {
 	if id < 2 || id >= c.meta.pages {
-		return nil, fmt.Errorf("page %d is outside of the %d in use", id, c.meta.pages)
+		return nil, fmt.Errorf("page %d is outside of the %d pages in use", id, c.meta.pages)
 	}
 	if depth > boltMaxDepth {
-		return nil, fmt.Errorf("page %d is %d pages deep", id, depth)
+		return nil, fmt.Errorf("page %d is at depth %d, which is too deep", id, depth)
 	}
 	size := int(c.meta.pageSize)
 	b := slices.Grow(c.bufs[depth][:0], size)[:size]
@@ -184,7 +184,7 @@ func (c *checker) page(id uint64, depth int) ([]byte, error) {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
 	if at := native.Uint64(b); at != id {
-		return nil, fmt.Errorf("page %d says that it is page %d", id, at)
+		return nil, fmt.Errorf("page %d has the page number %d", id, at)
 	}
 	follow := uint64(native.Uint32(b[12:]))
 	if err := c.take(id, follow); err != nil {
@@ -229,7 +229,7 @@ func (c *checker) branch(b []byte, bucket string, first, high []byte, depth int)
 		return err
 	}
 	if len(keys) == 0 {
-		return errors.New("it leads nowhere")
+		return errors.New("it has no elements")
 	}
 	if err := inOrder(keys, first, high); err != nil {
 		return err
@@ -299,7 +299,7 @@ func elements(b []byte, parse func(e []byte) (pos, ksize, vsize uint32)) ([]elem
 	n := int(native.Uint16(b[10:]))
 	at := boltHeader + n*boltElement
 	if at > len(b) {
-		return nil, fmt.Errorf("it has %d elements, which it has no room for", n)
+		return nil, fmt.Errorf("it has %d elements, which do not fit into the page", n)
 	}
 	out := make([]element, n)
 	for i := range out {
@@ -307,7 +307,7 @@ func elements(b []byte, parse func(e []byte) (pos, ksize, vsize uint32)) ([]elem
 		pos, ksize, vsize := parse(b[e:])
 		end := int64(at) + int64(ksize) + int64(vsize)
 		if int64(e)+int64(pos) != int64(at) || ksize == 0 || end > int64(len(b)) {
-			return nil, fmt.Errorf("element %d of %d is not where it has to be", i, n)
+			return nil, fmt.Errorf("element %d of %d is at the wrong position", i, n)
 		}
 		k := at + int(ksize)
 		out[i] = element{b[at:k:k], b[k:end:end]}
@@ -319,7 +319,7 @@ func elements(b []byte, parse func(e []byte) (pos, ksize, vsize uint32)) ([]elem
 // inOrder checks that keys rise, from first on, if there is one, and below high.
 func inOrder(list []element, first, high []byte) error {
 	if first != nil && (len(list) == 0 || !bytes.Equal(list[0].key, first)) {
-		return errors.New("it does not begin with the key that leads to it")
+		return errors.New("its first key differs from the key in its parent page")
 	}
 	for i, x := range list {
 		if i > 0 && bytes.Compare(list[i-1].key, x.key) >= 0 || high != nil && bytes.Compare(x.key, high) >= 0 {
@@ -333,25 +333,25 @@ func inOrder(list []element, first, high []byte) error {
 func (c *checker) freelist() error {
 	id := c.meta.freelist
 	if id == boltNoFreelist {
-		return errors.New("it has no list of free pages")
+		return errors.New("it has no free list")
 	}
 	b, err := c.page(id, 0)
 	if err != nil {
-		return fmt.Errorf("the list of free pages: %w", err)
+		return fmt.Errorf("the free list: %w", err)
 	}
 	if flags := native.Uint16(b[8:]); flags != flagFreelist {
-		return fmt.Errorf("the list of free pages: page %d has flags %#x", id, flags)
+		return fmt.Errorf("the free list: page %d has flags %#x", id, flags)
 	}
 	n, list := uint64(native.Uint16(b[10:])), b[boltHeader:]
 	if n == 0xFFFF { // then the first one is their number
 		n, list = native.Uint64(list), list[8:]
 	}
 	if n > uint64(len(list)/8) {
-		return fmt.Errorf("the list of free pages: page %d has no room for %d", id, n)
+		return fmt.Errorf("the free list: page %d has no room for %d entries", id, n)
 	}
 	for i := range n {
 		if err := c.take(native.Uint64(list[8*i:]), 0); err != nil {
-			return fmt.Errorf("the list of free pages: %w", err)
+			return fmt.Errorf("the free list: %w", err)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func newPatient(t *testing.T, bare bool) *patient {
 	return p
 }
 
-// judge opens a damaged file: it is refused, or what is damaged is nothing that counts, and then it goes on being a database. Without a
+// judge opens a damaged file: it is refused, or what is damaged is nothing that counts, and then it remains a database. Without a
 // checksum other content may be taken for right, but nothing ends the process.
 func (p *patient) judge(what string, file []byte) {
 	p.t.Helper()

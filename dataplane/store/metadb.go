@@ -16,9 +16,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
-// DB is the metadata database, meta.db: buckets with keys and values. Nothing but this package has bbolt's own hands on it, because a page
-// that cannot be read, a panic of bbolt's and a commit that fails all have to end in one way: the store is not trusted any more (R12), and
-// the database is not used again in this process. Buckets belong to their users.
+// DB is the metadata database, meta.db: buckets with keys and values. Only this package calls
+// bbolt, because a page that cannot be read, a panic of bbolt and a commit that fails must have
+// the same effect: the store is not trusted any more (R12), and this process does not use the
+// database again. Buckets belong to their users.
 type DB struct {
 	path  string
 	store uuid.UUID
@@ -39,7 +40,7 @@ type DB struct {
 	failed atomic.Pointer[error]
 }
 
-// Err is why the database is not used any more, nil as long as it is.
+// Err is why the database is not used any more, nil while it is used.
 func (d *DB) Err() error {
 	if p := d.failed.Load(); p != nil {
 		return *p
@@ -60,11 +61,11 @@ func (d *DB) end(cause error, known bool) error {
 
 // otherContent is for an entry that is not what it has to be.
 func (d *DB) otherContent(bucket, key string) error {
-	return d.fail(fmt.Errorf("%w: %s/%s is not what was written", ErrDamaged, bucket, key))
+	return d.fail(fmt.Errorf("%w: %s/%s does not match its checksum", ErrDamaged, bucket, key))
 }
 
 // guard calls bbolt. A page fault, which is how the kernel tells of a mapped file that was cut or cannot be read, and a panic become errors,
-// and with them the database is over.
+// and end the use of the database.
 func (d *DB) guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (d *DB) caught(f func() error) (err error) {
 // panicText is a line.
 func panicText(p any) string {
 	if _, fault := p.(interface{ Addr() uintptr }); fault {
-		return "a page that is in use cannot be read: the file was cut, or the disk fails"
+		return "a page in use cannot be read: the file was truncated, or the disk is failing"
 	}
 	return printable(fmt.Sprint(p))
 }
@@ -128,12 +129,12 @@ func (d *DB) look(size int64) error {
 	case d.links > 0 && st.Nlink == 0:
 		return d.fail(fmt.Errorf("%w: the file was removed, or replaced by another one", ErrDamaged))
 	case st.Size < size:
-		return d.fail(fmt.Errorf("%w: it has %d bytes, and %d are in use: it was cut", ErrDamaged, st.Size, size))
+		return d.fail(fmt.Errorf("%w: it has %d bytes, but %d bytes are in use: it was truncated", ErrDamaged, st.Size, size))
 	}
 	return nil
 }
 
-// View calls f with a transaction that changes nothing.
+// View calls f with a read-only transaction.
 func (d *DB) View(f func(tx *Tx) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +176,7 @@ func (d *DB) Update(f func(tx *Tx) error) error {
 		return d.fail(err)
 	}
 	if err := d.guard(t.tx.Commit); err != nil {
-		return d.end(fmt.Errorf("a change cannot be made durable: %w", err), nothingWritten(err))
+		return d.end(fmt.Errorf("cannot flush a change: %w", err), nothingWritten(err))
 	}
 	done = true
 	d.sums.end(true)
@@ -190,7 +191,7 @@ func (d *DB) move(now markState) error {
 	}
 	d.seq = now.seq
 	if err := d.mark.write(now); err != nil && !noSpace(err) { // without space the mark stays behind the database, which is no sign of damage
-		return d.fail(fmt.Errorf("its mark cannot be written: %w", err))
+		return d.fail(fmt.Errorf("cannot write its mark: %w", err))
 	}
 	return nil
 }
@@ -202,15 +203,15 @@ func nothingWritten(err error) bool {
 	return errors.As(err, &p) && p.Op == "write" && noSpace(err)
 }
 
-// Older says that the database was put back to an earlier state, and how that is known; empty: it is as it was left. The store is one that
-// needs a full copy then (R6).
+// Older says how it is known that the database was put back to an earlier state; empty if it was
+// not. Such a store needs a full copy (R6).
 func (d *DB) Older() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.older
 }
 
-// Settle ends that: everything here has been copied from the peer.
+// Settle ends the state that Older reports: everything was copied from the peer.
 func (d *DB) Settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,10 +220,11 @@ func (d *DB) Settle() {
 	}
 }
 
-// Damaged is the error of an entry that cannot be what was written: where and what to do are in it.
+// Damaged returns the error for an entry that cannot be decoded as it was written: its text has
+// the file and what to do.
 func (d *DB) Damaged(what error) error { return damaged(d.path, what) }
 
-// close lets go of the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.
+// close closes the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.
 func (d *DB) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -73,13 +73,13 @@ func TestDamageWhileTheDatabaseIsInUse(t *testing.T) {
 		damage func(path string) error
 		says   string
 	}{
-		{"cut", func(path string) error { return os.Truncate(path, 3*4096) }, "it was cut"},
-		{"cut to nothing", func(path string) error { return os.Truncate(path, 0) }, "it was cut"},
+		{"cut", func(path string) error { return os.Truncate(path, 3*4096) }, "it was truncated"},
+		{"cut to nothing", func(path string) error { return os.Truncate(path, 0) }, "it was truncated"},
 		{"removed", os.Remove, "the file was removed"},
 		{"replaced", func(path string) error {
 			return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
 		}, "the file was removed"},
-		{"another value", func(path string) error { return replace(path, strings.Repeat("<m>", 700), strings.Repeat("<n>", 700)) }, "luns/m is not what was written"},
+		{"another value", func(path string) error { return replace(path, strings.Repeat("<m>", 700), strings.Repeat("<n>", 700)) }, "luns/m does not match its checksum"},
 		{"zeros", func(path string) error { return zeros(path, 2) }, "damaged"},
 	} {
 		for how, use := range map[string]func(s *Store) error{
@@ -143,7 +143,7 @@ func TestFaultInATransaction(t *testing.T) {
 				}
 				return use(tx)
 			})
-			ended(t, s, err, "a page that is in use cannot be read")
+			ended(t, s, err, "a page in use cannot be read")
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -226,7 +226,7 @@ func TestCommitThatFails(t *testing.T) {
 	limit(uint64(st.Size()))
 	err = s.DB().Update(func(tx *Tx) error { return tx.Put("luns", "big", make([]byte, st.Size())) })
 	limit(old.Cur)
-	ended(t, s, err, "a change cannot be made durable")
+	ended(t, s, err, "cannot flush a change")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestMetadataOnABrokenDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.DB().Update(func(tx *Tx) error { return tx.Put("luns", "m", []byte("other")) })
-	ended(t, s, err, "a change cannot be made durable: "+syscall.EIO.Error())
+	ended(t, s, err, "cannot flush a change: "+syscall.EIO.Error())
 	if err := d.Set(t.Context(), slowdisk.Knobs{}); err != nil {
 		t.Fatal(err)
 	}

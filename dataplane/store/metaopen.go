@@ -17,8 +17,8 @@ import (
 )
 
 // copyAll is what to do about a store whose metadata are lost.
-const copyAll = "check the disk, then start with an empty state-dir and empty backing volumes, to have everything copied from the peer; " +
-	"if this node was the only member, keep what is there: docs/operations.md, \"Damaged metadata\""
+const copyAll = "check the disk, then start with an empty state-dir and empty backing volumes to copy everything from the other node; " +
+	"if this node was the only member, keep the files: see docs/operations.md, \"Damaged metadata\""
 
 func damaged(path string, what error) error {
 	if errors.Is(what, ErrNewer) {
@@ -116,9 +116,9 @@ func (d *DB) openFile() error {
 	case err != nil:
 		return fmt.Errorf("open store: %w", err)
 	case st.Mode()&fs.ModeSymlink != 0:
-		return damaged(d.path, errors.New("it is a symbolic link, and not a file"))
+		return damaged(d.path, errors.New("it is a symbolic link, not a regular file"))
 	case !st.Mode().IsRegular():
-		return damaged(d.path, errors.New("it is a directory or a device, and not a file"))
+		return damaged(d.path, errors.New("it is a directory or a device, not a regular file"))
 	}
 	f, err := os.OpenFile(d.path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.EIO) {
@@ -176,14 +176,14 @@ func (d *DB) compare(txid uint64, r *record) error {
 	}
 	switch {
 	case r.store != d.store:
-		return fmt.Errorf("it belongs to store %s, and this is store %s", r.store, d.store)
+		return fmt.Errorf("it belongs to store %s, but this is store %s", r.store, d.store)
 	case r.txid > txid || r.txid < txid && m.seq > r.seq && m.txid == txid:
-		return fmt.Errorf("its content is that of transaction %d, and the last one was %d", r.txid, txid)
+		return fmt.Errorf("its checksum is of transaction %d, but the last transaction was %d", r.txid, txid)
 	case r.txid == txid && r.total != d.sums.total:
-		return errors.New("its content is not what was written: its checksum is wrong")
+		return errors.New("its content does not match its checksum")
 	}
 	if d.seq = r.seq; m.seq > r.seq {
-		d.older = fmt.Sprintf("%s is as it was earlier: it holds change %d, and change %d had been made: put the right one back, or have everything copied", d.path, r.seq, m.seq)
+		d.older = fmt.Sprintf("%s is an older copy: it has change %d, but change %d was made later: put back the newest copy, or let the other node copy its data to this node", d.path, r.seq, m.seq)
 	}
 	return nil
 }

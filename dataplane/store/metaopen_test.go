@@ -111,7 +111,7 @@ func TestCrashWhileAStoreIsMade(t *testing.T) {
 	}
 }
 
-// A database that was put back to an earlier state, by itself, is known, over restarts, until everything has been copied; and the right one
+// A database that was put back to an earlier state, alone, is known, over restarts, until everything has been copied; and the right one
 // may be put back until then.
 func TestDatabaseOfEarlier(t *testing.T) {
 	dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestDatabaseOfEarlier(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if why := s.DB().Older(); (why != "") != want || want && !strings.Contains(why, "as it was earlier") {
+		if why := s.DB().Older(); (why != "") != want || want && !strings.Contains(why, "is an older copy") {
 			t.Errorf("older: %q", why)
 		}
 		for i := range 5 {
@@ -277,8 +277,8 @@ func TestChecksumThatIsNotItsOwn(t *testing.T) {
 		"lost":              {func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(sumBucket)) }, ErrDamaged, "missing"},
 		"empty":             {func(tx *bbolt.Tx) error { return tx.Bucket([]byte(sumBucket)).Delete([]byte(sumKey)) }, ErrDamaged, "missing"},
 		"another store":     {set(func(r *record) []byte { r.store = uuid.New(); return r.encode() }), ErrDamaged, "it belongs to store"},
-		"other content":     {set(func(r *record) []byte { r.total[0]++; return r.encode() }), ErrDamaged, "its checksum is wrong"},
-		"of the future":     {set(func(r *record) []byte { r.txid++; return r.encode() }), ErrDamaged, "its content is that of transaction"},
+		"other content":     {set(func(r *record) []byte { r.total[0]++; return r.encode() }), ErrDamaged, "its content does not match its checksum"},
+		"of the future":     {set(func(r *record) []byte { r.txid++; return r.encode() }), ErrDamaged, "its checksum is of transaction"},
 		"garbled":           {set(func(r *record) []byte { b := r.encode(); b[20]++; return b }), ErrDamaged, "cannot be read"},
 		"short":             {set(func(r *record) []byte { return []byte{1} }), ErrDamaged, "cannot be read"},
 		"of a newer format": {set(func(r *record) []byte { return reseal(r.encode(), 2) }), ErrNewer, "version 2"},

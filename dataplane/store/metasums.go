@@ -146,7 +146,7 @@ func decodeRecord(b []byte) (r record, err error) {
 		return r, errRecord
 	}
 	if b[0] > recordVersion {
-		return r, fmt.Errorf("%w: its checksum has version %d, this release knows %d; run the release that wrote it, or a newer one", ErrNewer, b[0], recordVersion)
+		return r, fmt.Errorf("%w: its checksum has version %d, this release supports %d; run the release that wrote it, or a newer one", ErrNewer, b[0], recordVersion)
 	}
 	if b[0] != recordVersion || len(b) != recordSize {
 		return r, errRecord

@@ -8,8 +8,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Tx is a transaction of the metadata database. What it returns are copies, which nothing takes away when it has ended; what it is given is
-// the database's until then. An error of reading is the end of the database, whatever the caller makes of it.
+// Tx is a transaction of the metadata database. The values that it returns are copies and stay
+// valid after it has ended; the values that it is given must not change until then. A read error
+// ends the use of the database, even if the caller ignores the error.
 type Tx struct {
 	db *DB
 	tx *bbolt.Tx
@@ -86,10 +87,10 @@ func (t *Tx) Each(bucket string, f func(key string, value []byte) error) error {
 	}
 }
 
-// errEmptyValue: an entry without a value would not be told from one that is not there.
-var errEmptyValue = errors.New("an entry of the metadata database has a value")
+// errEmptyValue: an entry without a value could not be distinguished from a missing entry.
+var errEmptyValue = errors.New("an entry of the metadata database must have a value")
 
-// Put sets a value, and makes the bucket where there is none.
+// Put sets a value, and creates the bucket if it does not exist.
 func (t *Tx) Put(bucket, key string, value []byte) error {
 	if len(value) == 0 {
 		return fmt.Errorf("%s/%s: %w", bucket, key, errEmptyValue)
@@ -111,7 +112,7 @@ func (t *Tx) put(bucket, key string, value []byte) error {
 	})
 }
 
-// Delete takes an entry away, if it is there.
+// Delete removes an entry if it exists.
 func (t *Tx) Delete(bucket, key string) error {
 	err := t.db.guard(func() error {
 		if b := t.tx.Bucket([]byte(bucket)); b != nil {
@@ -125,7 +126,7 @@ func (t *Tx) Delete(bucket, key string) error {
 	return err
 }
 
-// Drop takes a bucket away with all that is in it, if it is there.
+// Drop removes a bucket with all of its entries if it exists.
 func (t *Tx) Drop(bucket string) error {
 	err := t.db.guard(func() error {
 		if t.tx.Bucket([]byte(bucket)) == nil {

@@ -71,9 +71,9 @@ func (v *BackingVolume) openSums(k kind, id string, size int64) (*sums.File, err
 	x, err := sums.Open(v.s.sums.cache, path, owner, size)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		v.s.log.Info("no checksums yet: they are made of what is there", "file", path)
+		v.s.log.Info("no checksums yet; computing them from the existing data", "file", path)
 	case errors.Is(err, sums.ErrDamaged):
-		v.s.log.Error("checksums are lost: they are made of what is there", "file", path, "err", err)
+		v.s.log.Error("checksums are lost; computing them from the existing data", "file", path, "err", err)
 	default:
 		return x, err
 	}
@@ -103,7 +103,7 @@ func (o *object) release() (err error) {
 		return nil
 	}
 	if !o.nameless && o.v.s.Failed() == nil && !o.v.s.ending.Load() && (o.sums.Unflushed() || o.doubt.blocks() > 0) {
-		return nil // no space for them, which is told to who flushes next, or what is in doubt
+		return nil // no space for them, which the next flush reports, or what is in doubt
 	}
 	if !o.nameless {
 		delete(r.all, o.rel)
@@ -111,7 +111,7 @@ func (o *object) release() (err error) {
 	return o.sums.Close()
 }
 
-// unlink takes an image's name away, if it has one. Files that are open go on with their object, and who opens the next image of that
+// unlink takes an image's name away, if it has one. Open files continue to use their object, and the one that opens the next image of that
 // name gets another one.
 func (v *BackingVolume) unlink(full, rel string) error {
 	return v.unname(full, rel, func() error { return os.Remove(full) })
@@ -150,7 +150,7 @@ func (r *registry) forget(rel string) error {
 	return nil
 }
 
-// close lets go of objects that were kept without a File.
+// close closes objects that were kept without a File.
 func (r *registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +170,7 @@ func (v *BackingVolume) cloneSums(ctx context.Context, src *File, k kind, id, tm
 	if src.obj == nil {
 		return nil, nil
 	}
-	// A copy is in nobody's doubt after a crash, so what it inherits has to be right.
+	// No part of a copy counts as doubted after a crash, so what it inherits has to be right.
 	if err := src.settle(ctx); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestFilesOfOneLUNShareItsChecksums(t *testing.T) {
 	must(t, v.CreateLUN(lunA, 2<<20, NoBirth))
 	h := openLUN(t, s, lunA)
 	must(t, h.WriteAt(content(3, 8192), 4096))
-	must(t, f.WriteAt(content(4, 8192), 0)) // the nameless one goes on
+	must(t, f.WriteAt(content(4, 8192), 0)) // the nameless one continues
 	reads(t, f, 0, content(4, 8192))
 	wantWrong(t, f)
 	wantWrong(t, h)
@@ -148,7 +148,7 @@ func TestCopiesInheritChecksums(t *testing.T) {
 		}
 	}
 	look(s)
-	look(crashed(t, dir, withSums())) // nobody's word is needed for what was made durable
+	look(crashed(t, dir, withSums())) // no confirmation is needed for what was made durable
 	if err := v.CloneLUN(t.Context(), lunA, lunD, 1<<20, 1, nil); !errors.Is(err, ErrShrink) {
 		t.Errorf("%v", err)
 	}
@@ -177,7 +177,7 @@ func TestResizeGrowsChecksums(t *testing.T) {
 	flip(t, s, lunA, 32<<20-1)
 	wantWrong(t, openLUN(t, crashed(t, dir, withSums()), lunA), Range{32<<20 - 4096, 4096})
 	must(t, f.Close())
-	must(t, v.ResizeLUN(lunA, 32<<20, 40<<20)) // of one that nobody has open
+	must(t, v.ResizeLUN(lunA, 32<<20, 40<<20)) // of one that is not open
 	wantWrong(t, openLUN(t, s, lunA), Range{32<<20 - 4096, 4096})
 }
 

@@ -232,7 +232,7 @@ func (v *BackingVolume) removeLocked(k kind, id, full, rel string) error {
 		v.s.fail(err)
 		return err
 	}
-	v.removeSums(k, id) // last: an image without any would be taken for one of before
+	v.removeSums(k, id) // last: an image without any would be taken for one from before checksums
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // ResizeLUN grows a LUN of from bytes to size, durably; the new part reads as zero, also where the file is longer than the LUN already:
-// a crash came before the LUN was said to be longer, or somebody has appended to it. It never becomes shorter. With from equal to size it
+// a crash came before the LUN was said to be longer, or another program has appended to it. It never becomes shorter. With from equal to size it
 // only sees to it that the file is that long; a size below from is ErrShrink. Open Files see the new size.
 func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	v.objects.Lock()
@@ -48,7 +48,7 @@ func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
 }
 
-// cut takes away what a file has from an offset on, where nobody reads or writes. The checksums come first, durably: those of what was there would
+// cut removes what a file has from an offset on, in a range that no caller reads or writes. The checksums come first, durably: those of what was there would
 // be wrong for what comes after it. The block that the cut goes through has that of its first part.
 func (f *File) cut(from int64) error {
 	if o := f.obj; o != nil {

@@ -14,9 +14,9 @@ import (
 // staleWorkers flush side by side: each flush asks the disk.
 const staleWorkers = 16
 
-// hearStale has the kernel say what it has to say of writes of earlier lives that were lost. It keeps that for each file until some descriptor of it has
-// been told, also over the end of a process. A store that an earlier life distrusted is given a full copy, whatever was lost; but each file whose loss
-// had not been told yet would make this life fail, with its first flush, and the next one by the next file: one short failure of a disk would cost as
+// hearStale makes the kernel report lost writes of earlier lives. The kernel keeps that error for each file until some descriptor of it has
+// got it, also over the end of a process. A store that an earlier life distrusted is given a full copy, whatever was lost; but each file whose loss
+// is still unreported would make this life fail, with its first flush, and the next one by the next file: one short failure of a disk would cost as
 // many lives as there are LUNs. Nothing of the store may be open yet.
 func (s *Store) hearStale() error {
 	why, err := s.Untrusted()
@@ -50,7 +50,7 @@ func (s *Store) hearStale() error {
 	}
 	close(names)
 	wg.Wait()
-	s.log.Info("the store is not trusted: what earlier lives have lost is known now", "dir", s.dir, "why", why, "files", all.Load(), "lost", lost.Load())
+	s.log.Info("the store is not trusted because of a failure in an earlier process; the failure is now on record", "dir", s.dir, "why", why, "files", all.Load(), "lost", lost.Load())
 	return nil
 }
 

@@ -191,7 +191,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	}
 	s.db.onEnd = s.end
 	if err := reserveMeta(filepath.Join(dir, metaFile)); err != nil {
-		s.log.Warn("metadata shares what space is left with the LUNs: make room", "dir", dir, "err", err)
+		s.log.Warn("cannot reserve space for the metadata; free space, or the metadata may not fit when LUNs fill the volume", "dir", dir, "err", err)
 	}
 	return s, nil
 }
@@ -205,7 +205,7 @@ func takeLock(dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s: %w; stop it, or give this node a directory of its own", dir, ErrLocked)
+			return nil, fmt.Errorf("%s: %w; stop that process, or give this node another directory", dir, ErrLocked)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -248,11 +248,11 @@ func parseRecord(raw []byte, into any, read func() (format int, id string)) erro
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(raw, &f); err == nil && f.Format > Format {
-		return fmt.Errorf("%w: format %d, this version reads up to %d; run the version that wrote it, or a newer one",
+		return fmt.Errorf("%w: format %d, this release supports formats up to %d; run the release that wrote it, or a newer one",
 			ErrNewer, f.Format, Format)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%w: unreadable (%w); restore the file or start with an empty directory", ErrForeign, err)
+		return fmt.Errorf("%w: the file cannot be decoded (%w); restore the file, or start with an empty directory", ErrForeign, err)
 	}
 	format, name := read()
 	if format < 1 {
@@ -265,7 +265,7 @@ func parseRecord(raw []byte, into any, read func() (format int, id string)) erro
 }
 
 func foreign(path, what, has, want string) error {
-	return fmt.Errorf("%s: %w: it belongs to %s %q, this is %s %q; point the node at its own directory, or at an empty one to have it copied from the peer",
+	return fmt.Errorf("%s: %w: it belongs to %s %q, but this is %s %q; give this node its own directory, or an empty one to copy everything from the other node",
 		path, ErrForeign, what, has, what, want)
 }
 
@@ -280,7 +280,7 @@ func onlyOurs(dir, file string, known ...string) error {
 		if name == lockFile || name == "lost+found" || name == file && name != e.Name() || slices.Contains(known, name) || slices.Contains(known, e.Name()) {
 			continue
 		}
-		return fmt.Errorf("%s: %w: it has no %s but holds %q; restore the file, or use an empty directory",
+		return fmt.Errorf("%s: %w: it has no file %s but contains %q; restore the file, or use an empty directory",
 			dir, ErrForeign, file, e.Name())
 	}
 	return nil
@@ -315,12 +315,13 @@ func (s *Store) initialise(path string, volumes []BackingVolumeDir) error {
 	if err := writeRecord(path, identityRecord{Format: Format, ID: s.id, Identity: s.ident}); err != nil {
 		return err
 	}
-	s.log.Info("new store", "dir", s.dir, "id", s.id, "cluster", s.ident.Cluster, "pair", s.ident.Pair, "node", s.ident.Node)
+	s.log.Info("created a store", "dir", s.dir, "id", s.id, "cluster", s.ident.Cluster, "pair", s.ident.Pair, "node", s.ident.Node)
 	return nil
 }
 
-// LockID names the file by which this process holds the store: device and inode. A copy of the directory has another one, within one
-// boot of the operating system; between boots it says nothing.
+// LockID names the file by which this process holds the store: device and inode. Within one boot
+// of the operating system, a copy of the directory has another one; across boots it has no
+// meaning.
 func (s *Store) LockID() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.lock.Fd()), &st); err != nil {
@@ -367,9 +368,10 @@ func (s *Store) names() (out []string) {
 	return out
 }
 
-// Ending says that Files are closed for good, and that no checksums need to be flushed for who opens them next in this process. What is not
-// flushed is of regions whose write-intent bit is set, which the next process doubts. An orderly stop need not wait for a
-// flush of every LUN.
+// Ending says that Files are closed for good, so that no checksums need to be flushed for the
+// process that opens them next. Unflushed checksums are of regions whose write-intent bit is
+// set, and the next process doubts those. So an orderly stop need not wait for a flush of every
+// LUN.
 func (s *Store) Ending() { s.ending.Store(true) }
 
 // Close releases the directories. Files must have been closed before.

@@ -83,7 +83,7 @@ func TestOpenRefusesForeignStoresByName(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatItCanNotRead(t *testing.T) {
+func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	for _, c := range []struct {
 		name, file, content string
 		want                error
@@ -135,7 +135,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	}
 }
 
-func TestCapacity(t *testing.T) {
+func TestCapacityOfTheDefaultVolume(t *testing.T) {
 	total, free, err := open(t, t.TempDir(), Options{}).Default().Capacity()
 	if err != nil || total <= 0 || free < 0 || free > total {
 		t.Fatalf("total %d free %d: %v", total, free, err)

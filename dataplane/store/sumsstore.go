@@ -17,7 +17,7 @@ import (
 
 // SumsOptions are for checksums of blocks.
 type SumsOptions struct {
-	// AdoptRate bounds what is read of images of before to make theirs, in bytes a second; 0: as fast as it goes.
+	// AdoptRate bounds what is read of images without checksums to compute theirs, in bytes a second; 0: as fast as it goes.
 	AdoptRate int64
 	Budget    int64 // bytes of memory for checksums of the whole store, 1 MiB at least; sums.PageMemory serve 3.94 MiB of LUNs
 }
@@ -25,7 +25,7 @@ type SumsOptions struct {
 const (
 	// sumsDir is in the state directory, whatever volume the LUNs are in.
 	sumsDir = "sums"
-	// sumsMark is a file among a volume's LUNs that says that nobody has written to them without their checksums. Its name is that
+	// sumsMark is a file among a volume's LUNs that says that no release has written to them without their checksums. Its name is that
 	// of a leftover, so that a process that opens the volume without checksums deletes it, also one of a version that knows of none.
 	sumsMark = "sums-are-kept" + tmpSuffix
 )
@@ -66,7 +66,7 @@ func (s *Store) SumsCounts() SumsCounts {
 func (s *Store) openSums(o *SumsOptions) error {
 	top := filepath.Join(s.dir, sumsDir)
 	if o == nil {
-		return s.endSums(top, "this store is opened without checksums")
+		return s.endSums(top, "checksums are switched off")
 	}
 	owner, err := uuid.Parse(s.id)
 	if err != nil {
@@ -86,12 +86,12 @@ func (s *Store) openSums(o *SumsOptions) error {
 	return nil
 }
 
-// endSums deletes a folder of checksums, durably: what is written without them makes them wrong, and nobody could tell.
+// endSums deletes a folder of checksums, durably: what is written without them makes them wrong, and nothing could detect that.
 func (s *Store) endSums(dir, why string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	s.log.Warn("checksums are deleted", "dir", dir, "why", why)
+	s.log.Warn("deleting checksums", "dir", dir, "why", why)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (v *BackingVolume) sumsOwner(id string) (sums.Owner, error) {
 func (v *BackingVolume) prepareSums() error {
 	top := filepath.Join(v.s.dir, sumsDir, v.name)
 	if v.sumsStale {
-		if err := v.s.endSums(top, "the volume was used without checksums"); err != nil {
+		if err := v.s.endSums(top, "the backing volume was used without checksums"); err != nil {
 			return err
 		}
 	}
@@ -210,6 +210,6 @@ func (v *BackingVolume) removeSums(k kind, id string) {
 	}
 	path := v.sumsPath(k, id)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		v.s.log.Warn("checksums of what is deleted are still there", "file", path, "err", err)
+		v.s.log.Warn("cannot remove the checksums of a deleted object", "file", path, "err", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// witness is a second descriptor of a LUN's file, for what the kernel says only once. A durable write (RWF_DSYNC) that fails for lack of space has
-// found none, and nothing has happened; or what it was to write out did not find any, on a thin volume whose pool is full. The second means that
-// earlier writes may be lost, and since the descriptor has been told, a flush of it says no more of that. Every descriptor that was open is
-// told once: the witness has not been. It is opened before the first durable write, and is told of all that nobody had been told of by then.
+// witness is a second descriptor of a LUN's file, for errors that the kernel reports only once for each open descriptor. A durable write (RWF_DSYNC)
+// that fails for lack of space either found no space for its own data, and nothing has happened; or earlier data found no space when it was written
+// out, on a thin volume whose pool is full. The second means that earlier writes may be lost, and a later flush of the same descriptor does not
+// report that again. A flush of the witness does: it is opened before the first durable write, and an error since then was not reported to it yet.
 type witness struct {
 	mu     sync.Mutex
 	f      *os.File
@@ -62,7 +62,7 @@ func (f *File) notLost(w *os.File, noSpace error) error {
 	case errors.Is(err, os.ErrClosed): // so is the LUN
 		return err
 	}
-	err = fmt.Errorf("%w: what was written before may be lost: %s", ErrMedia, err) // not as a lack of space, which leaves the store trusted
+	err = fmt.Errorf("%w: earlier writes may be lost: %s", ErrMedia, err) // not as a lack of space, which leaves the store trusted
 	f.s.fail(fmt.Errorf("write %s: %w", f.path, err))
 	return err
 }

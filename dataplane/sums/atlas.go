@@ -81,9 +81,10 @@ const counted = 64
 // Expected is where the checksum of a block is, perhaps; see Expect.
 type Expected struct{ p *page }
 
-// Expect says that blocks from first on are about to be read and checked: their checksums come from
-// memory while the data does. They are spread over a thousandth of what hosts read, so that they are
-// rarely near the processor, and to wait for them took as long as the CRC. It never waits itself.
+// Expect says that blocks from first on are about to be read and checked, so that their
+// checksums are fetched from memory while the data is read. Checksums are spread over a
+// thousandth of the size of what hosts read, so they are rarely in the processor's cache, and
+// waiting for them took as long as the CRC. It never waits itself.
 func (f *File) Expect(first int64) Expected {
 	p := f.atlas.find(first / pageSums)
 	if p != nil {
@@ -92,8 +93,8 @@ func (f *File) Expect(first int64) Expected {
 	return Expected{p}
 }
 
-// Matches says that data, whole blocks from block first on, is what its checksums say, which were
-// asked for by Expect(first). False says nothing: Check knows more.
+// Matches reports whether data, whole blocks from block first on, matches its checksums, which
+// Expect(first) fetched. False does not mean that they differ: Check decides that.
 func (f *File) Matches(e Expected, first int64, data []byte) bool {
 	n := Blocks(int64(len(data)))
 	slot := first % pageSums

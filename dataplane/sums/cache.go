@@ -31,14 +31,14 @@ type Cache struct {
 	files map[*File]struct{}
 }
 
-// Hooks let the owner of a cache look in. Each may be nil. They are called concurrently, and must
-// not call the file.
+// Hooks are called by a cache for its owner. Each may be nil. They are called concurrently, and
+// must not call the file.
 type Hooks struct {
 	// Write and Sync are asked before an open file is changed or flushed; an error takes the place
 	// of that.
 	Write func(path string, off, length int64) error
 	Sync  func(path string) error
-	// Failed is told of each file that has become useless, once, before the call that found out
+	// Failed is called for each file that has become useless, once, before the call that found out
 	// returns: a write-out may be made for the sake of another file, whose caller is not concerned.
 	Failed func(err error)
 }

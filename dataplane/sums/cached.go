@@ -1,7 +1,7 @@
 package sums
 
-// Cached says whether Put of n blocks from first on waits for no disk: their pages are in the cache,
-// or are put as a whole. It may be otherwise a moment later.
+// Cached reports whether Put of n blocks from first on waits for no disk: their pages are in the
+// cache, or are replaced as a whole. That may change a moment later.
 func (f *File) Cached(first, n int64) bool {
 	if f.inside(first, n) != nil {
 		return true // Put will say why not

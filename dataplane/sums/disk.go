@@ -50,7 +50,7 @@ func (d disk) Extend(size int64) error {
 	return d.Truncate(size)
 }
 
-// Keep has the filesystem keep space for a range, where it can.
+// Keep reserves space for a range in the filesystem, if the filesystem can.
 func (d disk) Keep(off, length int64) error {
 	if err := d.ask(off, length); err != nil {
 		return err

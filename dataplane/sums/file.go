@@ -15,9 +15,9 @@ import (
 // Errors that callers decide by.
 var (
 	// ErrRange: the blocks asked for are outside the LUN.
-	ErrRange = errors.New("outside the checksums of the LUN")
+	ErrRange = errors.New("the blocks are outside of the checksum file")
 	// ErrClosed: the file was closed.
-	ErrClosed = errors.New("the file of checksums is closed")
+	ErrClosed = errors.New("the checksum file is closed")
 )
 
 // medium is where a file is kept. Sync makes what was written and zeroed before durable. Keep leaves
@@ -52,7 +52,7 @@ type File struct {
 	flushing longlock.Mutex // one write-out at a time, so that an older content never follows a younger one
 }
 
-// Fault is a block that is not what its checksum says.
+// Fault is a block that does not match its checksum.
 type Fault struct {
 	Block int64
 	// Want is its checksum: Bad if its content is known to be lost, Unknown if nothing is known of
@@ -63,7 +63,8 @@ type Fault struct {
 // Blocks is how many blocks have a checksum.
 func (f *File) Blocks() int64 { return f.blocks.Load() }
 
-// Adopted is up to which block checksums are known since the file was made; AllAdopted if all are.
+// Adopted is the block up to which checksums are known since the file was created; AllAdopted if
+// all are.
 func (f *File) Adopted() int64 { return f.known.Load() }
 
 // AllAdopted is what Adopted says of a LUN that had checksums from its beginning, or has got all of
@@ -81,8 +82,8 @@ func (f *File) Check(first int64, data []byte) (faults []Fault, err error) {
 	return faults, err
 }
 
-// CheckCached is Check that does not wait. ok says that all is well; known is false if checksums
-// are missing in the cache.
+// CheckCached is Check that does not wait. ok reports that all blocks match; known is false if
+// checksums are missing in the cache.
 func (f *File) CheckCached(first int64, data []byte) (ok, known bool) {
 	known, faults, err := f.check(first, data, false)
 	return known && err == nil && len(faults) == 0, known && err == nil
@@ -130,7 +131,7 @@ func (f *File) compare(first int64, data []byte, wait bool) (known bool, faults 
 	return true, faults, nil
 }
 
-// told is what sum x of a block means: beyond what is adopted, zero is what is found where nothing
+// told is what checksum x of a block means: beyond what is adopted, zero is what is found where nothing
 // was ever put.
 func (f *File) told(block int64, x Sum) Sum {
 	if x == 0 && block >= f.known.Load() {
@@ -151,8 +152,8 @@ func (f *File) Get(first int64, to []Sum) error {
 	})
 }
 
-// Put makes the checksums of data, whole blocks from block first on, those of these blocks. The
-// last block of the LUN may be shorter. It may wait for the disk.
+// Put sets the checksums of whole blocks from block first on to those of data. The last block of
+// the LUN may be shorter. It may wait for the disk.
 func (f *File) Put(first int64, data []byte) error {
 	n := Blocks(int64(len(data)))
 	if err := f.inside(first, n); err != nil {
@@ -173,12 +174,12 @@ func (f *File) Put(first int64, data []byte) error {
 	return nil
 }
 
-// Set makes list the checksums of the blocks from first on. It may wait for the disk.
+// Set sets the checksums of the blocks from first on to list. It may wait for the disk.
 func (f *File) Set(first int64, list []Sum) error {
 	return f.change(first, int64(len(list)), func(block int64, _ Sum) Sum { return list[block-first] })
 }
 
-// SetBad says of n blocks that their content is lost. It may wait for the disk.
+// SetBad marks the content of n blocks as lost. It may wait for the disk.
 func (f *File) SetBad(first, n int64) error {
 	return f.change(first, n, func(int64, Sum) Sum { return Bad })
 }
@@ -230,7 +231,8 @@ func (f *File) inside(first, n int64) error {
 	return nil
 }
 
-// Failed is what has made the file useless, nil while nothing has. ErrClosed is one of them.
+// Failed is the error that made the file useless, nil if there is none. ErrClosed is one of
+// them.
 func (f *File) Failed() error {
 	if p := f.failed.Load(); p != nil {
 		return *p

@@ -124,9 +124,9 @@ func playModel(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestBudget: what has changed is written out before it fills the cache, and what has not makes
+// TestCacheStaysWithinItsBudget: what has changed is written out before it fills the cache, and what has not makes
 // room.
-func TestBudget(t *testing.T) {
+func TestCacheStaysWithinItsBudget(t *testing.T) {
 	c := NewCache(1 << 20)
 	const blocks = 3000 * pageSums
 	f := openRAM(t, c, newRAM(t, blocks*BlockSize, true), blocks*BlockSize)
@@ -290,9 +290,9 @@ func TestFailureIsFinal(t *testing.T) {
 	}
 }
 
-// TestDamage: sectors that are not what was written are Unknown, and only those; putting a block
+// TestDamagedSectorsAreUnknown: sectors that are not what was written are Unknown, and only those; putting a block
 // again is enough.
-func TestDamage(t *testing.T) {
+func TestDamagedSectorsAreUnknown(t *testing.T) {
 	r := newRAM(t, testBlocks*BlockSize, true)
 	f := openRAM(t, NewCache(0), r, testBlocks*BlockSize)
 	all := make([]Sum, testBlocks)

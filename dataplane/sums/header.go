@@ -32,9 +32,9 @@ var headerMagic = [8]byte{'G', 'M', 'L', 'S', 'U', 'M', 'S', 0}
 
 // ErrDamaged: the file is not the sums file of that LUN in that store, or is damaged. Its sums are
 // lost; the LUN's data are not concerned.
-var ErrDamaged = errors.New("the file of checksums is damaged or of another LUN")
+var ErrDamaged = errors.New("the checksum file is damaged or belongs to another LUN")
 
-// Owner is whose checksums a file holds.
+// Owner is the LUN and the store that a checksum file belongs to.
 type Owner struct {
 	LUN, Store uuid.UUID
 }
@@ -64,15 +64,15 @@ func (h *header) decode(p []byte, owner Owner) error {
 	case len(p) < headerSize || [8]byte(p) != headerMagic:
 		return fmt.Errorf("%w: wrong magic", ErrDamaged)
 	case le.Uint32(p[headerCRCAt:]) != crc32.Checksum(p[:headerCRCAt], castagnoli):
-		return fmt.Errorf("%w: the header does not check", ErrDamaged)
+		return fmt.Errorf("%w: the header does not match its checksum", ErrDamaged)
 	case le.Uint16(p[8:]) != headerFormat:
-		return fmt.Errorf("%w: format %d, this version reads %d", ErrDamaged, le.Uint16(p[8:]), headerFormat)
+		return fmt.Errorf("%w: format %d, this release supports %d", ErrDamaged, le.Uint16(p[8:]), headerFormat)
 	case le.Uint32(p[12:]) != BlockSize:
 		return fmt.Errorf("%w: blocks of %d bytes, not %d", ErrDamaged, le.Uint32(p[12:]), BlockSize)
 	case uuid.UUID(p[16:32]) != owner.LUN:
-		return fmt.Errorf("%w: it is of LUN %s", ErrDamaged, uuid.UUID(p[16:32]))
+		return fmt.Errorf("%w: it belongs to LUN %s", ErrDamaged, uuid.UUID(p[16:32]))
 	case uuid.UUID(p[32:48]) != owner.Store:
-		return fmt.Errorf("%w: it is of store %s", ErrDamaged, uuid.UUID(p[32:48]))
+		return fmt.Errorf("%w: it belongs to store %s", ErrDamaged, uuid.UUID(p[32:48]))
 	}
 	h.owner, h.seed, h.adopted = owner, seed(p[48:64]), int64(le.Uint64(p[64:]))
 	if h.adopted < 0 {

@@ -43,7 +43,7 @@ func (h *header) write(m io.WriterAt) error {
 func publish(path string, fill func(*os.File) error) error {
 	f, err := os.OpenFile(path+tmpSuffix, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("make the file of checksums: %w", err)
+		return fmt.Errorf("create the checksum file: %w", err)
 	}
 	if err = fill(f); err == nil {
 		err = f.Sync()
@@ -52,7 +52,7 @@ func publish(path string, fill func(*os.File) error) error {
 		err = os.Rename(path+tmpSuffix, path)
 	}
 	if err != nil {
-		return fmt.Errorf("make the file of checksums: %w", errors.Join(err, os.Remove(path+tmpSuffix)))
+		return fmt.Errorf("create the checksum file: %w", errors.Join(err, os.Remove(path+tmpSuffix)))
 	}
 	return fd.SyncDir(filepath.Dir(path))
 }
@@ -112,14 +112,15 @@ func (f *File) Grow(size int64) error {
 		err = f.m.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: make it longer: %w", f.path, err) // it is as long as it was, or longer than it need be
+		return fmt.Errorf("%s: extend the file: %w", f.path, err) // it is as long as it was, or longer than it need be
 	}
 	f.blocks.Store(blocks)
 	return nil
 }
 
-// Adopt says that the checksums of all blocks before block n were put, durably. Past the last block
-// it says so of all that there will be. What was adopted already stays so.
+// Adopt records that the checksums of all blocks before block n were put, durably. Past the last
+// block that includes all blocks that the file will have later. What was adopted already stays
+// adopted.
 func (f *File) Adopt(n int64) error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()
@@ -145,7 +146,7 @@ func (f *File) Adopt(n int64) error {
 	return nil
 }
 
-// Close lets go of the file. It does not flush: what was not flushed is lost.
+// Close closes the file. It does not flush: what was not flushed is lost.
 func (f *File) Close() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

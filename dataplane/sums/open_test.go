@@ -80,12 +80,12 @@ func TestWrongFilesAreRefused(t *testing.T) {
 		"empty":              {testOwner, func([]byte) []byte { return nil }, "has 0 bytes, not"},
 		"cut off":            {testOwner, func(p []byte) []byte { return p[:len(p)-1] }, "bytes, not"},
 		"something else":     {testOwner, func(p []byte) []byte { return make([]byte, len(p)) }, "magic"},
-		"flipped seed":       {testOwner, flip(50), "does not check"},
-		"flipped boundary":   {testOwner, flip(66), "does not check"},
-		"flipped checksum":   {testOwner, flip(73), "does not check"},
-		"of another LUN":     {other, func(p []byte) []byte { return p }, "of LUN " + testOwner.LUN.String()},
-		"of another store":   {elsewhere, func(p []byte) []byte { return p }, "of store " + testOwner.Store.String()},
-		"of a later release": {testOwner, func(p []byte) []byte { p[8] = 2; return reseal(p) }, "format 2, this version reads 1"},
+		"flipped seed":       {testOwner, flip(50), "does not match its checksum"},
+		"flipped boundary":   {testOwner, flip(66), "does not match its checksum"},
+		"flipped checksum":   {testOwner, flip(73), "does not match its checksum"},
+		"of another LUN":     {other, func(p []byte) []byte { return p }, "belongs to LUN " + testOwner.LUN.String()},
+		"of another store":   {elsewhere, func(p []byte) []byte { return p }, "belongs to store " + testOwner.Store.String()},
+		"of a later release": {testOwner, func(p []byte) []byte { p[8] = 2; return reseal(p) }, "format 2, this release supports 1"},
 	} {
 		must(t, os.WriteFile(path, x.change(slices.Clone(whole)), 0o600))
 		if f, err := Open(NewCache(0), path, x.owner, size); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), path) {
@@ -105,7 +105,7 @@ func reseal(p []byte) []byte {
 	return p
 }
 
-func TestAdoption(t *testing.T) {
+func TestAdoptedBoundaryIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lun.sums")
 	const blocks = 4 * pageSums
 	must(t, Create(path, testOwner, blocks*BlockSize, false))
@@ -143,7 +143,7 @@ func TestAdoption(t *testing.T) {
 	must(t, f.Close())
 }
 
-func TestClone(t *testing.T) {
+func TestCloneHasTheSumsOfItsSource(t *testing.T) {
 	dir := t.TempDir()
 	const size = 30 * pageSums * BlockSize
 	c := NewCache(0)

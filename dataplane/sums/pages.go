@@ -177,7 +177,7 @@ func (f *File) clean(p *page) {
 	f.mu.Unlock()
 }
 
-// Unflushed says that something was changed that a Flush would write or make durable.
+// Unflushed reports whether there is a change that a Flush would write or make durable.
 func (f *File) Unflushed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +187,7 @@ func (f *File) Unflushed() bool {
 // Flush returns when all that was changed before the call is durable. A failure is final (R12), but
 // for one: a write that finds no space (ENOSPC, EDQUOT) leaves what was changed in memory, and the
 // next Flush tries again. No space for what was written already, which only the flush of the file
-// tells, is final: nobody knows what of it is lost.
+// tells, is final: it is unknown what of it is lost.
 func (f *File) Flush() error {
 	f.flushing.Lock()
 	defer f.flushing.Unlock()

@@ -90,7 +90,7 @@ func TestNoSpaceInAFlushIsFinal(t *testing.T) {
 	}
 }
 
-// TestWriteOutFailsForAnother: who is told of a failure that only another file's change found.
+// TestWriteOutFailsForAnother: who gets a failure that only another file's change found.
 func TestWriteOutFailsForAnother(t *testing.T) {
 	c := NewCache(0)
 	c.limit = 2
@@ -159,7 +159,7 @@ func TestSpaceIsKept(t *testing.T) {
 	must(t, f.Close())
 }
 
-// TestNoSpaceToReserve: it is told before anything is written, and is not final.
+// TestNoSpaceToReserve: it is reported before anything is written, and is not final.
 func TestNoSpaceToReserve(t *testing.T) {
 	r := newRAM(t, testBlocks*BlockSize, true)
 	f := openRAM(t, NewCache(0), r, testBlocks*BlockSize)

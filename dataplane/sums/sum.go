@@ -6,7 +6,7 @@ import "hash/crc32"
 const BlockSize = 4096
 
 // Sum is the checksum of a block: its CRC32C combined with that of a block of zeroes, so that zero
-// stands for zeroes. Two values are no checksums.
+// is that of zeroes. Two values are no checksums.
 type Sum uint32
 
 const (

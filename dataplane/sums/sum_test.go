@@ -52,7 +52,7 @@ func TestReservedValues(t *testing.T) {
 	}
 }
 
-func TestSums(t *testing.T) {
+func TestSumIsZeroForZeroesOnly(t *testing.T) {
 	if Of(block(0)) != 0 || Of(nil) != 0 || Of(make([]byte, 512)) != 0 {
 		t.Error("zeroes have another sum than 0")
 	}

@@ -6,7 +6,7 @@ import "fmt"
 // change them in memory.
 const zeroPages = 16
 
-// Zero says of n blocks that they are zero, as after a discard. It may wait for the disk.
+// Zero records that n blocks are zero, as after a discard. It may wait for the disk.
 func (f *File) Zero(first, n int64) error {
 	if err := f.inside(first, n); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (f *File) zeroFile(from, to int64) error {
 	if err := f.m.Zero(pageOffset(from), (to-from)*pageSize); full(err) {
 		return err
 	} else if err != nil {
-		return f.fail(fmt.Errorf("make zero: %w", err))
+		return f.fail(fmt.Errorf("zero a range: %w", err))
 	}
 	for n := from; n < to; n++ {
 		k := key{f, n}

@@ -149,7 +149,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.Put(ctx, "/tmp/resident.test", 0o755, program)).To(Succeed())
 		text := sh(ctx, "/tmp/resident.test -test.v 2>&1; echo code $?")
 		Expect(text).To(And(HaveSuffix("code 0"), ContainSubstring("PASS: TestBecomeFlusher "), ContainSubstring("PASS: TestStartFlusher "),
-			ContainSubstring("PASS: TestLock ")))
+			ContainSubstring("PASS: TestLockKeepsUsedMemoryOnly ")))
 	})
 
 	It("chooses its way of attaching by what the kernel can", func(ctx SpecContext) {

@@ -75,7 +75,7 @@ var _ = Describe("an etcd that is put back to an older state", Serial, func() {
 		By("killing a node: the other one finds a record that is older than what it has seen")
 		killTarget(ctx, b, "b")
 		Eventually(func() string { return field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].phase}`) }).WithContext(ctx).Should(Equal("Fenced"))
-		Expect(field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].reason}`)).To(ContainSubstring("the arbiter was rolled back"))
+		Expect(field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].reason}`)).To(ContainSubstring("the record was rolled back"))
 		Expect(targetWorker(ctx, "a")).To(Equal(a))
 		acknowledged = acknowledged || third()
 		_, err := run(ctx, "", "kubectl", "gemel", "pair", "promote", pair, "a")

@@ -155,8 +155,8 @@ func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 				return nil
 			}
 			if on {
-				q := &targetv1.ScrubRequest{Uuids: []string{l.UUID}, BytesPerSecond: uint64(float64(b.o.size) / (2 * b.o.time.Seconds()))}
-				if _, err := p.Client(0).Scrub(ctx, q); err != nil {
+				req := &targetv1.ScrubRequest{Uuids: []string{l.UUID}, BytesPerSecond: uint64(float64(b.o.size) / (2 * b.o.time.Seconds()))}
+				if _, err := p.Client(0).Scrub(ctx, req); err != nil {
 					return err
 				}
 			}

@@ -93,23 +93,23 @@ func (r *record) update(path string, next map[string]any) (map[string]any, error
 }
 
 // ServeHTTP implements http.Handler.
-func (r *record) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+func (r *record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	path := strings.TrimSuffix(q.URL.Path, "/")
+	path := strings.TrimSuffix(req.URL.Path, "/")
 	object, ok := r.leases[path]
 	code, reason := http.StatusOK, ""
 	switch {
 	case !ok:
 		code, reason = http.StatusNotFound, "NotFound"
-	case q.Method == http.MethodPut:
+	case req.Method == http.MethodPut:
 		var next map[string]any
-		if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, 1<<20)).Decode(&next); err != nil {
+		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, 1<<20)).Decode(&next); err != nil {
 			code, reason = http.StatusBadRequest, "BadRequest"
 		} else if object, err = r.update(path, next); err != nil {
 			code, reason = http.StatusConflict, "Conflict"
 		}
-	case q.Method != http.MethodGet:
+	case req.Method != http.MethodGet:
 		code, reason = http.StatusMethodNotAllowed, "MethodNotAllowed"
 	}
 	if reason != "" {

@@ -14,7 +14,7 @@ import (
 )
 
 // What cannot be run is said before anything is made.
-func TestArguments(t *testing.T) {
+func TestBadArgumentsAreRefusedFirst(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	if err := run(t.Context(), chaos.Config{}, "", out); err == nil || !strings.Contains(err.Error(), "-duration") {
 		t.Error(err)

@@ -151,15 +151,15 @@ func (r *rig) event(ctx context.Context, name string, f func() error) (time.Dura
 
 // moveAll moves all volumes to a node and waits until both nodes say so.
 func (r *rig) moveAll(ctx context.Context, to int) error {
-	q := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[to]}
+	req := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[to]}
 	for _, v := range r.vols {
-		q.LunUuids = append(q.LunUuids, v.lun)
+		req.LunUuids = append(req.LunUuids, v.lun)
 	}
 	_, err := call(ctx, r.pair, func(ctx context.Context, c targetv1.TargetServiceClient) (*targetv1.TransferOwnershipResponse, error) {
-		return c.TransferOwnership(ctx, q)
+		return c.TransferOwnership(ctx, req)
 	})
 	if err != nil {
-		return fmt.Errorf("transfer to node %s: %w", q.ToNode, err)
+		return fmt.Errorf("transfer to node %s: %w", req.ToNode, err)
 	}
 	return r.ownedBy(ctx, to)
 }

@@ -119,14 +119,14 @@ func (n *nodes) serve(c net.Conn, address string) {
 func (n *nodes) session(c ssh.Channel, requests <-chan *ssh.Request, address string) {
 	defer c.Close()
 	for r := range requests {
-		var q struct{ Command string }
-		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &q) != nil {
+		var req struct{ Command string }
+		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &req) != nil {
 			_ = r.Reply(false, nil)
 			continue
 		}
 		_ = r.Reply(true, nil)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		status, err := n.run(ctx, address, q.Command, c, c.Stderr())
+		status, err := n.run(ctx, address, req.Command, c, c.Stderr())
 		cancel()
 		if err != nil {
 			fmt.Fprintln(c.Stderr(), err)

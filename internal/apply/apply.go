@@ -1,5 +1,5 @@
 // Package apply turns manifests that are kept as templates into objects, and applies them server-side. A manifest shows the
-// fields that Gemel owns, and no others; what somebody else has set stays.
+// fields that Gemel owns, and no others; fields that other managers have set stay.
 package apply
 
 import (

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// PatchStatus writes what differs between before and the status of an object, if nobody has written to the object since it was read: a
+// PatchStatus writes what differs between before and the status of an object, if the object was not written since it was read: a
 // summary of what was there a moment ago, by an operator that is no longer the leader or whose cache is behind, must not stay as the
 // last word. Then the error is a conflict, and what was looked at is to be looked at again. An object that has gone needs no status.
 func PatchStatus(ctx context.Context, c client.Client, o, before client.Object) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // What an API server makes of it is tested by those who call Status.
-func TestStatus(t *testing.T) {
+func TestStatusKeepsZeroAndLargeNumbers(t *testing.T) {
 	type part struct {
 		Name  string `json:"name"`
 		Count int32  `json:"count"`

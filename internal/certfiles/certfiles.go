@@ -117,7 +117,7 @@ func (f *Files) read() error {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(raw) {
-		return &Error{"ca", fmt.Errorf("%s holds no PEM certificate", f.ca)}
+		return &Error{"ca", fmt.Errorf("%s contains no PEM certificate", f.ca)}
 	}
 	f.pair, f.roots, f.stamps = &pair, roots, stamps
 	return nil

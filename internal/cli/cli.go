@@ -12,7 +12,7 @@ import (
 func Logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log-level: %q is not one of debug, info, warn, error", level)
+		return nil, fmt.Errorf("log-level: %q must be debug, info, warn or error", level)
 	}
 	opts := &slog.HandlerOptions{Level: l}
 	switch strings.ToLower(format) {
@@ -21,5 +21,5 @@ func Logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
-	return nil, fmt.Errorf("log-format: %q is not text or json", format)
+	return nil, fmt.Errorf("log-format: %q must be text or json", format)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLogger(t *testing.T) {
+func TestLoggerLevelAndFormat(t *testing.T) {
 	var b bytes.Buffer
 	l, err := Logger(&b, "warn", "json")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestLogger(t *testing.T) {
 		t.Fatalf("%s", got)
 	}
 	for _, x := range [][2]string{{"loud", "text"}, {"info", "xml"}} {
-		if _, err := Logger(&b, x[0], x[1]); err == nil || !strings.Contains(err.Error(), "is not") {
+		if _, err := Logger(&b, x[0], x[1]); err == nil || !strings.Contains(err.Error(), "must be") {
 			t.Errorf("%v: %v", x, err)
 		}
 	}

@@ -29,7 +29,7 @@ type Client struct {
 const askTime = 10 * time.Second
 
 // hint is what to look at when the operator cannot be asked.
-const hint = "running volumes go on; look at the pods of the Deployment gemel-operator"
+const hint = "running volumes continue to work; check the pods of the Deployment gemel-operator"
 
 // Enroll gives the credentials of this worker on a pair. ErrUnavailable, ErrRefused.
 func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) {
@@ -46,8 +46,8 @@ func (c *Client) Enroll(ctx context.Context, pair string) (a Answer, err error) 
 }
 
 // Reach says how this worker reaches a volume. ErrReach, ErrNotReached.
-func (c *Client) Reach(ctx context.Context, q ReachRequest) (r Reach, err error) {
-	status, err := c.ask(ctx, PathReach, q, &r)
+func (c *Client) Reach(ctx context.Context, req ReachRequest) (r Reach, err error) {
+	status, err := c.ask(ctx, PathReach, req, &r)
 	if err == nil {
 		err = judge(status, r.Error, ErrReach, ErrNotReached)
 	} else {
@@ -75,16 +75,16 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) (st
 	if err != nil {
 		return 0, err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.Endpoint+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
-	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	q.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Content-Type", "application/json")
 	// A connection for each question, which are rare: nothing of a former certificate or operator is left. No proxy: it is the cluster's own network.
 	tr := &http.Transport{TLSClientConfig: t, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	defer tr.CloseIdleConnections()
-	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(q)
+	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
 	if err != nil {
 		return 0, fmt.Errorf("%s does not answer (%w): %s", c.Endpoint, err, hint)
 	}
@@ -94,7 +94,7 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) (st
 		return 0, fmt.Errorf("%s: %w", c.Endpoint, err)
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return 0, fmt.Errorf("%s answers %s with what is no answer: %s", c.Endpoint, r.Status, hint)
+		return 0, fmt.Errorf("%s answered %s with an invalid response: %s", c.Endpoint, r.Status, hint)
 	}
 	return r.StatusCode, nil
 }
@@ -114,13 +114,13 @@ func judge(status int, text string, unavailable, refused error) error {
 func (c *Client) tls() (*tls.Config, error) {
 	pem, err := os.ReadFile(c.CAFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no %s yet: the operator makes the ConfigMap, and the kubelet brings it into the pod within a minute or two", c.CAFile)
+		return nil, fmt.Errorf("%s does not exist yet: the operator creates the ConfigMap, and the kubelet adds it to the pod within two minutes", c.CAFile)
 	} else if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", c.CAFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate", c.CAFile)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name

@@ -37,7 +37,7 @@ type Reach struct {
 	Generation int64    `json:"generation,omitempty"`
 	ReadOnly   bool     `json:"readOnly,omitempty"`
 	Pair       string   `json:"pair,omitempty"`
-	CHAP       bool     `json:"chap,omitempty"` // the targets want credentials, for which the worker asks by itself
+	CHAP       bool     `json:"chap,omitempty"` // the targets require credentials, which the worker requests separately
 }
 
 // MaxMessage bounds a request and an answer, in bytes.
@@ -72,11 +72,11 @@ func (a Answer) GoString() string { return a.String() }
 // Errors of a Client. Test for them with errors.Is.
 var (
 	// ErrUnavailable: the operator cannot be asked now, or cannot answer yet. Trying again helps.
-	ErrUnavailable = errors.New("the operator gives no credentials now")
+	ErrUnavailable = errors.New("the operator cannot give credentials now")
 	// ErrRefused: the operator gives this worker no credentials. The text says why.
 	ErrRefused = errors.New("the operator refuses credentials")
 	// ErrReach: as ErrUnavailable, of how a volume is reached.
-	ErrReach = errors.New("the operator does not say now how the volume is reached")
+	ErrReach = errors.New("the operator cannot say now how to reach the volume")
 	// ErrNotReached: as ErrRefused, of how a volume is reached.
-	ErrNotReached = errors.New("the operator says that this worker is not to reach the volume")
+	ErrNotReached = errors.New("the operator does not allow this worker to reach the volume")
 )

@@ -32,21 +32,21 @@ func LastWords(path, text string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("last words: %w", err)
+		return fmt.Errorf("termination message: %w", err)
 	}
 	if !st.Mode().IsRegular() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
-		return fmt.Errorf("last words: %w", err)
+		return fmt.Errorf("termination message: %w", err)
 	}
 	if _, err := f.WriteString(cut(text)); err != nil {
 		_ = f.Close()
-		return fmt.Errorf("last words: %w", err)
+		return fmt.Errorf("termination message: %w", err)
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("last words: %w", err)
+		return fmt.Errorf("termination message: %w", err)
 	}
 	return nil
 }

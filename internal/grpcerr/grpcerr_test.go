@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestStatus(t *testing.T) {
+func TestStatusCodeOfAnError(t *testing.T) {
 	base := errors.New("base")
 	table := []Code{{base, codes.NotFound}}
 	for _, x := range []struct {

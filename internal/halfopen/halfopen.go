@@ -1,5 +1,5 @@
 // Package halfopen bounds the connections of a listener whose peers have not shown yet who they are. Every connection is accepted: who
-// closes the newest when there are too many lets a few idle sockets keep everybody out. It is the oldest that goes, of the address
+// closes the newest when there are too many lets a few idle sockets keep every other client out. It is the oldest that goes, of the address
 // that has the most, so that one address costs only itself.
 package halfopen
 

@@ -9,7 +9,7 @@ import (
 func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7} }
 
 // The oldest goes, of the address that has the most.
-func TestSet(t *testing.T) {
+func TestSetClosesTheOldestOfTheBusiestAddress(t *testing.T) {
 	s := Set{Max: 3}
 	var closed []string
 	add := func(name, ip string) *Entry {
@@ -37,7 +37,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestSource(t *testing.T) {
+func TestSourceIsAnAddressOrAPrefix(t *testing.T) {
 	for addr, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "2001:db8::1:2:3:4": "2001:db8::/64", "2001:db8::9": "2001:db8::/64"} {
 		if got := Source(tcp(addr)).String(); got != want {
 			t.Errorf("%s: %s", addr, got)

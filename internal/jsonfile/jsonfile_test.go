@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestWrite(t *testing.T) {
+func TestWriteReplacesTheWholeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "folder", "report.json")
 	// The second is shorter: nothing of the first may stay.
 	for _, c := range []struct {

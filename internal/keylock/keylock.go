@@ -3,7 +3,7 @@ package keylock
 
 import "sync"
 
-// Set of mutexes; one that nobody holds or waits for takes no memory. The zero value is ready.
+// Set of mutexes; one that is neither held nor waited for takes no memory. The zero value is ready.
 type Set struct {
 	mu sync.Mutex
 	of map[string]*entry
@@ -36,7 +36,7 @@ func (s *Set) Lock(name string) (unlock func()) {
 	return s.unlock(name, e)
 }
 
-// TryLock takes a name's mutex if nobody holds it or waits for it. wanted is closed as soon as somebody else waits.
+// TryLock takes a name's mutex if it is neither held nor waited for. wanted is closed as soon as another caller waits.
 func (s *Set) TryLock(name string) (unlock func(), wanted <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Set) TryLock(name string) (unlock func(), wanted <-chan struct{}, ok bo
 		s.of = map[string]*entry{}
 	}
 	e := &entry{users: 1, wanted: make(chan struct{})}
-	e.Lock() // nobody else knows of it
+	e.Lock() // no other goroutine has it
 	s.of[name] = e
 	return s.unlock(name, e), e.wanted, true
 }

@@ -24,7 +24,7 @@ const every = 30 * time.Second
 // Of is Go's limit in bytes (GOMEMLIMIT) below a container's limit in bytes.
 func Of(limit int64) int64 { return limit/100*percent + limit%100*percent/100 }
 
-// Follow sets Go's memory limit to 90 % of that of this process's cgroup, of version 1 or 2, and goes on until stop is called or the
+// Follow sets Go's memory limit to 90 % of that of this process's cgroup, of version 1 or 2, and updates it until stop is called or the
 // context ends. The limit of a cgroup above counts too. A GOMEMLIMIT that is lower stays in force. Where there is no limit, or it cannot be
 // read, which is logged, GOMEMLIMIT holds. Only for a process that has its cgroup to itself.
 func Follow(ctx context.Context, log *slog.Logger) (stop func()) {
@@ -65,13 +65,13 @@ func (f *follower) once() {
 	case err == nil || errors.Is(err, memlimit.ErrNoLimit) || errors.Is(err, memlimit.ErrNoCgroup) || errors.Is(err, memlimit.ErrCgroupsNotSupported):
 	default:
 		if !f.failed {
-			f.log.Warn("the memory limit of this container cannot be read: Go's own, GOMEMLIMIT, stays as it is", "err", err)
+			f.log.Warn("cannot read the memory limit of this container; keeping GOMEMLIMIT unchanged", "err", err)
 		}
 		f.failed = true
 		return
 	}
 	f.failed = false
 	if old := debug.SetMemoryLimit(want); old != want {
-		f.log.Info("Go's memory limit follows the container's", "bytes", want, "container", limit)
+		f.log.Info("set Go's memory limit from the container's limit", "bytes", want, "container", limit)
 	}
 }

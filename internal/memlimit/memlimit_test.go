@@ -17,7 +17,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// The test's binary is a process in a container when it is told so: it prints its limit, and again whenever a line is sent to it.
+// The test's binary is a process in a container when the environment says so: it prints its limit, and again whenever a line is sent to it.
 func TestMain(m *testing.M) {
 	if os.Getenv("MEMLIMIT_TEST") == "" {
 		os.Exit(m.Run())
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestOf(t *testing.T) {
+func TestOfLeavesATenthOfTheLimit(t *testing.T) {
 	for limit, want := range map[int64]int64{0: 0, 10: 9, 1 << 30: 966367641, math.MaxInt64: 8301034833169298226} {
 		if got := Of(limit); got != want {
 			t.Errorf("of %d: %d, not %d", limit, got, want)
@@ -41,7 +41,7 @@ func TestOf(t *testing.T) {
 }
 
 // The limit goes up and down with the container's, GOMEMLIMIT holds below it, and what cannot be read changes nothing and is said once.
-func TestOnce(t *testing.T) {
+func TestLimitFollowsTheContainer(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	var said bytes.Buffer
 	const own = 700 << 20
@@ -60,8 +60,8 @@ func TestOnce(t *testing.T) {
 		{0, broken, Of(256 << 20), "broken"},
 		{0, broken, Of(256 << 20), ""},
 		{4 << 30, nil, own, "bytes=734003200"},
-		{512 << 20, nil, Of(512 << 20), "follows"},
-		{0, memlimit.ErrNoLimit, own, "follows"},
+		{512 << 20, nil, Of(512 << 20), "from the container's limit"},
+		{0, memlimit.ErrNoLimit, own, "from the container's limit"},
 		{0, memlimit.ErrNoCgroup, own, ""},
 		{math.MaxUint64, nil, own, ""},
 	} {

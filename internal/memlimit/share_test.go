@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestShare(t *testing.T) {
+func TestShareOfTheLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	for _, c := range []struct{ limit, want int64 }{{math.MaxInt64, 5}, {800, 200}, {400, 100}, {396, 100}, {4, 100}} {
 		debug.SetMemoryLimit(c.limit)

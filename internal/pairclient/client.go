@@ -38,7 +38,7 @@ type Config struct {
 // DeadlineExceeded or Canceled when the context ended before; after these the call may or may not have taken effect.
 type Client struct {
 	targetv1.TargetServiceClient
-	Nodes []Node // each by itself, in the order of Config.Endpoints
+	Nodes []Node // each one alone, in the order of Config.Endpoints
 
 	patience, rest time.Duration
 	good           atomic.Int32 // the node that answered last
@@ -62,7 +62,7 @@ const silence = 5 * time.Second
 // New connects lazily.
 func New(c Config) (*Client, error) {
 	if len(c.Endpoints) == 0 || len(c.Endpoints) > 8 {
-		return nil, fmt.Errorf("pair client: %d endpoints, want 1..8: the control address of each node of the pair", len(c.Endpoints))
+		return nil, fmt.Errorf("pair client: %d endpoints, must be 1 to 8: give the control address of each node of the pair", len(c.Endpoints))
 	}
 	if c.Patience < 0 {
 		return nil, fmt.Errorf("pair client: patience %v is negative", c.Patience)
@@ -82,7 +82,7 @@ func New(c Config) (*Client, error) {
 			return nil, errors.Join(fmt.Errorf("pair client: endpoint %q: %w", e, err), p.Close())
 		}
 		if ip := net.ParseIP(host); c.TLS == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return nil, errors.Join(fmt.Errorf("pair client: endpoint %q: without certificates only loopback addresses are allowed", e), p.Close())
+			return nil, errors.Join(fmt.Errorf("pair client: endpoint %q: set certificates, or use a loopback address", e), p.Close())
 		}
 		conn, err := grpc.NewClient("passthrough:///"+e, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dial),
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 2 * time.Second,
@@ -125,7 +125,7 @@ var _ grpc.ClientConnInterface = (*failover)(nil)
 // Invoke asks one node and, while the answer is that it cannot now, the others.
 func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...grpc.CallOption) error {
 	if left := time.Duration(p.resting.Load()) - time.Since(p.start); left > 0 {
-		return status.Errorf(codes.Unavailable, "no node answered a moment ago; asked again in %v", left.Round(time.Millisecond))
+		return status.Errorf(codes.Unavailable, "no node answered the last call; trying again in %v", left.Round(time.Millisecond))
 	}
 	first := int(p.good.Load())
 	for start := time.Now(); ; {

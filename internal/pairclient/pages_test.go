@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPages(t *testing.T) {
+func TestPagesEndAtAnErrorOrWhenEnough(t *testing.T) {
 	away := errors.New("away")
 	all := []string{"a", "b", "c", "d", "e"}
 	for name, c := range map[string]struct {

@@ -31,7 +31,7 @@ func NewTLS(cert, key, ca []byte, cluster, pair string) (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, errors.New("authority: it holds no PEM certificate")
+		return nil, errors.New("authority: it contains no PEM certificate")
 	}
 	return &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, // replaced by VerifyConnection: the chain as ever, and the URI in place of the host name

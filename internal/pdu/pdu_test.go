@@ -112,7 +112,7 @@ func TestParseText(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
+func TestValuesOfKeysAreParsed(t *testing.T) {
 	for in, want := range map[string]uint32{"512": 512, "0x200": 512, "0X1fF": 511, "0": 0} {
 		if n, err := ParseNumber(in, 0, 1000); err != nil || n != want {
 			t.Errorf("%s: %d %v", in, n, err)
@@ -144,7 +144,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestNegotiation(t *testing.T) {
+func TestNegotiationOfParameters(t *testing.T) {
 	own := DefaultParams()
 	own.DataDigest, own.InitialR2T, own.MaxBurst, own.DefaultTime2Wait = true, false, 1<<20, 0
 	for _, c := range []struct{ key, offer, answer string }{

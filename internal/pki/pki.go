@@ -77,7 +77,7 @@ func NewAt(name string, now time.Time, life time.Duration) (*Authority, Pair, er
 }
 
 // ErrPEM: what was stored is not what this package made.
-var ErrPEM = errors.New("not a certificate and key of an authority")
+var ErrPEM = errors.New("not the certificate and key of an authority")
 
 // Load takes up an authority that New made.
 func Load(p Pair) (*Authority, error) {
@@ -123,7 +123,7 @@ func (a *Authority) IssueAt(uri string, now time.Time, life time.Duration) (Pair
 	return encode(raw, key)
 }
 
-// Due reports whether a certificate for uri has to be made again: it is none of this authority's, is for somebody else, or
+// Due reports whether a certificate for uri has to be made again: it is none of this authority's, is for another name, or
 // two thirds of its life are over.
 func (a *Authority) Due(certPEM []byte, uri string, now time.Time) bool {
 	c, err := parse(certPEM)
@@ -150,12 +150,12 @@ func (a *Authority) Signed(certPEM []byte) bool {
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 
 // ErrPeerName: a certificate of the right authority, but not for this.
-var ErrPeerName = errors.New("the certificate does not name who is expected")
+var ErrPeerName = errors.New("the certificate does not have the expected name")
 
 // VerifyChain checks the other side's chain against the authorities, as TLS itself does, but not its host name.
 func VerifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
-		return fmt.Errorf("%w: there is none", ErrPeerName)
+		return fmt.Errorf("%w: the peer sent no certificate", ErrPeerName)
 	}
 	inter := x509.NewCertPool()
 	for _, c := range s.PeerCertificates[1:] {

@@ -29,7 +29,7 @@ func Lock() error {
 		return fmt.Errorf("RLIMIT_MEMLOCK: %w", err)
 	}
 	if !may && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Errorf("%w: it needs CAP_IPC_LOCK, or RLIMIT_MEMLOCK (ulimit -l) without a limit", ErrNotPermitted)
+		return fmt.Errorf("%w: it requires CAP_IPC_LOCK, or RLIMIT_MEMLOCK (ulimit -l) without a limit", ErrNotPermitted)
 	}
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		return fmt.Errorf("mlockall: %w", err)
@@ -70,13 +70,13 @@ func BecomeFlusher() error {
 	on, err := unix.PrctlRetInt(unix.PR_GET_IO_FLUSHER, 0, 0, 0, 0)
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: it needs CAP_SYS_RESOURCE", ErrNotPermitted)
+		return fmt.Errorf("%w: it requires CAP_SYS_RESOURCE", ErrNotPermitted)
 	case err != nil:
 		return fmt.Errorf("PR_GET_IO_FLUSHER: %w", err)
 	case on == 1:
 		return nil
 	case os.Getenv(variable) != "":
-		return errors.New("the setting does not survive an exec")
+		return errors.New("the setting is lost after exec")
 	}
 	if err := unix.Prctl(unix.PR_SET_IO_FLUSHER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_IO_FLUSHER: %w", err)

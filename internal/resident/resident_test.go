@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test's binary is a process to look at when it is told so.
+// The test's binary is a process to look at when the environment says so.
 func TestMain(m *testing.M) {
 	switch os.Getenv("RESIDENT_TEST") {
 	case "become":
@@ -124,7 +124,7 @@ func TestLockWithALimit(t *testing.T) {
 }
 
 // A process whose memory is locked locks what it uses, not what it has reserved, and still gives back what it needs no more.
-func TestLock(t *testing.T) {
+func TestLockKeepsUsedMemoryOnly(t *testing.T) {
 	if err := Lock(); errors.Is(err, ErrNotPermitted) {
 		t.Skip(err)
 	} else if err != nil {

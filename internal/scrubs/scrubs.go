@@ -1,4 +1,4 @@
-// Package scrubs puts the shares of a scrub together, which the nodes of a pair tell each by itself.
+// Package scrubs puts the shares of a scrub together, which each node of a pair reports separately.
 package scrubs
 
 import (
@@ -53,7 +53,7 @@ const (
 // deleted is the reason of what there is not any more: nothing of it is left to compare.
 const deleted = "deleted"
 
-// Of puts together the shares of the newest scrub among those told: one that is under way before one that has ended. False: there is none.
+// Of puts together the shares of the newest scrub among those given: one that is under way before one that has ended. False: there is none.
 func Of(shares ...*targetv1.Scrub) (r Report, ok bool) {
 	var newest *targetv1.Scrub
 	for _, x := range shares {

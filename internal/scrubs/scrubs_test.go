@@ -15,7 +15,7 @@ func at(s int) *timestamppb.Timestamp {
 	return timestamppb.New(start.Add(time.Duration(s) * time.Second))
 }
 
-func TestOf(t *testing.T) {
+func TestOfSumsUpShares(t *testing.T) {
 	if _, ok := Of(nil, nil); ok {
 		t.Fatal("there is none")
 	}
@@ -43,14 +43,14 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestResult(t *testing.T) {
+func TestResultOfAScrub(t *testing.T) {
 	skip := func(why string) []*targetv1.ScrubSkip {
 		return []*targetv1.ScrubSkip{{Reason: why, Ranges: 1, Bytes: 1}}
 	}
 	for want, x := range map[Result]*targetv1.Scrub{
 		Running:    {Active: true, MismatchedRanges: 1},
-		Mismatched: {MismatchedRanges: 2, RepairedRanges: 1, Reason: "the peer is out", Skipped: skip("moved")},
-		Stopped:    {Reason: "the peer is out", Skipped: skip("not in sync")},
+		Mismatched: {MismatchedRanges: 2, RepairedRanges: 1, Reason: "the peer is not a member any more", Skipped: skip("moved")},
+		Stopped:    {Reason: "the peer is not a member any more", Skipped: skip("not in sync")},
 		Incomplete: {Skipped: skip("moved"), MismatchedRanges: 1, RepairedRanges: 1},
 		Repaired:   {MismatchedRanges: 1, RepairedRanges: 1},
 		Clean:      {Skipped: skip("deleted")},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestBounded(t *testing.T) {
+func TestBoundedEndsWithItsContext(t *testing.T) {
 	bad := errors.New("bad")
 	if err := Bounded(t.Context(), "it", func() error { return bad }); !errors.Is(err, bad) || err.Error() != "it: bad" {
 		t.Error(err)

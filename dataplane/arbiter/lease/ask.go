@@ -67,7 +67,7 @@ func (c *Client) do(ctx context.Context, verb, path string, body []byte, final f
 	defer cancel()
 	order := c.pool.order(time.Now())
 	if len(order) == 0 {
-		return nil, fmt.Errorf("%s %v: %w: none is left for now", word(verb), c, ErrThrottled)
+		return nil, fmt.Errorf("%s %v: %w: every API server asked to wait", word(verb), c, ErrThrottled)
 	}
 	most := min(max(len(order)+1, 3), 5)
 	answers := make(chan *answer, most+1) // and once more with a new token
@@ -108,7 +108,7 @@ func (c *Client) do(ctx context.Context, verb, path string, body []byte, final f
 			case sent < len(order):
 				next(false)
 				tick.Reset(c.opt.Hedge)
-			} // else everybody has been asked: what is left of the attempts waits for the tick
+			} // else every server has been asked: what is left of the attempts waits for the tick
 		case <-tick.C:
 			if sent < most {
 				if running > 0 {
@@ -118,7 +118,7 @@ func (c *Client) do(ctx context.Context, verb, path string, body []byte, final f
 			}
 		case <-ctx.Done():
 			if running > 0 {
-				failed = append(failed, fmt.Errorf("no answer in time to %d of %d requests: %w", running, sent, ctx.Err()))
+				failed = append(failed, fmt.Errorf("%d of %d requests were not answered in time: %w", running, sent, ctx.Err()))
 			}
 			return nil, c.unanswered(verb, failed)
 		}
@@ -155,10 +155,10 @@ func (c *Client) send(ctx context.Context, e *endpoint, verb, path string, body 
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		a.err = fmt.Errorf("the answer broke off: %w", err)
+		a.err = fmt.Errorf("the response ended early: %w", err)
 		return a
 	case len(b) > maxAnswer:
-		a.err = fmt.Errorf("an answer of more than %d bytes: this is no API server", maxAnswer)
+		a.err = fmt.Errorf("the response has more than %d bytes, so the address is not that of an API server", maxAnswer)
 		return a
 	}
 	a.status, a.body = res.StatusCode, b
@@ -170,7 +170,7 @@ func (c *Client) send(ctx context.Context, e *endpoint, verb, path string, body 
 	}
 	if (a.status == http.StatusOK || a.status == http.StatusCreated) && path == c.path() {
 		if a.object, a.err = decode(b); a.err != nil {
-			a.err = fmt.Errorf("the answer makes no sense: %w", a.err)
+			a.err = fmt.Errorf("the response cannot be decoded: %w", a.err)
 		}
 	}
 	return a
@@ -183,7 +183,7 @@ func (c *Client) failure(a *answer) error {
 	case a.err != nil:
 		return fmt.Errorf("%s%w", at, a.err)
 	case a.status == http.StatusUnauthorized:
-		return fmt.Errorf("%s%w (401): the token or certificate is not valid there: %s", at, ErrDenied, a.text())
+		return fmt.Errorf("%s%w (401): the API server does not accept the token or certificate: %s", at, ErrDenied, a.text())
 	case a.status == http.StatusForbidden:
 		return fmt.Errorf("%s%w (403): the Role of this target lacks the verb %q on leases.coordination.k8s.io %q in namespace %s, or a policy denies it: %s",
 			at, ErrDenied, word(a.verb), c.opt.Name, c.opt.Namespace, a.text())
@@ -192,7 +192,7 @@ func (c *Client) failure(a *answer) error {
 	case a.status == http.StatusTooManyRequests:
 		return fmt.Errorf("%s%w (429, %v): give the target's service account a FlowSchema: %s", at, ErrThrottled, a.after, a.text())
 	case a.status == http.StatusNotFound:
-		return fmt.Errorf("%s404 from something that is no API server: check the address: %s", at, a.text())
+		return fmt.Errorf("%sstatus 404 from a server that is not an API server: check the address: %s", at, a.text())
 	}
 	return fmt.Errorf("%s%d: %s", at, a.status, a.text())
 }

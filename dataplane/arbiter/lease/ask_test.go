@@ -27,8 +27,8 @@ func readAll(r *http.Request) []byte {
 
 func replay(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// A server that takes connections and says nothing holds up nobody for longer than a hedge, and the next call not at all.
-func TestHedge(t *testing.T) {
+// A server that takes connections and says nothing delays no one for longer than a hedge, and the next call not at all.
+func TestHedgeAsksAnotherServer(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()
 	dead, good := newServer(t, e), newServer(t, e)
@@ -121,8 +121,8 @@ func TestFreshConnection(t *testing.T) {
 	}
 }
 
-// An address where nobody listens costs nothing: the next one is asked at once.
-func TestUnreachable(t *testing.T) {
+// An address where no server listens costs nothing: the next one is asked at once.
+func TestUnreachableServerIsPassedOverAtOnce(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()
 	s := newServer(t, e)
@@ -134,7 +134,7 @@ func TestUnreachable(t *testing.T) {
 	cfg.Host = "https://" + l.Addr().String()
 	_ = l.Close()
 	c := newClient(t, cfg, s)
-	c.opt.Hedge = time.Minute // nobody waits for it where an answer, or the lack of it, is plain
+	c.opt.Hedge = time.Minute // no caller waits for it where an answer, or the lack of it, is plain
 	if _, _, err := c.Get(ctx); !errors.Is(err, arbiter.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -166,8 +166,8 @@ func TestTimeIsUp(t *testing.T) {
 	}
 }
 
-// What a server says instead of an answer is told, with what to do; the outcome stays open.
-func TestRefusals(t *testing.T) {
+// What a server says instead of an answer is reported, with what to do; the outcome stays open.
+func TestRefusalsAreReportedWithTheFix(t *testing.T) {
 	for _, x := range []struct {
 		code   int
 		reason string
@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 		{500, "InternalError", nil, "500"},
 		{503, "ServiceUnavailable", nil, "503"},
 		{504, "Timeout", nil, "504"},
-		{404, "", nil, "no API server"},
+		{404, "", nil, "not an API server"},
 		{302, "", nil, "302"},
 	} {
 		t.Run(fmt.Sprint(x.code), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrRef is wrapped by ParseRef.
-var ErrRef = errors.New(`it must be "NAMESPACE/NAME", names as Kubernetes has them: lower-case letters, digits, dashes`)
+var ErrRef = errors.New(`it must be "NAMESPACE/NAME", with Kubernetes names: lower-case letters, digits and dashes`)
 
 var (
 	namespaceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -35,7 +35,7 @@ func Load(kubeconfig string) (cfg *rest.Config, inside bool, err error) {
 	}
 	cfg, err = rest.InClusterConfig()
 	if err != nil {
-		return nil, false, fmt.Errorf("this is no pod with a service account (%w): name a kubeconfig file", err)
+		return nil, false, fmt.Errorf("this process does not run in a pod with a service account (%w): set a kubeconfig file", err)
 	}
 	return cfg, true, nil
 }

@@ -21,7 +21,7 @@ func TestParseRef(t *testing.T) {
 	}
 }
 
-func TestEndpoints(t *testing.T) {
+func TestBadEndpointsAreRefused(t *testing.T) {
 	for _, s := range []string{"10.0.0.1:6443", "http://10.0.0.1", "https://", "https://u:p@h", "https://h?x"} {
 		if _, err := New(&rest.Config{Host: "https://h"}, Options{Endpoints: []string{s}}); err == nil {
 			t.Errorf("%q was taken", s)
@@ -33,7 +33,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadNeedsAKubeconfigOutsideAPod(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if _, _, err := Load(""); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
 		t.Errorf("%v", err)

@@ -35,9 +35,9 @@ func (c *Client) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failed:
-			c.log.Warn("the addresses of the API servers cannot be read: the service address alone is used", "err", err)
+			c.log.Warn("cannot read the addresses of the API servers; using the service address only", "err", err)
 		case err == nil && failed:
-			c.log.Info("the addresses of the API servers can be read again")
+			c.log.Info("read the addresses of the API servers again")
 		}
 		failed = err != nil
 		select {
@@ -67,7 +67,7 @@ func (c *Client) discover(ctx context.Context) error {
 	}
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] }) // pairs spread over the servers
 	if c.pool.discovered(addrs) {
-		c.log.Info("API servers", "addresses", addrs)
+		c.log.Info("using API servers", "addresses", addrs)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func addresses(b []byte) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("it names no ready address with a port \"https\"")
+		return nil, fmt.Errorf("it has no ready address with a port \"https\"")
 	}
 	return out, nil
 }

@@ -19,7 +19,7 @@ func slice(addr string) string {
 		{"addresses":["192.0.2.9"],"conditions":{"ready":false}}],"ports":[{"name":"https","port":%s},{"name":"x","port":1}]}`, host, port)
 }
 
-func TestDiscover(t *testing.T) {
+func TestDiscoverFindsAllServers(t *testing.T) {
 	e := newEtcd()
 	service, direct := newServer(t, e), newServer(t, e)
 	service.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {

@@ -42,18 +42,18 @@ const (
 // CompareAndSwap unknown except where it says otherwise.
 var (
 	// ErrNoLease: the Lease itself is not there. Nothing was written, and the record may be lost: unlike a Lease without a
-	// record, which is arbiter.ErrNotFound, this fences nobody, so that it can be put back.
+	// record, which is arbiter.ErrNotFound, this fences no node, so that the Lease can be restored.
 	ErrNoLease = errors.New("there is no such Lease")
 	// ErrDamaged: the annotations are there and cannot be read, or do not agree with each other. Nothing was written.
 	ErrDamaged = errors.New("the record in the Lease is damaged")
 	// ErrDenied: the API server refuses who is asking (401, 403), or a policy refuses the write (422).
-	ErrDenied = errors.New("the API server refuses")
+	ErrDenied = errors.New("the API server refuses the request")
 	// ErrThrottled: every API server asks to wait (429).
 	ErrThrottled = errors.New("the API server asks to wait")
 	// ErrSucceeded: the write has landed, and another one after it. Read again.
-	ErrSucceeded = errors.New("the record was written and has been succeeded already")
+	ErrSucceeded = errors.New("the record was written, and a later record has replaced it already")
 	// ErrUnclear: the API server says 409 and what it shows does not tell whether the write has landed. Read again.
-	ErrUnclear = errors.New("it cannot be told whether the record was written")
+	ErrUnclear = errors.New("it is unknown whether the record was written")
 )
 
 // Options of a Client. The zero value of a time means its default.
@@ -149,7 +149,7 @@ func (c *Client) CompareAndSwap(ctx context.Context, version string, rec pair.Re
 		c.remember(a.object)
 		return a.object.version(), nil
 	case a.object != nil:
-		return "", fmt.Errorf("%v: %w: the answer to an update shows another object", c, ErrUnclear)
+		return "", fmt.Errorf("%v: %w: the response to an update has another object", c, ErrUnclear)
 	case a.status != http.StatusConflict:
 		return "", c.noLease()
 	}
@@ -214,6 +214,6 @@ func (c *Client) remember(o *object) {
 }
 
 func (c *Client) noLease() error {
-	return fmt.Errorf("%v: %w: the operator creates it, empty; if it was deleted, its record is lost: create it with the label %s=%s and see docs/operations.md",
+	return fmt.Errorf("%v: %w: the operator creates it without a record; if it was deleted, the record is lost: create the Lease with the label %s=%s and see docs/operations.md",
 		c, ErrNoLease, LabelPair, c.opt.Pair)
 }

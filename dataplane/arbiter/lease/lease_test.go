@@ -135,7 +135,7 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
+func TestDamagedAnnotationsAreRefused(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		key  string
@@ -144,12 +144,12 @@ func TestDamage(t *testing.T) {
 	}{
 		"no JSON":          {AnnotationRecord, "{", "unexpected end"},
 		"empty":            {AnnotationRecord, "", "unexpected end"},
-		"taken away":       {AnnotationRecord, nil, "put it back"},
+		"taken away":       {AnnotationRecord, nil, "are present: restore it"},
 		"another pair":     {AnnotationRecord, `{"cluster":"c","pair":"p9","epoch":1,"generation":1,"members":[{"node":0,"store":"s"}]}`, `pair "p9"`},
 		"no members":       {AnnotationRecord, `{"cluster":"c","pair":"p0","epoch":1,"generation":1}`, "0 members"},
-		"epoch edited":     {AnnotationEpoch, "5", "somebody has edited"},
-		"members edited":   {AnnotationMembers, "b", "somebody has edited"},
-		"generation taken": {AnnotationGeneration, nil, "somebody has edited"},
+		"epoch edited":     {AnnotationEpoch, "5", "one of them was edited"},
+		"members edited":   {AnnotationMembers, "b", "one of them was edited"},
+		"generation taken": {AnnotationGeneration, nil, "one of them was edited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEtcd()

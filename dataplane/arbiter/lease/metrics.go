@@ -20,7 +20,7 @@ func newMetrics() *metrics {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_arbiter_attempts_total",
 			Help: "Requests to API servers for the pair's Lease."}, []string{"verb", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "gemel_arbiter_attempt_seconds",
-			Help: "How long an API server took to answer a request for the pair's Lease, whatever it said.", Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1}}, []string{"verb"}),
+			Help: "How long an API server took to answer a request for the pair's Lease, for any answer.", Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1}}, []string{"verb"}),
 		hedged: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gemel_arbiter_hedged_total",
 			Help: "Requests for the pair's Lease that were sent because another API server had not answered yet."}, []string{"verb"}),
 	}

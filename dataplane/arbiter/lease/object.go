@@ -42,12 +42,12 @@ type object struct {
 func decode(b []byte) (*object, error) {
 	o := &object{}
 	if err := json.Unmarshal(b, &o.raw); err != nil {
-		return nil, fmt.Errorf("no JSON object: %w", err)
+		return nil, fmt.Errorf("it is not a JSON object: %w", err)
 	}
 	var kind string
 	_ = json.Unmarshal(o.raw["kind"], &kind)
 	if kind != "Lease" {
-		return nil, fmt.Errorf("kind %q where a Lease was asked for", kind)
+		return nil, fmt.Errorf("its kind is %q, not Lease", kind)
 	}
 	if err := json.Unmarshal(o.raw["metadata"], &o.meta); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
@@ -60,7 +60,7 @@ func decode(b []byte) (*object, error) {
 		}
 	}
 	if o.uid == "" || o.rv == "" {
-		return nil, errors.New("a Lease without uid or resourceVersion")
+		return nil, errors.New("the Lease has no uid or no resourceVersion")
 	}
 	return o, nil
 }
@@ -86,7 +86,7 @@ func (o *object) record(cluster, name string) (pair.Record, error) {
 	}
 	text, ok := o.annotations[AnnotationRecord]
 	if !ok {
-		return rec, fmt.Errorf("%w: the annotation %s is missing where others of it stand: put it back", ErrDamaged, AnnotationRecord)
+		return rec, fmt.Errorf("%w: the annotation %s is missing, but others of the record are present: restore it", ErrDamaged, AnnotationRecord)
 	}
 	if err := json.Unmarshal([]byte(text), &rec); err != nil {
 		return pair.Record{}, fmt.Errorf("%w: annotation %s: %w", ErrDamaged, AnnotationRecord, err)
@@ -96,7 +96,7 @@ func (o *object) record(cluster, name string) (pair.Record, error) {
 	}
 	for k, want := range mirrored(&rec) {
 		if got := o.annotations[k]; got != want {
-			return pair.Record{}, fmt.Errorf("%w: annotation %s is %q, the record says %q: somebody has edited one of them", ErrDamaged, k, got, want)
+			return pair.Record{}, fmt.Errorf("%w: annotation %s is %q, but the record has %q: one of them was edited; restore the annotation", ErrDamaged, k, got, want)
 		}
 	}
 	return rec, nil

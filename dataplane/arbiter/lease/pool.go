@@ -152,7 +152,7 @@ func (e *endpoint) waits(now time.Time) bool {
 	return now.Before(e.notBefore)
 }
 
-// drop forgets the connections. Requests that wait on them go on.
+// drop forgets the connections. Requests that wait on them continue.
 func (e *endpoint) drop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -142,7 +142,7 @@ type try struct {
 
 // Two nodes race for each epoch through proxies that lose, delay and repeat. What etcd has seen judges them: an epoch has
 // one content, what was reported as written is there, what was reported as a conflict is not.
-func TestRace(t *testing.T) {
+func TestRaceOfTwoNodesThroughFaultyProxies(t *testing.T) {
 	const epochs = 200
 	cfg := envtest.Config(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)

@@ -21,7 +21,7 @@ import (
 )
 
 // Disks that give errors, and disks that are replaced. A node whose disk gives an error has to leave (R12), its process has to end and to be started
-// again, as often as the disk goes on to fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut itself down
+// again, as often as the disk continues to fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut itself down
 // meanwhile is mounted again, or its disk is replaced, as docs/operations.md has it.
 
 const (
@@ -109,7 +109,7 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 		}
 		_ = wait(context.WithoutCancel(ctx), refreshErrors)
 	}
-	if err := r.mend(ctx, f); err != nil {
+	if err := r.repairDisk(ctx, f); err != nil {
 		r.rec.failed("%s: %w", f, err)
 	}
 }
@@ -144,8 +144,8 @@ func (r *rig) writeSeldom() {
 	}
 }
 
-// mend makes a disk work again, and does what an administrator has to.
-func (r *rig) mend(ctx context.Context, f Fault) error {
+// repairDisk makes a disk work again, and does what an administrator has to.
+func (r *rig) repairDisk(ctx context.Context, f Fault) error {
 	if err := r.setDisk(f.Node, slowdisk.Knobs{}); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (r *rig) readCopy(ctx context.Context, e Episode) {
 			continue
 		}
 		to := f.Node
-		if slices.Contains(damage, f.Kind) && f.N%2 == 1 && !r.rot.unchecked { // what is damaged is the partner's: nobody reads it but a scrub
+		if slices.Contains(damage, f.Kind) && f.N%2 == 1 && !r.rot.unchecked { // what is damaged is the partner's: only a scrub reads it
 			to = 1 - to
 		}
 		r.operate(ctx, Fault{Kind: Transfer, Node: to})

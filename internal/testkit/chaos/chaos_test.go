@@ -102,7 +102,7 @@ func (f *firstEpisode) Write(p []byte) (int, error) { // one at a time, by lines
 // A short run of fixed faults, as `make chaos` does longer ones: the first episodes of this seed have both nodes killed, one killed in a pair
 // that is whole, a partition, disks that stop, that give errors and that are replaced, files and blocks that are damaged, an overload, crowds that want memory, half-sent writes, hosts
 // that fence each other, an arbiter that is away, a snapshot and a transfer.
-func TestChaos(t *testing.T) {
+func TestChaosWithFixedFaults(t *testing.T) {
 	rep, err := play(t, Config{Seed: 3502869, Episodes: 15})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestLossOnBothNodesIsFound(t *testing.T) {
 }
 
 // A run that is interrupted, here in the midst of a partition, ends, judges what it has recorded, and says so. It is no success.
-func TestInterrupted(t *testing.T) {
+func TestInterruptedRunIsReported(t *testing.T) {
 	rep, err := play(t, Config{Seed: 3, Duration: time.Hour, Kinds: []Kind{PartitionLink}}, 4*time.Second)
 	if !errors.Is(err, ErrInterrupted) || errors.Is(err, errVerdict) {
 		t.Error(err)
@@ -167,7 +167,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestVerdictNamesWhatIsWrong(t *testing.T) {
 	good := Report{Operations: 1, Judged: 1, Identical: true}
 	if err := good.verdict(); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 const memoryLimit = 512 << 20
 
 // confinement bounds the memory of both nodes, each in a cgroup of its own, of version 1 or 2, which holds the page cache of their disks too,
-// as a container does. Where this machine lets nobody make one, Go is told the limit that it would follow, and the resident memory is what counts.
+// as a container does. Where this machine does not allow that, Go gets the limit that it would follow, and the resident memory is what counts.
 type confinement struct {
 	dirs [2]string // empty: no cgroup
 	hits string    // the file that counts how often the limit was met
@@ -111,7 +111,7 @@ func (c *confinement) close() error {
 		c.dirs[i] = ""
 		err := os.Remove(d)
 		for end := time.Now().Add(5 * time.Second); errors.Is(err, syscall.EBUSY) && time.Now().Before(end); err = os.Remove(d) {
-			time.Sleep(10 * time.Millisecond) // the kernel takes a moment to let go of what has ended
+			time.Sleep(10 * time.Millisecond) // the kernel takes a moment to release what has ended
 		}
 		errs = append(errs, err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // A command that is wrapped becomes the program, and has the memory that a node has.
-func TestConfine(t *testing.T) {
+func TestConfinedCommandHasANodesMemory(t *testing.T) {
 	c, why := confine()
 	if why != nil {
 		t.Log("no memory cgroups here: ", why)
@@ -44,7 +44,7 @@ func TestConfine(t *testing.T) {
 	}
 }
 
-func TestPeak(t *testing.T) {
+func TestPeakOfResidentMemory(t *testing.T) {
 	debug.FreeOSMemory() // what earlier tests have left is not given back while this test measures
 	pid := os.Getpid()
 	if err := forgetPeak(pid); err != nil {

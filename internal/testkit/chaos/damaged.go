@@ -13,7 +13,7 @@ import (
 const damagedMax = 4
 
 // damageFiles truncates or deletes some images of a node that does not run, as a person, a program or the repair of a filesystem may do. The node has to
-// notice that by itself and to get a full copy, and it must not serve any of it before.
+// notice that and to get a full copy, and it must not serve any of it before.
 func (r *rig) damageFiles(f Fault) error {
 	if r.pair.PID(f.Node) != 0 {
 		return fmt.Errorf("files of node %s are to be damaged while it runs", harness.Names[f.Node])

@@ -23,7 +23,7 @@ const (
 	floodLUN   = 96 << 20
 )
 
-// setDisk changes what a node's disk does; node 2 stands for both.
+// setDisk changes what a node's disk does; node 2 means both.
 func (r *rig) setDisk(node int, k slowdisk.Knobs) error {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()

@@ -23,7 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// begin makes a fault happen. What takes long goes on in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
+// begin makes a fault happen. What takes long continues in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
 func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup) error {
 	peer := 1 - f.Node
 	switch f.Kind {
@@ -158,7 +158,7 @@ func (r *rig) signal(i int, s syscall.Signal) {
 }
 
 // restart starts a node that a fault has ended, unless it could not reach the arbiter: then it would refuse to start, and a
-// supervisor would come back later, as heal does. One that has ended by itself because it left is the harness's to start again.
+// supervisor would come back later, as heal does. The harness starts one again that has ended because it left.
 func (r *rig) restart(i int) error {
 	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
 		return nil
@@ -292,12 +292,12 @@ func (r *rig) operate(ctx context.Context, f Fault) {
 	var err error
 	switch f.Kind {
 	case Transfer:
-		q := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[f.Node], LunUuids: []string{r.luns[lun]}}
+		req := &targetv1.TransferOwnershipRequest{ToNode: harness.Names[f.Node], LunUuids: []string{r.luns[lun]}}
 		if f.N%4 == 0 {
-			q.LunUuids, q.All = nil, true
+			req.LunUuids, req.All = nil, true
 		}
 		err = r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-			_, err := c.TransferOwnership(ctx, q)
+			_, err := c.TransferOwnership(ctx, req)
 			return err
 		})
 	case Expand:
@@ -369,8 +369,8 @@ func (r *rig) snapshot(ctx context.Context, lun int) error {
 		}
 		r.drop(kept[0])
 	}
-	q := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone-" + clone, SizeBytes: uint64(r.sizeOf(lun, 0)), SourceSnapshotUuid: snap}
-	if err := r.createLUN(ctx, q); err != nil {
+	req := &targetv1.CreateLUNRequest{Uuid: clone, Name: "clone-" + clone, SizeBytes: uint64(r.sizeOf(lun, 0)), SourceSnapshotUuid: snap}
+	if err := r.createLUN(ctx, req); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
 	m, err := r.mapHost(ctx, clone, "reader")

@@ -145,7 +145,7 @@ func (g *guest) read(block int64, blocks, bytes int) error {
 	return g.send(g.command(opRead16, pdu.Final|pdu.ReadBit, block, blocks, bytes), nil)
 }
 
-// write announces a write and sends the first bytes of it. Unless it is final, the target goes on to expect data that it has not asked for, up to
+// write announces a write and sends the first bytes of it. Unless it is final, the target continues to expect data that it has not asked for, up to
 // FirstBurstLength.
 func (g *guest) write(block int64, blocks, bytes, immediate int, final bool) error {
 	flags := byte(pdu.WriteBit)

@@ -15,7 +15,7 @@ import (
 
 // Guests are what the judgement of crowds relies on: those that press have their commands done, those that send half keep memory, have nothing
 // done, and leave nothing behind.
-func TestGuests(t *testing.T) {
+func TestGuestsBehaveAsCrowdsExpect(t *testing.T) {
 	if unsupported != nil {
 		t.Skip("skipped: ", unsupported)
 	}

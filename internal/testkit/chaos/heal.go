@@ -19,7 +19,7 @@ import (
 )
 
 // What has to come of damage: no host ever sees it, but for read errors of what was damaged at a node while it was the only one. When the nodes are in sync
-// again, hosts read what was damaged, what was lost is written again as from a backup, and scrubs go on until one finds nothing.
+// again, hosts read what was damaged, what was lost is written again as from a backup, and scrubs are repeated until one finds nothing.
 
 const (
 	healBound = 60 * time.Second // for scrubs to find nothing more

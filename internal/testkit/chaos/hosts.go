@@ -41,7 +41,7 @@ func reservationOut(action byte, key, other uint64) (cdb, param []byte) {
 }
 
 // fence lets hosts fence each other over both paths, with resets and mode pages in between. What they are answered is of no
-// account, they are in each other's way: the LUNs under test must be served as ever, and the log must go on.
+// account, they are in each other's way: the LUNs under test must be served as ever, and the log must continue.
 func (r *rig) fence(d time.Duration, seed uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

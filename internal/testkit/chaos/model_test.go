@@ -45,7 +45,7 @@ func TestSwapOps(t *testing.T) {
 }
 
 // A cut judges a window, and the next one begins with what it read.
-func TestCut(t *testing.T) {
+func TestModelIsCutIntoWindows(t *testing.T) {
 	r := newRecorder()
 	k := key{0, 1}
 	holds := uint64(0)

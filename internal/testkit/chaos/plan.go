@@ -177,7 +177,7 @@ func (p *plan) next() Episode {
 			e.Faults = append(e.Faults, f)
 		}
 	}
-	e.Whole = e.still() // nobody may leave
+	e.Whole = e.still() // neither node may leave
 	for _, f := range e.Faults {
 		e.Whole = e.Whole || slices.Contains(spoiling, f.Kind)     // the other node has to have everything
 		e.Patient = e.Patient || slices.Contains(spoiling, f.Kind) // and so has this one before that one may fail

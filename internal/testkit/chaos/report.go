@@ -27,7 +27,7 @@ type Report struct {
 	NoSpace     int64        `json:"refused_for_lack_of_space"`
 	Episodes    int          `json:"episodes"`
 	Kills       int          `json:"kills"`
-	Left        int          `json:"left"` // processes that ended by themselves because their node served nothing any more
+	Left        int          `json:"left"` // processes that ended because their node stopped serving
 	Partitions  int          `json:"partitions"`
 	Faults      map[Kind]int `json:"faults"`
 	// StepDowns counts changes of the record in episodes of which an overload, a crowd, or disks that were stuck on both nodes, were all.

@@ -374,7 +374,7 @@ func (r *rig) close() error {
 			wg.Go(func() { _ = r.pair.Kill(i) })
 		}
 		wg.Wait()
-		_ = r.disconnect() // nobody answers any more: only that the goroutines end matters
+		_ = r.disconnect() // no node answers any more: only that the goroutines end matters
 		r.hangUp()
 		errs = append(errs, r.pair.Close())
 	}

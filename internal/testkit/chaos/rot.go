@@ -240,7 +240,7 @@ func (r *rig) certain(rng *rand.Rand, node int) error {
 	return r.damageBy(rng, node, wayFlip, spot{r.seldomImage(node), rng.Int64N(seldomLUN/sumBlock) * sumBlock})
 }
 
-// damageRunning damages blocks of a node that goes on.
+// damageRunning damages blocks of a node that continues to run.
 func (r *rig) damageRunning(f Fault) {
 	rng, end := rotRand(f), time.Now().Add(f.For)
 	r.beginDamage(f.Node)

@@ -12,7 +12,7 @@ import (
 )
 
 // Damage of every kind is kept from hosts, and healed: one episode of each.
-func TestDamage(t *testing.T) {
+func TestDamageIsHealed(t *testing.T) {
 	rep, err := play(t, Config{Seed: 11, Episodes: 3, Kinds: damage})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestWrongReads(t *testing.T) {
 }
 
 // Blocks are damaged once, through a descriptor of its own, and only those count that have changed.
-func TestOverwrite(t *testing.T) {
+func TestOverwriteCountsChangedBlocksOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.img")
 	if err := os.WriteFile(path, bytes.Repeat([]byte{1}, 4*sumBlock), 0o600); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ type Config struct {
 // Bounds.
 const (
 	windowLength = 12 * time.Second // between two cuts, at least
-	serviceBound = 60 * time.Second // for everybody to be served again after an episode
+	serviceBound = 60 * time.Second // for every host to be served again after an episode
 	syncBound    = 60 * time.Second // for the pair to be in sync again after an episode
 )
 
@@ -227,7 +227,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// episode plays one: each fault begins and ends at its time, then all is healed, then everybody must be served again.
+// episode plays one: each fault begins and ends at its time, then all is healed, then every host must be served again.
 func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	type event struct {
 		at    time.Duration
@@ -290,7 +290,7 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	x.pauses(e, from, x.rig.rec.now(), settled)
 	for i, n := range harness.Names {
 		if ended, err := x.rig.pair.Ended(i); ended {
-			return fmt.Errorf("node %s has ended by itself: %w", n, err)
+			return fmt.Errorf("the process of node %s has ended: %w", n, err)
 		}
 	}
 	return nil

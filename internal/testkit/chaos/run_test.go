@@ -11,7 +11,7 @@ import (
 func msec(n int64) int64 { return n * int64(time.Millisecond) }
 
 // A pause belongs to the episode that it overlaps. One during which the machine starved is listed and does not count.
-func TestPauses(t *testing.T) {
+func TestPausesBelongToTheirEpisodes(t *testing.T) {
 	rec := newRecorder()
 	x := &runner{rig: &rig{rec: rec}, lag: lag.New(rec.begun, starved), report: &Report{PauseByEpisode: map[string]float64{}}}
 	kill := Episode{Faults: []Fault{{Kind: Kill}}}

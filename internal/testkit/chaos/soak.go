@@ -56,11 +56,11 @@ func (x *runner) sample(ctx context.Context) error {
 func scrape(ctx context.Context, url string, want map[string]*float64) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(q)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestFlat(t *testing.T) {
+func TestFlatCatchesGrowth(t *testing.T) {
 	var samples []Sample
 	for i := range 90 {
 		samples = append(samples, Sample{At: float64(i), Resident: 100 << 20, Goroutines: 50 + float64(i%7), Files: 80})

@@ -51,7 +51,7 @@ func (s *swapper) close() {
 	}
 }
 
-// newWatcher is a host that only reads, over one path whatever its state: it would see what a node says that goes on serving
+// newWatcher is a host that only reads, over one path whatever its state: it would see what a node answers that continues to serve
 // when it must not any more.
 func newWatcher(id int, r *recorder, maps []*targetv1.Mapping, blockSize, path int) *swapper {
 	s := newSwapper(id, r, maps, blockSize)
@@ -118,7 +118,7 @@ func (s *swapper) send(lun uint16, op byte, block int64, out, in []byte) attempt
 		a.good = true
 	default:
 		a.err, a.sense = res.Err(op), res.Sense()
-		// A unit attention is told instead of executing the command (SAM-5 §5.14); a miscompare has not written.
+		// A unit attention is reported instead of executing the command (SAM-5 §5.14); a miscompare has not written.
 		a.maybe = a.sense.Key != initiator.KeyUnitAttention && a.sense.Key != initiator.KeyMiscompare
 		if a.sense.Key == initiator.KeyNotReady {
 			s.leave()
@@ -189,7 +189,7 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	}
 	in := register.Input{Kind: register.Swap, Expected: v, Value: s.r.value(k)}
 	if rng.IntN(8) == 0 {
-		in.Expected = in.Value // nobody has written it
+		in.Expected = in.Value // no host has written it
 	}
 	out := append(register.Fill(make([]byte, s.size), in.Expected), register.Fill(make([]byte, s.size), in.Value)...)
 	start = s.r.now()
@@ -203,7 +203,7 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	}
 }
 
-// swapOps is the history of a swap: attempts of which nobody knows, which may have taken effect until the swap returned, and
+// swapOps is the history of a swap: attempts of unknown outcome, which may have taken effect until the swap returned, and
 // the last one, of which it is known.
 func swapOps(id int, in register.Input, tries []attempt, err error, end int64, excused bool) (ops []porcupine.Operation) {
 	for n, a := range tries {

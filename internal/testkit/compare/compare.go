@@ -44,7 +44,7 @@ func Images(state string) ([]string, error) {
 	return out, nil
 }
 
-// Stores compares all images of two state directories. progress is told of bytes compared. The error is that of the
+// Stores compares all images of two state directories. progress is called with the number of bytes compared. The error is that of the
 // comparison itself; a difference is none, see Identical.
 func Stores(ctx context.Context, a, b string, progress func(bytes int64)) ([]Image, error) {
 	in := [2]map[string]bool{}

@@ -65,7 +65,7 @@ func TestEqualStores(t *testing.T) {
 	}
 }
 
-func TestDifferences(t *testing.T) {
+func TestDifferencesOfImagesAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(dir string) error
 		reason string

@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { Main(m) }
 
 // A test binary that dies takes its servers with it.
-func TestReaper(t *testing.T) {
+func TestReaperEndsServersOfADeadTest(t *testing.T) {
 	if os.Getenv("ENVTEST_DIE") != "" {
 		cfg := Config(t)
 		pids, err := children(os.Getenv(Assets))
@@ -27,7 +27,7 @@ func TestReaper(t *testing.T) {
 		panic("as a test would")
 	}
 	Config(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReaper$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReaperEndsServersOfADeadTest$")
 	cmd.Env = append(os.Environ(), "ENVTEST_DIE=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.Output()
 	_, line, ok := strings.Cut(string(out), "PIDS ")

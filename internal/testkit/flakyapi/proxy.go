@@ -6,7 +6,7 @@
 //	p.Add(flakyapi.Rule{Match: flakyapi.Match{Mutating: true, Resource: "leases"}, Fault: flakyapi.Fault{LoseResponse: true}, Times: 1})
 //	client := kubernetes.NewForConfigOrDie(p.Config())
 //
-// Everybody who uses Config acts as the user of cfg. It listens on loopback and wants a token that only Config has.
+// Every client with Config acts as the user of cfg. It listens on loopback and wants a token that only Config has.
 package flakyapi
 
 import (
@@ -115,7 +115,7 @@ func (p *Proxy) Reset() {
 
 // CrashAt has the client's process die, as far as the API server can see, at its n-th mutating call from now, counted from
 // 1: before it is carried out, or if landed is true after it, with the answer lost. hook, if any, is called at that moment,
-// before anybody learns. From then on every call fails and those under way are broken off, until Reset.
+// before any client learns of it. From then on every call fails and those under way are broken off, until Reset.
 func (p *Proxy) CrashAt(n int, landed bool, hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// upstream stands for an API server: it notes what it carries out.
+// upstream acts as an API server: it notes what it carries out.
 type upstream struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -97,7 +97,7 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
-func TestBeside(t *testing.T) {
+func TestProxyBesideAnother(t *testing.T) {
 	u, p, c := setup(t)
 	other, err := p.Beside()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsOfTheProxy(t *testing.T) {
 	for name, x := range map[string]struct {
 		fault Fault
 		code  int // 0: no answer
@@ -147,7 +147,7 @@ func TestFaults(t *testing.T) {
 }
 
 // A silent loss answers nothing until the client gives up.
-func TestSilent(t *testing.T) {
+func TestSilentLossIsNotAnswered(t *testing.T) {
 	u, p, c := setup(t)
 	p.Add(Rule{Fault: Fault{LoseResponse: true, Silent: true}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,7 +202,7 @@ func TestWhichCalls(t *testing.T) {
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchIsCutByRule(t *testing.T) {
 	_, p, c := setup(t)
 	open := func() io.ReadCloser {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", p.Config().Host+"/api/v1/pods?watch=1", nil)
@@ -230,7 +230,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestCrash(t *testing.T) {
+func TestCrashBeforeAndAfterARequest(t *testing.T) {
 	for _, landed := range []bool{false, true} {
 		u, p, c := setup(t)
 		hooked := 0
@@ -273,7 +273,7 @@ func TestCrashCutsWatches(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseOfRequests(t *testing.T) {
 	for in, want := range map[string]string{
 		"GET /api/v1/nodes":                                       "list  nodes   ",
 		"GET /api/v1/nodes/n":                                     "get  nodes   n",

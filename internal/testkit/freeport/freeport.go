@@ -1,5 +1,5 @@
 // Package freeport finds TCP ports for servers that are started a moment later, by tests and tools. A program that binds port 0, closes it and
-// hands the number on loses it now and then: to another process that does the same, or to the local end of anybody's connection.
+// hands the number on loses it now and then: to another process that does the same, or to the local end of any connection.
 package freeport
 
 import (

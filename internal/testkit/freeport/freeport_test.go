@@ -17,7 +17,7 @@ const asked = "GEMEL_FREEPORT_ASKED"
 
 // Processes, each with several goroutines that ask at the same time, get different ports as long as they live, and servers can be
 // started on them.
-func TestProcesses(t *testing.T) {
+func TestProcessesGetDifferentPorts(t *testing.T) {
 	if os.Getenv(asked) != "" {
 		var wg sync.WaitGroup
 		for range 4 {
@@ -38,7 +38,7 @@ func TestProcesses(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for range 4 {
-		c := exec.Command(os.Args[0], "-test.run=^TestProcesses$")
+		c := exec.Command(os.Args[0], "-test.run=^TestProcessesGetDifferentPorts$")
 		c.Env = append(os.Environ(), asked+"=1")
 		in, err := c.StdinPipe()
 		if err != nil {
@@ -76,7 +76,7 @@ func TestProcesses(t *testing.T) {
 }
 
 // A port that somebody listens on, on one of the hosts, is passed over.
-func TestTaken(t *testing.T) {
+func TestTakenPortIsPassedOver(t *testing.T) {
 	d := dealer{name: "@gemel-ports-test-taken-"}
 	port, err := d.on([]string{"127.0.0.1"})
 	if err != nil {
@@ -90,7 +90,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// When no block is left, one's own come again; who has none is told the range.
+// When no block is left, one's own come again; a caller that gets none gets the range.
 func TestUsedUp(t *testing.T) {
 	x, y := dealer{name: "@gemel-ports-test-used-"}, dealer{name: "@gemel-ports-test-used-"}
 	seen := map[int]int{}

@@ -46,7 +46,7 @@ type Options struct {
 	Arbiter [2]string
 	// Net places the nodes elsewhere than on loopback.
 	Net *Network
-	// Supervised nodes are started again, after a back-off, when their processes have ended by themselves because they left.
+	// Supervised nodes are started again, after a back-off, when their processes have ended because they left.
 	Supervised bool
 	// InCluster and Name of the pair; default Cluster and PairName.
 	InCluster, Name string

@@ -9,7 +9,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/exits"
 )
 
-// What runs a node's process, as a kubelet or systemd does: one that has ended by itself is started again after a back-off, and for no
+// What runs a node's process, as a kubelet or systemd does: one that has ended without a stop is started again after a back-off, and for no
 // other reason. A node that a test killed or stopped stays so.
 
 // Bounds of the back-off: the kubelet's 10 s to 5 min, forgotten after 10 min, made short.
@@ -23,7 +23,7 @@ const (
 type supervisor struct {
 	started time.Time
 	delay   time.Duration
-	again   bool // the life before this one was ended by itself
+	again   bool // the life before this one ended without a stop
 	waits   bool // it will be started again
 	codes   []int
 	failed  error // it could not be started again
@@ -90,14 +90,14 @@ func exitCode(err error) int {
 	return -1
 }
 
-// Exits are the codes with which a supervised node's processes ended by themselves.
+// Exits are the codes with which a supervised node's processes ended without a stop.
 func (p *Pair) Exits(i int) []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]int{}, p.super[i].codes...)
 }
 
-// Waits tells that a node's process has ended by itself and will be started again.
+// Waits reports that a node's process has ended without a stop and will be started again.
 func (p *Pair) Waits(i int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -115,14 +115,14 @@ func capability(block bool) *csi.VolumeCapability {
 
 // Create makes a volume, from a snapshot if one is named.
 func (k *Kubelet) Create(ctx context.Context, name string, size int64, block bool, snapshot string) (*Volume, error) {
-	q := &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+	req := &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
 	if snapshot != "" {
-		q.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot}}}
 	}
 	var r *csi.CreateVolumeResponse
-	err := retry(ctx, func(ctx context.Context) (err error) { r, err = k.ctl.CreateVolume(ctx, q); return })
+	err := retry(ctx, func(ctx context.Context) (err error) { r, err = k.ctl.CreateVolume(ctx, req); return })
 	if err != nil {
 		return nil, fmt.Errorf("CreateVolume %s: %w", name, err)
 	}

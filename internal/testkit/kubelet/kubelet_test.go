@@ -52,23 +52,23 @@ func (p *plugin) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 func (p *plugin) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: "node"}, nil
 }
-func (p *plugin) CreateVolume(_ context.Context, q *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: "id-" + q.Name, CapacityBytes: q.CapacityRange.RequiredBytes}}, nil
+func (p *plugin) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: "id-" + req.Name, CapacityBytes: req.CapacityRange.RequiredBytes}}, nil
 }
 func (p *plugin) ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"k": "v"}}, nil
 }
-func (p *plugin) NodeStageVolume(_ context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	if _, err := os.Stat(q.StagingTargetPath); err != nil || q.PublishContext["k"] != "v" {
+func (p *plugin) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if _, err := os.Stat(req.StagingTargetPath); err != nil || req.PublishContext["k"] != "v" {
 		return nil, status.Error(codes.InvalidArgument, "no staging folder or publish context")
 	}
 	return &csi.NodeStageVolumeResponse{}, nil
 }
-func (p *plugin) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if _, err := os.Stat(filepath.Dir(q.TargetPath)); err != nil {
+func (p *plugin) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if _, err := os.Stat(filepath.Dir(req.TargetPath)); err != nil {
 		return nil, status.Error(codes.InvalidArgument, "no parent of the target path")
 	}
-	if _, err := os.Stat(q.TargetPath); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(req.TargetPath); !errors.Is(err, os.ErrNotExist) {
 		return nil, status.Error(codes.InvalidArgument, "the target path is the plugin's to make")
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
@@ -150,7 +150,7 @@ func TestErrorsEndTheStory(t *testing.T) {
 	if _, err := k.Create(ctx, "x", 1, false, ""); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "CreateVolume x") {
 		t.Errorf("create: %v", err)
 	}
-	// A volume that is gone has nothing to undo; any other refusal is told, and what depends on it is not tried.
+	// A volume that is gone has nothing to undo; any other refusal is reported, and what depends on it is not tried.
 	p.take()
 	v := &Volume{ID: "x", Name: "x"}
 	p.fail["NodeUnpublishVolume"] = []error{status.Error(codes.NotFound, "gone")}

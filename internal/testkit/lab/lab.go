@@ -67,7 +67,7 @@ func New(base string) (l *Lab, swept []string, err error) {
 	return l, swept, nil
 }
 
-// lockName is locked as long as the run lives; the kernel lets go of it with the process.
+// lockName is locked as long as the run lives; the kernel releases it with the process.
 const lockName = "lock"
 
 // abandoned takes the lock of a run that is dead. A folder without the file is about to get it, or is not ours.

@@ -69,7 +69,7 @@ func TestCloseKillsAndRemoves(t *testing.T) {
 	gone(t, l.Dir)
 }
 
-func TestStop(t *testing.T) {
+func TestStopEndsAProcess(t *testing.T) {
 	l := newLab(t)
 	defer l.Close()
 	p, err := Start("sleeper", l.Path("log"), sleeper(t, l), "600")
@@ -85,7 +85,7 @@ func TestStop(t *testing.T) {
 }
 
 // What a run that was killed left is swept by the next; a run that lives is left alone.
-func TestSweep(t *testing.T) {
+func TestSweepRemovesWhatDeadRunsLeft(t *testing.T) {
 	base := t.TempDir()
 	dead, _, err := New(base)
 	if err != nil {

@@ -47,7 +47,7 @@ func Start(name, log, binary string, args ...string) (*Process, error) {
 // PID is the process id. It stays that of the process until Stop has returned or Exited is true.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited says that the process has ended by itself.
+// Exited says that the process has ended without a stop.
 func (p *Process) Exited() bool {
 	select {
 	case <-p.done:

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestProbe(t *testing.T) {
+func TestProbeMeasuresLag(t *testing.T) {
 	const starved = 100 * time.Millisecond
 	begun := time.Now()
 	p := New(begun, starved)

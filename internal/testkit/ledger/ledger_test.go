@@ -87,7 +87,7 @@ func snapshotRun() *Moment {
 	return l.End()
 }
 
-func TestMoment(t *testing.T) {
+func TestSnapshotShowsOneMoment(t *testing.T) {
 	m := snapshotRun()
 	for name, c := range map[string]struct {
 		seen []uint64

@@ -45,7 +45,7 @@ func each(ctx context.Context, r io.ReaderAt, regions []Region, progress func(bl
 	return nil
 }
 
-// Verify reads every block back and returns those that lost an acknowledged write. progress is told of blocks read.
+// Verify reads every block back and returns those that lost an acknowledged write. progress is called with the number of blocks read.
 func (s *Stream) Verify(ctx context.Context, r io.ReaderAt, progress func(blocks int)) ([]Finding, error) {
 	var lost []Finding
 	err := each(ctx, r, s.Regions(), progress, func(block int, content []byte) {

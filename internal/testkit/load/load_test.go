@@ -146,7 +146,7 @@ func TestErrorEndsWriters(t *testing.T) {
 	}
 }
 
-func TestPhases(t *testing.T) {
+func TestPhasesAreMeasuredApart(t *testing.T) {
 	_, s, ctx := run(t, 64)
 	s.meter.Phase("next")
 	if err := poll(ctx, func() bool { return s.meter.InPhase() >= 100 }); err != nil {
@@ -201,7 +201,7 @@ func TestPaceIsKept(t *testing.T) {
 	}
 }
 
-func TestLayout(t *testing.T) {
+func TestLayoutIsReadFromTheDevice(t *testing.T) {
 	dev := &memory{data: make([]byte, 64<<10)}
 	for i := range dev.data {
 		dev.data[i] = byte(i >> 12)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-func TestAttach(t *testing.T) {
+func TestAttachAFileToALoopDevice(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loop devices need root")
 	}

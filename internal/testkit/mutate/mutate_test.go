@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An edit whose place has moved is an error, not a mistake that nobody notices.
+// An edit whose place has moved is an error, not a mistake that stays unnoticed.
 func TestTextMustOccurOnce(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	write := func(name, text string) {

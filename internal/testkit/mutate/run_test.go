@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestChoose(t *testing.T) {
+func TestChooseByTitle(t *testing.T) {
 	all := []string{"one", "two", "three"}
 	for only, want := range map[string][]string{"": all, "o": {"one", "two"}, "three": {"three"}, "four": nil} {
 		got, err := Choose(all, only, strings.Clone)
@@ -35,7 +35,7 @@ func TestEachKeepsTheOrder(t *testing.T) {
 	}
 }
 
-func TestProblems(t *testing.T) {
+func TestProblemsAreJoined(t *testing.T) {
 	errs := Problems([]int{1, 2, 3}, func(n *int) error {
 		if *n == 2 {
 			return nil

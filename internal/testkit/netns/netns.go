@@ -45,7 +45,7 @@ func New() (*Namespace, error) {
 	return n, nil
 }
 
-// Close lets go of the namespace; it ends with its last process.
+// Close closes the namespace; it ends with its last process.
 func (n *Namespace) Close() { _ = n.f.Close() }
 
 // Path names the namespace for the commands of iproute2.

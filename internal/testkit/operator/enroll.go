@@ -112,18 +112,18 @@ func Worker(ctx context.Context, cfg *rest.Config, namespace, node, dir string) 
 
 // Token of a service account, bound to a new pod on a node; bound to nothing if the node is empty.
 func Token(ctx context.Context, k kubernetes.Interface, namespace, account, node, audience string) (string, error) {
-	q := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
 	if node != "" {
 		p, err := k.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"},
 			Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "driver", Image: "gemel:1"}}}}, metav1.CreateOptions{})
 		if err != nil {
 			return "", err
 		}
-		q.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}
+		req.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}
 	}
 	seconds := int64(time.Hour / time.Second)
-	q.Spec.ExpirationSeconds = &seconds
-	t, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, q, metav1.CreateOptions{})
+	req.Spec.ExpirationSeconds = &seconds
+	t, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, req, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -36,7 +36,7 @@ func Parse(b []byte) (uint64, error) {
 }
 
 // A block is a register: clients write values that are never used twice, read them, and replace one by another with
-// COMPARE AND WRITE. A block nobody has written holds 0.
+// COMPARE AND WRITE. A block that was never written holds 0.
 
 // Kind of an operation.
 type Kind byte

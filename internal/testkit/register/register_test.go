@@ -34,7 +34,7 @@ func (x h) maybeSwap(client int, expected, v uint64, start, end int64) h {
 	return x.op(client, Input{Kind: Swap, Expected: expected, Value: v, Optional: true}, 0, start, end)
 }
 
-func TestModel(t *testing.T) {
+func TestModelOfARegister(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		ops      h

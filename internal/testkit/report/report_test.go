@@ -35,7 +35,7 @@ func TestCountsAndHazards(t *testing.T) {
 	}
 }
 
-func TestMutants(t *testing.T) {
+func TestReadMutantsRefusesOldReports(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mutants.json")
 	if m, err := ReadMutants(path, time.Hour); m != nil || err != nil {
 		t.Fatal(m, err)

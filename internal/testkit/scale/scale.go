@@ -1,4 +1,4 @@
-// Package scale measures what a pair with many LUNs costs: how long I/O stands still when the owner of all of them dies or
+// Package scale measures what a pair with many LUNs costs: how long I/O is paused when the owner of all of them dies or
 // hands them over, how often the arbiter is written then, and how much memory an idle target holds.
 package scale
 
@@ -111,14 +111,14 @@ func (r *Result) create(ctx context.Context, p *harness.Pair) error {
 	begun := time.Now()
 	for i := range r.LUNs {
 		id := uuid.NewString()
-		q := &targetv1.CreateLUNRequest{Uuid: id, Name: fmt.Sprintf("lun-%d", i), SizeBytes: lunSize, PreferredNode: "a"}
-		if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.CreateLUN(ctx, q); return err }); err != nil {
+		req := &targetv1.CreateLUNRequest{Uuid: id, Name: fmt.Sprintf("lun-%d", i), SizeBytes: lunSize, PreferredNode: "a"}
+		if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.CreateLUN(ctx, req); return err }); err != nil {
 			return err
 		}
 		for h := range r.hosts {
 			var m *targetv1.Mapping
-			q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: fmt.Sprint(hostIQN, h)}
-			if err := insist(ctx, p, func(c targetv1.TargetServiceClient) (err error) { m, err = c.MapHost(ctx, q); return err }); err != nil {
+			req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: fmt.Sprint(hostIQN, h)}
+			if err := insist(ctx, p, func(c targetv1.TargetServiceClient) (err error) { m, err = c.MapHost(ctx, req); return err }); err != nil {
 				return err
 			}
 			r.hosts[h] = append(r.hosts[h], m)
@@ -128,7 +128,7 @@ func (r *Result) create(ctx context.Context, p *harness.Pair) error {
 	return nil
 }
 
-// insist repeats a call, on either node, while there is none that can do it: a machine that stands still for longer than the
+// insist repeats a call, on either node, while there is none that can do it: a machine that is paused for longer than the
 // lease makes a pair part, which is not what is measured here.
 func insist(ctx context.Context, p *harness.Pair, call func(targetv1.TargetServiceClient) error) error {
 	var err error
@@ -144,8 +144,8 @@ func insist(ctx context.Context, p *harness.Pair, call func(targetv1.TargetServi
 
 // moveAll gives all LUNs to a node, and makes sure of it.
 func (r *Result) moveAll(ctx context.Context, p *harness.Pair, to int) error {
-	q := &targetv1.TransferOwnershipRequest{All: true, ToNode: harness.Names[to]}
-	if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.TransferOwnership(ctx, q); return err }); err != nil {
+	req := &targetv1.TransferOwnershipRequest{All: true, ToNode: harness.Names[to]}
+	if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.TransferOwnership(ctx, req); return err }); err != nil {
 		return err
 	}
 	s, err := p.Status(ctx, to)
@@ -190,7 +190,7 @@ func (r *Result) memory(ctx context.Context, p *harness.Pair) error {
 	return nil
 }
 
-// look is what a host does with a LUN that it finds: TEST UNIT READY until unit attentions are told, then READ (16).
+// look is what a host does with a LUN that it finds: TEST UNIT READY until unit attentions are delivered, then READ (16).
 func look(ctx context.Context, s *initiator.Session, lun uint16) error {
 	for range 8 {
 		res, err := s.Execute(ctx, lun, make([]byte, 6), nil, nil)

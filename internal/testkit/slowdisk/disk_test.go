@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestFilesystem(t *testing.T) {
+func TestFilesystemOnASlowDisk(t *testing.T) {
 	d := start(t, Knobs{})
 	data := make([]byte, 8<<20)
 	if _, err := rand.Read(data); err != nil {
@@ -141,7 +141,7 @@ func TestParentDies(t *testing.T) {
 }
 
 // XFS that could not write its log has shut itself down. Mounted again, it has what had been made durable before.
-func TestRemount(t *testing.T) {
+func TestRemountAfterAShutdown(t *testing.T) {
 	d := start(t, Knobs{})
 	name := filepath.Join(d.Mount, "file")
 	if err := errors.Join(os.WriteFile(name, []byte("kept"), 0o600), syncFile(name)); err != nil {
@@ -176,7 +176,7 @@ func TestRemount(t *testing.T) {
 	}
 }
 
-func TestReplace(t *testing.T) {
+func TestReplacedDiskIsEmpty(t *testing.T) {
 	d := start(t, Knobs{})
 	name := filepath.Join(d.Mount, "file")
 	if err := errors.Join(os.WriteFile(name, make([]byte, 1<<20), 0o600), syncFile(name)); err != nil {

@@ -107,7 +107,7 @@ func (f *files) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32,
 	return uint32(len(data)), fuse.OK
 }
 
-// Fsync does not flush the sparse file: nobody needs it after a crash of the machine, and its disk
+// Fsync does not flush the sparse file: it is not needed after a crash of the machine, and its disk
 // is not to be measured.
 func (f *files) Fsync(_ <-chan struct{}, _ *fuse.FsyncIn) fuse.Status {
 	return fuse.Status(f.gate.flush())

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestPipe(t *testing.T) {
+func TestPipeKeepsItsRate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var p pipe
 	p.advance(now, 100)

@@ -140,7 +140,7 @@ func TestKnobsChangeWhileRequestsWait(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorKnobsFailRequests(t *testing.T) {
 	d := start(t, Knobs{})
 	f, buf := directFile(t, d, "file", 1<<20), aligned(t, 4096)
 	d.mustSet(t, Knobs{ReadErrors: true})

@@ -113,7 +113,7 @@ func left(t *testing.T, dir string, pid int) []string {
 		t.Fatal(err)
 	}
 	out = append(out, loops...)
-	// Detached mounts are seen by nobody, but their loop device knows its file by a shorter name
+	// Detached mounts are invisible, but their loop device knows its file by a shorter name
 	// then.
 	short, err := loopdev.On("/" + fileName(pid))
 	if err != nil {

@@ -121,7 +121,7 @@ func (t *Teller) Table(rows [][]string) {
 	}
 }
 
-// How often the bottom line changes, and how often a pipe is told.
+// How often the bottom line changes, and how often a pipe gets a line.
 const (
 	liveEvery = 200 * time.Millisecond
 	pipeEvery = 5 * time.Second

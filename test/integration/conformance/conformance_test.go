@@ -23,7 +23,7 @@ var hosts = []string{
 
 const secret = "conformance-12"
 
-func TestConformance(t *testing.T) {
+func TestConformanceOfTheTarget(t *testing.T) {
 	if _, err := exec.LookPath("iscsi-test-cu"); err != nil {
 		t.Skip("skipped: iscsi-test-cu is not installed (Debian: libiscsi-bin); `make deps` installs it")
 	}
@@ -77,12 +77,12 @@ func TestConformance(t *testing.T) {
 			login := ""
 			var number uint32
 			for _, h := range hosts {
-				q := &targetv1.MapHostRequest{LunUuid: id, HostIqn: h}
+				req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: h}
 				if v.chap {
-					q.Chap = &targetv1.CHAP{User: "host", Secret: secret}
+					req.Chap = &targetv1.CHAP{User: "host", Secret: secret}
 					login = "host%" + secret + "@"
 				}
-				m, err := c.MapHost(ctx, q)
+				m, err := c.MapHost(ctx, req)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -41,9 +41,9 @@ func TestTwoClusters(t *testing.T) {
 		}
 	})
 	in := func(cluster, name string) backend.CreateVolume {
-		q := r.wish(name)
-		q.Cluster = cluster
-		return q
+		req := r.wish(name)
+		req.Cluster = cluster
+		return req
 	}
 	seen := map[string]bool{}
 	for _, name := range []string{"one", "two"} {

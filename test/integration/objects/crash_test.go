@@ -30,8 +30,8 @@ type step struct {
 
 // life is the steps of a volume; each may be asked for again. Every crash gets a volume of its own.
 func (r *rig) life(name string) []step {
-	q := r.wish(name)
-	id, snap := q.ID, r.b.SnapshotID(name)
+	req := r.wish(name)
+	id, snap := req.ID, r.b.SnapshotID(name)
 	clone := r.wish(name + "-restored")
 	clone.Size, clone.SourceSnapshot = 96*mib, snap
 	publish := func(host string) func(context.Context, *objects.Backend) error {
@@ -66,7 +66,7 @@ func (r *rig) life(name string) []step {
 		}
 	}
 	return []step{
-		{"create", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, q); return err }, count(1, 0), true},
+		{"create", func(ctx context.Context, b *objects.Backend) error { _, err := b.CreateVolume(ctx, req); return err }, count(1, 0), true},
 		{"attach", publish(hostA), hosts(hostA), false},
 		{"detach", func(ctx context.Context, b *objects.Backend) error { return b.Unpublish(ctx, id, hostA) }, hosts(), false},
 		{"move", publish(hostB), hosts(hostB), false},

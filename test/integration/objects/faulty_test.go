@@ -71,50 +71,50 @@ type faultyPair struct {
 
 var errCrash = status.Error(codes.Unavailable, "this process is dead")
 
-func faulty[Q, R any](ctx context.Context, p *faultyPair, changes bool, call func(context.Context, *Q, ...grpc.CallOption) (*R, error), q *Q) (*R, error) {
+func faulty[Q, R any](ctx context.Context, p *faultyPair, changes bool, call func(context.Context, *Q, ...grpc.CallOption) (*R, error), req *Q) (*R, error) {
 	carry, answer := p.f.next(changes)
 	if !carry {
 		return nil, errCrash
 	}
-	r, err := call(ctx, q)
+	r, err := call(ctx, req)
 	if !answer {
 		return nil, errCrash
 	}
 	return r, err
 }
 
-func (p *faultyPair) CreateLUN(ctx context.Context, q *targetv1.CreateLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
-	return faulty(ctx, p, true, p.Pair.CreateLUN, q)
+func (p *faultyPair) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	return faulty(ctx, p, true, p.Pair.CreateLUN, req)
 }
 
-func (p *faultyPair) DeleteLUN(ctx context.Context, q *targetv1.DeleteLUNRequest, _ ...grpc.CallOption) (*targetv1.DeleteLUNResponse, error) {
-	return faulty(ctx, p, true, p.Pair.DeleteLUN, q)
+func (p *faultyPair) DeleteLUN(ctx context.Context, req *targetv1.DeleteLUNRequest, _ ...grpc.CallOption) (*targetv1.DeleteLUNResponse, error) {
+	return faulty(ctx, p, true, p.Pair.DeleteLUN, req)
 }
 
-func (p *faultyPair) ExpandLUN(ctx context.Context, q *targetv1.ExpandLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
-	return faulty(ctx, p, true, p.Pair.ExpandLUN, q)
+func (p *faultyPair) ExpandLUN(ctx context.Context, req *targetv1.ExpandLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	return faulty(ctx, p, true, p.Pair.ExpandLUN, req)
 }
 
-func (p *faultyPair) GetLUN(ctx context.Context, q *targetv1.GetLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
-	return faulty(ctx, p, false, p.Pair.GetLUN, q)
+func (p *faultyPair) GetLUN(ctx context.Context, req *targetv1.GetLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
+	return faulty(ctx, p, false, p.Pair.GetLUN, req)
 }
 
-func (p *faultyPair) MapHost(ctx context.Context, q *targetv1.MapHostRequest, _ ...grpc.CallOption) (*targetv1.Mapping, error) {
-	return faulty(ctx, p, true, p.Pair.MapHost, q)
+func (p *faultyPair) MapHost(ctx context.Context, req *targetv1.MapHostRequest, _ ...grpc.CallOption) (*targetv1.Mapping, error) {
+	return faulty(ctx, p, true, p.Pair.MapHost, req)
 }
 
-func (p *faultyPair) UnmapHost(ctx context.Context, q *targetv1.UnmapHostRequest, _ ...grpc.CallOption) (*targetv1.UnmapHostResponse, error) {
-	return faulty(ctx, p, true, p.Pair.UnmapHost, q)
+func (p *faultyPair) UnmapHost(ctx context.Context, req *targetv1.UnmapHostRequest, _ ...grpc.CallOption) (*targetv1.UnmapHostResponse, error) {
+	return faulty(ctx, p, true, p.Pair.UnmapHost, req)
 }
 
-func (p *faultyPair) CreateSnapshot(ctx context.Context, q *targetv1.CreateSnapshotRequest, _ ...grpc.CallOption) (*targetv1.Snapshot, error) {
-	return faulty(ctx, p, true, p.Pair.CreateSnapshot, q)
+func (p *faultyPair) CreateSnapshot(ctx context.Context, req *targetv1.CreateSnapshotRequest, _ ...grpc.CallOption) (*targetv1.Snapshot, error) {
+	return faulty(ctx, p, true, p.Pair.CreateSnapshot, req)
 }
 
-func (p *faultyPair) DeleteSnapshot(ctx context.Context, q *targetv1.DeleteSnapshotRequest, _ ...grpc.CallOption) (*targetv1.DeleteSnapshotResponse, error) {
-	return faulty(ctx, p, true, p.Pair.DeleteSnapshot, q)
+func (p *faultyPair) DeleteSnapshot(ctx context.Context, req *targetv1.DeleteSnapshotRequest, _ ...grpc.CallOption) (*targetv1.DeleteSnapshotResponse, error) {
+	return faulty(ctx, p, true, p.Pair.DeleteSnapshot, req)
 }
 
-func (p *faultyPair) ListSnapshots(ctx context.Context, q *targetv1.ListSnapshotsRequest, _ ...grpc.CallOption) (*targetv1.ListSnapshotsResponse, error) {
-	return faulty(ctx, p, false, p.Pair.ListSnapshots, q)
+func (p *faultyPair) ListSnapshots(ctx context.Context, req *targetv1.ListSnapshotsRequest, _ ...grpc.CallOption) (*targetv1.ListSnapshotsResponse, error) {
+	return faulty(ctx, p, false, p.Pair.ListSnapshots, req)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // A volume through its whole life.
-func TestLife(t *testing.T) {
+func TestVolumeFromCreateToDelete(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	is := func(err, want error) {
@@ -34,9 +34,9 @@ func TestLife(t *testing.T) {
 	if again := r.create("pvc-1"); again.ID != v.ID || again.Size != 64*mib || again.Pair == "" {
 		t.Fatalf("%+v", again)
 	}
-	q := r.wish("pvc-1")
-	q.Size *= 2
-	_, err := r.b.CreateVolume(r.ctx, q)
+	req := r.wish("pvc-1")
+	req.Size *= 2
+	_, err := r.b.CreateVolume(r.ctx, req)
 	is(err, backend.ErrExists)
 
 	// The disks know all that is needed to make the object again.
@@ -104,13 +104,13 @@ func TestLife(t *testing.T) {
 	restore, clone := r.wish("restored"), r.wish("clone")
 	restore.Size, restore.SourceSnapshot = 96*mib, s.ID
 	clone.Size, clone.SourceVolume = 96*mib, v.ID
-	for _, q := range []backend.CreateVolume{clone, restore} {
-		c, err := r.b.CreateVolume(r.ctx, q)
+	for _, req := range []backend.CreateVolume{clone, restore} {
+		c, err := r.b.CreateVolume(r.ctx, req)
 		r.ok(err)
-		if c.SourceSnapshot != q.SourceSnapshot || c.SourceVolume != q.SourceVolume {
+		if c.SourceSnapshot != req.SourceSnapshot || c.SourceVolume != req.SourceVolume {
 			t.Fatalf("%+v", c)
 		}
-		if q.SourceVolume != "" {
+		if req.SourceVolume != "" {
 			r.ok(r.b.DeleteVolume(r.ctx, v.ID))
 		}
 	}
@@ -153,18 +153,18 @@ func TestLife(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
-	q := r.wish("huge")
-	q.Size = 200 << 40
-	_, err := r.b.CreateVolume(r.ctx, q)
+	req := r.wish("huge")
+	req.Size = 200 << 40
+	_, err := r.b.CreateVolume(r.ctx, req)
 	if !errors.Is(err, backend.ErrExhausted) || !strings.Contains(err.Error(), "p0: ") {
 		t.Fatal(err)
 	}
-	q.Size, q.Cluster = mib, "elsewhere"
-	q.ID, q.Name = r.b.VolumeID("elsewhere"), "elsewhere"
-	if _, err := r.b.CreateVolume(r.ctx, q); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "StorageCluster elsewhere does not exist") {
+	req.Size, req.Cluster = mib, "elsewhere"
+	req.ID, req.Name = r.b.VolumeID("elsewhere"), "elsewhere"
+	if _, err := r.b.CreateVolume(r.ctx, req); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "StorageCluster elsewhere does not exist") {
 		t.Fatal(err)
 	}
-	r.ok(r.b.DeleteVolume(r.ctx, q.ID)) // waits until it is gone
+	r.ok(r.b.DeleteVolume(r.ctx, req.ID)) // waits until it is gone
 	free, err := r.b.Capacity(r.ctx, "demo", "")
 	r.ok(err)
 	if none, err := r.b.Capacity(r.ctx, "elsewhere", ""); err != nil || none != 0 || free == 0 {
@@ -212,7 +212,7 @@ func TestDeletionKeepsData(t *testing.T) {
 }
 
 // A LUN that was made and is not there any more is not made again.
-func TestMissing(t *testing.T) {
+func TestMissingLUNIsNotCreatedAgain(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
 	v := r.create("lost")

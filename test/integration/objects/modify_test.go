@@ -11,14 +11,14 @@ import (
 )
 
 // Write cache mode and preferred node are chosen at the making and change while a host uses the volume.
-func TestModify(t *testing.T) {
+func TestModifyWhileAHostUsesTheVolume(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
-	q := r.wish("modified")
-	q.Mutable = backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}
-	v, err := r.b.CreateVolume(r.ctx, q)
+	req := r.wish("modified")
+	req.Mutable = backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}
+	v, err := r.b.CreateVolume(r.ctx, req)
 	r.ok(err)
-	if l := r.lun(v.ID); v.Mutable != q.Mutable || l.Owner != "b" || l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
+	if l := r.lun(v.ID); v.Mutable != req.Mutable || l.Owner != "b" || l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
 		t.Fatalf("%+v, %v", v, l)
 	}
 	r.ok(r.publish(v.ID, hostA))
@@ -38,7 +38,7 @@ func TestModify(t *testing.T) {
 	r.ok(r.edit(v.ID, func(lu *v1alpha1.LogicalUnit) { lu.Spec.PreferredNode = "b" }))
 	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteThrough})
 	r.ok(err)
-	if v.Mutable != q.Mutable {
+	if v.Mutable != req.Mutable {
 		t.Fatalf("%+v", v)
 	}
 

@@ -44,12 +44,12 @@ func TestVolumesInAPool(t *testing.T) {
 	r.operate()
 	old := r.create("pvc-old") // before there were pools
 	in := func(name, pool string, change func(*backend.CreateVolume)) (backend.Volume, error) {
-		q := r.wish(name)
-		q.Pool = pool
+		req := r.wish(name)
+		req.Pool = pool
 		if change != nil {
-			change(&q)
+			change(&req)
 		}
-		return r.b.CreateVolume(r.ctx, q)
+		return r.b.CreateVolume(r.ctx, req)
 	}
 	hurry := func(name, pool string, change func(*backend.CreateVolume)) error {
 		t.Helper()
@@ -87,8 +87,8 @@ func TestVolumesInAPool(t *testing.T) {
 	if o.Spec.Placement.Pool != "fast" {
 		t.Errorf("%+v", o.Spec.Placement)
 	}
-	restore := func(q *backend.CreateVolume) { q.SourceSnapshot = snap.ID }
-	clone := func(q *backend.CreateVolume) { q.SourceVolume = v.ID }
+	restore := func(req *backend.CreateVolume) { req.SourceSnapshot = snap.ID }
+	clone := func(req *backend.CreateVolume) { req.SourceVolume = v.ID }
 	for name, change := range map[string]func(*backend.CreateVolume){"restored": restore, "cloned": clone} {
 		if err := hurry(name, "default", change); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "which is fast, not default") {
 			t.Errorf("%s: %v", name, err)

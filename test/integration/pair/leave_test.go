@@ -58,7 +58,7 @@ func TestNodeWhoseDiskFailsComesBackByItself(t *testing.T) {
 		if err != nil || !strings.Contains(string(said), "the store failed") || !strings.Contains(string(said), "check the disk") {
 			t.Errorf("last words of node %s: %q, %v", name, said, err)
 		}
-		if log, err := os.ReadFile(p.LogFile(i)); err != nil || !strings.Contains(string(log), "gemel-target: this node serves nothing any more") {
+		if log, err := os.ReadFile(p.LogFile(i)); err != nil || !strings.Contains(string(log), "gemel-target: this node has stopped serving") {
 			t.Errorf("node %s: its last line is not on stderr, %v", name, err)
 		}
 		finishLoad(t, ctx, l, m)

@@ -20,7 +20,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-const remedy = "start with an empty state-dir and empty backing volumes, to have everything copied from the peer"
+const remedy = "start with an empty state-dir and empty backing volumes to copy everything from the other node"
 
 // lastLine of what a node has said since its log had so many bytes; a process that was ended by a panic or by a signal has said more than that.
 func lastLine(t *testing.T, p *harness.Pair, i int, since int64) string {
@@ -182,7 +182,7 @@ func TestMetadataCutUnderARunningNode(t *testing.T) {
 		t.Errorf("the next life said: %s", line)
 	}
 	said, err := os.ReadFile(p.LogFile(1))
-	if err != nil || !strings.Contains(string(said), "gemel-target: this node serves nothing any more and ends, to be started again: ") || !strings.Contains(string(said), path+": the metadata database is damaged: it has 4096 bytes") {
+	if err != nil || !strings.Contains(string(said), "gemel-target: this node has stopped serving: the process ends, and must be started again: ") || !strings.Contains(string(said), path+": the metadata database is damaged: it has 4096 bytes") {
 		t.Errorf("last words of the first life: %v\n%s", err, said)
 	}
 	if err := os.RemoveAll(p.State[1]); err != nil {

@@ -76,7 +76,7 @@ func TestTwoVolumes(t *testing.T) {
 	}
 	if err := harness.Wait(ctx, "the process says which volume it lacks", func() (bool, string) {
 		b, _ := os.ReadFile(p.LogFile(1))
-		return strings.Contains(string(b), `backing volume "fast", which holds 2 LUNs and snapshots of this node, is not given: add --backing-volume fast=DIR`), string(b)
+		return strings.Contains(string(b), `backing volume "fast", which holds 2 LUNs and snapshots of this node, is missing from the flags: add --backing-volume fast=DIR`), string(b)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -66,14 +66,14 @@ func volumes(t *testing.T, ctx context.Context, c csi.ControllerClient) {
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	create := func(name string, size int64, source *csi.VolumeContentSource) *csi.Volume {
 		t.Helper()
-		q := &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: source,
+		req := &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: source,
 			VolumeCapabilities: []*csi.VolumeCapability{access}, Parameters: map[string]string{"preferredNode": "b", "writeCache": "write-through"}}
-		v, err := c.CreateVolume(ctx, q)
+		v, err := c.CreateVolume(ctx, req)
 		must(err)
 		if v.Volume.CapacityBytes != size {
 			t.Fatalf("%s has %d bytes", name, v.Volume.CapacityBytes)
 		}
-		again, err := c.CreateVolume(ctx, q)
+		again, err := c.CreateVolume(ctx, req)
 		must(err)
 		if again.Volume.VolumeId != v.Volume.VolumeId {
 			t.Fatalf("%s was made twice", name)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestBuckets(t *testing.T) {
+func TestBucketsGrowWithTheirValues(t *testing.T) {
 	last := -1
 	for _, v := range []int64{0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 1000, 1e6, 1e9, math.MaxInt64} {
 		b := bucketOf(v)
@@ -22,7 +22,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-func TestQuantiles(t *testing.T) {
+func TestQuantilesOfMergedHistograms(t *testing.T) {
 	var parts [2]Histogram
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []time.Duration

@@ -38,7 +38,7 @@ func Measure(ctx context.Context, w Workload, d time.Duration, procs []Process, 
 	return s, errors.Join(err, r.Stop())
 }
 
-// A measurement that has seen fewer operations than minOperations goes on for up to longer times its length: a disk may take its time.
+// A measurement that has seen fewer operations than minOperations continues for up to longer times its length: a disk may take its time.
 const (
 	minOperations = 20
 	longer        = 10

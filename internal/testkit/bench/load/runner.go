@@ -56,7 +56,7 @@ type request struct {
 // event is a time to look at: the longest operation that ended since it began.
 type event struct{ longest atomic.Int64 }
 
-// retryAfter is how long a tolerant load waits after an error before that slot goes on.
+// retryAfter is how long a tolerant load waits after an error before that slot continues.
 const retryAfter = 100 * time.Millisecond
 
 // Start begins a workload on devices; requests are dealt to them in turn.
@@ -285,7 +285,7 @@ func (r *Runner) ending() error {
 	if p := r.failed.Load(); p != nil {
 		return *p
 	}
-	return errors.New("load: ended by itself")
+	return errors.New("load: ended without a Stop")
 }
 
 // More waits until n further operations have ended well, for limit at most.

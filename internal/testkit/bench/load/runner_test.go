@@ -58,7 +58,7 @@ func (m *memory) WriteAt(_ context.Context, p []byte, off int64) (int, error) {
 
 func newMemory(delay time.Duration) *memory { return &memory{data: make([]byte, 4<<20), delay: delay} }
 
-func TestMeasure(t *testing.T) {
+func TestMeasureCountsOperationsAndCPU(t *testing.T) {
 	a, b := newMemory(time.Millisecond), newMemory(time.Millisecond)
 	s, err := Measure(t.Context(), Workload{Reads: 70, Block: 4096, Depth: 8}, 300*time.Millisecond, []Process{{"self", os.Getpid()}}, a, b)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestWriteAndFlush(t *testing.T) {
 }
 
 // A paced load counts latency from when an operation was due: a device that is too slow cannot hide behind a load that waits for it.
-func TestPaced(t *testing.T) {
+func TestPacedLoadCountsFromTheDueTime(t *testing.T) {
 	m := newMemory(0)
 	r, err := Start(Workload{Block: 4096, Depth: 4, Rate: 500}, m)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestPacedFromSubmission(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsEndAMeasurement(t *testing.T) {
 	m := newMemory(0)
 	m.broken.Store(true)
 	if _, err := Measure(t.Context(), Workload{Block: 4096, Depth: 2}, time.Minute, nil, m); !errors.Is(err, errBroken) {
@@ -165,8 +165,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestWorst: only operations that end after the mark count, with the time from before it included; and those in flight.
-func TestWorst(t *testing.T) {
+// TestWorstCountsFromTheMark: only operations that end after the mark count, with the time from before it included; and those in flight.
+func TestWorstCountsFromTheMark(t *testing.T) {
 	m := newMemory(30 * time.Millisecond)
 	r, err := Start(Workload{Block: 4096, Depth: 1}, m)
 	if err != nil {
@@ -192,7 +192,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-func TestFill(t *testing.T) {
+func TestFillWritesEveryBlock(t *testing.T) {
 	m := newMemory(0)
 	if err := Fill(t.Context(), m); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type Workload struct {
 	Rate       float64 // operations a second; 0: as many as can be. Latency counts from when an operation was due
 	Submitted  bool    // with a rate that cannot be kept: latency counts from when an operation was submitted
 	Span       int64   // bytes of each device that are used, from its beginning; 0: all
-	Tolerant   bool    // an error is counted and the load goes on; otherwise it ends the load
+	Tolerant   bool    // an error is counted and the load continues; otherwise it ends the load
 }
 
 // Unit is what a rate of the workload is given in.

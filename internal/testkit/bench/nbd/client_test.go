@@ -102,7 +102,7 @@ func TestRepliesInAnotherOrder(t *testing.T) {
 	}
 }
 
-// A server that does not read holds up nobody who submits, and Done may submit.
+// A server that does not read delays no one who submits, and Done may submit.
 func TestSubmitDoesNotWait(t *testing.T) {
 	const writes, size = 64, 1 << 20
 	goOn := make(chan struct{})

@@ -86,7 +86,7 @@ func (c *Client) Close(ctx context.Context) error {
 		c.out.send(s, nil)
 	case <-c.reader:
 	case <-ctx.Done():
-		err = fmt.Errorf("nbd: close: requests still under way: %w", context.Cause(ctx))
+		err = fmt.Errorf("nbd: close: requests are still in progress: %w", context.Cause(ctx))
 	}
 	_ = c.conn.Close()
 	<-c.reader

@@ -4,7 +4,7 @@
 // the page cache on both nodes (cache.direct=off), as with Gemel's write-back; a flush is fdatasync
 // on both.
 //
-// What it lacks of a pair: membership, fencing, resync, failover. When B dies reads go on and
+// What it lacks of a pair: membership, fencing, resync, failover. When B dies reads continue and
 // writes fail with EIO (vote-threshold 2 has no quorum); nothing is copied to a B that comes back.
 // Discards are ignored. A server of qemu 7.2 serves at most 16 requests of a connection at a time,
 // which holds for a host's at A and for A's at B.

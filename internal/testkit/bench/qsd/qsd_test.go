@@ -54,7 +54,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestMirror(t *testing.T) {
+func TestMirrorWritesBothNodes(t *testing.T) {
 	for _, o := range []Options{{}, {TLS: true}} {
 		t.Run(fmt.Sprintf("TLS=%v", o.TLS), func(t *testing.T) {
 			p, c := start(t, o)
@@ -165,7 +165,7 @@ func command(pid int) (string, error) {
 	return p.Comm()
 }
 
-func TestClose(t *testing.T) {
+func TestCloseEndsTheProcesses(t *testing.T) {
 	p, c := start(t, Options{})
 	for _, pid := range p.PIDs {
 		if name, err := command(pid); err != nil || !strings.HasPrefix(Program, name) { // cut to 15 bytes

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Markers in docs/benchmarks.md: what stands between a pair of them is replaced, everything else is written by people.
+// Markers in docs/benchmarks.md: the text between a pair of them is replaced, everything else is written by people.
 const (
 	beginMark = "<!-- begin %s: made by `make bench-docs` -->"
 	endMark   = "<!-- end %s -->"

@@ -57,7 +57,7 @@ func kernelText(from string) (string, bool, error) {
 	for _, name := range keys(r.Systems) {
 		fmt.Fprintf(&b, "| %s | %s |\n", name, r.Systems[name])
 	}
-	b.WriteString("\n| load | system | against | ratio | least..most | told from 1 beyond a factor of |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| load | system | against | ratio | least..most | differs from 1 beyond a factor of |\n|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		for _, x := range row.Ratios {
 			ratio := Number(x.Median)

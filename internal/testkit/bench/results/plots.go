@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
 )
 
-// Colors that can be told apart by most people, also in grey.
+// Colors that most people can distinguish, also in grey.
 var (
 	good    = color.RGBA{0x1b, 0x7a, 0x3d, 0xff}
 	bad     = color.RGBA{0xb5, 0x3a, 0x1f, 0xff}

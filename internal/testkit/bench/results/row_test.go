@@ -25,7 +25,7 @@ func figures(name string, values ...float64) *Figures {
 }
 
 // The ratio is that of rounds, not of medians: what slows both in one round does not count.
-func TestAgainst(t *testing.T) {
+func TestAgainstComparesRoundByRound(t *testing.T) {
 	r := Against("x", "IOPS", figures("gemel", 50, 10, 30), figures("gemel", 50, 11, 30), figures("peer", 25, 5, 10), false)
 	if r.Gemel != 30 || *r.Peer != 10 || *r.Ratio != 2 || *r.RatioSpread != (Spread{2, 3}) || *r.GemelSpread != (Spread{10, 50}) {
 		t.Errorf("%+v", r)
@@ -43,7 +43,7 @@ func TestAgainst(t *testing.T) {
 }
 
 // A row of events is compared with the whole pair, and its control is between two measurements of the whole pair.
-func TestControlled(t *testing.T) {
+func TestControlledRowIsClaimedBeyondItsControl(t *testing.T) {
 	whole, again := figures("whole", 10, 10, 10), figures("whole", 10, 9, 11)
 	for degraded, claimed := range map[float64]bool{5: true, 9.5: false} {
 		r := Against("x", "IOPS", figures("lost", degraded, degraded, degraded), nil, whole, false).Controlled(ControlOf(whole, again))
@@ -104,7 +104,7 @@ func TestRatioOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestWorst(t *testing.T) {
+func TestWorstOfEvents(t *testing.T) {
 	p := Worst("pause", "ms", Milliseconds(3*time.Millisecond, 9*time.Millisecond, time.Millisecond))
 	if p.Gemel != 9 || p.GemelSpread.Min != 1 || p.Peer != nil || p.Ratio != nil || p.Rounds != 3 {
 		t.Errorf("%+v", p)
@@ -114,7 +114,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-func TestNumber(t *testing.T) {
+func TestNumberText(t *testing.T) {
 	for want, v := range map[string]float64{"0": 0, "12345": 12345.4, "12.3": 12.34, "1.23": 1.234, "0.012": 0.0123} {
 		if got := Number(v); got != want {
 			t.Errorf("%v is printed as %q, want %q", v, got, want)
@@ -123,7 +123,7 @@ func TestNumber(t *testing.T) {
 }
 
 // What is written is read again, with the fields that others rely on.
-func TestFile(t *testing.T) {
+func TestReportIsReadAsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out", "bench.json")
 	row := Against("x", "IOPS", figures("gemel", 2, 2), figures("gemel", 2, 2), figures("peer", 1, 1), false)
 	if err := Write(path, Report{Commit: "c", Rows: []Row{row, Worst("pause", "ms", []float64{1})}}); err != nil {

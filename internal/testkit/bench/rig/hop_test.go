@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 }
 
 // Writes travel through both processes, reads through one; both are batched, with and without TLS.
-func TestHops(t *testing.T) {
+func TestHopsCarryReadsAndWrites(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "target")
 	if err := os.WriteFile(file, nil, 0o700); err != nil {
 		t.Fatal(err)

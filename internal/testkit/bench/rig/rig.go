@@ -1,4 +1,4 @@
-// Package rig runs what the benchmark measures: pairs of gemel-target in several forms, and peers. All of it stands in one folder, and on
+// Package rig runs what the benchmark measures: pairs of gemel-target in several forms, and peers. All of it is in one folder, and on
 // filesystems of its own.
 package rig
 

@@ -45,18 +45,18 @@ func (c *Client) WaitReady(ctx context.Context) error {
 }
 
 // Run waits for a command; only a command that could not be run at all is an error.
-func (c *Client) Run(ctx context.Context, q Command) (r Result, err error) {
-	err = c.post(ctx, "/run", q, &r)
+func (c *Client) Run(ctx context.Context, req Command) (r Result, err error) {
+	err = c.post(ctx, "/run", req, &r)
 	return r, err
 }
 
 // Output is what the command wrote to stdout; another exit code than 0 is an error with what it wrote to stderr.
 func (c *Client) Output(ctx context.Context, argv ...string) (string, error) {
-	q := Command{Argv: argv}
+	req := Command{Argv: argv}
 	if end, ok := ctx.Deadline(); ok {
-		q.Seconds = max(time.Until(end).Seconds()-0.5, 0.5) // so that it ends there, too
+		req.Seconds = max(time.Until(end).Seconds()-0.5, 0.5) // so that it ends there, too
 	}
-	r, err := c.Run(ctx, q)
+	r, err := c.Run(ctx, req)
 	if err == nil && r.Exit != 0 {
 		err = fmt.Errorf("%w code %d: %s %s", ErrExit, r.Exit, r.Error, bytes.TrimSpace(append(r.Stderr, r.Stdout...)))
 	}
@@ -71,10 +71,10 @@ func (c *Client) Shell(ctx context.Context, line string) (string, error) {
 	return c.Output(ctx, "bash", "-c", line)
 }
 
-// Start begins a process that goes on by itself.
-func (c *Client) Start(ctx context.Context, q Command) (pid int, err error) {
+// Start begins a process in the background.
+func (c *Client) Start(ctx context.Context, req Command) (pid int, err error) {
 	var p Process
-	err = c.post(ctx, "/start", q, &p)
+	err = c.post(ctx, "/start", req, &p)
 	return p.PID, err
 }
 

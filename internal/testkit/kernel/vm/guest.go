@@ -100,7 +100,7 @@ func (g *Guest) Reset(ctx context.Context) error {
 	return g.identify(ctx)
 }
 
-// Freeze stops the guest between two instructions; Thaw lets it go on, its clocks having stood still.
+// Freeze stops the guest between two instructions; Thaw lets it continue, its clocks having stopped.
 func (g *Guest) Freeze(ctx context.Context) error {
 	_, err := g.m.monitor.command(ctx, "stop", nil)
 	return err

@@ -49,11 +49,11 @@ func (m *monitor) close() { _ = m.conn.Close() }
 
 // command returns what the emulator answers; events in between are passed over.
 func (m *monitor) command(ctx context.Context, name string, args any) (json.RawMessage, error) {
-	q := map[string]any{"execute": name}
+	req := map[string]any{"execute": name}
 	if args != nil {
-		q["arguments"] = args
+		req["arguments"] = args
 	}
-	b, err := json.Marshal(q)
+	b, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
