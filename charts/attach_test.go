@@ -98,7 +98,7 @@ func TestUpgradeKeepsTheWayOfAttaching(t *testing.T) {
 }
 
 // What is said after the installation speaks of the way that was chosen.
-func TestNotes(t *testing.T) {
+func TestNotesNameTheWayOfAttaching(t *testing.T) {
 	for _, mode := range []string{"kernel", "userspace", "auto"} {
 		values, err := chartutil.ToRenderValues(load(t), nested(map[string]any{"node.attach": mode}),
 			chartutil.ReleaseOptions{Name: "gemel", Namespace: Namespace, IsInstall: true, Revision: 1}, chartutil.DefaultCapabilities)

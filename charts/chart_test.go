@@ -19,7 +19,7 @@ import (
 )
 
 // Whatever is chosen, each manifest is one that the API server takes.
-func TestRenders(t *testing.T) {
+func TestEveryManifestIsAccepted(t *testing.T) {
 	for name, set := range map[string]map[string]any{
 		"least":         {},
 		"storage class": {"storageClass.create": true, "storageClass.default": true, "storageClass.fsType": "ext4", "storageClass.pool": "fast"},
@@ -47,7 +47,7 @@ func TestRenders(t *testing.T) {
 }
 
 // What is wrong is named, with what it may be.
-func TestValues(t *testing.T) {
+func TestWrongValuesAreRefusedByName(t *testing.T) {
 	for _, x := range []struct {
 		set  map[string]any
 		says []string
@@ -254,7 +254,7 @@ func TestPoliciesAreBound(t *testing.T) {
 }
 
 // Everything that has a namespace is in the release's, but for the right to ask where the API servers are.
-func TestNamespaces(t *testing.T) {
+func TestObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	for _, o := range mustRender(t, userspace(nil)) {
 		if ns := o.GetNamespace(); ns != "" && ns != Namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
 			t.Errorf("%T %s/%s", o, ns, o.GetName())

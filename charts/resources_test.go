@@ -22,7 +22,7 @@ func pods(objs []client.Object) map[string]*corev1.PodSpec {
 
 // Every container asks for memory: one that does not is killed first. Gemel's servers have a limit, which their garbage collectors respect.
 // What runs filesystem tools or serves disks of its own worker has none, and a priority with which the kubelet has the kernel spare it.
-func TestResources(t *testing.T) {
+func TestEveryContainerRequestsResources(t *testing.T) {
 	limited := map[string]string{"gemel-operator/operator": "1Gi", "gemel-csi-controller/driver": "256Mi"}
 	seen := 0
 	for name, pod := range pods(mustRender(t, userspace(nil))) {

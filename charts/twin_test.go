@@ -96,7 +96,7 @@ func TestKustomizeIsTheChart(t *testing.T) {
 }
 
 // The samples work as they are, with the classes that they name.
-func TestSamples(t *testing.T) {
+func TestSamplesDecode(t *testing.T) {
 	files, err := os.ReadDir("../config/samples")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func rights(rules []rbacv1.PolicyRule) (out []string) {
 }
 
 // Who may do what is this list, to be read by everyone who changes it. There are no wildcards and no rights that are not listed.
-func TestRights(t *testing.T) {
+func TestRightsAreThoseOfTheList(t *testing.T) {
 	var b strings.Builder
 	objs := mustRender(t, userspace(nil))
 	say := func(kind string, o client.Object, rules []rbacv1.PolicyRule) {

@@ -141,7 +141,7 @@ func generation(g uint64, rec pair.Record) pair.Record {
 }
 
 // Every transition of R2 and R2b passes; what is none of them does not.
-func TestTransitions(t *testing.T) {
+func TestOnlyTransitionsOfTheProtocolPass(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	for name, x := range map[string]struct {
@@ -195,7 +195,7 @@ func TestTransitions(t *testing.T) {
 }
 
 // What a hand could do to the object: the operator's changes pass, those of the record do not.
-func TestEdits(t *testing.T) {
+func TestEditsOfTheRecordAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.create("e", "p0")
 	if err := r.edit("e", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"x": "y"} }); err != nil {
@@ -277,7 +277,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-func TestDeletion(t *testing.T) {
+func TestLeaseWithARecordIsNotDeleted(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	r.create("bare", "p0")

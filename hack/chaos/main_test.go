@@ -14,7 +14,7 @@ import (
 )
 
 // What cannot be run is said before anything is made.
-func TestArguments(t *testing.T) {
+func TestWrongArgumentsAreRefused(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	if err := run(t.Context(), chaos.Config{}, "", out); err == nil || !strings.Contains(err.Error(), "-duration") {
 		t.Error(err)
@@ -25,7 +25,7 @@ func TestArguments(t *testing.T) {
 }
 
 // An interrupted run is told and written like any other, and is an error.
-func TestInterruptedRunIsTold(t *testing.T) {
+func TestInterruptedRunIsReported(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	var text bytes.Buffer
 	rep := &chaos.Report{Seed: 7, Operations: 5, Interrupted: "interrupted after 3.0 s"}

@@ -21,7 +21,7 @@ func TestReviewedList(t *testing.T) {
 	}
 }
 
-func TestDeviations(t *testing.T) {
+func TestDeviationsFromTheReviewedList(t *testing.T) {
 	list := map[string]expectation{
 		"A.skips":     {skipped, "x"},
 		"A.fails":     {failed, "x"},

@@ -163,7 +163,7 @@ func TestFlippedByteIsFound(t *testing.T) {
 	})
 }
 
-func TestKills(t *testing.T) {
+func TestKillsLoseNoWrite(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		s := start(t, append([]string{"kill", "-n", "3", "--seed", "5"}, args...)...)
 		if exit := s.end(); exit != 0 {
@@ -177,7 +177,7 @@ func TestKills(t *testing.T) {
 }
 
 // Ctrl-C at any moment ends the run and leaves nothing behind.
-func TestInterrupt(t *testing.T) {
+func TestInterruptLeavesNothingBehind(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		moments := []string{"Build", "Start the pair", "Create, ", "Start the writers", "kill -9", "Restart it", "Expand both", "Snapshot of",
 			"read everything back through", "Stop both", "delete everything"}

@@ -24,7 +24,7 @@ func good() *Report {
 	return p
 }
 
-func TestVerdict(t *testing.T) {
+func TestVerdictNamesEveryFailure(t *testing.T) {
 	if v := good().verdict(); len(v) != 0 {
 		t.Fatalf("a good run: %v", v)
 	}
@@ -104,7 +104,7 @@ func TestLUNOfVolumeID(t *testing.T) {
 	}
 }
 
-func TestSeed(t *testing.T) {
+func TestSeedIsParsed(t *testing.T) {
 	if n, err := parseSeed("17"); n != 17 || err != nil {
 		t.Error(n, err)
 	}

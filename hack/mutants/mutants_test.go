@@ -16,7 +16,7 @@ import (
 )
 
 // The guards of the table are where it says, and so are the tests. That these catch their mutants is shown by make mutants.
-func TestTable(t *testing.T) {
+func TestMutantsHaveTheirPlacesAndTests(t *testing.T) {
 	root, err := mutate.ModuleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestEveryHazardHasAMutant(t *testing.T) {
 }
 
 // Only a test that failed has caught a mutant.
-func TestJudge(t *testing.T) {
+func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 	bad := exec.Command("false").Run()
 	for _, c := range []struct {
 		out    string
@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
+func TestSummaryCountsMutants(t *testing.T) {
 	got := summarize([]outcome{{mutant: mutant{hazard: 2, name: "a"}, caught: true}, {mutant: mutant{hazard: 1, name: "b"}, caught: true},
 		{mutant: mutant{hazard: 2, name: "c"}}, {mutant: mutant{hazard: 1, name: "d"}, caught: true}}, time.Minute)
 	want := summary{Mutants: 4, Caught: 3, Hazards: []int{1}, Survived: []string{"hazard 2: c"}, Seconds: 60}
@@ -97,7 +97,7 @@ func TestSummary(t *testing.T) {
 }
 
 // A whole round on a module of its own: a mutant that is caught, one that survives, one that does not build, a test that is not there.
-func TestRun(t *testing.T) {
+func TestRoundOnASmallModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":      "module x\n\ngo 1.24\n",

@@ -279,7 +279,7 @@ func TestCHAPImport(t *testing.T) {
 }
 
 // Tokens: only that of a node plugin, bound to a pod, for the operator.
-func TestTokens(t *testing.T) {
+func TestOnlyTokensOfNodePluginsEnrol(t *testing.T) {
 	r := start(t, time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
 	w := g.worker("worker-a", hostA)

@@ -65,7 +65,7 @@ func (r *rig) importer(namespace string, apply bool) (string, error) {
 }
 
 // Every object is deleted by force, and made again from the disks: with the hosts that they had, none of which is fenced meanwhile.
-func TestImport(t *testing.T) {
+func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	namespace := r.claims()

@@ -21,7 +21,7 @@ import (
 )
 
 // A volume through its whole life.
-func TestLife(t *testing.T) {
+func TestVolumeThroughItsWholeLife(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	is := func(err, want error) {
@@ -212,7 +212,7 @@ func TestDeletionKeepsData(t *testing.T) {
 }
 
 // A LUN that was made and is not there any more is not made again.
-func TestMissing(t *testing.T) {
+func TestMissingLUNIsNotMadeAgain(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
 	v := r.create("lost")

@@ -11,7 +11,7 @@ import (
 )
 
 // Write cache mode and preferred node are chosen at the making and change while a host uses the volume.
-func TestModify(t *testing.T) {
+func TestModifyAVolumeInUse(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	q := r.wish("modified")

@@ -22,7 +22,7 @@ import (
 )
 
 // The operator reaches a pair by the certificate of a Secret, and no pair that is another one.
-func TestCertificates(t *testing.T) {
+func TestOperatorReachesAPairByItsCertificate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ok := func(err error) {

@@ -47,7 +47,7 @@ func (v *vol) connected() (n int, why string) {
 
 // A volume whose targets need CHAP: the plugin enrols when it stages, what runs needs no operator, and an attachment whose credentials
 // were replaced gets the new ones before its targets have both restarted. Nothing that stays has a secret.
-func TestEnrolment(t *testing.T) {
+func TestPluginEnrolsWhenItStages(t *testing.T) {
 	needAPIServer(t)
 	t.Setenv(backendVariable, "objects")
 	e := start(t, 3*time.Minute)
