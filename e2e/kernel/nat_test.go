@@ -95,7 +95,7 @@ var _ = Describe("portals behind virtual addresses", Ordered, func() {
 		}
 	})
 
-	It("18: are the same after a restart that keeps the address", hazard(18), func(ctx SpecContext) {
+	It("18: stay the same after a restart that keeps the address", hazard(18), func(ctx SpecContext) {
 		i := o.owner(ctx)
 		o.event(ctx, "owner "+harness.Names[i]+" restarted", &results.Pause.TargetRestart, killedBound, func() error {
 			return errors.Join(o.r.pair.Term(i), o.r.pair.StartNode(i), o.r.pair.WaitInSync(ctx))
@@ -103,5 +103,5 @@ var _ = Describe("portals behind virtual addresses", Ordered, func() {
 		o.settled(ctx)
 	})
 
-	It("have lost nothing", func(ctx SpecContext) { o.finish(ctx) })
+	It("have lost no write", func(ctx SpecContext) { o.finish(ctx) })
 })

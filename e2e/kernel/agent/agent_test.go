@@ -69,7 +69,7 @@ func TestProcessGoesOn(t *testing.T) {
 		t.Fatal(p, string(got), err)
 	}
 	if _, err := c.Look(ctx, 1); err == nil {
-		t.Fatal("a process of somebody else")
+		t.Fatal("a process that the agent did not start")
 	}
 }
 
