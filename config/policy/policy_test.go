@@ -140,7 +140,7 @@ func generation(g uint64, rec pair.Record) pair.Record {
 	return rec
 }
 
-// Every transition of R2 and R2b passes; what is none of them does not.
+// Every transition of R2 and R2b passes; any other change is refused.
 func TestOnlyTransitionsOfTheProtocolPass(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
@@ -194,7 +194,7 @@ func TestOnlyTransitionsOfTheProtocolPass(t *testing.T) {
 	}
 }
 
-// What a hand could do to the object: the operator's changes pass, those of the record do not.
+// A user edits the object: the changes that the operator makes pass, changes of the record are refused.
 func TestEditsOfTheRecordAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.create("e", "p0")

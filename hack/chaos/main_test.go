@@ -13,7 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/chaos"
 )
 
-// What cannot be run is said before anything is made.
+// Wrong arguments are refused before anything is started.
 func TestWrongArgumentsAreRefused(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	if err := run(t.Context(), chaos.Config{}, "", out); err == nil || !strings.Contains(err.Error(), "-duration") {
@@ -24,7 +24,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// An interrupted run is told and written like any other, and is an error.
+// An interrupted run is printed and written like any other run, and is an error.
 func TestInterruptedRunIsReported(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	var text bytes.Buffer

@@ -36,19 +36,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// told collects what a process says.
-type told struct {
+// output collects what a process prints.
+type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *told) Write(p []byte) (int, error) {
+func (t *output) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.Write(p)
 }
 
-func (t *told) String() string {
+func (t *output) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
@@ -58,7 +58,7 @@ func (t *told) String() string {
 type session struct {
 	t        *testing.T
 	dir, out string
-	said     told
+	said     output
 	cmd      *exec.Cmd
 	done     chan struct{}
 	err      error

@@ -135,7 +135,7 @@ func (k *killer) strike(ctx context.Context, i int) error {
 		pause, err = k.quiet(ctx, func() error { return k.kill(ctx, node) })
 		longer(&k.report.ResyncMS, pause)
 	case whenSource:
-		// It alone has everything, so it has to come back before anything goes on.
+		// Only this node has all data, so it has to come back before anything continues.
 		pause, err = k.quiet(ctx, func() error {
 			if err := k.pair.Kill(node); err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
-// The guards of the table are where it says, and so are the tests. That these catch their mutants is shown by make mutants.
+// The guards and the tests of the table are where the table says. make mutants shows that the tests catch their mutants.
 func TestMutantsHaveTheirPlacesAndTests(t *testing.T) {
 	root, err := mutate.ModuleRoot(t.Context())
 	if err != nil {
@@ -24,7 +24,7 @@ func TestMutantsHaveTheirPlacesAndTests(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutants {
 		if names[m.String()] {
-			t.Errorf("%s stands there twice", m)
+			t.Errorf("%s is in the table twice", m)
 		}
 		names[m.String()] = true
 		if _, err := mutate.Overlay(root, t.TempDir(), "x", m.edits); err != nil {
@@ -58,7 +58,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 func TestEveryHazardHasAMutant(t *testing.T) {
 	for h := 1; h <= 30; h++ {
 		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.hazard == h }) {
-			t.Errorf("hazard %d has none", h)
+			t.Errorf("hazard %d has no mutant", h)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestSummaryCountsMutants(t *testing.T) {
 	}
 }
 
-// A whole round on a module of its own: a mutant that is caught, one that survives, one that does not build, a test that is not there.
+// A whole round on a small module: a mutant that is caught, one that survives, one that does not build, and a missing test.
 func TestRoundOnASmallModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,4 +1,4 @@
-// Command sim plays histories of the simulated pair that nobody has seen, on all cores, and says how many faults of each
+// Command sim plays new histories of the simulated pair, on all cores, and says how many faults of each
 // kind were injected, which branches of the protocol were taken, and which seeds failed.
 //
 //	sim -seeds 500           fresh seeds, drawn from -base

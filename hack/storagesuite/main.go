@@ -1,6 +1,6 @@
 // Command storagesuite runs Kubernetes' external storage tests against Gemel on a cluster that has it, shows how it goes and
 // writes what came of it. hack/kind/storage-suite.sh builds what it needs and starts it. It exits with 1 when a test failed, or skipped
-// itself for a reason that nobody has looked at.
+// itself for a reason that is not in the list of filter.go.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.ginkgo, "ginkgo", "ginkgo", "the ginkgo command, of the version that the suite is built with")
 	flag.StringVar(&o.suite, "suite", "e2e.test", "Kubernetes' e2e.test")
-	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "what the suite is told of the driver")
+	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
 	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")

@@ -94,7 +94,7 @@ func TestCHAP(t *testing.T) {
 		t.Errorf("%d Secrets", n)
 	}
 
-	// Who asks for what is not his gets nothing; a clone of a worker is told which one it is a clone of.
+	// A worker that asks for the credentials of another pair gets nothing; the error for a clone of a worker names both workers.
 	if _, err := workers[hostA].Enroll(r.ctx, "p7"); !errors.Is(err, enroll.ErrRefused) || !strings.Contains(err.Error(), "p7") {
 		t.Errorf("another pair: %v", err)
 	}
@@ -110,7 +110,7 @@ func TestCHAP(t *testing.T) {
 	defer cancel()
 	const stranger = "iqn.2026-11.storage.gemel:nobody"
 	if _, err := g.b.Publish(short, backend.Publish{VolumeID: v.ID, HostIQN: stranger}); err == nil || !strings.Contains(err.Error(), stranger) {
-		t.Errorf("a host that nobody knows: %v", err)
+		t.Errorf("a host without a Host object: %v", err)
 	}
 	if m := r.mapped(v.Name); v.Pair == "p0" && len(m) != 0 {
 		t.Errorf("mapped to %v", m)
@@ -150,7 +150,7 @@ func hasEvent(l *eventsv1.EventList, host, reason string) bool {
 	return false
 }
 
-// Credentials that were deleted are made again and the targets told: sessions go on, logins need the new ones.
+// Deleted credentials are made again and given to the targets: sessions continue, logins need the new credentials.
 func TestCHAPReplaced(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
@@ -173,7 +173,7 @@ func TestCHAPReplaced(t *testing.T) {
 		})
 	}
 	if again := r.unit(v.ID).Status.Hosts[0]; uint64(again.Generation) != a.Generation || again.LUN != int32(a.LUN) {
-		t.Errorf("mapped anew: %+v, was %+v", again, a)
+		t.Errorf("mapped again: %+v, was %+v", again, a)
 	}
 	g.write(d)
 	if err := g.login(a, 0, old); !errors.Is(err, initiator.ErrAuth) {

@@ -42,7 +42,7 @@ func (r *rig) life(name string) []step {
 			}
 			for _, m := range r.lun(id).GetMappings() {
 				if m.HostIqn == host && (m.Lun != uint32(a.LUN) || m.Generation != a.Generation) {
-					return fmt.Errorf("told %+v, mapped as %+v", a, m)
+					return fmt.Errorf("published as %+v, mapped as %+v", a, m)
 				}
 			}
 			return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// faultyPairs stands between the operator and the pairs: at the n-th call that changes something the operator dies, as far as
-// the pair can see, before or after the call has landed.
+// faultyPairs is between the operator and the pairs: at the n-th call that changes something, the operator dies from the
+// view of the pair, before or after the call has arrived.
 type faultyPairs struct {
 	pairconn.Pairs
 	mu     sync.Mutex

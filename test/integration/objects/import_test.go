@@ -64,7 +64,7 @@ func (r *rig) importer(namespace string, apply bool) (string, error) {
 	return out.String(), err
 }
 
-// Every object is deleted by force, and made again from the disks: with the hosts that they had, none of which is fenced meanwhile.
+// Every object is deleted by force, and made again from the disks with the same hosts. No host is fenced in between.
 func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
@@ -135,7 +135,7 @@ func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 			t.Errorf("%s: hosts %s, were %s", id, got, mapped[id])
 		}
 	}
-	// And all goes on: what is there is left alone, volumes are published and destroyed as ever.
+	// A second import leaves existing objects alone, and volumes are published and destroyed as before.
 	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "0 objects created, 6 exist") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -172,7 +172,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A deletion without spec.destroy keeps the data and says so; the volume goes on working, and DeleteVolume ends it.
+// A deletion without spec.destroy keeps the data and says so; the volume still works, and DeleteVolume deletes it.
 func TestDeletionKeepsData(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
@@ -211,7 +211,7 @@ func TestDeletionKeepsData(t *testing.T) {
 	}
 }
 
-// A LUN that was made and is not there any more is not made again.
+// A LUN that was created and is missing is not created again.
 func TestMissingLUNIsNotMadeAgain(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
@@ -284,7 +284,7 @@ func TestOldMapping(t *testing.T) {
 	r.ok(<-done)
 	m := r.lun(v.ID).Mappings
 	if len(m) != 1 || m[0].Generation != now.Generation || now.Generation == old.Generation {
-		t.Fatalf("told %+v, mapped as %v", now, m)
+		t.Fatalf("published as %+v, mapped as %v", now, m)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // The only member is lost, and the other node is promoted: not by mistake, not while the member may be alive, and not without the
-// word that says what it costs.
+// flag that accepts the loss.
 func TestPromoteTheOtherNode(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	namespace := envtest.Namespace(t, r.cfg)

@@ -21,7 +21,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// The operator reaches a pair by the certificate of a Secret, and no pair that is another one.
+// The operator reaches a pair with the certificate of a Secret, and does not accept the certificate of another pair.
 func TestOperatorReachesAPairByItsCertificate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -114,7 +114,7 @@ func TestUnmapFencesWritesInFlight(t *testing.T) {
 		ready(t, ctx, s, uint16(m.Lun))
 		sessions = append(sessions, s)
 	}
-	// Both sessions write all over the LUN until they are told no.
+	// Both sessions write to the whole LUN until their writes are refused.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	good := 0
@@ -162,7 +162,7 @@ func TestUnmapFencesWritesInFlight(t *testing.T) {
 		}
 		before[i] = b
 	}
-	wg.Wait() // every writer has been told
+	wg.Wait() // every writer has been refused
 	for i := range before {
 		b, err := os.ReadFile(image(p, i, lun.Uuid))
 		if err != nil {

@@ -52,7 +52,7 @@ func refuses(t *testing.T, ctx context.Context, p *harness.Pair, i int, says str
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var end error
-	err = harness.Wait(ctx, "the process has ended by itself", func() (ended bool, saw string) {
+	err = harness.Wait(ctx, "the process has ended", func() (ended bool, saw string) {
 		ended, end = p.Ended(i)
 		return ended, fmt.Sprint(end)
 	})

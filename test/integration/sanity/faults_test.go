@@ -86,7 +86,7 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 	}
 }
 
-// A worker that was fenced and still uses the volume gets I/O errors soon, is told why, and can give everything back.
+// A worker that was fenced and still uses the volume gets I/O errors soon, its health says why, and it can unstage the volume.
 func TestFencedWhileInUse(t *testing.T) {
 	e := start(t, 2*time.Minute, "--io-deadline", "60s", "--no-lun-after", "1s")
 	v := e.create("fenced", 320*mib, raw(writer), nil).up()

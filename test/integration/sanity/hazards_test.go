@@ -211,7 +211,7 @@ func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	v.down()
 }
 
-// A loop device that somebody has open when it is detached goes by itself when he closes it: detaching has made it autoclear.
+// A loop device that a process has open when it is detached is removed when the process closes it: detaching has made it autoclear.
 func TestHazard28Autoclear(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("open-"+filepath.Base(e.dir), 16*mib, raw(writer), nil).up() // no other run's, whose device may be left
@@ -219,7 +219,7 @@ func TestHazard28Autoclear(t *testing.T) {
 	f, err := os.Open("/dev/" + v.loop())
 	e.ok(err)
 	e.code(v.tryUnstage(), codes.FailedPrecondition)
-	e.ok(e.plugin.Kill()) // nobody is left to do it
+	e.ok(e.plugin.Kill()) // no plugin is left to detach it
 	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	e.ok(err)
 	if info.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
@@ -232,7 +232,7 @@ func TestHazard28Autoclear(t *testing.T) {
 	v.down()
 }
 
-// Loop devices are known by the inode that they are bound to. One of the same file name is somebody else's, and stays as it is.
+// Loop devices are identified by the inode that they are bound to. A loop device of another file with the same name stays as it is.
 func TestHazard28ForeignLoopDevice(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("mine", 64*mib, raw(writer), nil).up()

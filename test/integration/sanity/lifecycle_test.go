@@ -31,7 +31,7 @@ func TestFilesystemVolume(t *testing.T) {
 	}
 	holder := v.holder()
 
-	// Without the plugin, I/O goes on.
+	// Without the plugin, I/O continues.
 	e.ok(e.plugin.Kill())
 	e.ok(v.write("during", "beta"))
 	v.read("before", "alpha")

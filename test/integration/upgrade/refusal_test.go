@@ -46,7 +46,7 @@ func TestNewerFormatOnDiskIsRefusedByName(t *testing.T) {
 				if err := p.StartNode(0); err != nil {
 					t.Fatal(err)
 				}
-				if err := harness.Wait(ctx, "the node has ended by itself", func() (bool, string) {
+				if err := harness.Wait(ctx, "the node has ended", func() (bool, string) {
 					ended, err := p.Ended(0)
 					return ended && err != nil, fmt.Sprint(ended, err)
 				}); err != nil {

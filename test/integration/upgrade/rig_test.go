@@ -190,7 +190,7 @@ func (r *rig) volumes(t *testing.T) {
 	r.more(t)
 }
 
-// more waits until writes have gone on, on every LUN.
+// more waits until 100 more writes are acknowledged on every LUN.
 func (r *rig) more(t *testing.T) {
 	t.Helper()
 	for _, s := range r.loads {
