@@ -209,7 +209,7 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// A run that is killed can clean up nothing; the next one does.
+// A killed run cannot clean up; the next run does.
 func TestNextRunSweeps(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		// The targets die with the demo, and it cannot end before its writes have failed.

@@ -37,7 +37,7 @@ var understood = []rule{
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
 	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),
 		"the chart's class binds at once; the test fears that volumes land in different topology segments"},
-	// Tests that one pattern has and another not.
+	// Tests that one test pattern has and another does not have.
 	{regexp.MustCompile(`Suite ".*" does not support|doesn't support (GenericEphemeralVolume|DynamicPV)|volume type ".*" is (not )?ephemeral`),
 		"the test is for another kind of volume"},
 	{regexp.MustCompile(`[Bb]lock volumes? .*(not|can)|for block mode|non-filesystem volume mode|not valid for Block|covered by block volume case`),

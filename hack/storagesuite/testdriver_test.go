@@ -29,7 +29,7 @@ type declaration struct {
 	}
 }
 
-// advertised is what the driver itself says, asked over the CSI calls.
+// advertised is what the driver itself advertises over the CSI calls.
 type advertised map[string]bool
 
 func advertisedBy(t *testing.T) advertised {
@@ -83,7 +83,7 @@ func repositoryFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// The suite must neither be spared a capability that the driver has, nor be promised one that it has not.
+// The declaration must have every capability that the driver has, and no other.
 func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	var d declaration
 	if err := yaml.Unmarshal([]byte(repositoryFile(t, "hack/storagesuite/testdriver.yaml")), &d); err != nil {
