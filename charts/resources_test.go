@@ -63,7 +63,7 @@ func TestEveryContainerRequestsResources(t *testing.T) {
 	}
 }
 
-// resourceOrZero is how a quantity that is not there prints.
+// resourceOrZero returns the quantity as it prints, "0" if it is missing.
 func resourceOrZero(s string) string {
 	if s == "" {
 		return "0"

@@ -79,7 +79,7 @@ func host(name string, attached int32) *v1alpha1.Host {
 		Status: v1alpha1.HostStatus{Attached: attached}}
 }
 
-// Whatever holds data, or is used, is not deleted by mistake, one by one or all at once; what is empty or was given up goes.
+// Objects that hold data or are used are not deleted by mistake, one by one or all at once; objects that are empty or given up can be deleted.
 func TestKeepsData(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := Data()

@@ -267,7 +267,7 @@ func TestEditsOfTheRecordAreRefused(t *testing.T) {
 			t.Errorf("label %s: %v", name, err)
 		}
 	}
-	// A Lease of anybody else is none of this.
+	// The policy ignores Leases that do not belong to a pair.
 	r.create("free", "p0")
 	if err := r.edit("free", func(l *coordinationv1.Lease) { l.Labels = nil }); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func (s *services) start() error {
 	for _, b := range bridges {
 		set = append(set, "net.ipv4.conf."+b+".send_redirects=0")
 	}
-	// What only passes a bridge is none of this router's business; where there is no such setting it does not see it.
+	// The router must not filter packets that only pass a bridge; a kernel without this setting does not filter them.
 	_ = own.Command("sysctl", "-q", "-w", "net.bridge.bridge-nf-call-iptables=0")
 	return errors.Join(own.Command("sysctl", set...), s.apply())
 }

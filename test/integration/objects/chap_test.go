@@ -29,7 +29,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// Targets let a worker in with its own credentials on their pair, and with no others; what objects and events say has no secret.
+// Targets accept a worker only with its own credentials on their pair; objects and events contain no secret.
 func TestCHAP(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	second, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: r.pair.Options.Binary, Name: "p1"})
@@ -77,7 +77,7 @@ func TestCHAP(t *testing.T) {
 		}
 	}
 
-	// A second LUN of the pair comes with the same.
+	// A second LUN of the pair has the same credentials.
 	for i := 10; ; i++ {
 		v := g.create(fmt.Sprintf("pvc-%d", i))
 		if v.Pair != "p0" {
@@ -195,7 +195,7 @@ func TestCHAPReplaced(t *testing.T) {
 	g.write(d)
 }
 
-// What is attached stays as it is when the cluster's spec changes; what is attached from nothing follows it.
+// An attachment stays as it is when the cluster's spec changes; a new attachment follows the spec.
 func TestCHAPChanges(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPNone)
@@ -247,7 +247,7 @@ func TestCHAPChanges(t *testing.T) {
 	r.ok(g.login(a, 0, enroll.Answer{}))
 }
 
-// Objects and credentials are lost: they are made again, and workers enrol again. Sessions go on meanwhile.
+// Objects and credentials are lost: they are made again, and workers enrol again. Sessions continue.
 func TestCHAPImport(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
@@ -278,7 +278,7 @@ func TestCHAPImport(t *testing.T) {
 	}
 }
 
-// Tokens: only that of a node plugin, bound to a pod, for the operator.
+// Only the token of a node plugin, bound to a pod and made for the operator, is accepted.
 func TestOnlyTokensOfNodePluginsEnrol(t *testing.T) {
 	r := start(t, time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)

@@ -48,7 +48,7 @@ func (f *faultyPairs) Client(ctx context.Context, name string) (pairconn.Pair, e
 	return &faultyPair{p, f}, nil
 }
 
-// next says whether a call is carried out, and whether it is answered.
+// next reports whether a call is carried out, and whether it is answered.
 func (f *faultyPairs) next(changes bool) (carry, answer bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

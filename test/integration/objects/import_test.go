@@ -108,7 +108,7 @@ func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 			t.Fatalf("LogicalUnit %s: %v", id, err)
 		}
 	}
-	// A host that cannot be fenced is not said to be.
+	// A host that cannot be fenced is not reported as fenced.
 	if err := r.b.Unpublish(r.ctx, one.ID, hostA); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "kubectl gemel import") {
 		t.Errorf("unpublished without an object: %v", err)
 	}

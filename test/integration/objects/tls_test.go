@@ -72,7 +72,7 @@ func TestOperatorReachesAPairByItsCertificate(t *testing.T) {
 	if s.Pair != harness.PairName {
 		t.Errorf("%+v", s)
 	}
-	// These addresses under another pair's name: a certificate of p0 is not taken for one of p1.
+	// These addresses under the name of another pair: a certificate of p0 is not accepted for p1.
 	if c, err = d.Client(ctx, "p1"); err == nil {
 		_, err = c.GetLUN(ctx, &targetv1.GetLUNRequest{Name: "x"})
 	}

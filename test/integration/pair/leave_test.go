@@ -65,7 +65,7 @@ func TestNodeWhoseDiskFailsComesBackByItself(t *testing.T) {
 	}
 }
 
-// A disk that is broken for good: the node ends and is started again and again. Hosts go on at the other node, and once the disk works
+// A disk that stays broken: the node ends and is started again repeatedly. Hosts continue at the other node, and when the disk works
 // everything is copied.
 func TestDiskThatIsBrokenForGood(t *testing.T) {
 	dir := t.TempDir()

@@ -162,7 +162,7 @@ func (e *env) allocated(v *vol) uint64 {
 	return l.AllocatedBytes
 }
 
-// Who may have a volume, and how.
+// Which nodes may use a volume, and in which access mode.
 func TestPublishRules(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	const other = "iqn.2026-11.storage.gemel.test:other"
@@ -233,7 +233,7 @@ func TestPublishRules(t *testing.T) {
 	ro.unpublish()
 	ro.unstage()
 
-	// A filesystem likewise.
+	// The same with a filesystem.
 	fs := e.create("fs readonly", 320*mib, mounted("xfs"), nil).up()
 	e.ok(fs.write("f", "alpha"))
 	fs.unpublish()

@@ -29,7 +29,7 @@ func (e *env) credentials(pair string) *chap.Credentials {
 	return c
 }
 
-// connected tells how many paths of an attachment are up, and what the others say.
+// connected returns how many paths of an attachment are up, and the errors of the others.
 func (v *vol) connected() (n int, why string) {
 	a, err := holder.Ask(v.e.ctx, v.folder(), holder.Request{Op: holder.OpStatus})
 	if err != nil {
@@ -81,7 +81,7 @@ func TestPluginEnrolsWhenItStages(t *testing.T) {
 	}
 	v.stage()
 	e.ok(v.write("during", "beta"))
-	// A target that restarts meanwhile gets what the holder has.
+	// A target that restarts in this time gets the credentials that the holder has.
 	e.ok(p.Kill(0))
 	e.ok(p.StartNode(0))
 	e.ok(harness.Wait(e.ctx, "both paths are up", func() (bool, string) { n, why := v.connected(); return n == 2, why }))

@@ -40,7 +40,7 @@ func TestHazard24ClonesMountBesideTheirSource(t *testing.T) {
 		}
 		volumes = append(volumes, c)
 	}
-	for _, v := range volumes { // each is itself
+	for _, v := range volumes { // each has its own content
 		v.read("f", "alpha")
 		e.ok(v.write("own", v.id))
 	}
@@ -134,7 +134,7 @@ func sameBytes(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// mkfs.xfs has the log zeroed and does not look whether it is; what were left of old data there could be replayed.
+// mkfs.xfs has the log zeroed and does not verify it; old data that is left in the log could be replayed.
 func TestHazard28MkfsOverOldData(t *testing.T) {
 	if _, err := exec.LookPath("xfs_repair"); err != nil {
 		t.Skipf("needs xfs_repair (Debian: xfsprogs): %v", err)
@@ -188,7 +188,8 @@ func xfsLog(t *testing.T, f *os.File) (at, n int64) {
 	return (group*perGroup + start - group<<sb[124]) * block, n
 }
 
-// What serves the file is a process of its own, in a session of its own: its death would shut the filesystem down, the plugin's does nothing.
+// The holder that serves the file is its own process, in its own session: its death would shut the filesystem down, the death of the plugin
+// changes nothing.
 func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("own", 16*mib, raw(writer), nil).up()

@@ -17,8 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// both are the releases that have to refuse what is newer than they are. What the release before
-// does not refuse, none after it may write.
+// both are the releases that have to refuse newer formats. A format that the release before does
+// not refuse must not be written by any later release.
 func both() []build { return []build{before, now} }
 
 // A state folder, or a backing volume, of a newer format ends the process at once, with an error
