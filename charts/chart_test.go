@@ -133,7 +133,8 @@ func TestCRDs(t *testing.T) {
 	}
 }
 
-// What does not serve volumes runs as the user nobody, without privileges. There are two replicas of each: one works, and a drain leaves one.
+// What does not serve volumes runs as the user nobody, without privileges. There are two replicas
+// of each: one works, and a drain leaves one.
 func TestOperatorAndController(t *testing.T) {
 	objs := mustRender(t, userspace(nil))
 	for _, name := range []string{"gemel-operator", "gemel-csi-controller"} {
@@ -253,7 +254,8 @@ func TestPoliciesAreBound(t *testing.T) {
 	}
 }
 
-// Every object with a namespace is in the namespace of the release, except the right to read the addresses of the API servers.
+// Every object with a namespace is in the namespace of the release, except the right to read the
+// addresses of the API servers.
 func TestObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	for _, o := range mustRender(t, userspace(nil)) {
 		if ns := o.GetNamespace(); ns != "" && ns != Namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {

@@ -20,9 +20,10 @@ func pods(objs []client.Object) map[string]*corev1.PodSpec {
 	return out
 }
 
-// Every container requests memory: a container without a request is killed first. Gemel's servers have a limit, which their garbage
-// collectors respect. A container that runs filesystem tools or serves disks of its own worker has no limit, and a priority for which the
-// kubelet makes the kernel spare it.
+// Every container requests memory: a container without a request is killed first. Gemel's servers
+// have a limit, which their garbage collectors respect. A container that runs filesystem tools or
+// serves disks of its own worker has no limit, and a priority for which the kubelet makes the
+// kernel spare it.
 func TestEveryContainerRequestsResources(t *testing.T) {
 	limited := map[string]string{"gemel-operator/operator": "1Gi", "gemel-csi-controller/driver": "256Mi"}
 	seen := 0

@@ -131,7 +131,8 @@ func rights(rules []rbacv1.PolicyRule) (out []string) {
 	return out
 }
 
-// The list of rights is complete, and has no wildcards. Everyone who changes a right reads the list.
+// The list of rights is complete, and has no wildcards. Everyone who changes a right reads the
+// list.
 func TestRightsAreThoseOfTheList(t *testing.T) {
 	var b strings.Builder
 	objs := mustRender(t, userspace(nil))

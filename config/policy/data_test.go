@@ -79,7 +79,8 @@ func host(name string, attached int32) *v1alpha1.Host {
 		Status: v1alpha1.HostStatus{Attached: attached}}
 }
 
-// Objects that hold data or are used are not deleted by mistake, one by one or all at once; objects that are empty or given up can be deleted.
+// Objects that hold data or are used are not deleted by mistake, one by one or all at once; objects
+// that are empty or given up can be deleted.
 func TestKeepsData(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := Data()
@@ -135,7 +136,8 @@ func TestKeepsData(t *testing.T) {
 	}
 }
 
-// A StorageClass that cannot work is refused when it is made, with the name of the parameter and what is supported.
+// A StorageClass that cannot work is refused when it is made, with the name of the parameter and
+// what is supported.
 func TestStorageClass(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := StorageClass()

@@ -194,7 +194,8 @@ func TestOnlyTransitionsOfTheProtocolPass(t *testing.T) {
 	}
 }
 
-// A user edits the object: the changes that the operator makes pass, changes of the record are refused.
+// A user edits the object: the changes that the operator makes pass, changes of the record are
+// refused.
 func TestEditsOfTheRecordAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.create("e", "p0")

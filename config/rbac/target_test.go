@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { envtest.Main(m) }
 
-// A target reads and updates its Lease, and nothing else: it has no other verb, and no access to the Lease of another pair.
+// A target reads and updates its Lease, and nothing else: it has no other verb, and no access to
+// the Lease of another pair.
 func TestTargetReachesOnlyItsLease(t *testing.T) {
 	cfg := envtest.Config(t)
 	ctx := context.Background()

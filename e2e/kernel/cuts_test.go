@@ -13,11 +13,13 @@ import (
 const (
 	// cutFor is less than the I/O deadline (30 s) and more than the time of detection.
 	cutFor = 10 * time.Second
-	// cutBound is about three times the time of detection: the next ping, its missing answer, the switch to the next path.
+	// cutBound is about three times the time of detection: the next ping, its missing answer, the
+	// switch to the next path.
 	cutBound = 15 * time.Second
 )
 
-// cuts are the specs that cut the networks between the worker and the pair. The nodes of the pair still hear each other.
+// cuts are the specs that cut the networks between the worker and the pair. The nodes of the pair
+// still hear each other.
 func cuts(o *ordeal) {
 	// noticed waits until the map uses this number of paths.
 	noticed := func(ctx context.Context, paths int) {

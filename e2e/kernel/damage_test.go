@@ -27,7 +27,8 @@ func (v *volume) image(node int) string {
 	return filepath.Join(v.w.rig.pair.State[node], "volumes", "default", "luns", v.id+".img")
 }
 
-// places finds the blocks of a file's content in an image, by number. No two blocks may begin with the same bytes.
+// places finds the blocks of a file's content in an image, by number. No two blocks may begin with
+// the same bytes.
 func places(path string, content []byte) (at map[int]int64, err error) {
 	const head = 16
 	number := map[[head]byte]int{}
@@ -94,8 +95,8 @@ func (r *rig) metric(ctx context.Context, node int, sample string) (float64, err
 	return harness.Metric(string(answer), sample)
 }
 
-// patient gives a lease that is long enough for a starved machine: without the other node there would
-// be no good copy of the damaged blocks.
+// patient gives a lease that is long enough for a starved machine: without the other node there
+// would be no good copy of the damaged blocks.
 func patient(o *harness.Options) { o.Args = append(o.Args, "--lease", "3s") }
 
 var _ = Describe("bits that a disk flips under a mounted filesystem", Ordered, ContinueOnFailure, func() {

@@ -80,11 +80,12 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	It("has lost no write", Label("smoke"), func(ctx SpecContext) { o.finish(ctx) })
 })
 
-// connectionClosed is the kernel's number (ISCSI_ERR_TCP_CONN_CLOSE) for a connection that the other side has closed; a ping without an
-// answer has another number.
+// connectionClosed is the kernel's number (ISCSI_ERR_TCP_CONN_CLOSE) for a connection that the
+// other side has closed; a ping without an answer has another number.
 const connectionClosed = "1020"
 
-// lossesOf lists the number with which each connection to a node was lost first, since the kernel's messages were cleared.
+// lossesOf lists the number with which each connection to a node was lost first, since the kernel's
+// messages were cleared.
 func (o *ordeal) lossesOf(ctx SpecContext, node int) (numbers []string) {
 	GinkgoHelper()
 	for _, ip := range []string{portalIP[node], crossIP[node]} {

@@ -8,10 +8,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// recordEnv names the folder that fixtures are written to: the state of a worker, as the tests of csi/attach/kernel read it.
+// recordEnv names the folder that fixtures are written to: the state of a worker, as the tests of
+// csi/attach/kernel read it.
 const recordEnv = "GEMEL_RECORD"
 
-// fixture prints the state of a worker that the attacher reads: "F path" with the content indented by a blank, "L path target" for a link.
+// fixture prints the state of a worker that the attacher reads: "F path" with the content indented
+// by a blank, "L path target" for a link.
 const fixture = `
 file() { for f; do [ -f "$f" ] && { echo "F $f"; sed 's/^/ /' "$f" 2>/dev/null | sed '$a\'; }; done; }
 link() { for f; do [ -L "$f" ] && echo "L $f $(readlink "$f")"; done; }

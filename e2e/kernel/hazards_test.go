@@ -209,8 +209,9 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	}, NodeTimeout(4*time.Minute))
 
-	// udev opens a map whenever the map has changed, and waits as long as I/O waits: --io-deadline. Until then the map is in use, which
-	// looks like a use that matters, and the caller calls again, as kubelet does.
+	// udev opens a map whenever the map has changed, and waits as long as I/O waits: --io-deadline.
+	// Until then the map is in use, which looks like a use that matters, and the caller calls
+	// again, as kubelet does.
 	It("14: a volume is removed while no portal answers", hazard(14), func(ctx SpecContext) {
 		for _, looks := range []bool{false, true} {
 			v := raw(ctx)

@@ -11,8 +11,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
-// soon limits repairs that begin with an event of the kernel; sometime limits repairs that begin with a periodic check. The emulated
-// machine is slow.
+// soon limits repairs that begin with an event of the kernel; sometime limits repairs that begin
+// with a periodic check. The emulated machine is slow.
 const (
 	soon     = 25 * time.Second
 	sometime = 2 * time.Minute
@@ -63,7 +63,8 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		next := w.raw(ctx)
 		Expect(next.lunNumber()).To(Equal(v.lunNumber()))
 		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/iscsi_session/*/state | sort -u") }).WithTimeout(sometime).Should(Equal("LOGGED_IN\n"))
-		// If the kernel has not noticed already, the test deletes one path, which has to be scanned; the other path is found to be wrong.
+		// If the kernel has not noticed already, the test deletes one path, which has to be
+		// scanned; the other path is found to be wrong.
 		sh(ctx, "d=$(ls /sys/block/dm-*/slaves | tail -1); [ -z $d ] || echo 1 >/sys/block/$d/device/delete; true")
 		Eventually(func() string { return w.log() }).WithTimeout(soon).Should(ContainSubstring(`step="remove the path`))
 		// The worker scans for the LUN less and less often, and the wrong device does not stay.

@@ -33,7 +33,8 @@ func (s *services) start() error {
 	for _, b := range bridges {
 		set = append(set, "net.ipv4.conf."+b+".send_redirects=0")
 	}
-	// The router must not filter packets that only pass a bridge; a kernel without this setting does not filter them.
+	// The router must not filter packets that only pass a bridge; a kernel without this setting
+	// does not filter them.
 	_ = own.Command("sysctl", "-q", "-w", "net.bridge.bridge-nf-call-iptables=0")
 	return errors.Join(own.Command("sysctl", set...), s.apply())
 }

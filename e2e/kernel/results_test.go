@@ -36,7 +36,8 @@ type findings struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// pauses are the longest operations that a load saw around each kind of event, over all events of the kind; 0: there was no event.
+// pauses are the longest operations that a load saw around each kind of event, over all events of
+// the kind; 0: there was no event.
 type pauses struct {
 	PlannedTransfer float64 `json:"planned_transfer"`
 	OwnerKilled     float64 `json:"owner_killed"`
@@ -52,7 +53,8 @@ func outFile(env, name string) string {
 	return cmp.Or(os.Getenv(env), filepath.Join(harness.Root(), "out", name))
 }
 
-// mutantsFresh is the greatest age of the file of the mutants: an older file was made with other code.
+// mutantsFresh is the greatest age of the file of the mutants: an older file was made with other
+// code.
 const mutantsFresh = 24 * time.Hour
 
 var _ = ReportAfterSuite("the report", func(r Report) {

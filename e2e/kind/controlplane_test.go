@@ -87,7 +87,8 @@ var _ = Describe("an etcd that is restored to an older state", Serial, func() {
 
 		By("attaching the volume again")
 		kubectl(ctx, "delete", "pod", "-n", ns, "app", "--wait=true", "--timeout=180s")
-		// A new pod on the same worker would get the volume that is still attached, which answers MEDIUM ERROR.
+		// A new pod on the same worker would get the volume that is still attached, which answers
+		// MEDIUM ERROR.
 		volume := field(ctx, "pvc", "data", ns, "{.spec.volumeName}")
 		Eventually(func() string {
 			return kubectl(ctx, "get", "volumeattachments", "-o", "jsonpath={.items[*].spec.source.persistentVolumeName}")

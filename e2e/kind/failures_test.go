@@ -47,7 +47,8 @@ var _ = Describe("a pod that writes", func() {
 	for _, how := range []struct{ name, stop, start string }{{"paused", "pause", "unpause"}, {"stopped", "stop", "start"}} {
 		It("continues when the worker of its owner is "+how.name, func(ctx context.Context) {
 			var worker string
-			// The pod must not be on the worker that fails: which worker fails is known only when the volume exists.
+			// The pod must not be on the worker that fails: which worker fails is known only when
+			// the volume exists.
 			load(ctx, ns, "probe", "data", "", 1)
 			finish(ctx, ns, "probe", 1)
 			worker = targetWorker(ctx, ownerOf(ctx, ns, "data"))

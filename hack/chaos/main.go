@@ -1,5 +1,6 @@
-// Command chaos injects faults that follow from a seed into two real target processes, and judges what clients saw. It
-// needs root: it runs itself in a network and a mount namespace of its own, in which everything happens.
+// Command chaos injects faults that follow from a seed into two real target processes, and judges
+// what clients saw. It needs root: it runs itself in a network and a mount namespace of its own, in
+// which everything happens.
 //
 //	chaos -duration 10m
 //	chaos -seed 42 -v        the faults of seed 42, each one printed
@@ -86,7 +87,8 @@ func run(ctx context.Context, c chaos.Config, faults, out string) (err error) {
 	return tell(os.Stdout, out, rep, err)
 }
 
-// tell prints and writes the report, also of a run that failed or was interrupted; without a report the run did not start.
+// tell prints and writes the report, also of a run that failed or was interrupted; without a report
+// the run did not start.
 func tell(w io.Writer, out string, rep *chaos.Report, err error) error {
 	if rep == nil {
 		return err

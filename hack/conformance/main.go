@@ -1,5 +1,6 @@
-// Command conformance runs libiscsi's iscsi-test-cu in full against a target and judges its results: a test that
-// skipped has not passed, and any deviation from the reviewed list fails the run.
+// Command conformance runs libiscsi's iscsi-test-cu in full against a target and judges its
+// results: a test that skipped has not passed, and any deviation from the reviewed list fails the
+// run.
 //
 //	conformance [-variant name] [-reviewed file] [-min n] URL [URL]
 package main
@@ -84,7 +85,8 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// runTool runs the tests and returns their output. The exit status of the tool says no more than its output.
+// runTool runs the tests and returns their output. The exit status of the tool says no more than
+// its output.
 func runTool(ctx context.Context, tool, tests string, urls []string) ([]byte, error) {
 	var out bytes.Buffer
 	c := exec.CommandContext(ctx, tool, append([]string{"-d", "-v", "-t", tests}, urls...)...)

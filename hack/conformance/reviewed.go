@@ -55,8 +55,8 @@ func expected(list map[string]expectation, variant, test string) outcome {
 	return passed
 }
 
-// deviations compares results with the list, both ways: a test that passes against expectation has to be taken off
-// the list, so that a later failure is noticed.
+// deviations compares results with the list, both ways: a test that passes against expectation has
+// to be taken off the list, so that a later failure is noticed.
 func deviations(results []result, list map[string]expectation, variant string) []string {
 	var out []string
 	seen := map[string]bool{}

@@ -1,5 +1,6 @@
-// Command mutants proves that the tests of the hazards on workers catch mistakes: it removes one guard at a time and runs the test that is
-// named after the hazard, which has to fail. Hazards are those of docs/workers.md.
+// Command mutants proves that the tests of the hazards on workers catch mistakes: it removes one
+// guard at a time and runs the test that is named after the hazard, which has to fail. Hazards are
+// those of docs/workers.md.
 package main
 
 import (

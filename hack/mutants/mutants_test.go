@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
-// The guards and the tests of the table are where the table says. make mutants shows that the tests catch their mutants.
+// The guards and the tests of the table are where the table says. make mutants shows that the tests
+// catch their mutants.
 func TestMutantsHaveTheirPlacesAndTests(t *testing.T) {
 	root, err := mutate.ModuleRoot(t.Context())
 	if err != nil {
@@ -96,7 +97,8 @@ func TestSummaryCountsMutants(t *testing.T) {
 	}
 }
 
-// A whole round on a small module: a mutant that is caught, one that survives, one that does not build, and a missing test.
+// A whole round on a small module: a mutant that is caught, one that survives, one that does not
+// build, and a missing test.
 func TestRoundOnASmallModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{

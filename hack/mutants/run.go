@@ -131,7 +131,8 @@ func (r *runner) try(ctx context.Context, name string, m mutant) (o outcome) {
 	return o
 }
 
-// judge reads the output of the test of a mutant. Only a failed test has caught the mutant: a program that does not build proves nothing.
+// judge reads the output of the test of a mutant. Only a failed test has caught the mutant: a
+// program that does not build proves nothing.
 func judge(out string, err error) (caught bool, by string, problem error) {
 	var exit *exec.ExitError
 	switch {

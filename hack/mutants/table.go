@@ -21,8 +21,9 @@ func inNode(file, old, new string) []mutate.Edit {
 	return []mutate.Edit{{File: node + "/" + file, Old: old, New: new}}
 }
 
-// mutants, by hazard. To add one: copy the line of the guard, remove it, name the test that has to catch it. A guard that only a real kernel
-// can test has its spec in e2e/kernel, and is not in this table.
+// mutants, by hazard. To add one: copy the line of the guard, remove it, name the test that has to
+// catch it. A guard that only a real kernel can test has its spec in e2e/kernel, and is not in this
+// table.
 var mutants = []mutant{
 	{1, "a device of another LUN is not identified again", in("plan_present.go",
 		"case wrong && p.done(identify) == 0:", "case wrong && d.id == g.id && p.done(identify) == 0:"), kernel, "TestHazard1InUse"},

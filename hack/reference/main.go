@@ -1,4 +1,5 @@
-// Command reference prints docs/reference/flags.md: the --help text of every command of every program. `make generate` runs it.
+// Command reference prints docs/reference/flags.md: the --help text of every command of every
+// program. `make generate` runs it.
 package main
 
 import (

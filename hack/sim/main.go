@@ -1,5 +1,5 @@
-// Command sim plays new histories of the simulated pair, on all cores, and says how many faults of each
-// kind were injected, which branches of the protocol were taken, and which seeds failed.
+// Command sim plays new histories of the simulated pair, on all cores, and says how many faults of
+// each kind were injected, which branches of the protocol were taken, and which seeds failed.
 //
 //	sim -seeds 500           fresh seeds, drawn from -base
 //	sim -trace 42            one seed, printed: faults, commands, records, roles

@@ -44,7 +44,8 @@ var understood = []rule{
 		"the test is for the other volume mode"},
 }
 
-// understoodOf are reasons that say too little alone: they are matched with the test's name, a colon and the reason.
+// understoodOf are reasons that say too little alone: they are matched with the test's name, a
+// colon and the reason.
 var understoodOf = []rule{
 	// The same words come from a driver that takes no snapshots.
 	{regexp.MustCompile(`\(filesystem volmode\)\] multiVolume .* and restored snapshot .*: Driver ".*" does not support snapshots`),

@@ -1,6 +1,7 @@
-// Command storagesuite runs Kubernetes' external storage tests against Gemel on a cluster that has it, shows its progress and
-// writes the results. hack/kind/storage-suite.sh builds what it needs and starts it. It exits with 1 when a test failed, or skipped
-// itself for a reason that is not in the list of filter.go.
+// Command storagesuite runs Kubernetes' external storage tests against Gemel on a cluster that has
+// it, shows its progress and writes the results. hack/kind/storage-suite.sh builds what it needs
+// and starts it. It exits with 1 when a test failed, or skipped itself for a reason that is not in
+// the list of filter.go.
 package main
 
 import (

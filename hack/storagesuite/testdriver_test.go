@@ -121,7 +121,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"pvcDataSource":       a["controller CLONE_VOLUME"],
 		"groupSnapshot":       a["plugin GROUP_CONTROLLER_SERVICE"],
 		"snapshotMetadata":    a["plugin SNAPSHOT_METADATA_SERVICE"],
-		// The chart's class binds immediately. The provisioner publishes capacity for such a class only with a flag.
+		// The chart's class binds immediately. The provisioner publishes capacity for such a class
+		// only with a flag.
 		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
 	}
 	got := d.DriverInfo.Capabilities

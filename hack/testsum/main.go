@@ -1,6 +1,7 @@
-// Command testsum reads `go test -json` and prints a summary: a line for each package, the output of failed tests, every
-// skipped test with its reason, and the count. It exits with 1 when anything failed. With -show, what the
-// tests of the packages with one of these suffixes print is shown also when they pass: tables of results.
+// Command testsum reads `go test -json` and prints a summary: a line for each package, the output
+// of failed tests, every skipped test with its reason, and the count. It exits with 1 when anything
+// failed. With -show, what the tests of the packages with one of these suffixes print is shown also
+// when they pass: tables of results.
 //
 // gotestsum does most of this. It cannot show the output of chosen packages only, which is where the suites print
 // their tables, nor end with the plain count that CI reads.

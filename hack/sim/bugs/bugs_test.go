@@ -42,8 +42,8 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 }
 
-// Every rule has at least one bug. R14 is a rule of the runtime, above the machine: the machine only holds commands for it, as
-// for R10.
+// Every rule has at least one bug. R14 is a rule of the runtime, above the machine: the machine
+// only holds commands for it, as for R10.
 func TestEveryRuleHasABug(t *testing.T) {
 	have := map[string]bool{}
 	names := map[string]bool{}
@@ -61,8 +61,9 @@ func TestEveryRuleHasABug(t *testing.T) {
 	}
 }
 
-// Each mistake still has its place in the code. The mistakes of the node layer are played by make sim-node-bugs, which takes some
-// minutes: this test catches a mistake whose place has changed before that.
+// Each mistake still has its place in the code. The mistakes of the node layer are played by make
+// sim-node-bugs, which takes some minutes: this test catches a mistake whose place has changed
+// before that.
 func TestBugsHaveTheirPlaces(t *testing.T) {
 	r := newRunner(t)
 	for _, b := range append(slices.Clone(bugs), nodeBugs...) {

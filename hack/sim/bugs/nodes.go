@@ -3,8 +3,9 @@ package main
 // shaped asks for one kind of history.
 func shaped(name string) []string { return []string{"-nodesim.shape", name} }
 
-// The mistakes of the layers around pair.Machine, with the rule that each breaks. A history of whole nodes takes a second, so a mistake has
-// to be caught within a few histories of the kind that is made for it.
+// The mistakes of the layers around pair.Machine, with the rule that each breaks. A history of
+// whole nodes takes a second, so a mistake has to be caught within a few histories of the kind that
+// is made for it.
 var nodeBugs = []bug{
 	{player: nodes, rule: "R11c", name: "the entry of a LUN RESET waits for commands that wait for an entry", file: "scsi/nexus.go", flags: shaped("fencing"), seeds: 20,
 		old: "t.serverRef.asked }, true, done)", new: "t.serverRef.asked }, false, done)"},

@@ -37,8 +37,8 @@ type runner struct {
 	hint bool // play a bug's hints first
 }
 
-// all plays the unchanged code, then every bug, several at a time. A seed on which the unchanged code fails proves nothing:
-// it is an error of its own, and no bug is played on it.
+// all plays the unchanged code, then every bug, several at a time. A seed on which the unchanged
+// code fails proves nothing: it is an error of its own, and no bug is played on it.
 func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outcome) {
 	clean = r.each(ctx, "control", r.controls(bs))
 	for i := range bs {
@@ -131,7 +131,8 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 		return o
 	}
 	if o.play(ctx, r, name, bin, b.bound(), r.hint || b.file == ""); o.survived() && len(b.hints) > 0 {
-		// Only one history in tens of thousands catches this bug: the bound is too low for it, and the known seed shows that the checks catch it.
+		// Only one history in tens of thousands catches this bug: the bound is too low for it, and
+		// the known seed shows that the checks catch it.
 		drawn := o.seeds
 		o.play(ctx, r, name, bin, len(b.hints), true)
 		o.seeds += drawn

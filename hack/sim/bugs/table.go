@@ -2,8 +2,8 @@ package main
 
 import "github.com/gemel-storage/gemel/internal/testkit/mutate"
 
-// bug is a mistake in dataplane/pair that the simulator has to find. The mistake replaces one text by another; the text must occur
-// exactly once, so that a bug whose place has moved is noticed.
+// bug is a mistake in dataplane/pair that the simulator has to find. The mistake replaces one text
+// by another; the text must occur exactly once, so that a bug whose place has moved is noticed.
 type bug struct {
 	player     *player // nil: pairs
 	rule, name string
@@ -19,15 +19,21 @@ type bug struct {
 // maxSeeds is how many histories may pass before a bug is met.
 const maxSeeds = 2000
 
-// The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. The table leaves out mistakes that a second
-// line of defence or the retries of hosts repair before a check can see them. Tests of dataplane/pair catch these instead: the joiner's half of the
-// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone;
-// a duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late); that a partner whose store has stopped leaves (the owner excludes
-// it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force;
-// that a damaged block is healed, and fetched, under a range of its own (the same bytes are written, and what is read half-way is looked at again).
+// The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the
+// rule. The table leaves out mistakes that a second line of defence or the retries of hosts repair
+// before a check can see them. Tests of dataplane/pair catch these instead: the joiner's half of
+// the bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk
+// answers no probe promptly), the generation of the data (bits are never taken back by one node),
+// the path switch alone; a duplicate of a refused write that is judged again (its two frames have
+// to be as far apart as the first was refused late); that a partner whose store has stopped leaves
+// (the owner excludes it as well); and, which the model has as well (bug19), a lone member that
+// takes its own exclusion, after it had asked for {a,b}, for a force; that a damaged block is
+// healed, and fetched, under a range of its own (the same bytes are written, and what is read
+// half-way is looked at again).
 //
-// All mistakes except those of R15 are played in plain histories, whose disks keep no checksums: the seeds that were found before checksums
-// existed stay useful, and a history in which nothing heals hides less.
+// All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
+// the seeds that were found before checksums existed stay useful, and a history in which nothing
+// heals hides less.
 var bugs = plain([]bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},

@@ -29,7 +29,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// Targets accept a worker only with its own credentials on their pair; objects and events contain no secret.
+// Targets accept a worker only with its own credentials on their pair; objects and events contain
+// no secret.
 func TestCHAP(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	second, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: r.pair.Options.Binary, Name: "p1"})
@@ -94,7 +95,8 @@ func TestCHAP(t *testing.T) {
 		t.Errorf("%d Secrets", n)
 	}
 
-	// A worker that asks for the credentials of another pair gets nothing; the error for a clone of a worker names both workers.
+	// A worker that asks for the credentials of another pair gets nothing; the error for a clone of
+	// a worker names both workers.
 	if _, err := workers[hostA].Enroll(r.ctx, "p7"); !errors.Is(err, enroll.ErrRefused) || !strings.Contains(err.Error(), "p7") {
 		t.Errorf("another pair: %v", err)
 	}
@@ -150,7 +152,8 @@ func hasEvent(l *eventsv1.EventList, host, reason string) bool {
 	return false
 }
 
-// Deleted credentials are made again and given to the targets: sessions continue, logins need the new credentials.
+// Deleted credentials are made again and given to the targets: sessions continue, logins need the
+// new credentials.
 func TestCHAPReplaced(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
@@ -247,7 +250,8 @@ func TestCHAPChanges(t *testing.T) {
 	r.ok(g.login(a, 0, enroll.Answer{}))
 }
 
-// Objects and credentials are lost: they are made again, and workers enrol again. Sessions continue.
+// Objects and credentials are lost: they are made again, and workers enrol again. Sessions
+// continue.
 func TestCHAPImport(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)

@@ -18,8 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// Two StorageClusters side by side share nothing: each has its own names, handles, WWIDs and capacity, and a volume of one
-// is neither found nor copied in the other.
+// Two StorageClusters side by side share nothing: each has its own names, handles, WWIDs and
+// capacity, and a volume of one is neither found nor copied in the other.
 func TestTwoClusters(t *testing.T) {
 	r := start(t, 3*time.Minute)
 	gold, err := harness.New(harness.Options{Dir: filepath.Join(r.pair.Dir, "gold"), Binary: r.pair.Binary, InCluster: "gold", Name: "gold-p0"})

@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// faultyPairs is between the operator and the pairs: at the n-th call that changes something, the operator dies from the
-// view of the pair, before or after the call has arrived.
+// faultyPairs is between the operator and the pairs: at the n-th call that changes something, the
+// operator dies from the view of the pair, before or after the call has arrived.
 type faultyPairs struct {
 	pairconn.Pairs
 	mu     sync.Mutex

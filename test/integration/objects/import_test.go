@@ -64,7 +64,8 @@ func (r *rig) importer(namespace string, apply bool) (string, error) {
 	return out.String(), err
 }
 
-// Every object is deleted by force, and made again from the disks with the same hosts. No host is fenced in between.
+// Every object is deleted by force, and made again from the disks with the same hosts. No host is
+// fenced in between.
 func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
@@ -135,7 +136,8 @@ func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 			t.Errorf("%s: hosts %s, were %s", id, got, mapped[id])
 		}
 	}
-	// A second import leaves existing objects alone, and volumes are published and destroyed as before.
+	// A second import leaves existing objects alone, and volumes are published and destroyed as
+	// before.
 	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "0 objects created, 6 exist") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -172,7 +172,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A deletion without spec.destroy keeps the data and says so; the volume still works, and DeleteVolume deletes it.
+// A deletion without spec.destroy keeps the data and says so; the volume still works, and
+// DeleteVolume deletes it.
 func TestDeletionKeepsData(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()

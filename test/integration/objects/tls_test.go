@@ -21,7 +21,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// The operator reaches a pair with the certificate of a Secret, and does not accept the certificate of another pair.
+// The operator reaches a pair with the certificate of a Secret, and does not accept the certificate
+// of another pair.
 func TestOperatorReachesAPairByItsCertificate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

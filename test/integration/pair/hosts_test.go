@@ -225,7 +225,8 @@ func TestExpandOnline(t *testing.T) {
 	finish(t, ctx, p, l, lun, m)
 }
 
-// Reservations belong to the pair, not to a node: made through one node, they hold at the other node, also after the first has failed.
+// Reservations belong to the pair, not to a node: made through one node, they hold at the other
+// node, also after the first has failed.
 func TestReservationsThroughBothNodes(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 8<<20, "a")

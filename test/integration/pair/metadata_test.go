@@ -22,8 +22,8 @@ import (
 
 const remedy = "start with an empty state-dir and empty backing volumes, to have everything copied from the peer"
 
-// lastLine is the last line that a node has logged since its log had this many bytes; a process that ended by a panic or a signal has logged
-// more than one line.
+// lastLine is the last line that a node has logged since its log had this many bytes; a process
+// that ended by a panic or a signal has logged more than one line.
 func lastLine(t *testing.T, p *harness.Pair, i int, since int64) string {
 	t.Helper()
 	b, err := os.ReadFile(p.LogFile(i))
@@ -155,8 +155,9 @@ func TestDamagedMetadata(t *testing.T) {
 	finish(t, ctx, p, l, lun, m)
 }
 
-// The database is cut under a running node, and its next commit notices. The node ends with an error, not with a stack trace; it does not start
-// again until an administrator has put an empty folder there; then everything is copied. Hosts continue all the time.
+// The database is cut under a running node, and its next commit notices. The node ends with an
+// error, not with a stack trace; it does not start again until an administrator has put an empty
+// folder there; then everything is copied. Hosts continue all the time.
 func TestMetadataCutUnderARunningNode(t *testing.T) {
 	p, ctx := startWith(t, func(o *harness.Options) { o.Supervised = true })
 	lun, m := createLUN(t, ctx, p, 32<<20, "b")

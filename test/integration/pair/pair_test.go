@@ -239,8 +239,8 @@ func (l *load) more(t *testing.T, ctx context.Context, n int64) {
 	}
 }
 
-// The main promise: under load, ownership moves, the owner dies, comes back, is resynced and takes the LUN again, and
-// no acknowledged write is lost and no host sees an error.
+// The main promise: under load, ownership moves, the owner dies, comes back, is resynced and takes
+// the LUN again, and no acknowledged write is lost and no host sees an error.
 func TestTransferCrashResyncFailback(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 64<<20, "a")

@@ -45,8 +45,9 @@ func (v *vol) connected() (n int, why string) {
 	return n, why
 }
 
-// A volume whose targets need CHAP: the plugin enrols when it stages, a volume in use needs no operator, and an attachment whose
-// credentials were replaced gets the new ones before both targets have restarted. No file that stays has a secret.
+// A volume whose targets need CHAP: the plugin enrols when it stages, a volume in use needs no
+// operator, and an attachment whose credentials were replaced gets the new ones before both targets
+// have restarted. No file that stays has a secret.
 func TestPluginEnrolsWhenItStages(t *testing.T) {
 	needAPIServer(t)
 	t.Setenv(backendVariable, "objects")
@@ -66,7 +67,8 @@ func TestPluginEnrolsWhenItStages(t *testing.T) {
 	e.ok(v.write("before", "alpha"))
 	first := e.credentials(pair)
 
-	// The operator is down, and the plugin was restarted: a volume in use continues and is found to be staged, a new volume waits.
+	// The operator is down, and the plugin was restarted: a volume in use continues and is found to
+	// be staged, a new volume waits.
 	other := e.create("two", 64*mib, raw(writer), nil)
 	other.controllerPublish()
 	listen := e.operator.Enroll

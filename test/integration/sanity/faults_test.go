@@ -86,7 +86,8 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 	}
 }
 
-// A worker that was fenced and still uses the volume gets I/O errors soon, its health says why, and it can unstage the volume.
+// A worker that was fenced and still uses the volume gets I/O errors soon, its health says why, and
+// it can unstage the volume.
 func TestFencedWhileInUse(t *testing.T) {
 	e := start(t, 2*time.Minute, "--io-deadline", "60s", "--no-lun-after", "1s")
 	v := e.create("fenced", 320*mib, raw(writer), nil).up()
@@ -186,7 +187,8 @@ func TestUnstageFromAnyState(t *testing.T) {
 	}
 }
 
-// The owner dies under a mounted volume: the application sees only a pause, and the controller works through the other node.
+// The owner dies under a mounted volume: the application sees only a pause, and the controller
+// works through the other node.
 func TestFailoverUnderAMount(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	r, err := e.plugin.Controller.CreateVolume(e.ctx, &csi.CreateVolumeRequest{Name: "ha", VolumeCapabilities: []*csi.VolumeCapability{mounted("xfs")},

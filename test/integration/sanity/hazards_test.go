@@ -134,7 +134,8 @@ func sameBytes(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// mkfs.xfs has the log zeroed and does not verify it; old data that is left in the log could be replayed.
+// mkfs.xfs has the log zeroed and does not verify it; old data that is left in the log could be
+// replayed.
 func TestHazard28MkfsOverOldData(t *testing.T) {
 	if _, err := exec.LookPath("xfs_repair"); err != nil {
 		t.Skipf("needs xfs_repair (Debian: xfsprogs): %v", err)
@@ -188,8 +189,8 @@ func xfsLog(t *testing.T, f *os.File) (at, n int64) {
 	return (group*perGroup + start - group<<sb[124]) * block, n
 }
 
-// The holder that serves the file is its own process, in its own session: its death would shut the filesystem down, the death of the plugin
-// changes nothing.
+// The holder that serves the file is its own process, in its own session: its death would shut the
+// filesystem down, the death of the plugin changes nothing.
 func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("own", 16*mib, raw(writer), nil).up()
@@ -212,7 +213,8 @@ func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	v.down()
 }
 
-// A loop device that a process has open when it is detached is removed when the process closes it: detaching has made it autoclear.
+// A loop device that a process has open when it is detached is removed when the process closes it:
+// detaching has made it autoclear.
 func TestHazard28Autoclear(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("open-"+filepath.Base(e.dir), 16*mib, raw(writer), nil).up() // no other run's, whose device may be left
@@ -233,7 +235,8 @@ func TestHazard28Autoclear(t *testing.T) {
 	v.down()
 }
 
-// Loop devices are identified by the inode that they are bound to. A loop device of another file with the same name stays as it is.
+// Loop devices are identified by the inode that they are bound to. A loop device of another file
+// with the same name stays as it is.
 func TestHazard28ForeignLoopDevice(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("mine", 64*mib, raw(writer), nil).up()

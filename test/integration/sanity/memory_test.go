@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A target and a holder serve volumes of their own machine: their memory is locked, and with the privilege they do not wait for block I/O.
+// A target and a holder serve volumes of their own machine: their memory is locked, and with the
+// privilege they do not wait for block I/O.
 func TestHazard30Resident(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("resident", 16*mib, raw(writer), nil).up()
@@ -60,8 +61,8 @@ func statusOf(text, key string) string {
 	return ""
 }
 
-// A pod writes more than its memory holds to a volume whose owner is on the same machine: processes that need memory for it handle each write,
-// and all data arrives.
+// A pod writes more than its memory holds to a volume whose owner is on the same machine: processes
+// that need memory for it handle each write, and all data arrives.
 func TestHazard30MemoryPressure(t *testing.T) {
 	e := start(t, 4*time.Minute)
 	group := memoryGroup(t, 48*mib)

@@ -1,8 +1,9 @@
-// Package upgrade runs this tree together with the release before it (internal/testkit/release): a pair with one
-// node of each, a pair whose nodes are brought from one to the other and back, drivers and targets
-// of different releases. Compatible versions work together; others are refused by an error that
-// names the versions. A change of a format that makes a test here fail must either work or be refused
-// in that way, with a test here that checks the refusal; docs/upgrades.md says how.
+// Package upgrade runs this tree together with the release before it (internal/testkit/release): a
+// pair with one node of each, a pair whose nodes are brought from one to the other and back,
+// drivers and targets of different releases. Compatible versions work together; others are refused
+// by an error that names the versions. A change of a format that makes a test here fail must either
+// work or be refused in that way, with a test here that checks the refusal; docs/upgrades.md says
+// how.
 package upgrade
 
 import (
