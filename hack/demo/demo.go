@@ -36,7 +36,7 @@ func (r *rig) stepBuild(ctx context.Context) error {
 }
 
 func (r *rig) stepPair(ctx context.Context) error {
-	r.tell.Step("Start the pair", "Two processes, as on two machines; a file stands in for the arbiter that decides who is a member.")
+	r.tell.Step("Start the pair", "Two processes, as on two machines; a file replaces the arbiter that decides which nodes are members.")
 	return r.startPair(ctx)
 }
 
