@@ -7,8 +7,8 @@ SEEDS ?= 200
 DURATION ?= 60s
 
 # Packages with concurrency are tested under the race detector; the pure ones (state machine, simulator, tools) are not: they
-# would only be slower. Suites that run real processes come last and one at a time, so that nothing starves them: a
-# target that does not get to run for a second is right to drop its connections.
+# would only be slower. Suites that run real processes come last and one at a time, so that they do not starve: a
+# target that does not run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
 PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
@@ -19,13 +19,13 @@ FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodes
 
 .PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-deps: ## install what a fresh Debian machine lacks, once
+deps: ## install the Debian packages that are missing, once
 	@hack/deps.sh
 
-build: ## the binaries, into bin/
+build: ## build the binaries into bin/
 	$(GO) build -o bin/ ./cmd/...
 
 build-all: ## compile every binary for amd64 and arm64, without keeping them
@@ -41,76 +41,76 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	  ( $(GO) test -json -timeout 15m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
 	  $(GO) test -count=1 -p 1 -json -timeout 15m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/internal/testkit/chaos,/internal/testkit/scale
 
-lint: ## gofmt, go vet, staticcheck, and the words of hack/vale
+lint: ## run gofmt, go vet, staticcheck, and the word list of hack/vale
 	@hack/lint.sh
 
-generate: ## protobuf code, deep copies, CRDs, manifests of config/, the reference of CRDs and flags
+generate: ## generate protobuf code, deep copies, CRDs, manifests of config/, the reference of CRDs and flags
 	@hack/gen-proto.sh
 	@hack/gen-crds.sh
 	@hack/gen-manifests.sh
 	@hack/gen-reference.sh
 
-check-generate: ## fail if committed generated code differs from what the pinned tools make
+check-generate: ## fail if committed generated code differs from the output of the pinned tools
 	@hack/check-generate.sh
 
 demo: deps ## a CSI volume on a pair: written while its owner is killed, resynced, expanded, cloned
 	@$(GO) run ./hack/demo
 
-demo-kill: deps ## N=20 SEED=…: either node killed at N random moments under load
+demo-kill: deps ## N=20 SEED=…: kill either node at N random moments under load
 	@$(GO) run ./hack/demo kill -n $(N) $(if $(SEED),--seed $(SEED))
 
-chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks, … on a pair in namespaces; out/chaos.json
+chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks and other faults on a pair in namespaces; out/chaos.json
 	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
-soak: deps ## DURATION=8h: the same for long, and memory, goroutines and open files of processes that get old; out/soak.json
+soak: deps ## DURATION=8h: chaos for hours, with checks of the memory, goroutines and open files of long-lived processes; out/soak.json
 	@$(GO) run ./hack/chaos -soak -duration $(if $(filter command line environment,$(origin DURATION)),$(DURATION),8h) -out out/soak.json $(if $(SEED),-seed $(SEED))
 
-bench: deps ## what users get, beside peers in the same run: ONLY=case BASE=commit AGE=1h; half an hour; out/bench.json
+bench: deps ## benchmarks of Gemel beside peers in the same run: ONLY=case BASE=commit AGE=1h; half an hour; out/bench.json
 	@$(GO) run ./hack/bench $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)") $(if $(AGE),-age "$(AGE)")
 
-bench-quick: deps ## the short part of it: BASE=commit; 5 minutes; out/bench.json
+bench-quick: deps ## the short part of make bench: BASE=commit; 5 minutes; out/bench.json
 	@$(GO) run ./hack/bench -quick $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)")
 
-bench-docs: ## tables and plots of out/bench.json into docs/benchmarks.md
+bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md
 	@$(GO) run ./hack/bench -docs docs
 
-bench-kernel: deps ## beside LIO and DRBD in guests of an emulator, ratios: ROUNDS=6 TIME=2s; out/bench-kernel.json
+bench-kernel: deps ## benchmarks of Gemel beside LIO and DRBD in guests of an emulator: ROUNDS=6 TIME=2s; out/bench-kernel.json
 	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))
 
 conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 	@$(GO) test -v -count=1 ./test/integration/conformance
 
-sim: ## SEEDS=200: histories of the simulated pair that nobody has seen, or with BASE=n the same each time; out/sim.json
+sim: ## SEEDS=200: new histories of the simulated pair, or with BASE=n the same histories each time; out/sim.json
 	@$(GO) run ./hack/sim -seeds $(SEEDS) $(if $(BASE),-base $(BASE))
 
-sim-node: ## SEEDS=200: histories of two whole nodes and their hosts under fake time that nobody has seen; out/sim-node.json
+sim-node: ## SEEDS=200: new histories of two whole nodes and their hosts under fake time; out/sim-node.json
 	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
 
-sim-balance: ## HISTORIES=2400 BASE=n: the policy that moves ownership, beside simpler ones and the optimum; out/balance.json
+sim-balance: ## HISTORIES=2400 BASE=n: compare the policy that moves ownership with simpler policies and the optimum; out/balance.json
 	@$(GO) run ./hack/sim/balance -histories $(or $(HISTORIES),2400) $(if $(BASE),-base $(BASE))
 
-sim-node-bugs: ## the layers around the pair with one mistake at a time, and histories of whole nodes that find each
+sim-node-bugs: ## the layers around the pair with one mistake at a time: how many histories of whole nodes catch each
 	@$(GO) run ./hack/sim/bugs -player node
 
-sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to find each
+sim-bugs: ## the pair with one mistake at a time: how many seeds the simulator needs to catch each
 	@$(GO) run ./hack/sim/bugs
 
-mutants: ## ONLY=text: the guards against hazards on workers removed, one at a time: each has to be caught by its test; out/mutants.json
+mutants: ## ONLY=text: remove the guards against hazards on workers, one at a time: the test of each guard has to catch it; out/mutants.json
 	@$(GO) run ./hack/mutants $(if $(ONLY),-only "$(ONLY)",-out out/mutants.json)
 
-fuzz: ## every fuzz target for FUZZTIME=10s, or those named by FUZZ=regexp; FUZZTIME=10000000x counts inputs
+fuzz: ## every fuzz target for FUZZTIME=10s, or only targets that match FUZZ=regexp; FUZZTIME=10000000x counts inputs
 	@hack/fuzz.sh
 
-model: ## docs/tla checked with TLC, and every rule removed once: each has to be caught; CASES=large for the larger bounds
+model: ## check docs/tla with TLC, and with every rule removed once: TLC has to catch each; CASES=large for the larger bounds
 	@hack/model.sh
 
 kind-up: ## a kind cluster (control plane, three workers) built from source; KIND_IMAGE=… pulls one instead
 	@hack/kind/up.sh
 
-kind-down: ## the cluster, its filesystems and its Docker daemon; what was built stays in the cache
+kind-down: ## remove the cluster, its filesystems and its Docker daemon; built files stay in the cache
 	@hack/kind/down.sh
 
-e2e: ## on the cluster of kind-up: LABELS=smoke for the short part, LABELS=upgrade from the last release and back; out/e2e.json
+e2e: ## end-to-end specs on the cluster of kind-up: LABELS=smoke for the short part, LABELS=upgrade from the last release and back; out/e2e.json
 	@hack/kind/gemel-image.sh
 	@$(if $(filter upgrade,$(LABELS)),hack/kind/release-image.sh,:)
 	@GEMEL_E2E=1 hack/kind/run.sh $(GO) test -count=1 -timeout 60m -v ./e2e/kind -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
@@ -118,9 +118,9 @@ e2e: ## on the cluster of kind-up: LABELS=smoke for the short part, LABELS=upgra
 e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json
 	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
 
-e2e-kernel: ## workers with a real kernel, multipathd and iscsid, as guests of an emulator: LABELS=smoke for the short part, FOCUS=regexp; out/e2e-kernel.json
+e2e-kernel: ## end-to-end specs on workers with a real kernel, multipathd and iscsid, in an emulator: LABELS=smoke for the short part, FOCUS=regexp; out/e2e-kernel.json
 	@$(if $(LABELS)$(FOCUS),:,$(MAKE) mutants)
 	@hack/vm/run.sh $(GO) test -count=1 -timeout 45m -v ./e2e/kernel -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
-clean: ## what builds and runs left behind, except the cache
+clean: ## remove the files of builds and runs, except the cache
 	rm -rf bin out

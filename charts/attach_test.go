@@ -22,7 +22,7 @@ func TestWaysOfAttaching(t *testing.T) {
 	for mode, holder := range map[string]bool{"": false, "kernel": false, "userspace": true, "auto": true} {
 		set, want := map[string]any{"node.attach": mode}, mode
 		if mode == "" {
-			set, want = nil, "kernel" // nobody gets userspace without having asked for it
+			set, want = nil, "kernel" // userspace has to be requested
 		}
 		objs := mustRender(t, set)
 		spec := &one[*appsv1.DaemonSet](t, objs, "gemel-csi-node").Spec.Template.Spec
@@ -97,8 +97,8 @@ func TestUpgradeKeepsTheWayOfAttaching(t *testing.T) {
 	}
 }
 
-// What is said after the installation speaks of the way that was chosen.
-func TestNotes(t *testing.T) {
+// The notes after the installation name the chosen way of attaching.
+func TestNotesNameTheWayOfAttaching(t *testing.T) {
 	for _, mode := range []string{"kernel", "userspace", "auto"} {
 		values, err := chartutil.ToRenderValues(load(t), nested(map[string]any{"node.attach": mode}),
 			chartutil.ReleaseOptions{Name: "gemel", Namespace: Namespace, IsInstall: true, Revision: 1}, chartutil.DefaultCapabilities)

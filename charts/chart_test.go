@@ -18,8 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Whatever is chosen, each manifest is one that the API server takes.
-func TestRenders(t *testing.T) {
+// With any values, the API server accepts each manifest.
+func TestEveryManifestIsAccepted(t *testing.T) {
 	for name, set := range map[string]map[string]any{
 		"least":         {},
 		"storage class": {"storageClass.create": true, "storageClass.default": true, "storageClass.fsType": "ext4", "storageClass.pool": "fast"},
@@ -46,8 +46,8 @@ func TestRenders(t *testing.T) {
 	}
 }
 
-// What is wrong is named, with what it may be.
-func TestValues(t *testing.T) {
+// The error for a wrong value names the value and what is allowed.
+func TestWrongValuesAreRefusedByName(t *testing.T) {
 	for _, x := range []struct {
 		set  map[string]any
 		says []string
@@ -133,7 +133,8 @@ func TestCRDs(t *testing.T) {
 	}
 }
 
-// What does not serve volumes runs as nobody, with nothing; there are two of each, of which one works and a drain leaves one.
+// What does not serve volumes runs as the user nobody, without privileges. There are two replicas
+// of each: one works, and a drain leaves one.
 func TestOperatorAndController(t *testing.T) {
 	objs := mustRender(t, userspace(nil))
 	for _, name := range []string{"gemel-operator", "gemel-csi-controller"} {
@@ -226,7 +227,7 @@ func TestStorageClass(t *testing.T) {
 	}
 	objs = mustRender(t, userspace(nil))
 	if len(all[*storagev1.StorageClass](objs))+len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {
-		t.Error("a class that nobody asked for")
+		t.Error("a class that was not requested")
 	}
 	objs = mustRender(t, userspace(map[string]any{"storageClass.create": true, "sidecars.snapshots": false}))
 	if len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {
@@ -253,8 +254,9 @@ func TestPoliciesAreBound(t *testing.T) {
 	}
 }
 
-// Everything that has a namespace is in the release's, but for the right to ask where the API servers are.
-func TestNamespaces(t *testing.T) {
+// Every object with a namespace is in the namespace of the release, except the right to read the
+// addresses of the API servers.
+func TestObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	for _, o := range mustRender(t, userspace(nil)) {
 		if ns := o.GetNamespace(); ns != "" && ns != Namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
 			t.Errorf("%T %s/%s", o, ns, o.GetName())

@@ -20,9 +20,11 @@ func pods(objs []client.Object) map[string]*corev1.PodSpec {
 	return out
 }
 
-// Every container asks for memory: one that does not is killed first. Gemel's servers have a limit, which their garbage collectors respect.
-// What runs filesystem tools or serves disks of its own worker has none, and a priority with which the kubelet has the kernel spare it.
-func TestResources(t *testing.T) {
+// Every container requests memory: a container without a request is killed first. Gemel's servers
+// have a limit, which their garbage collectors respect. A container that runs filesystem tools or
+// serves disks of its own worker has no limit, and a priority for which the kubelet makes the
+// kernel spare it.
+func TestEveryContainerRequestsResources(t *testing.T) {
 	limited := map[string]string{"gemel-operator/operator": "1Gi", "gemel-csi-controller/driver": "256Mi"}
 	seen := 0
 	for name, pod := range pods(mustRender(t, userspace(nil))) {
@@ -62,7 +64,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// resourceOrZero is how a quantity that is not there prints.
+// resourceOrZero returns the quantity as it prints, "0" if it is missing.
 func resourceOrZero(s string) string {
 	if s == "" {
 		return "0"

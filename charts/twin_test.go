@@ -73,8 +73,8 @@ func forget(x any) {
 	}
 }
 
-// config/default builds, and is what the chart installs by default, with the namespace that Helm makes
-// by itself. Most of it is generated from the chart; what is not is checked here: the lists of
+// config/default builds, and is what the chart installs by default, with the namespace that Helm
+// creates. Most of it is generated from the chart; what is not is checked here: the lists of
 // files, and the CRDs and policies of which the chart has copies.
 func TestKustomizeIsTheChart(t *testing.T) {
 	theirs := build(t, "../config/default")
@@ -95,8 +95,8 @@ func TestKustomizeIsTheChart(t *testing.T) {
 	}
 }
 
-// The samples work as they are, with the classes that they name.
-func TestSamples(t *testing.T) {
+// The samples can be applied as they are, with the classes that they name.
+func TestSamplesDecode(t *testing.T) {
 	files, err := os.ReadDir("../config/samples")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
@@ -131,8 +131,9 @@ func rights(rules []rbacv1.PolicyRule) (out []string) {
 	return out
 }
 
-// Who may do what is this list, to be read by everyone who changes it. There are no wildcards and no rights that are not listed.
-func TestRights(t *testing.T) {
+// The list of rights is complete, and has no wildcards. Everyone who changes a right reads the
+// list.
+func TestRightsAreThoseOfTheList(t *testing.T) {
 	var b strings.Builder
 	objs := mustRender(t, userspace(nil))
 	say := func(kind string, o client.Object, rules []rbacv1.PolicyRule) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests, demo and benchmarks use. Each is named with its reason; what is there is left alone.
+# Installs the Debian packages that tests, demo and benchmarks use. Each has its reason beside it; installed packages stay as they are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/lib.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for FUZZTIME (default 10s; 10000000x means that many inputs), or those whose name matches the
-# regular expression FUZZ, and ends with the number of inputs of each and their rate. At low priority: nobody waits for it.
+# regular expression FUZZ, and ends with the number of inputs of each and their rate. It runs at low priority.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time="${FUZZTIME:-10s}"

@@ -79,7 +79,8 @@ func host(name string, attached int32) *v1alpha1.Host {
 		Status: v1alpha1.HostStatus{Attached: attached}}
 }
 
-// Whatever holds data, or is used, is not deleted by mistake, one by one or all at once; what is empty or was given up goes.
+// Objects that hold data or are used are not deleted by mistake, one by one or all at once; objects
+// that are empty or given up can be deleted.
 func TestKeepsData(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := Data()
@@ -135,7 +136,8 @@ func TestKeepsData(t *testing.T) {
 	}
 }
 
-// A StorageClass that cannot work is refused when it is made, with the parameter and what would be right.
+// A StorageClass that cannot work is refused when it is made, with the name of the parameter and
+// what is supported.
 func TestStorageClass(t *testing.T) {
 	cfg := envtest.Config(t)
 	list, err := StorageClass()
@@ -153,7 +155,8 @@ func TestStorageClass(t *testing.T) {
 	}{
 		{map[string]string{"cluster": ""}, []string{"parameters.cluster: is needed"}},
 		{map[string]string{"cluster": "Main"}, []string{`parameters.cluster: "Main"`}},
-		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"not known: ", "replicas", "thin", "pool, preferredNode"}},
+		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"replicas", "thin", " are unknown: supported parameters are cluster, pool, preferredNode"}},
+		{map[string]string{"cluster": "main", "thin": "no"}, []string{"parameters: thin is unknown: supported parameters are cluster, pool"}},
 		{map[string]string{"cluster": "main", "writeCache": "writethrough"}, []string{`parameters.writeCache: "writethrough"`}},
 		{map[string]string{"cluster": "main", "writeCache": "write-through"}, nil},
 		{map[string]string{"cluster": "main", "pool": "Fast"}, []string{`parameters.pool: "Fast"`, "up to 32 of a-z"}},
@@ -175,6 +178,6 @@ func TestStorageClass(t *testing.T) {
 	}
 	other := &storagev1.StorageClass{ObjectMeta: meta("other"), Provisioner: "example.org/disk", Parameters: map[string]string{"any": "thing"}}
 	if err := c.Create(ctx, other, client.DryRunAll); err != nil {
-		t.Errorf("somebody else's: %v", err)
+		t.Errorf("a class of another provisioner: %v", err)
 	}
 }

@@ -140,8 +140,8 @@ func generation(g uint64, rec pair.Record) pair.Record {
 	return rec
 }
 
-// Every transition of R2 and R2b passes; what is none of them does not.
-func TestTransitions(t *testing.T) {
+// Every transition of R2 and R2b passes; any other change is refused.
+func TestOnlyTransitionsOfTheProtocolPass(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	for name, x := range map[string]struct {
@@ -194,8 +194,9 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// What a hand could do to the object: the operator's changes pass, those of the record do not.
-func TestEdits(t *testing.T) {
+// A user edits the object: the changes that the operator makes pass, changes of the record are
+// refused.
+func TestEditsOfTheRecordAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.create("e", "p0")
 	if err := r.edit("e", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"x": "y"} }); err != nil {
@@ -267,7 +268,7 @@ func TestEdits(t *testing.T) {
 			t.Errorf("label %s: %v", name, err)
 		}
 	}
-	// A Lease of anybody else is none of this.
+	// The policy ignores Leases that do not belong to a pair.
 	r.create("free", "p0")
 	if err := r.edit("free", func(l *coordinationv1.Lease) { l.Labels = nil }); err != nil {
 		t.Fatal(err)
@@ -277,7 +278,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-func TestDeletion(t *testing.T) {
+func TestLeaseWithARecordIsNotDeleted(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	r.create("bare", "p0")

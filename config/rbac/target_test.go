@@ -22,8 +22,9 @@ import (
 
 func TestMain(m *testing.M) { envtest.Main(m) }
 
-// A target reads and updates its Lease, and nothing else: neither another pair's nor with another verb.
-func TestTarget(t *testing.T) {
+// A target reads and updates its Lease, and nothing else: it has no other verb, and no access to
+// the Lease of another pair.
+func TestTargetReachesOnlyItsLease(t *testing.T) {
 	cfg := envtest.Config(t)
 	ctx := context.Background()
 	ns := envtest.Namespace(t, cfg)

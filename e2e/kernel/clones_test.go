@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// clone makes a LUN of a volume's content and publishes it to the same worker.
+// clone creates a LUN with the content of a volume and publishes it to the same worker.
 func (v *volume) clone(ctx context.Context) (*volume, error) {
 	c, id := v.w.rig.pair.Client(0), uuid.NewString()
 	l, err := c.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "lun-" + id, SizeBytes: v.lun.SizeBytes, SourceLunUuid: v.id})
@@ -36,7 +36,7 @@ func (v *volume) mapTo(ctx context.Context, w *worker) (*volume, error) {
 	return other, nil
 }
 
-// only publishes the LUN to its worker again, to be read only or to be written.
+// only publishes the LUN to its worker again, read-only or writable.
 func (v *volume) only(ctx context.Context, ro bool) error {
 	c := v.w.rig.pair.Client(0)
 	if _, err := c.UnmapHost(ctx, &targetv1.UnmapHostRequest{LunUuid: v.id, HostIqn: v.w.iqn}); err != nil {
@@ -55,7 +55,7 @@ func (v *volume) only(ctx context.Context, ro bool) error {
 	return nil
 }
 
-// cloneHazards are those of LUNs that are like others.
+// cloneHazards are the hazards of LUNs that have the content of another LUN.
 func cloneHazards(worker func() *worker) {
 	It("24: a clone is mounted beside its source", hazard(24), func(ctx SpecContext) {
 		w := worker()
@@ -78,7 +78,7 @@ func cloneHazards(worker func() *worker) {
 	})
 
 	for _, fs := range []string{"xfs", "ext4"} {
-		It("a clone whose log is dirty is not mounted from a LUN that refuses writes, and one whose log was replayed is: "+fs, Label("readers"), func(ctx SpecContext) {
+		It("on a LUN that refuses writes, a clone with a dirty log is not mounted, and a clone with a replayed log is: "+fs, Label("readers"), func(ctx SpecContext) {
 			w := worker()
 			v, err := w.create(ctx, 512<<20, "a", fs)
 			Expect(err).NotTo(HaveOccurred())
@@ -120,7 +120,7 @@ func cloneHazards(worker func() *worker) {
 		})
 	}
 
-	It("3: both nodes name a LUN alike, and no other so", hazard(3), func(ctx SpecContext) {
+	It("3: both nodes give a LUN the same name, and no other LUN has that name", hazard(3), func(ctx SpecContext) {
 		w := worker()
 		v1, v2 := w.raw(ctx), w.raw(ctx)
 		Expect(v1.wwid).NotTo(Equal(v2.wwid))

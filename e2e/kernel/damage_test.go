@@ -19,7 +19,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// sumBlock is what one checksum is of.
+// sumBlock is the size of the blocks that have a checksum, in bytes.
 const sumBlock = 4096
 
 // image is a node's copy of the volume, past the target that serves it.
@@ -27,7 +27,8 @@ func (v *volume) image(node int) string {
 	return filepath.Join(v.w.rig.pair.State[node], "volumes", "default", "luns", v.id+".img")
 }
 
-// places finds the blocks of a file's content in an image, by number. No two of them may begin alike.
+// places finds the blocks of a file's content in an image, by number. No two blocks may begin with
+// the same bytes.
 func places(path string, content []byte) (at map[int]int64, err error) {
 	const head = 16
 	number := map[[head]byte]int{}
@@ -61,7 +62,7 @@ func places(path string, content []byte) (at map[int]int64, err error) {
 	return at, nil
 }
 
-// flip changes some bits of a block, as a disk does: nobody is told.
+// flip changes some bits of a block without an error, as a disk does.
 func flip(path string, at int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -77,7 +78,7 @@ func flip(path string, at int64) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// metric is what a target's process says of itself.
+// metric is one sample of the metrics of a target.
 func (r *rig) metric(ctx context.Context, node int, sample string) (float64, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.pair.Metrics[node]+"/metrics", nil)
 	if err != nil {
@@ -94,8 +95,8 @@ func (r *rig) metric(ctx context.Context, node int, sample string) (float64, err
 	return harness.Metric(string(answer), sample)
 }
 
-// patient gives a lease that a starved machine does not cost a node: with a node out there would be
-// no good copy of what is damaged.
+// patient gives a lease that is long enough for a starved machine: without the other node there
+// would be no good copy of the damaged blocks.
 func patient(o *harness.Options) { o.Args = append(o.Args, "--lease", "3s") }
 
 var _ = Describe("bits that a disk flips under a mounted filesystem", Ordered, ContinueOnFailure, func() {
@@ -105,7 +106,7 @@ var _ = Describe("bits that a disk flips under a mounted filesystem", Ordered, C
 	AfterEach(func() { tellFailure(w) })
 
 	for i, fs := range []string{"xfs", "ext4"} {
-		It("heal, and the worker reads what it wrote: "+fs, func(ctx SpecContext) {
+		It("are healed, and the worker reads what it wrote: "+fs, func(ctx SpecContext) {
 			v, err := w.create(ctx, 512<<20, harness.Names[i], fs)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(v.stage(ctx)).To(Succeed())

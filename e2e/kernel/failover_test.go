@@ -26,7 +26,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 	AfterEach(func() { tellFailure(o.w) })
 
-	It("hardly notices a planned transfer", Label("smoke"), func(ctx SpecContext) {
+	It("pauses shortly during a planned transfer", Label("smoke"), func(ctx SpecContext) {
 		repeat(4, func() bool {
 			to := 1 - o.owner(ctx)
 			counted := o.event(ctx, "planned transfer to "+harness.Names[to], &results.Pause.PlannedTransfer, plannedBound, func() error { return o.v.move(ctx, to) })
@@ -35,7 +35,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		})
 	})
 
-	It("goes on when the owner is killed, and waits for no timeout then", Label("smoke"), func(ctx SpecContext) {
+	It("continues when the owner is killed, without waiting for a timeout", Label("smoke"), func(ctx SpecContext) {
 		repeat(3, func() bool {
 			i := o.owner(ctx)
 			o.w.sh(ctx, "dmesg -C")
@@ -49,7 +49,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		})
 	})
 
-	It("10: goes on when the owner falls silent", hazard(10), func(ctx SpecContext) {
+	It("10: continues when the owner falls silent", hazard(10), func(ctx SpecContext) {
 		repeat(2, func() bool {
 			i := o.owner(ctx)
 			DeferCleanup(func() { _ = o.r.net.heal(i); _ = o.r.pair.Signal(i, syscall.SIGCONT) })
@@ -57,7 +57,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 				if err := o.r.net.silence(i, "portal", "cross", "inter"); err != nil {
 					return err
 				}
-				return o.r.pair.Signal(i, syscall.SIGSTOP) // its arbiter is a file that no network keeps it from
+				return o.r.pair.Signal(i, syscall.SIGSTOP) // its arbiter is a file, which it reaches without the network
 			})
 			Expect(o.r.net.heal(i)).To(Succeed())
 			Expect(o.r.pair.Signal(i, syscall.SIGCONT)).To(Succeed())
@@ -66,7 +66,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		})
 	})
 
-	It("goes on when the owner's portals fall silent", func(ctx SpecContext) {
+	It("continues when the owner's portals fall silent", func(ctx SpecContext) {
 		i := o.owner(ctx)
 		DeferCleanup(func() { _ = o.r.net.heal(i) })
 		o.event(ctx, "owner's portals silent", nil, silentBound, func() error { return o.r.net.silence(i, "portal", "cross") })
@@ -77,14 +77,15 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	cuts(o)
 	restarts(o)
 
-	It("has lost nothing", Label("smoke"), func(ctx SpecContext) { o.finish(ctx) })
+	It("has lost no write", Label("smoke"), func(ctx SpecContext) { o.finish(ctx) })
 })
 
-// connectionClosed is the kernel's number (ISCSI_ERR_TCP_CONN_CLOSE) for a connection that the other side has ended; a ping that was not
-// answered has another one.
+// connectionClosed is the kernel's number (ISCSI_ERR_TCP_CONN_CLOSE) for a connection that the
+// other side has closed; a ping without an answer has another number.
 const connectionClosed = "1020"
 
-// lossesOf lists with which number each connection to a node was lost first, since the kernel's messages were cleared.
+// lossesOf lists the number with which each connection to a node was lost first, since the kernel's
+// messages were cleared.
 func (o *ordeal) lossesOf(ctx SpecContext, node int) (numbers []string) {
 	GinkgoHelper()
 	for _, ip := range []string{portalIP[node], crossIP[node]} {

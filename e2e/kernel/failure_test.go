@@ -14,12 +14,14 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// logsDir keeps what explains failed specs, a folder each, until the same spec fails again.
+// logsDir keeps the evidence of failed specs, one folder for each spec, until the same spec fails
+// again.
 var logsDir = outFile("GEMEL_E2E_KERNEL_LOGS", "e2e-kernel-logs")
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// evidence is asked of the guest, each file by itself: a guest in trouble may answer some of it only.
+// evidence is read from the guest with one command for each file: a guest in trouble may answer
+// only some of them.
 var evidence = map[string]string{
 	"dmesg":     "dmesg",
 	"multipath": "multipath -ll -v3; multipathd show config local; cat /etc/multipath/wwids",
@@ -29,7 +31,7 @@ var evidence = map[string]string{
 	"network":   "ip addr; ss -tnoi",
 }
 
-// tellFailure keeps what explains a failed spec and prints the ends of the logs.
+// tellFailure keeps the evidence of a failed spec and prints the ends of the logs.
 func tellFailure(workers ...*worker) {
 	if !CurrentSpecReport().Failed() {
 		return

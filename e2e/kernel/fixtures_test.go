@@ -8,11 +8,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// recordEnv is a folder that pictures of a worker are written to, as the tests of csi/attach/kernel read them.
+// recordEnv names the folder that fixtures are written to: the state of a worker, as the tests of
+// csi/attach/kernel read it.
 const recordEnv = "GEMEL_RECORD"
 
-// picture prints what the attacher reads of a worker: "F path" with the content indented by a blank, "L path target" for a link.
-const picture = `
+// fixture prints the state of a worker that the attacher reads: "F path" with the content indented
+// by a blank, "L path target" for a link.
+const fixture = `
 file() { for f; do [ -f "$f" ] && { echo "F $f"; sed 's/^/ /' "$f" 2>/dev/null | sed '$a\'; }; done; }
 link() { for f; do [ -L "$f" ] && echo "L $f $(readlink "$f")"; done; }
 real() { for d; do readlink -f "$d"; done; }
@@ -32,9 +34,9 @@ for d in /sys/block/dm-*/dm/name; do out "map-$(cat $d)" multipathd show map $(c
 out config multipathd show config local
 true`
 
-// Not a test: it makes what tests elsewhere read.
-var _ = Describe("pictures of a worker", func() {
-	It("are taken", func(ctx SpecContext) {
+// This is not a test: it records the fixtures of other tests.
+var _ = Describe("fixtures of a worker", func() {
+	It("are recorded", func(ctx SpecContext) {
 		dir := os.Getenv(recordEnv)
 		if dir == "" {
 			Skip(recordEnv + " names no folder to record to")
@@ -42,7 +44,7 @@ var _ = Describe("pictures of a worker", func() {
 		r, w := newWorkerRig(ctx, "pictures")
 		take := func(name string) {
 			GinkgoHelper()
-			out, err := w.Shell(ctx, picture)
+			out, err := w.Shell(ctx, fixture)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(os.WriteFile(filepath.Join(dir, name+".txt"), []byte(out), 0o644)).To(Succeed())
 		}

@@ -27,7 +27,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 	raw := func(ctx context.Context) *volume { GinkgoHelper(); return w.raw(ctx) }
 	sh := func(ctx context.Context, line string) string { GinkgoHelper(); return w.sh(ctx, line) }
 
-	It("1, 2: refuses a LUN that is not the one it was told", hazard(1, 2), Label("smoke"), func(ctx SpecContext) {
+	It("1, 2: a LUN that is not the expected one is refused", hazard(1, 2), Label("smoke"), func(ctx SpecContext) {
 		right, wrong := raw(ctx), raw(ctx)
 		Expect(right.stage(ctx)).To(Succeed())
 		sh(ctx, "dd if=/dev/urandom of="+right.device()+" bs=1M count=1 oflag=direct status=none")
@@ -45,7 +45,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("4, 15: two volumes share sessions that show nothing else, and the last one ends them", hazard(4, 15), func(ctx SpecContext) {
+	It("4, 15: two volumes share sessions that show no other LUN, and the last volume ends them", hazard(4, 15), func(ctx SpecContext) {
 		v1, v2, unasked := raw(ctx), raw(ctx), raw(ctx)
 		Expect(v1.stage(ctx)).To(Succeed())
 		Expect(v2.stage(ctx)).To(Succeed())
@@ -58,7 +58,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("6: a LUN number above 255 is a flat one", hazard(6), func(ctx SpecContext) {
+	It("6: a LUN number above 255 uses flat space addressing", hazard(6), func(ctx SpecContext) {
 		v := raw(ctx)
 		for i := 0; v.context[attach.KeyLUN] != "300" && i < 400; i++ {
 			Expect(v.republish(ctx)).To(Succeed())
@@ -81,7 +81,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("12: a map that somebody has open is not taken away", hazard(12), func(ctx SpecContext) {
+	It("12: a map that a process has open is not removed", hazard(12), func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		sh(ctx, "sleep 1000 <"+v.device()+" >/dev/null 2>&1 & echo $! >/tmp/holder; sleep 0.3")
@@ -92,7 +92,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("26: what an earlier publish left unwritten never reaches the LUN", hazard(26), func(ctx SpecContext) {
+	It("26: unwritten data of an earlier publish never reaches the LUN", hazard(26), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -115,7 +115,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("11: a lock that somebody killed left in open-iscsi's database is taken away", hazard(11), func(ctx SpecContext) {
+	It("11: a lock that a killed process left in open-iscsi's database is removed", hazard(11), func(ctx SpecContext) {
 		v := raw(ctx)
 		lock := "mkdir -p /run/lock/iscsi; touch /run/lock/iscsi/lock; ln /run/lock/iscsi/lock /run/lock/iscsi/lock.write"
 		sh(ctx, lock)
@@ -151,7 +151,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		}
 	}, NodeTimeout(4*time.Minute))
 
-	It("25: health and statistics answer while no path does", hazard(25), func(ctx SpecContext) {
+	It("25: health and statistics answer while no path answers", hazard(25), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -178,7 +178,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("22: an ext4 that met an error is told of, and repaired by the next stage", hazard(22), func(ctx SpecContext) {
+	It("22: an ext4 filesystem with an error is reported, and repaired by the next stage", hazard(22), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "ext4")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -196,7 +196,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("11: a volume that was unpublished while it was in use goes away", hazard(11), func(ctx SpecContext) {
+	It("11: a volume that was unpublished while it was in use is removed", hazard(11), func(ctx SpecContext) {
 		v, err := w.create(ctx, 512<<20, "a", "xfs")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(v.stage(ctx)).To(Succeed())
@@ -209,9 +209,10 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	}, NodeTimeout(4*time.Minute))
 
-	// udev looks into a map whenever something about it has changed, and waits as long as I/O does: --io-deadline. Until then the map is in
-	// use, which is not to be told from a use that matters, and the one that asks calls again, as kubelet does.
-	It("14: a volume goes away while no portal answers", hazard(14), func(ctx SpecContext) {
+	// udev opens a map whenever the map has changed, and waits as long as I/O waits: --io-deadline.
+	// Until then the map is in use, which looks like a use that matters, and the caller calls
+	// again, as kubelet does.
+	It("14: a volume is removed while no portal answers", hazard(14), func(ctx SpecContext) {
 		for _, looks := range []bool{false, true} {
 			v := raw(ctx)
 			Expect(v.stage(ctx)).To(Succeed())
@@ -235,7 +236,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		}
 	}, NodeTimeout(5*time.Minute))
 
-	It("5: a portal that does not answer is a missing path, which comes back by itself or with the next call", hazard(5), func(ctx SpecContext) {
+	It("5: a portal that does not answer is a missing path, which comes back alone or with the next call", hazard(5), func(ctx SpecContext) {
 		Expect(r.net.silence(1, "portal")).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(1) })
 		v := raw(ctx)
@@ -253,7 +254,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("18: the session to a portal that is none any more goes", hazard(18), func(ctx SpecContext) {
+	It("18: the session to a portal that was removed is ended", hazard(18), func(ctx SpecContext) {
 		v := raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		Expect(sh(ctx, "ls /sys/class/iscsi_session | wc -l")).To(Equal("2"))
@@ -269,7 +270,7 @@ var _ = Describe("hazards of a worker", Ordered, ContinueOnFailure, func() {
 
 	cloneHazards(func() *worker { return w })
 
-	It("1: a LUN number that another LUN has by now shows that one", hazard(1), func(ctx SpecContext) {
+	It("1: a LUN number that was given to another LUN shows that LUN", hazard(1), func(ctx SpecContext) {
 		Expect(r.startPair(ctx)).To(Succeed())
 		v1 := raw(ctx)
 		Expect(v1.stage(ctx)).To(Succeed())

@@ -11,8 +11,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
-// soon is how long something may take that nobody asks for but that the kernel tells of; sometime, what is only found by looking once in a
-// while. The emulated machine is slow.
+// soon limits repairs that begin with an event of the kernel; sometime limits repairs that begin
+// with a periodic check. The emulated machine is slow.
 const (
 	soon     = 25 * time.Second
 	sometime = 2 * time.Minute
@@ -57,22 +57,23 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 	}
 
 	// The first spec: LUN numbers begin again with the second pair.
-	It("purges what another LUN shows under the number", func(ctx SpecContext) {
+	It("removes the device of another LUN under the same number", func(ctx SpecContext) {
 		whole(ctx, soon)
 		Expect(r.startPair(ctx)).To(Succeed()) // with the name, portals and LUN numbers of the first
 		next := w.raw(ctx)
 		Expect(next.lunNumber()).To(Equal(v.lunNumber()))
 		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/iscsi_session/*/state | sort -u") }).WithTimeout(sometime).Should(Equal("LOGGED_IN\n"))
-		// One path is deleted by hand, so that it has to be scanned, if the kernel has not noticed already; the other is found to be wrong.
+		// If the kernel has not noticed already, the test deletes one path, which has to be
+		// scanned; the other path is found to be wrong.
 		sh(ctx, "d=$(ls /sys/block/dm-*/slaves | tail -1); [ -z $d ] || echo 1 >/sys/block/$d/device/delete; true")
 		Eventually(func() string { return w.log() }).WithTimeout(soon).Should(ContainSubstring(`step="remove the path`))
-		// It is looked for again ever more rarely, and does not stay.
+		// The worker scans for the LUN less and less often, and the wrong device does not stay.
 		Eventually(func() (string, error) { return w.Shell(ctx, "cat /sys/class/scsi_device/*/device/wwid; true") }).WithTimeout(sometime).
 			ShouldNot(ContainSubstring(next.wwid))
 		Expect(sh(ctx, "cat /sys/block/dm-*/dm/uuid; true")).NotTo(ContainSubstring(next.wwid))
 	}, NodeTimeout(6*time.Minute))
 
-	It("logs in again where a session was ended", func(ctx SpecContext) {
+	It("logs in again when a session was ended", func(ctx SpecContext) {
 		whole(ctx, soon)
 		before := session(ctx, 1)
 		sh(ctx, "iscsiadm -m session -r "+before+" --logout")
@@ -80,7 +81,7 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		whole(ctx, soon)
 	})
 
-	It("logs in again to a portal that was silent meanwhile", func(ctx SpecContext) {
+	It("logs in again to a portal that was silent for a time", func(ctx SpecContext) {
 		whole(ctx, soon)
 		Expect(r.net.silence(1, "portal")).To(Succeed())
 		DeferCleanup(func() { _ = r.net.heal(1) })
@@ -93,7 +94,7 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		whole(ctx, sometime)
 	}, NodeTimeout(6*time.Minute))
 
-	It("29: makes a session anew that cannot come back with the secrets it was made with", hazard(29), func(ctx SpecContext) {
+	It("29: replaces a session that cannot log in again with its former secrets", hazard(29), func(ctx SpecContext) {
 		whole(ctx, soon)
 		change := func(c *targetv1.CHAP) {
 			GinkgoHelper()
@@ -107,22 +108,22 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 			return w.Shell(ctx, "cat /sys/class/iscsi_session/session"+session(ctx, 1)+"/state")
 		}).ShouldNot(Equal("LOGGED_IN\n"))
 		Expect(r.net.heal(1)).To(Succeed())
-		// iscsid tries for ever, and tells nobody why.
+		// iscsid tries for ever, and does not say why it fails.
 		Eventually(func() string { return w.log() }).WithTimeout(sometime).Should(ContainSubstring("the target refused the login"))
 		Expect(session(ctx, 1)).To(BeEmpty())
-		Expect(session(ctx, 0)).NotTo(BeEmpty(), "one that is up goes on")
+		Expect(session(ctx, 0)).NotTo(BeEmpty(), "a session that is up stays")
 		Expect(v.reasons(ctx)).To(ConsistOf("HostRedundancyLost"))
 		change(w.chap)
 		whole(ctx, sometime)
 	}, NodeTimeout(8*time.Minute))
 
-	It("finds a disk again that was deleted", func(ctx SpecContext) {
+	It("finds a deleted disk again", func(ctx SpecContext) {
 		whole(ctx, soon)
 		sh(ctx, "echo 1 >/sys/block/$(ls /sys/block/dm-*/slaves | tail -1)/device/delete")
 		whole(ctx, soon)
 	})
 
-	It("has a map that grows with its LUN", func(ctx SpecContext) {
+	It("grows a map with its LUN", func(ctx SpecContext) {
 		whole(ctx, soon)
 		_, err := r.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: v.id, SizeBytes: 128 << 20})
 		Expect(err).NotTo(HaveOccurred())
@@ -130,7 +131,7 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		whole(ctx, soon)
 	})
 
-	It("does so from a container too", func(ctx SpecContext) {
+	It("does the same from a container", func(ctx SpecContext) {
 		Expect(w.kill(ctx)).To(Succeed())
 		w.enter = []string{"unshare", "--mount", "--net", "--ipc", "--"}
 		Expect(w.start(ctx)).To(Succeed())

@@ -26,7 +26,7 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 		if fs == "xfs" {
 			labels = append(labels, "smoke")
 		}
-		It(fmt.Sprintf("are staged, published, expanded and taken away: %s", map[string]string{"": "raw"}[fs]+fs), labels, func(ctx SpecContext) {
+		It(fmt.Sprintf("are staged, published, expanded and removed: %s", map[string]string{"": "raw"}[fs]+fs), labels, func(ctx SpecContext) {
 			v, err := w.create(ctx, 512<<20, "a", fs)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(v.stage(ctx)).To(Succeed())
@@ -55,7 +55,7 @@ var _ = Describe("a worker's volumes", Ordered, func() {
 	}
 
 	// The operator takes a worker that does not ask for one that does not look who owns a LUN.
-	It("are not used without asking either node for the target port groups, again and again", func(ctx SpecContext) {
+	It("are not used without repeated queries for the target port groups of both nodes", func(ctx SpecContext) {
 		v := w.raw(ctx)
 		Expect(v.stage(ctx)).To(Succeed())
 		for i := range 2 {

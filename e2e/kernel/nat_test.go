@@ -33,7 +33,8 @@ func (s *services) start() error {
 	for _, b := range bridges {
 		set = append(set, "net.ipv4.conf."+b+".send_redirects=0")
 	}
-	// What only passes a bridge is none of this router's business; where there is no such setting it does not see it.
+	// The router must not filter packets that only pass a bridge; a kernel without this setting
+	// does not filter them.
 	_ = own.Command("sysctl", "-q", "-w", "net.bridge.bridge-nf-call-iptables=0")
 	return errors.Join(own.Command("sysctl", set...), s.apply())
 }
@@ -95,7 +96,7 @@ var _ = Describe("portals behind virtual addresses", Ordered, func() {
 		}
 	})
 
-	It("18: are the same after a restart that keeps the address", hazard(18), func(ctx SpecContext) {
+	It("18: stay the same after a restart that keeps the address", hazard(18), func(ctx SpecContext) {
 		i := o.owner(ctx)
 		o.event(ctx, "owner "+harness.Names[i]+" restarted", &results.Pause.TargetRestart, killedBound, func() error {
 			return errors.Join(o.r.pair.Term(i), o.r.pair.StartNode(i), o.r.pair.WaitInSync(ctx))
@@ -103,5 +104,5 @@ var _ = Describe("portals behind virtual addresses", Ordered, func() {
 		o.settled(ctx)
 	})
 
-	It("have lost nothing", func(ctx SpecContext) { o.finish(ctx) })
+	It("have lost no write", func(ctx SpecContext) { o.finish(ctx) })
 })

@@ -98,8 +98,8 @@ func (n *network) cut(i int) error {
 	return own.Command("ip", "link", "set", bridges[i], "down")
 }
 
-// mend ends a cut.
-func (n *network) mend(i int) error {
+// restore ends a cut.
+func (n *network) restore(i int) error {
 	var own *netns.Namespace
 	return own.Command("ip", "link", "set", bridges[i], "up")
 }

@@ -24,7 +24,7 @@ func restarts(o *ordeal) {
 		return counted
 	}
 
-	It("goes on when targets are restarted one after the other", func(ctx SpecContext) {
+	It("continues when targets are restarted one after the other", func(ctx SpecContext) {
 		repeat(2, func() bool { return restart(ctx, "owner", o.owner(ctx)) })
 		repeat(2, func() bool { return restart(ctx, "node", 1-o.owner(ctx)) })
 		Expect(o.v.move(ctx, 0)).To(Succeed())

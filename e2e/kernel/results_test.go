@@ -24,9 +24,9 @@ type findings struct {
 
 	HazardsTested   int   `json:"hazards_tested"`    // of docs/workers.md, in one way or the other or both
 	Hazards         []int `json:"hazards"`           // by specs of this run that passed
-	Mutants         *int  `json:"mutants,omitempty"` // guards taken out of the product, where that was tried lately
+	Mutants         *int  `json:"mutants,omitempty"` // guards removed from the product, if make mutants ran recently
 	MutationsCaught *int  `json:"mutations_caught,omitempty"`
-	MutatedHazards  []int `json:"mutated_hazards,omitempty"` // all of whose guards a test has missed
+	MutatedHazards  []int `json:"mutated_hazards,omitempty"` // hazards of which tests have caught the removal of every guard
 
 	Pause      pauses  `json:"pause_ms"`
 	Starved    int     `json:"events_starved"` // not counted: the machine did not run the suite, or write, for too long
@@ -36,7 +36,8 @@ type findings struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// pauses are the longest operations that a load saw around each kind of event, the worst of its events; 0: there was none.
+// pauses are the longest operations that a load saw around each kind of event, over all events of
+// the kind; 0: there was no event.
 type pauses struct {
 	PlannedTransfer float64 `json:"planned_transfer"`
 	OwnerKilled     float64 `json:"owner_killed"`
@@ -44,7 +45,7 @@ type pauses struct {
 	OneNetworkCut   float64 `json:"one_network_cut"`
 	BothNetworksCut float64 `json:"both_networks_cut"` // with the time that they were cut
 	TargetRestart   float64 `json:"target_restart"`
-	NodeMoved       float64 `json:"node_moved"` // to another address behind the same portal, without a word
+	NodeMoved       float64 `json:"node_moved"` // to another address behind the same portal, without a notice
 }
 
 // outFile is where a run leaves something for people, unless the variable names another place.
@@ -52,7 +53,8 @@ func outFile(env, name string) string {
 	return cmp.Or(os.Getenv(env), filepath.Join(harness.Root(), "out", name))
 }
 
-// mutantsFresh is how old the file of the mutants may be: what it says was found with the code of about now.
+// mutantsFresh is the greatest age of the file of the mutants: an older file was made with other
+// code.
 const mutantsFresh = 24 * time.Hour
 
 var _ = ReportAfterSuite("the report", func(r Report) {

@@ -62,14 +62,14 @@ var _ = Describe("a raw volume of two workers", Ordered, func() {
 		tellFailure(workers...)
 	})
 
-	// refused: the second worker is told of the reservation, and may read.
+	// refused: the second worker gets a reservation conflict, and may read.
 	refused := func(ctx context.Context) {
 		GinkgoHelper()
 		Expect(both[1].write(ctx)).To(MatchError(ContainSubstring("Invalid exchange"))) // the kernel's EBADE: a reservation conflict
 		Expect(both[1].read(ctx)).To(Succeed())
 	}
 
-	It("is written by both while both are registered", func(ctx SpecContext) {
+	It("is written by both workers while both are registered", func(ctx SpecContext) {
 		for _, s := range both {
 			Expect(s.write(ctx)).To(Succeed())
 			out, err := s.persist(ctx, "--register --param-sark="+s.key)
@@ -86,7 +86,7 @@ var _ = Describe("a raw volume of two workers", Ordered, func() {
 		}
 	})
 
-	It("refuses the writes of the one that is not registered", func(ctx SpecContext) {
+	It("refuses the writes of the worker that is not registered", func(ctx SpecContext) {
 		out, err := both[1].persist(ctx, "--register --param-rk="+both[1].key+" --param-sark=0")
 		Expect(err).NotTo(HaveOccurred(), out)
 		refused(ctx)
@@ -94,7 +94,7 @@ var _ = Describe("a raw volume of two workers", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("goes on refusing them when ownership moves and a node is killed, and no write of the other", func(ctx SpecContext) {
+	It("still refuses them when ownership moves and a node is killed, and accepts every write of the other worker", func(ctx SpecContext) {
 		for range 2 {
 			o.event(ctx, "planned transfer", &results.Pause.PlannedTransfer, plannedBound, func() error { return o.v.move(ctx, 1-o.owner(ctx)) })
 			refused(ctx)
@@ -110,7 +110,7 @@ var _ = Describe("a raw volume of two workers", Ordered, func() {
 		refused(ctx)
 	})
 
-	It("is taken over by the other, which then shuts the first one out", func(ctx SpecContext) {
+	It("is taken over by the other worker, which then shuts out the first one", func(ctx SpecContext) {
 		m, err := o.l.finish(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry("operations", m.Operations)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKernel(t *testing.T) {
+func TestKernelSuite(t *testing.T) {
 	if os.Getenv(labEnv) == "" {
 		t.Skip("needs guests in an emulator: make e2e-kernel")
 	}

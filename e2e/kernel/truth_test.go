@@ -17,8 +17,9 @@ import (
 
 const fsxPath = "/usr/local/bin/fsx"
 
-// tried is a mounted volume whose content is known: fsx does to one file whatever programs do and compares; fio writes others with
-// O_DIRECT and a checksum in each block, and reads them back.
+// tried is a mounted volume whose content is known: fsx applies the operations of programs to one
+// file and compares; fio writes other files with O_DIRECT and a checksum in each block, and reads
+// them back.
 type tried struct {
 	*volume
 	fs       string
@@ -60,7 +61,8 @@ func (t *tried) use(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// done is how far both are: hundreds of fsx's operations, passes of fio. It fails when one of them has ended.
+// done is the progress of both: hundreds of operations of fsx, passes of fio. It fails when one of
+// them has ended.
 func (t *tried) done(ctx context.Context) (n [2]int) {
 	GinkgoHelper()
 	for i, pid := range []int{t.fsx, t.fio} {
@@ -74,7 +76,7 @@ func (t *tried) done(ctx context.Context) (n [2]int) {
 	return n
 }
 
-// goesOn waits until both have done something more.
+// goesOn waits until both have made progress.
 func (t *tried) goesOn(ctx context.Context) {
 	GinkgoHelper()
 	before := t.done(ctx)
@@ -117,7 +119,8 @@ func (t *tried) clean(ctx context.Context) {
 	Expect(raw.unstage(ctx)).To(Succeed())
 }
 
-// complaints are what a guest's kernel says of maps and filesystems that fail. A path that fails is none.
+// complaints are the messages of a guest's kernel about maps and filesystems that fail. A path that
+// fails is not a complaint.
 func (w *worker) complaints(ctx context.Context) string {
 	GinkgoHelper()
 	return w.sh(ctx, `dmesg | grep -E 'dm-[0-9]' | grep -iE 'error|corrupt|shut|abort|fail' | grep -v 'multipath: .*Failing path'; true`)
@@ -157,7 +160,7 @@ var _ = Describe("filesystems on a map", Ordered, func() {
 		}
 	})
 
-	It("23: grow meanwhile", hazard(23), func(ctx SpecContext) {
+	It("23: grow under load", hazard(23), func(ctx SpecContext) {
 		for _, t := range all {
 			size, err := t.expand(ctx, 768<<20)
 			Expect(err).NotTo(HaveOccurred())

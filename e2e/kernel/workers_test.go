@@ -37,9 +37,9 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	}
 
-	It("21, 27, 29: the secret is in one file of root's, the session has our own name", hazard(21, 27, 29), func(ctx SpecContext) {
+	It("21, 27, 29: the secret is in one file that only root reads, the session has the name of the worker", hazard(21, 27, 29), func(ctx SpecContext) {
 		v := raw(ctx)
-		// Whatever is ever executed while the volume is staged.
+		// Every command that is executed while the volume is staged.
 		sh(ctx, `(while :; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >>/tmp/argv; done) >/dev/null 2>&1 & echo $! >/tmp/watch`)
 		Expect(v.stage(ctx)).To(Succeed())
 		sh(ctx, "kill $(cat /tmp/watch)")
@@ -57,7 +57,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("29: wrong credentials are told as such", hazard(29), func(ctx SpecContext) {
+	It("29: wrong credentials are reported as such", hazard(29), func(ctx SpecContext) {
 		v, right := raw(ctx), w.chap
 		w.chap = &targetv1.CHAP{User: "w", Secret: "another-horse-battery"}
 		defer func() { w.chap = right }()
@@ -74,7 +74,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		})
 	}
 
-	It("7: a disk of somebody else's is left alone", hazard(7), func(ctx SpecContext) {
+	It("7: a disk of another owner is left alone", hazard(7), func(ctx SpecContext) {
 		sh(ctx, "rm -f /etc/multipath.conf; multipathd reconfigure; modprobe scsi_debug dev_size_mb=8; udevadm settle")
 		cycle(ctx)
 		v := raw(ctx)
@@ -85,7 +85,7 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 		Expect(w.left(ctx)).To(BeEmpty())
 	})
 
-	It("8: the administrator's polling stays, and what is in the way is named with what fixes it", hazard(8), func(ctx SpecContext) {
+	It("8: the administrator's polling interval stays, and a conflicting setting is named with its fix", hazard(8), func(ctx SpecContext) {
 		ready := func() string {
 			p, err := w.ident.Probe(ctx, &csi.ProbeRequest{})
 			if err != nil {
@@ -152,12 +152,12 @@ var _ = Describe("a worker's configuration", Ordered, ContinueOnFailure, func() 
 			ContainSubstring("PASS: TestLockKeepsUsedMemoryOnly ")))
 	})
 
-	It("chooses its way of attaching by what the kernel can", func(ctx SpecContext) {
+	It("chooses its way of attaching by the features of the kernel", func(ctx SpecContext) {
 		auto := func() string {
 			return sh(ctx, "timeout 2 "+pluginPath+" --mode node --endpoint unix:///run/auto.sock --state-dir /tmp/auto --attach auto 2>&1 | grep 'way of attaching'; true")
 		}
 		Expect(auto()).To(And(ContainSubstring("attach=kernel"), ContainSubstring("has iSCSI and dm-multipath")))
-		// A daemon that is away, or a package, is no reason.
+		// A missing daemon or package is no reason to choose the other way.
 		sh(ctx, "mv /usr/sbin/multipath /tmp/multipath")
 		defer sh(ctx, "mv /tmp/multipath /usr/sbin/multipath")
 		Expect(auto()).To(ContainSubstring("attach=kernel"))

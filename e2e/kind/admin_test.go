@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("an administrator", func() {
-	It("cannot delete what holds data by mistake", Label("smoke"), func(ctx context.Context) {
+	It("cannot delete objects that hold data by mistake", Label("smoke"), func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "64Mi", "Block", "")
 		Eventually(func() string { return field(ctx, "pvc", "data", ns, "{.status.phase}") }).WithContext(ctx).Should(Equal("Bound"))
@@ -24,7 +24,7 @@ var _ = Describe("an administrator", func() {
 		}
 	}, NodeTimeout(4*time.Minute))
 
-	It("sees at a glance how it is", func(ctx context.Context) {
+	It("sees the state of the cluster in the columns of kubectl get", func(ctx context.Context) {
 		out := kubectl(ctx, "get", "storagecluster,targetpair,host")
 		Expect(out).To(ContainSubstring("INSYNC"))
 		Expect(out).To(ContainSubstring("Userspace"))
@@ -33,7 +33,7 @@ var _ = Describe("an administrator", func() {
 		}
 	}, NodeTimeout(time.Minute))
 
-	It("is told what is wrong with a claim that cannot be placed", func(ctx context.Context) {
+	It("sees in an event why a claim cannot be placed", func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "huge", "5Ti", "Block", "")
 		Eventually(func() string {

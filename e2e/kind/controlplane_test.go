@@ -16,14 +16,14 @@ var _ = Describe("a pod that writes while the control plane is away", func() {
 	It("does not notice that the API server is down", func(ctx context.Context) {
 		pause := under(ctx, ns, 40, "", func(string) {
 			stopControlPlane(ctx, "kube-apiserver")
-			time.Sleep(10 * time.Second) // what is looked at is this time
+			time.Sleep(10 * time.Second) // the test measures this time
 			startControlPlane(ctx, "kube-apiserver")
 		})
 		results.Transfer = max(results.Transfer, pause)
 		GinkgoWriter.Printf("API server away: longest operation %.0f ms\n", pause)
 	}, NodeTimeout(8*time.Minute))
 
-	It("waits and goes on when its owner dies while the API server is down", func(ctx context.Context) {
+	It("waits, and continues, when its owner dies while the API server is down", func(ctx context.Context) {
 		pause := under(ctx, ns, 75, "", func(owner string) {
 			worker := targetWorker(ctx, owner)
 			stopControlPlane(ctx, "kube-apiserver")
@@ -35,8 +35,8 @@ var _ = Describe("a pod that writes while the control plane is away", func() {
 	}, NodeTimeout(8*time.Minute))
 })
 
-var _ = Describe("an etcd that is put back to an older state", Serial, func() {
-	It("loses nothing: the nodes stop rather than guess, and an administrator names one", func(ctx context.Context) {
+var _ = Describe("an etcd that is restored to an older state", Serial, func() {
+	It("loses no write: the nodes stop, and an administrator promotes one of them", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
@@ -55,7 +55,7 @@ var _ = Describe("an etcd that is put back to an older state", Serial, func() {
 		inSync(ctx)
 		inPod(ctx, ns, "app", "echo second > /data/second && sync")
 
-		By("putting the copy back")
+		By("restoring the copy")
 		stopControlPlane(ctx, "kube-apiserver", "etcd")
 		on(ctx, controlPlane, "rm -rf /var/lib/etcd && mv /root/etcd-old /var/lib/etcd")
 		startControlPlane(ctx, "etcd", "kube-apiserver")
@@ -72,7 +72,7 @@ var _ = Describe("an etcd that is put back to an older state", Serial, func() {
 			acknowledged = third()
 		}
 
-		By("killing a node: the other one finds a record that is older than what it has seen")
+		By("killing a node: the other node finds a record that is older than the one it has seen")
 		killTarget(ctx, b, "b")
 		Eventually(func() string { return field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].phase}`) }).WithContext(ctx).Should(Equal("Fenced"))
 		Expect(field(ctx, "targetpair", pair, "", `{.status.nodes[?(@.name=="a")].reason}`)).To(ContainSubstring("the record was rolled back"))
@@ -87,7 +87,8 @@ var _ = Describe("an etcd that is put back to an older state", Serial, func() {
 
 		By("attaching the volume again")
 		kubectl(ctx, "delete", "pod", "-n", ns, "app", "--wait=true", "--timeout=180s")
-		// A successor on the same worker would get what is still attached, which answers MEDIUM ERROR.
+		// A new pod on the same worker would get the volume that is still attached, which answers
+		// MEDIUM ERROR.
 		volume := field(ctx, "pvc", "data", ns, "{.spec.volumeName}")
 		Eventually(func() string {
 			return kubectl(ctx, "get", "volumeattachments", "-o", "jsonpath={.items[*].spec.source.persistentVolumeName}")

@@ -8,8 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("operator, driver and node plugin that are killed in the middle", func() {
-	It("finish what was begun, and leave nothing behind", func(ctx context.Context) {
+var _ = Describe("operator, driver and node plugin that are killed during an operation", func() {
+	It("finish the operation, and leave nothing behind", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		// Each round kills them at another moment of every step.

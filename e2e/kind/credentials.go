@@ -21,7 +21,7 @@ func hidden(ctx context.Context) {
 			secrets = append(secrets, string(raw))
 		}
 	}
-	Expect(secrets).NotTo(BeEmpty(), "nobody has credentials")
+	Expect(secrets).NotTo(BeEmpty(), "there are no CHAP secrets")
 	places := map[string]string{
 		"objects": kubectl(ctx, "get", "volumeattachment,pv,storagecluster,targetpair,logicalunit,host", "-o", "yaml"),
 		"events":  kubectl(ctx, "get", "events.events.k8s.io", "-A", "-o", "yaml"),
@@ -39,7 +39,7 @@ func hidden(ctx context.Context) {
 	}
 	for place, text := range places {
 		for _, s := range secrets {
-			Expect(strings.Contains(text, s)).To(BeFalse(), "a CHAP secret stands in the "+place)
+			Expect(strings.Contains(text, s)).To(BeFalse(), "a CHAP secret is in the "+place)
 		}
 	}
 }

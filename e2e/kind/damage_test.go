@@ -70,7 +70,7 @@ func (m image) read(ctx context.Context, at int64) []byte {
 	return b
 }
 
-// flip changes some bits of a block, as a disk does: nobody is told.
+// flip changes some bits of a block without an error, as a disk does.
 func (m image) flip(ctx context.Context, at int64) {
 	GinkgoHelper()
 	b := m.read(ctx, at)
@@ -83,7 +83,7 @@ func (m image) flip(ctx context.Context, at int64) {
 	Expect(m.read(ctx, at)).To(Equal(b))
 }
 
-// metric is what a target's process says of itself.
+// metric is one sample of the metrics of a target.
 func metric(ctx context.Context, node, sample string) float64 {
 	GinkgoHelper()
 	answer := kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+targetPod(node)+":9260/proxy/metrics")
@@ -93,7 +93,7 @@ func metric(ctx context.Context, node, sample string) float64 {
 }
 
 var _ = Describe("bits that a disk flips under a pod", func() {
-	It("heal, and the pod reads what it wrote", func(ctx context.Context) {
+	It("are healed, and the pod reads what it wrote", func(ctx context.Context) {
 		ns := volume(ctx)
 		pod(ctx, ns, "app", "data", bystander(ctx), "sleep infinity", false)
 		running(ctx, ns, "app")
@@ -146,7 +146,7 @@ var _ = Describe("bits that a disk flips under a pod", func() {
 		Expect(metric(ctx, owner, harness.Healed)-healed).To(BeNumerically(">=", len(damaged)), "no block was healed: what the pod has read came from somewhere else")
 		whole(own, at)
 
-		By("flipping bits at the partner, " + partner + ", which nobody reads")
+		By("flipping bits at the partner, " + partner + ", which no host reads")
 		other := imageOf(ctx, partner, lun)
 		at = damage(other)
 		Expect(read()).To(Equal(wrote))

@@ -45,9 +45,10 @@ var _ = Describe("a pod that writes", func() {
 	}, NodeTimeout(8*time.Minute))
 
 	for _, how := range []struct{ name, stop, start string }{{"paused", "pause", "unpause"}, {"stopped", "stop", "start"}} {
-		It("goes on when the worker of its owner is "+how.name, func(ctx context.Context) {
+		It("continues when the worker of its owner is "+how.name, func(ctx context.Context) {
 			var worker string
-			// The pod must not be on the worker that goes: which that is, is known when the volume is.
+			// The pod must not be on the worker that fails: which worker fails is known only when
+			// the volume exists.
 			load(ctx, ns, "probe", "data", "", 1)
 			finish(ctx, ns, "probe", 1)
 			worker = targetWorker(ctx, ownerOf(ctx, ns, "data"))
@@ -74,7 +75,7 @@ var _ = Describe("a pod that writes", func() {
 	It("does not notice the operator, the driver and the node plugin being killed", func(ctx context.Context) {
 		under(ctx, ns, 20, "", func(string) {
 			deleteComponents(ctx, "--grace-period=0", "--force")
-			// And what is asked for meanwhile comes to be.
+			// A volume that is requested in this time is provisioned.
 			claim(ctx, ns, "meanwhile", "320Mi", "Filesystem", "")
 			pod(ctx, ns, "meanwhile", "meanwhile", "", "sleep infinity", false)
 			running(ctx, ns, "meanwhile")

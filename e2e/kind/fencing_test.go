@@ -18,18 +18,18 @@ done`
 }
 
 var _ = Describe("a worker that is cut off from the cluster, but not from the storage", func() {
-	It("writes no more once its pod has been given to another worker, also when it is back", func(ctx context.Context) {
+	It("writes no more after its volume was attached to another worker, not even after it reconnects", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "raw", "64Mi", "Block", "")
 		away := bystander(ctx)
-		// It never gives up, whatever it is answered.
+		// The pod never stops writing, even after errors.
 		pod(ctx, ns, "old", "raw", away, "echo started; while :; do printf old | dd of=/dev/data bs=4096 conv=sync,notrunc oflag=direct 2>/dev/null; done", true)
 		running(ctx, ns, "old")
 		Eventually(func() string { return inPod(ctx, ns, "old", "head -c 3 /dev/data") }).WithContext(ctx).Should(Equal("old"))
 		lun := lunOf(ctx, ns, "raw")
 
-		By("cutting it off")
+		By("cutting the worker off")
 		on(ctx, away, cut("-I"))
 		heal := func(ctx context.Context) {
 			_, _ = run(ctx, "", "docker", "exec", away, "sh", "-c", cut("-D"))
@@ -41,7 +41,7 @@ var _ = Describe("a worker that is cut off from the cluster, but not from the st
 		}
 		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("Unknown"))
 
-		By("saying that it is out of service")
+		By("tainting the worker as out of service")
 		kubectl(ctx, "taint", "node", away, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 		Eventually(func() string { return phase(ctx, ns, "old") }).WithContext(ctx).Should(BeEmpty())
 		here := targetWorker(ctx, "a")
@@ -54,7 +54,7 @@ var _ = Describe("a worker that is cut off from the cluster, but not from the st
 		}
 		Consistently(content).WithArguments("new").WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("new"))
 
-		By("healing it")
+		By("reconnecting the worker")
 		heal(ctx)
 		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
 		// The targets tell the old worker that it has no such LUN, so its I/O does not wait for node.ioDeadline and everything can go.

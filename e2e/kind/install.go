@@ -44,7 +44,7 @@ func readme() (commands []string) {
 func install(ctx context.Context) {
 	GinkgoHelper()
 	start := time.Now()
-	// What a run that was killed left half done stands in the way of every later one.
+	// A release that a killed run left pending blocks every later run.
 	if out, err := run(ctx, "", "helm", "status", "gemel", "-n", namespace); err == nil && strings.Contains(out, "STATUS: pending") {
 		_, err := run(ctx, "", "helm", "uninstall", "gemel", "-n", namespace, "--wait")
 		Expect(err).NotTo(HaveOccurred())

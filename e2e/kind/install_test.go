@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// The label is for those who only want Gemel on the cluster: the suite's own setup has installed it.
+// The label is for runs that only install Gemel on the cluster, which the setup of the suite does.
 var _ = Describe("the installation", Label("smoke", "install"), func() {
 	It("has classes, and the driver on every worker", func(ctx context.Context) {
 		Expect(field(ctx, "storageclass", "gemel", "", "{.provisioner}")).To(Equal("csi.gemel.storage"))

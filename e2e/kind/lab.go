@@ -96,8 +96,9 @@ func endComponent(ctx context.Context, name string) {
 // comm is a process's name as the kernel keeps it: 15 bytes.
 func comm(name string) string { return name[:min(15, len(name))] }
 
-// restartWatchers restarts whatever watches the API server: after etcd was put back, a watch goes on from a version that there is not
-// any more, and hears nothing. It is what an administrator has to do after such a restore, whatever storage there is.
+// restartWatchers restarts every process that watches the API server: after a restore of etcd, a
+// watch continues from a version that no longer exists, and gets no events. An administrator has to
+// do the same after such a restore, with any storage.
 func restartWatchers(ctx context.Context) {
 	GinkgoHelper()
 	for _, node := range append(workers(ctx), controlPlane) {
@@ -114,14 +115,15 @@ func restartWatchers(ctx context.Context) {
 	}).WithContext(ctx).WithTimeout(4 * time.Minute).Should(BeEmpty())
 }
 
-// orphans are LUNs on the disks that no object stands for.
+// orphans are LUNs on the disks without an object.
 func orphans(ctx context.Context) string {
 	return field(ctx, "targetpair", pair, "", "{.status.orphans}")
 }
 
-// leftovers are what a volume leaves on a worker when it has been detached: nothing. The kubelet names folders of volumes with
-// filesystems by a hash of the handle, ours are named by the handle itself. Loop devices are seen by all workers of the machine and can
-// not be told apart by worker: see clean.
+// leftovers are what a volume leaves on a worker when it has been detached: nothing. The kubelet
+// names folders of volumes with filesystems by a hash of the handle, ours are named by the handle
+// itself. All workers of the machine see its loop devices, so a loop device cannot be assigned to a
+// worker: see clean.
 func leftovers(ctx context.Context, worker, lun string) string {
 	GinkgoHelper()
 	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(lun)))

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("objects that are deleted by force", Serial, func() {
-	It("come back from the disks, while pods go on writing", func(ctx context.Context) {
+	It("are restored from the disks, while pods continue to write", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
@@ -35,7 +35,7 @@ var _ = Describe("objects that are deleted by force", Serial, func() {
 			}).WithContext(ctx).Should(Succeed())
 			Eventually(func() string {
 				for _, o := range strings.Fields(kubectl(ctx, "get", kinds, "-o", "name")) {
-					_, _ = run(ctx, "", "kubectl", "patch", o, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // it may have gone by itself
+					_, _ = run(ctx, "", "kubectl", "patch", o, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // it may be gone already
 				}
 				return kubectl(ctx, "get", "storagecluster,targetpair,logicalunit,logicalunitsnapshot", "-o", "name")
 			}).WithContext(ctx).Should(BeEmpty())

@@ -131,7 +131,7 @@ func lunOf(ctx context.Context, ns, claim string) string {
 	return ""
 }
 
-// ownerOf is the node that the pair itself names, not the lazily told status.
+// ownerOf is the node that the pair itself names, not the status, which is updated later.
 func ownerOf(ctx context.Context, ns, claim string) string {
 	GinkgoHelper()
 	lun := lunOf(ctx, ns, claim)

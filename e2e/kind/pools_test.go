@@ -105,11 +105,11 @@ spec:
   pools:
   - {name: main, storageClassName: e2e-disks, size: 1Gi}
 `, poolsCluster))
-		told := func(kind, path string) func() string {
+		statusOf := func(kind, path string) func() string {
 			name := map[string]string{"storagecluster": poolsCluster, "targetpair": poolsPair}[kind]
 			return func() string { return field(ctx, kind, name, "", path) }
 		}
-		inStep := told("targetpair", `{.status.conditions[?(@.type=="InSync")].status}`)
+		inStep := statusOf("targetpair", `{.status.conditions[?(@.type=="InSync")].status}`)
 		Eventually(inStep).WithContext(ctx).WithTimeout(4 * time.Minute).Should(Equal("True"))
 
 		ns := newNamespace(ctx)
@@ -118,23 +118,23 @@ spec:
 		claimOf(ctx, ns, "data", "e2e-first", "128Mi", "Filesystem", "")
 		load(ctx, ns, "load", "data", "", 90)
 
-		By("a pool for which no worker has a volume")
+		By("adding a pool for which no worker has a backing volume")
 		kubectl(ctx, "patch", "storagecluster", poolsCluster, "--type=json", "-p",
 			`[{"op":"add","path":"/spec/pools/-","value":{"name":"fast","storageClassName":"e2e-flash","size":"1Gi"}}]`)
 		claimOf(ctx, ns, "early", "e2e-fast", "64Mi", "Block", "")
-		Eventually(told("targetpair", `{.status.conditions[?(@.type=="UpToDate")].message}`)).WithContext(ctx).Should(ContainSubstring("spec.pools[fast]"))
+		Eventually(statusOf("targetpair", `{.status.conditions[?(@.type=="UpToDate")].message}`)).WithContext(ctx).Should(ContainSubstring("spec.pools[fast]"))
 		Consistently(inStep).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("True"))
 
-		By("volumes for it")
+		By("adding backing volumes for the pool")
 		localVolumes(ctx, "e2e-flash", poolsFast)
-		Eventually(told("storagecluster", `{.status.pools[?(@.name=="fast")].free}`)).WithContext(ctx).WithTimeout(4 * time.Minute).ShouldNot(Or(BeEmpty(), Equal("0")))
-		Eventually(told("targetpair", `{.status.conditions[?(@.type=="UpToDate")].status}`)).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Equal("True"))
+		Eventually(statusOf("storagecluster", `{.status.pools[?(@.name=="fast")].free}`)).WithContext(ctx).WithTimeout(4 * time.Minute).ShouldNot(Or(BeEmpty(), Equal("0")))
+		Eventually(statusOf("targetpair", `{.status.conditions[?(@.type=="UpToDate")].status}`)).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Equal("True"))
 		for _, n := range []string{"a", "b"} {
 			Expect(field(ctx, "pvc", "gemel-"+poolsPair+"-"+n+"-d0", namespace, "{.status.phase}")).To(Equal("Bound"))
 			Expect(field(ctx, "pvc", "gemel-"+poolsPair+"-"+n+"-d0.fast", namespace, "{.status.phase}")).To(Equal("Bound"))
 		}
 
-		By("volumes in it")
+		By("creating volumes in the pool")
 		Eventually(func() string { return field(ctx, "pvc", "early", ns, "{.status.phase}") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("Bound"))
 		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "early"), "", "{.spec.placement.pool}")).To(Equal("fast"))
 		Expect(field(ctx, "logicalunit", lunOf(ctx, ns, "data"), "", "{.spec.placement.pool}")).To(Equal("main"))
@@ -142,7 +142,7 @@ spec:
 		running(ctx, ns, "block")
 		Eventually(func() string { return kubectl(ctx, "logs", "-n", ns, "block") }).WithContext(ctx).Should(ContainSubstring("kept"))
 
-		By("what cannot be")
+		By("checking that invalid requests are refused")
 		_, err := run(ctx, "", "kubectl", "patch", "storagecluster", poolsCluster, "--type=json", "-p", `[{"op":"remove","path":"/spec/pools/1"}]`)
 		Expect(err).To(MatchError(ContainSubstring("pools: a pool cannot be taken away or renamed")))
 		poolsStorageClass(ctx, "e2e-none", "none")
@@ -151,7 +151,7 @@ spec:
 		Eventually(func() string { return kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}") }).WithContext(ctx).
 			Should(ContainSubstring("has no pool none; its pools are main, fast"))
 
-		By("those who were at work meanwhile")
+		By("checking the load and the members of the pair")
 		Expect(finish(ctx, ns, "load", 1000)).To(BeNumerically("<", 20_000))
 		Expect(strings.Fields(kubectl(ctx, "get", "targetpair", poolsPair, "-o", "jsonpath={.status.members[*]}"))).To(HaveLen(2))
 	}, NodeTimeout(20*time.Minute))

@@ -14,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// probe is e2e/kernel/probe at work in a pod: it writes with O_DIRECT at a steady pace until it is
-// told to end, and remembers what was acknowledged, each block's last write.
+// probe is e2e/kernel/probe in a pod: it writes with O_DIRECT at a steady rate until it is
+// stopped, and remembers what was acknowledged, each block's last write.
 type probe struct{ ns, pod, socket string }
 
 // measured is what it answers.

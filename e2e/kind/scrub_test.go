@@ -38,7 +38,7 @@ var _ = Describe("a scrub", func() {
 		events := func() string { return kubectl(ctx, "get", "events", "-A", "-o", "jsonpath={.items[*].message}") }
 		Eventually(events).WithContext(ctx).Should(ContainSubstring("LUN or snapshot %s (%s) at 9437184+1048576: the two copies differ", id, lun))
 		Eventually(func() string { return lastScrub(ctx, "result") }).WithContext(ctx).Should(Equal("Repaired"))
-		Eventually(events).WithContext(ctx).Should(ContainSubstring("%s (%s) at 9437184+1048576 was written again", id, lun))
+		Eventually(events).WithContext(ctx).Should(ContainSubstring("%s (%s) at 9437184+1048576 was repaired from the copy that hosts read", id, lun))
 		Eventually(func() string { return lastScrub(ctx, "repairedRanges") }).WithContext(ctx).Should(Equal("1"))
 		Expect(kubectl(ctx, "get", "targetpair", pair, "-o", "wide")).To(ContainSubstring("Repaired"))
 	}, NodeTimeout(6*time.Minute))

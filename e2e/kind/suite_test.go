@@ -18,7 +18,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
-func TestKind(t *testing.T) {
+func TestKindSuite(t *testing.T) {
 	if os.Getenv("GEMEL_E2E") == "" {
 		t.Skip("GEMEL_E2E is not set: this needs the kind cluster of `make kind-up`; `make e2e` sets it")
 	}

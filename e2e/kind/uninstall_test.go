@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("an uninstallation", Serial, func() {
-	It("leaves what it says that it keeps, nothing else, and an installation goes on with it", func(ctx context.Context) {
+	It("leaves exactly what the documentation says, and a new installation uses it", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
@@ -23,7 +23,7 @@ var _ = Describe("an uninstallation", Serial, func() {
 		_, err := run(ctx, "", "helm", "uninstall", "gemel", "-n", namespace, "--wait", "--timeout", "3m")
 		Expect(err).NotTo(HaveOccurred())
 
-		By("what is kept")
+		By("checking what is kept")
 		for _, o := range []string{"storagecluster/" + cluster, "targetpair/" + pair, "logicalunit/" + lun, "crd/logicalunits.gemel.storage", "crd/hosts.gemel.storage"} {
 			Expect(kubectl(ctx, "get", o, "-o", "name")).NotTo(BeEmpty())
 		}
@@ -35,13 +35,13 @@ var _ = Describe("an uninstallation", Serial, func() {
 			case len(f) == 2: // of a pair or a cluster
 			case f[0] == "ServiceAccount/default", f[0] == "ConfigMap/kube-root-ca.crt", strings.HasPrefix(f[0], "Secret/gemel-main-"): // Kubernetes' own, and the cluster's certificates
 			default:
-				// Leases of leader elections are nobody's; they are as harmless as they are small.
+				// Leases of leader elections belong to no object; they are small and harmless.
 				Expect(f[0]).To(HavePrefix("Lease/"), "it is not said to be kept")
 			}
 		}
 		Expect(field(ctx, "pod", targetPod("a"), namespace, "{.metadata.uid}")).To(Equal(targets), "targets run on")
 
-		By("what is not")
+		By("checking what is removed")
 		for _, kind := range []string{"deployment", "daemonset"} {
 			Expect(kubectl(ctx, "get", kind, "-n", namespace, "-o", "name")).To(BeEmpty())
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/release"
 )
 
-// upgradeLabel is that of the spec which replaces what the others share: it runs by itself.
+// upgradeLabel selects the spec that replaces the installation that the other specs share: it runs
+// alone.
 const upgradeLabel = "upgrade"
 
 // alone tells that this run is about that spec and nothing else.

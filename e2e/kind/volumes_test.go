@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("the README", func() {
-	It("gives a running pod on a volume by its commands", Label("smoke"), func(ctx context.Context) {
+	It("starts a pod on a volume with its commands", Label("smoke"), func(ctx context.Context) {
 		DeferCleanup(func(ctx context.Context) {
 			kubectl(ctx, "delete", "-f", "config/samples/pvc-and-pod.yaml", "--ignore-not-found", "--timeout=120s")
 		}, NodeTimeout(3*time.Minute))
@@ -24,7 +24,7 @@ var _ = Describe("the README", func() {
 })
 
 var _ = Describe("an app team's volume", func() {
-	It("is there within seconds, and follows its pod to another worker", Label("smoke"), func(ctx context.Context) {
+	It("is provisioned within seconds, and follows its pod to another worker", Label("smoke"), func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		start := time.Now()
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
@@ -47,7 +47,7 @@ var _ = Describe("an app team's volume", func() {
 		Eventually(func() string { return field(ctx, "logicalunit", lun, "", "{.metadata.name}") }).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(6*time.Minute))
 
-	It("is raw if it is asked for", func(ctx context.Context) {
+	It("is a raw block device on request", func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "raw", "64Mi", "Block", "")
 		pod(ctx, ns, "raw", "raw", "", "sleep infinity", true)
@@ -85,12 +85,12 @@ var _ = Describe("an app team's volume", func() {
 		kubectl(ctx, "delete", "volumesnapshot", "-n", ns, "snap", "--wait=true", "--timeout=60s")
 	}, NodeTimeout(6*time.Minute))
 
-	It("is read by many with all that was synced before its snapshot", Label("readers"), func(ctx context.Context) {
+	It("is read by many workers with every file that was synced before its snapshot", Label("readers"), func(ctx context.Context) {
 		ns := newNamespace(ctx)
 		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
 		pod(ctx, ns, "app", "data", "", "sleep infinity", false)
 		running(ctx, ns, "app")
-		// Each file is synced by itself: it is in the log, and the filesystem stays mounted.
+		// Each file is synced separately: it is in the log, and the filesystem stays mounted.
 		inPod(ctx, ns, "app", "for i in $(seq 100); do echo $i > /data/$i && sync /data/$i || exit 1; done")
 		snapshot(ctx, ns, "live", "data")
 		claimAs(ctx, ns, "many", "gemel", "ReadOnlyMany", "320Mi", "Filesystem", "VolumeSnapshot/live")

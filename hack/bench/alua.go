@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// aluaRate is how many operations a second hosts want, whatever the paths are: far below what any of the ways can do.
+// aluaRate is how many operations a second hosts request, with any paths: far below the limit of
+// each way.
 const aluaRate = 1500
 
 // aluaCases show what it is worth that hosts know the owner: paths chosen by ALUA against paths used in turn.

@@ -78,7 +78,7 @@ func TestRowsExist(t *testing.T) {
 	}
 }
 
-func TestSelectedCases(t *testing.T) {
+func TestCasesAreSelectedByName(t *testing.T) {
 	names := func(o options) (list []string) {
 		for _, c := range o.selected() {
 			list = append(list, c.name)
@@ -109,7 +109,7 @@ func TestSelectedCases(t *testing.T) {
 }
 
 // In each two rounds the case follows its control as often as the other way round, and everything is measured once a round.
-func TestOrderOfRoundsIsBalanced(t *testing.T) {
+func TestCaseAndControlTakeTurns(t *testing.T) {
 	for n := 2; n < 9; n++ {
 		for round := 0; round < 10; round += 2 {
 			there, back := order(round, n), order(round+1, n)

@@ -8,8 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// coldCases read from the disk: caches are dropped before each measurement, and the LUN is larger than one can cache. The rows *_to_disk compare with
-// the LUN's own file, read by the load generator: how much there is to be had.
+// coldCases read from the disk: caches are dropped before each measurement, and the LUN is larger
+// than one can cache. The rows *_to_disk compare with the LUN's own file, read by the load
+// generator: how much the disk gives.
 func coldCases() (list []testCase) {
 	for _, x := range []struct {
 		name string

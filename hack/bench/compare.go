@@ -36,8 +36,9 @@ type comparison struct {
 	note   string
 }
 
-// repeats bounds how often a measurement is taken again because a pair was not whole at its end: a machine that stands still for longer
-// than the lease makes it part, which is not what is measured.
+// repeats bounds how often a measurement is repeated because the pair was not in sync at its end:
+// when the machine stops for longer than the lease, one node excludes the other, which is not what
+// is measured.
 const repeats = 3
 
 // order is that of a round's measurements. It turns from one round to the next, so that no arm always meets the quieter machine, and every

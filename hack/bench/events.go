@@ -141,7 +141,8 @@ func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 	}
 	quiet, scrubbed := *s, *s
 	quiet.Name, scrubbed.Name = "no_scrub", "scrub"
-	// A scrub at full rate that lasts longer than a measurement is begun before those that want one; it ends by itself before the others.
+	// A scrub at full rate lasts longer than a measurement. It is started before the measurements
+	// with a scrub, and ends before the others.
 	scrub := func(ctx context.Context, on bool) error {
 		ctx, cancel := context.WithTimeout(ctx, wholeLimit)
 		defer cancel()

@@ -42,7 +42,7 @@ type options struct {
 func main() {
 	rig.HopMain() // does not return in the processes that are bare hops
 	var o options
-	flag.StringVar(&o.dir, "dir", "", "where everything is kept during the run (default: the folder for temporary files)")
+	flag.StringVar(&o.dir, "dir", "", "folder for all files during the run (default: the folder for temporary files)")
 	flag.StringVar(&o.out, "out", "out/bench.json", "results")
 	flag.StringVar(&o.only, "only", "", "run only cases with this name, or whose name contains it; several, separated by commas")
 	flag.BoolVar(&o.merge, "merge", false, "keep the rows of -out that this run does not measure")
@@ -101,7 +101,7 @@ func (o *options) setDefaults() {
 	}
 }
 
-// check says what cannot be run before anything is made.
+// check refuses wrong options before anything is started.
 func (o *options) check() error {
 	switch {
 	case o.rounds < 2:

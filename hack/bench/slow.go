@@ -182,7 +182,7 @@ func overload(ctx context.Context, b *bench, c testCase) ([]results.Row, error) 
 	if p.InSync(ctx) == nil {
 		inSync = 1
 	}
-	for i := range harness.Names { // a load that nobody answers ends with its targets
+	for i := range harness.Names { // a load without answers ends with its targets
 		err = errors.Join(err, p.Kill(i))
 	}
 	rig.CloseDevice(s.Device)

@@ -200,6 +200,6 @@ func snapshotAged(ctx context.Context, b *bench, c testCase) ([]results.Row, err
 	}
 	maps.Copy(row.Values, values)
 	row.Note = fmt.Sprintf("a thin LUN of 8 GiB after %v of 4 KiB at random, %d a second, 70 %% writes, %d snapshots of which %d are kept; "+
-		"while_ageing: the longest operation around each of them; parted: how often a node left over one, not_back: it did not come back by itself, and the row is what was seen until then", b.o.age, agedRate, agedSnapshots, agedKept)
+		"while_ageing: the longest operation around each of them; parted: how often a node left over one, not_back: it did not come back, and the row is what was seen until then", b.o.age, agedRate, agedSnapshots, agedKept)
 	return []results.Row{row}, nil
 }

@@ -133,7 +133,8 @@ func (l *lab) gemelPlain(ctx context.Context, log *slog.Logger) ([]*system, erro
 			return nil, err
 		}
 	}
-	// A host of its own: the unmirrored LUN stands in the way of LUN 0 of the other.
+	// The unmirrored LUN has its own host, because it would take the number of LUN 0 of the other
+	// host.
 	bench := hostIQN + "-unmirrored"
 	n.perNode[0] = []string{"--bench-lun", fmt.Sprintf("%s=%d", bench, size)}
 	if err := n.start(ctx, program); err != nil {

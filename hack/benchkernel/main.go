@@ -34,7 +34,7 @@ type options struct {
 func main() {
 	o := options{lab: os.Getenv(labEnv)}
 	flag.StringVar(&o.out, "out", "out/bench-kernel.json", "file for the results")
-	flag.IntVar(&o.rounds, "rounds", 6, "how often each system has its turn in each row; at least 3; a multiple of the number of systems balances who comes after whom")
+	flag.IntVar(&o.rounds, "rounds", 6, "how often each system has its turn in each row; at least 3; with a multiple of the number of systems, each system follows each other equally often")
 	flag.DurationVar(&o.seconds, "time", 2*time.Second, "how long a turn is, after a warm-up of a third of it; at least 100ms")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "the whole run fails if it takes longer")
 	flag.Parse()
@@ -63,7 +63,7 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
-// start runs everything in namespaces that go with it.
+// start runs everything in namespaces that end with the process.
 func start(o options) (int, error) {
 	if err := o.check(); err != nil {
 		return 1, err

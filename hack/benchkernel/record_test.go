@@ -13,7 +13,7 @@ import (
 )
 
 // A target's arbiter takes the server for an API server: it founds a record, and of two writes that build on one state the second fails.
-func TestRecordServerServesAnArbiter(t *testing.T) {
+func TestRecordServesAnArbiter(t *testing.T) {
 	addr, err := freeport.Addr("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)

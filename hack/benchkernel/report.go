@@ -86,7 +86,7 @@ func loadAverage() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	f := strings.Fields(string(raw))
 	if err != nil || len(f) < 3 {
-		return fmt.Sprintf("not known: %v", err)
+		return fmt.Sprintf("unknown: %v", err)
 	}
 	return strings.Join(f[:3], " ")
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestSpreadOfValues(t *testing.T) {
+func TestSpreadIsMedianLeastAndMost(t *testing.T) {
 	for _, x := range []struct {
 		values []float64
 		want   spread
@@ -40,7 +40,7 @@ func TestPercentileOfDurations(t *testing.T) {
 }
 
 // Each system has each place equally often, and comes after each other one equally often.
-func TestOrderIsBalanced(t *testing.T) {
+func TestEverySystemHasEveryPlace(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		rounds := n
 		if n%2 == 1 {
@@ -77,7 +77,7 @@ func samples(rates ...float64) (out []sample) {
 }
 
 // Ratios are made round by round; what was skipped is in none; the control says what a ratio has to exceed.
-func TestReportComparesRoundByRound(t *testing.T) {
+func TestRatiosAreMadeByRound(t *testing.T) {
 	r := newReport(options{rounds: 4, seconds: time.Second}, "6.1\n", []*system{{name: lioName, what: "x"}, {name: lioAgainName}, {name: unmirroredName}, {name: plainName}}, []skip{{lioDRBDName, "no module"}})
 	r.add("randwrite", map[string][]sample{lioName: samples(100, 200, 100, 100), lioAgainName: samples(110, 180, 100, 50),
 		unmirroredName: samples(105, 210, 105, 105), plainName: samples(50, 100, 50, 25)})
@@ -121,7 +121,7 @@ func TestReportComparesRoundByRound(t *testing.T) {
 	}
 }
 
-func TestResolvesFromTheControl(t *testing.T) {
+func TestResolvesIsTheLargestDeviationOfTheControl(t *testing.T) {
 	for _, x := range []struct {
 		ratios []float64
 		want   float64
@@ -134,7 +134,7 @@ func TestResolvesFromTheControl(t *testing.T) {
 	}
 }
 
-func TestBadOptionsAreNamed(t *testing.T) {
+func TestWrongOptionsAreNamed(t *testing.T) {
 	err := (&options{rounds: 2, limit: -1}).check()
 	for _, s := range []string{labEnv, "-rounds", "-time", "-limit"} {
 		if err == nil || !strings.Contains(err.Error(), s) {

@@ -1,11 +1,12 @@
-// Command chaos lets two real target processes suffer from faults that follow from a seed, and judges what clients saw. It
-// needs root: it runs itself in a network and a mount namespace of its own, in which everything happens.
+// Command chaos injects faults that follow from a seed into two real target processes, and judges
+// what clients saw. It needs root: it runs itself in a network and a mount namespace of its own, in
+// which everything happens.
 //
 //	chaos -duration 10m
 //	chaos -seed 42 -v        the faults of seed 42, each one printed
 //	chaos -faults kill,stop  only some kinds
 //	chaos -faults damage     only blocks, checksums and files that change behind a node's back
-//	chaos -soak -duration 8h what the processes use has to stay flat
+//	chaos -soak -duration 8h memory, goroutines and open files have to stay flat
 //
 // Interrupted (SIGINT, SIGTERM), it ends the faults, judges what was recorded until then, prints and writes the report, and fails.
 // A second interrupt ends it at once.
@@ -32,13 +33,13 @@ import (
 
 func main() {
 	var c chaos.Config
-	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long faults happen")
-	flag.Uint64Var(&c.Seed, "seed", 0, "what the faults follow from; 0: chance")
+	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long faults are injected")
+	flag.Uint64Var(&c.Seed, "seed", 0, "seed of the faults; 0: a random seed")
 	faults := flag.String("faults", "", "only these kinds, separated by commas; empty: all")
 	out := flag.String("out", "out/chaos.json", "results")
-	flag.StringVar(&c.Binary, "target", "", "gemel-target to try; empty: built from this tree")
+	flag.StringVar(&c.Binary, "target", "", "gemel-target to test; empty: built from this tree")
 	flag.BoolVar(&c.Soak, "soak", false, "phases of 10 minutes take turns: all kinds, and those that leave the processes alive; then memory, goroutines and open files must be flat")
-	flag.BoolVar(&c.NoChecksums, "no-checksums", false, "the nodes keep no checksums: -faults damage has to be found out as wrong bytes")
+	flag.BoolVar(&c.NoChecksums, "no-checksums", false, "the nodes keep no checksums: -faults damage has to be found as wrong bytes")
 	flag.BoolVar(&c.Verbose, "v", false, "print every episode")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -86,7 +87,8 @@ func run(ctx context.Context, c chaos.Config, faults, out string) (err error) {
 	return tell(os.Stdout, out, rep, err)
 }
 
-// tell prints and writes the report, of a run that failed or was interrupted as well; without one nothing was tried.
+// tell prints and writes the report, also of a run that failed or was interrupted; without a report
+// the run did not start.
 func tell(w io.Writer, out string, rep *chaos.Report, err error) error {
 	if rep == nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/chaos"
 )
 
-// What cannot be run is said before anything is made.
-func TestBadArgumentsAreRefusedFirst(t *testing.T) {
+// Wrong arguments are refused before anything is started.
+func TestWrongArgumentsAreRefused(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	if err := run(t.Context(), chaos.Config{}, "", out); err == nil || !strings.Contains(err.Error(), "-duration") {
 		t.Error(err)
@@ -24,8 +24,8 @@ func TestBadArgumentsAreRefusedFirst(t *testing.T) {
 	}
 }
 
-// An interrupted run is told and written like any other, and is an error.
-func TestInterruptedRunIsTold(t *testing.T) {
+// An interrupted run is printed and written like any other run, and is an error.
+func TestInterruptedRunIsReported(t *testing.T) {
 	out := t.TempDir() + "/chaos.json"
 	var text bytes.Buffer
 	rep := &chaos.Report{Seed: 7, Operations: 5, Interrupted: "interrupted after 3.0 s"}

@@ -1,5 +1,6 @@
-// Command conformance runs libiscsi's iscsi-test-cu in full against a target and judges its results: a test that
-// skipped has not passed, and whatever deviates from the reviewed list fails the run.
+// Command conformance runs libiscsi's iscsi-test-cu in full against a target and judges its
+// results: a test that skipped has not passed, and any deviation from the reviewed list fails the
+// run.
 //
 //	conformance [-variant name] [-reviewed file] [-min n] URL [URL]
 package main
@@ -23,7 +24,7 @@ func main() {
 	variant := flag.String("variant", "plain", "name of this variant, for the table and the reviewed list")
 	reviewed := flag.String("reviewed", "hack/conformance/reviewed.txt", "reviewed list; empty: report only")
 	least := flag.Int("min", 180, "least number of tests passed and not skipped")
-	limit := flag.Duration("timeout", 5*time.Minute, "for the whole run")
+	limit := flag.Duration("timeout", 5*time.Minute, "limit of the whole run")
 	tool := flag.String("tool", "iscsi-test-cu", "the test program")
 	tests := flag.String("tests", "ALL", "tests to run")
 	raw := flag.String("raw", "", "write the tool's output to this file")
@@ -84,7 +85,8 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// runTool runs the tests and returns what they print. The tool's exit status says no more than its output.
+// runTool runs the tests and returns their output. The exit status of the tool says no more than
+// its output.
 func runTool(ctx context.Context, tool, tests string, urls []string) ([]byte, error) {
 	var out bytes.Buffer
 	c := exec.CommandContext(ctx, tool, append([]string{"-d", "-v", "-t", tests}, urls...)...)

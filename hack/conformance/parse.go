@@ -15,11 +15,11 @@ const (
 	hung    outcome = "no result" // it was running when the tool ended
 )
 
-// result is what one test of iscsi-test-cu gave.
+// result is the result of one test of iscsi-test-cu.
 type result struct {
 	name    string // Family.Test, as the tool's -t option takes it after "ALL."
 	outcome outcome
-	why     string // first line that tells of a failure or skip
+	why     string // first line about a failure or skip
 }
 
 var (

@@ -25,7 +25,7 @@ passed
   Test: Hangs ...    doing something
 `
 
-func TestParseOfTestOutput(t *testing.T) {
+func TestParseFindsEveryOutcome(t *testing.T) {
 	got := parse(sample)
 	want := []result{
 		{"CompareAndWrite.Simple", failed, "[FAILED] COMPAREANDWRITE successful but should have failed"},

@@ -44,7 +44,7 @@ func readReviewed(path string) (map[string]expectation, error) {
 	return list, in.Err()
 }
 
-// expected gives what the list says of a test in a variant.
+// expected returns the expectation of the list for a test in a variant.
 func expected(list map[string]expectation, variant, test string) outcome {
 	if e, ok := list[variant+":"+test]; ok {
 		return e.outcome
@@ -55,8 +55,8 @@ func expected(list map[string]expectation, variant, test string) outcome {
 	return passed
 }
 
-// deviations compares results with the list, both ways: a test that passes against expectation has to be taken off
-// the list, so that it cannot fail again unseen.
+// deviations compares results with the list, both ways: a test that passes against expectation has
+// to be taken off the list, so that a later failure is noticed.
 func deviations(results []result, list map[string]expectation, variant string) []string {
 	var out []string
 	seen := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/story"
 )
 
-// settle bounds how long anything may take to come about.
+// settle bounds how long the demo waits for any state.
 const settle = 60 * time.Second
 
 // wait polls the pair; it ends early when a writer does, but not on an error of its own reading of the state.
@@ -134,7 +134,7 @@ func (r *rig) phase(ctx context.Context, name string, f func() error) error {
 	return r.until(ctx, func() bool { return r.meter.InPhase() >= phaseWrites })
 }
 
-// event measures what the writers feel of f, which returns when the state has settled.
+// event measures the pause that f causes for the writers; f returns when the state has settled.
 func (r *rig) event(ctx context.Context, name string, f func() error) (time.Duration, error) {
 	w := r.meter.Begin()
 	begun := time.Now()

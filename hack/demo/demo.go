@@ -12,7 +12,7 @@ const demoSteps = 15
 
 func runDemo(ctx context.Context, opt options) error {
 	return run(ctx, opt, "demo", demoSteps, func(ctx context.Context, r *rig) error {
-		r.tell.Title("Gemel: every LUN on two nodes, one owns it, hosts are told which path is the good one")
+		r.tell.Title("Gemel: every LUN on two nodes, one owns it, hosts learn the good path")
 		for _, step := range []func(context.Context) error{r.stepBuild, r.stepPair, r.stepStorage, r.stepVolumes, r.stepLoad,
 			r.stepTransfer, r.stepKill, r.stepResync, r.stepFailBack, r.stepExpand, r.stepSnapshot,
 			r.stepReadBack, r.stepRelease, r.stepCompare, r.stepDelete} {
@@ -36,7 +36,7 @@ func (r *rig) stepBuild(ctx context.Context) error {
 }
 
 func (r *rig) stepPair(ctx context.Context) error {
-	r.tell.Step("Start the pair", "Two processes, as on two machines; a file stands in for the arbiter that decides who is a member.")
+	r.tell.Step("Start the pair", "Two processes, as on two machines; a file replaces the arbiter that decides which nodes are members.")
 	return r.startPair(ctx)
 }
 
@@ -116,7 +116,7 @@ func (r *rig) stepFailBack(ctx context.Context) error {
 }
 
 func (r *rig) stepExpand(ctx context.Context) error {
-	r.tell.Step("Expand both volumes to "+story.Bytes(grownSize)+", online", "The pair grows the LUN on both nodes; who uses it is told, and nothing is interrupted.")
+	r.tell.Step("Expand both volumes to "+story.Bytes(grownSize)+", online", "The pair grows the LUN on both nodes and notifies its hosts; nothing is interrupted.")
 	return r.phase(ctx, "expand", func() error {
 		pause, err := r.event(ctx, "expansion", func() error { return r.expandAll(ctx) })
 		r.report.ExpandMS = ms(pause)

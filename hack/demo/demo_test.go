@@ -36,19 +36,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// told collects what a process says.
-type told struct {
+// output collects what a process prints.
+type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *told) Write(p []byte) (int, error) {
+func (t *output) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.Write(p)
 }
 
-func (t *told) String() string {
+func (t *output) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
@@ -58,7 +58,7 @@ func (t *told) String() string {
 type session struct {
 	t        *testing.T
 	dir, out string
-	said     told
+	said     output
 	cmd      *exec.Cmd
 	done     chan struct{}
 	err      error
@@ -163,7 +163,7 @@ func TestFlippedByteIsFound(t *testing.T) {
 	})
 }
 
-func TestKillsAreSurvived(t *testing.T) {
+func TestKillsLoseNoWrite(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		s := start(t, append([]string{"kill", "-n", "3", "--seed", "5"}, args...)...)
 		if exit := s.end(); exit != 0 {
@@ -177,7 +177,7 @@ func TestKillsAreSurvived(t *testing.T) {
 }
 
 // Ctrl-C at any moment ends the run and leaves nothing behind.
-func TestInterruptLeavesNothing(t *testing.T) {
+func TestInterruptLeavesNothingBehind(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		moments := []string{"Build", "Start the pair", "Create, ", "Start the writers", "kill -9", "Restart it", "Expand both", "Snapshot of",
 			"read everything back through", "Stop both", "delete everything"}
@@ -209,7 +209,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	})
 }
 
-// A run that is killed can clean up nothing; the next one does.
+// A killed run cannot clean up; the next run does.
 func TestNextRunSweeps(t *testing.T) {
 	modes(t, func(t *testing.T, args ...string) {
 		// The targets die with the demo, and it cannot end before its writes have failed.

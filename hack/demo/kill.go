@@ -27,7 +27,7 @@ const (
 	whenSource = "the only one in sync, resyncing" // I/O waits for its return
 )
 
-// parseSeed reads a seed; without one it takes another each time.
+// parseSeed reads a seed; without a seed it draws a new one.
 func parseSeed(s string) (uint64, error) {
 	if s == "" {
 		return rand.Uint64N(1_000_000_000), nil
@@ -93,7 +93,7 @@ func (k *killer) recover(ctx context.Context) error {
 	return err
 }
 
-// quiet is event without words.
+// quiet is event without output.
 func (k *killer) quiet(ctx context.Context, f func() error) (time.Duration, error) {
 	w := k.meter.Begin()
 	if err := f(); err != nil {
@@ -135,7 +135,7 @@ func (k *killer) strike(ctx context.Context, i int) error {
 		pause, err = k.quiet(ctx, func() error { return k.kill(ctx, node) })
 		longer(&k.report.ResyncMS, pause)
 	case whenSource:
-		// It alone has everything, so it has to come back before anything goes on.
+		// Only this node has all data, so it has to come back before anything continues.
 		pause, err = k.quiet(ctx, func() error {
 			if err := k.pair.Kill(node); err != nil {
 				return err

@@ -109,7 +109,7 @@ Moments are counted in acknowledged writes, so that a seed names the same decisi
 	f.BoolVar(&opt.corrupt, "corrupt-for-test", false, "flip a byte of one copy before they are compared")
 	_ = f.MarkHidden("corrupt-for-test")
 	kill.Flags().IntVarP(&n, "kills", "n", 20, "how many kills")
-	kill.Flags().StringVar(&seed, "seed", "", "a number that the moments follow from (default: another each time)")
+	kill.Flags().StringVar(&seed, "seed", "", "seed of the moments of the kills (default: a new one each time)")
 	root.AddCommand(kill)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		switch {

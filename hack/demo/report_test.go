@@ -24,7 +24,7 @@ func good() *Report {
 	return p
 }
 
-func TestVerdictOfAReport(t *testing.T) {
+func TestVerdictNamesEveryFailure(t *testing.T) {
 	if v := good().verdict(); len(v) != 0 {
 		t.Fatalf("a good run: %v", v)
 	}

@@ -47,7 +47,7 @@ type rig struct {
 	places    layouts                // where the streams' files are on their LUNs
 }
 
-// run sets the bench up, lets body tell its story and cleans up whatever happens. The report is written if the story
+// run sets the rig up, runs body and cleans up in any case. The report is written if the story
 // got as far as having one.
 func run(ctx context.Context, opt options, name string, steps int, body func(context.Context, *rig) error) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, opt.timeout, fmt.Errorf("not done within %v", opt.timeout))

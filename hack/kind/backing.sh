@@ -19,7 +19,7 @@ backing_up() {
   done
 }
 
-# check_reflink: a lab whose snapshots are silently full copies would prove nothing.
+# check_reflink: a lab whose snapshots are full copies would prove nothing.
 check_reflink() {
   echo data >"$1/probe"
   cp --reflink=always "$1/probe" "$1/probe.copy"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Which Docker daemon the lab uses; source it after lib.sh. A daemon that is there and can run privileged containers is used as it is.
 # Otherwise the lab starts one of its own: own socket, bridge, addresses and data, and a runtime that manages with the capabilities
-# that the machine has. It is the machine's other daemons' neighbour, never their replacement.
+# that the machine has. It runs beside the other daemons of the machine, and never replaces them.
 DOCKER_DIR=$LAB/docker
 DOCKER_SOCKET=$DOCKER_DIR/sock
 DOCKER_BRIDGE=gemel0

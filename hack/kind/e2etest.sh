@@ -27,7 +27,7 @@ names_of() {
   for name in "$@"; do grep "^registry.*/$name:" "$LAB/e2e-images.list"; done
 }
 
-# busybox_image: Debian's busybox under all its names. It stands in for nginx too, of which only the shell is used.
+# busybox_image: Debian's busybox under all its names. It replaces nginx too, of which only the shell is used.
 busybox_image() {
   local work applet name
   work=$(mktemp -d "$LAB/work.XXXX")

@@ -102,7 +102,7 @@ EOF
   return "$status"
 }
 
-# The image may be gone while the stamp is there: another daemon, or somebody cleaned up.
+# The image may be gone while the stamp is there: the daemon is another one, or the image was removed.
 docker image inspect gemel.test/node:dev >/dev/null 2>&1 || rm -f "$LAB/stamps/node-image"
 step node-image "$LAB/images.tar" @images @tree-node @hyperkube @containerd @crictl @cni "$KIND_VERSION" "$KIND_DIR/node" \
   "$KIND_DIR/node-image.sh" -- build_node_image

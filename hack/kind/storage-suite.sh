@@ -31,7 +31,7 @@ install_gemel() {
   kubectl apply -f config/samples/volumeattributesclass.yaml
 }
 
-say "storage suite: what it is made of"
+say "storage suite: the build"
 "$KIND_DIR/gemel-image.sh"
 "$KIND_DIR/e2etest.sh"
 timed clean clean >"$LAB/logs/storage-suite-clean.log"

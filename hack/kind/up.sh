@@ -45,14 +45,14 @@ load_all() {
   kind_load "${images[@]}"
 }
 
-say "kind-up: what the cluster is made of"
+say "kind-up: the build"
 image=${KIND_IMAGE:-gemel.test/node:dev}
 if [ -n "${KIND_IMAGE:-}" ]; then pull_all; else build_all; fi
 
 say "kind-up: the cluster"
 hash=$(hash_of "$(docker image inspect -f '{{.Id}}' "$image")" "$(cluster_config)")
 if ! cluster_runs "$hash"; then
-  if [ -e "$LAB/stamps/cluster" ]; then echo "   the cluster has stopped, or is not what it would be made as now: making it again" >&2; fi
+  if [ -e "$LAB/stamps/cluster" ]; then echo "   the cluster has stopped, or its inputs have changed: making it again" >&2; fi
   delete_cluster
   backing_down # a new cluster starts with empty filesystems
   timed backing backing_up

@@ -10,7 +10,7 @@ import (
 
 const root = "../.."
 
-// What is committed is what the chart renders.
+// The committed files are those that the chart renders.
 func TestUpToDate(t *testing.T) {
 	want, err := generate(root)
 	if err != nil {

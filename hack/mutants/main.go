@@ -1,5 +1,6 @@
-// Command mutants proves that the tests of the hazards on workers bite: it takes out one guard at a time and runs the test that is named
-// after the hazard, which has to fail. Hazards are those of docs/workers.md.
+// Command mutants proves that the tests of the hazards on workers catch mistakes: it removes one
+// guard at a time and runs the test that is named after the hazard, which has to fail. Hazards are
+// those of docs/workers.md.
 package main
 
 import (
@@ -47,7 +48,7 @@ func run(ctx context.Context, w io.Writer, root, dir, only, file string) error {
 	return errors.Join(survived...)
 }
 
-// summary is what is written as JSON.
+// summary is written as JSON.
 type summary struct {
 	Mutants  int      `json:"mutants"`
 	Caught   int      `json:"caught"`

@@ -15,8 +15,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
-// The guards of the table are where it says, and so are the tests. That these catch their mutants is shown by make mutants.
-func TestTableNamesGuardsAndTests(t *testing.T) {
+// The guards and the tests of the table are where the table says. make mutants shows that the tests
+// catch their mutants.
+func TestMutantsHaveTheirPlacesAndTests(t *testing.T) {
 	root, err := mutate.ModuleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,7 @@ func TestTableNamesGuardsAndTests(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutants {
 		if names[m.String()] {
-			t.Errorf("%s stands there twice", m)
+			t.Errorf("%s is in the table twice", m)
 		}
 		names[m.String()] = true
 		if _, err := mutate.Overlay(root, t.TempDir(), "x", m.edits); err != nil {
@@ -58,13 +59,13 @@ func hasTest(t *testing.T, dir, name string) bool {
 func TestEveryHazardHasAMutant(t *testing.T) {
 	for h := 1; h <= 30; h++ {
 		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.hazard == h }) {
-			t.Errorf("hazard %d has none", h)
+			t.Errorf("hazard %d has no mutant", h)
 		}
 	}
 }
 
 // Only a test that failed has caught a mutant.
-func TestJudgeCountsFailedTestsOnly(t *testing.T) {
+func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 	bad := exec.Command("false").Run()
 	for _, c := range []struct {
 		out    string
@@ -87,7 +88,7 @@ func TestJudgeCountsFailedTestsOnly(t *testing.T) {
 	}
 }
 
-func TestSummaryCountsByHazard(t *testing.T) {
+func TestSummaryCountsMutants(t *testing.T) {
 	got := summarize([]outcome{{mutant: mutant{hazard: 2, name: "a"}, caught: true}, {mutant: mutant{hazard: 1, name: "b"}, caught: true},
 		{mutant: mutant{hazard: 2, name: "c"}}, {mutant: mutant{hazard: 1, name: "d"}, caught: true}}, time.Minute)
 	want := summary{Mutants: 4, Caught: 3, Hazards: []int{1}, Survived: []string{"hazard 2: c"}, Seconds: 60}
@@ -96,8 +97,9 @@ func TestSummaryCountsByHazard(t *testing.T) {
 	}
 }
 
-// A whole round on a module of its own: a mutant that is caught, one that survives, one that does not build, a test that is not there.
-func TestRunOnAModuleOfItsOwn(t *testing.T) {
+// A whole round on a small module: a mutant that is caught, one that survives, one that does not
+// build, and a missing test.
+func TestRoundOnASmallModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":      "module x\n\ngo 1.24\n",

@@ -18,7 +18,7 @@ import (
 // mutant is the program without one guard.
 type mutant struct {
 	hazard int
-	name   string        // what is wrong then
+	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
 	test   string        // has to fail
@@ -26,7 +26,7 @@ type mutant struct {
 
 func (m mutant) String() string { return fmt.Sprintf("hazard %d: %s", m.hazard, m.name) }
 
-// outcome is what became of a mutant.
+// outcome is the result of a mutant.
 type outcome struct {
 	mutant
 	caught bool
@@ -75,7 +75,7 @@ func (r *runner) goTest(ctx context.Context, pkg, tests string, flags ...string)
 	return string(out), err
 }
 
-// control runs all the tests on the program as it is: each is there, and passes.
+// control runs all the tests on the unchanged program: each test exists, and passes.
 func (r *runner) control(ctx context.Context, ms []mutant) error {
 	tests := map[string][]string{}
 	for _, m := range ms {
@@ -113,7 +113,7 @@ func (r *runner) all(ctx context.Context, ms []mutant) []outcome {
 	})
 }
 
-// failed finds the tests that did.
+// failed finds the tests that failed.
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 func (r *runner) try(ctx context.Context, name string, m mutant) (o outcome) {
@@ -131,7 +131,8 @@ func (r *runner) try(ctx context.Context, name string, m mutant) (o outcome) {
 	return o
 }
 
-// judge reads what a test of a mutant printed. Only a test that failed has caught it: a program that does not build proves nothing.
+// judge reads the output of the test of a mutant. Only a failed test has caught the mutant: a
+// program that does not build proves nothing.
 func judge(out string, err error) (caught bool, by string, problem error) {
 	var exit *exec.ExitError
 	switch {

@@ -1,4 +1,5 @@
-// Command reference prints docs/reference/flags.md: what --help of every command of every program says. `make generate` runs it.
+// Command reference prints docs/reference/flags.md: the --help text of every command of every
+// program. `make generate` runs it.
 package main
 
 import (
@@ -66,7 +67,7 @@ func paths(cmd *cobra.Command, at []string) [][]string {
 	return all
 }
 
-// help is what a command prints with --help.
+// help is the --help text of a command.
 func help(cmd *cobra.Command, path []string) (string, error) {
 	var b bytes.Buffer
 	cmd.SetOut(&b)

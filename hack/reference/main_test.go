@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFlagsOfEveryProgram(t *testing.T) {
+func TestFlagsOfEveryCommandAreListed(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "of this machine")
 	text, err := flags()
 	if err != nil {

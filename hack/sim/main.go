@@ -1,9 +1,9 @@
-// Command sim plays histories of the simulated pair that nobody has seen, on all cores, and says how many faults of each
-// kind were injected, which branches of the protocol were taken, and which seeds failed.
+// Command sim plays new histories of the simulated pair, on all cores, and says how many faults of
+// each kind were injected, which branches of the protocol were taken, and which seeds failed.
 //
 //	sim -seeds 500           fresh seeds, drawn from -base
 //	sim -trace 42            one seed, printed: faults, commands, records, roles
-//	sim -with "kill,stop"    histories that all have these kinds of faults besides those that they draw
+//	sim -with "kill,stop"    histories that all have these kinds of faults, and those that they draw
 package main
 
 import (
@@ -36,14 +36,14 @@ func main() {
 	var trace uint64
 	var try, skip, with string
 	flag.IntVar(&o.seeds, "seeds", 200, "how many histories")
-	flag.Uint64Var(&o.base, "base", 0, "draw the seeds from this one; 0: from chance")
+	flag.Uint64Var(&o.base, "base", 0, "draw the seeds from this one; 0: from a random seed")
 	flag.Uint64Var(&trace, "trace", 0, "play this one seed and print it")
 	flag.StringVar(&o.out, "out", "out/sim.json", "results; empty: none")
 	flag.BoolVar(&o.first, "first", false, "stop at the first violation")
 	flag.IntVar(&o.procs, "procs", runtime.GOMAXPROCS(0), "histories at a time")
 	flag.StringVar(&try, "try", "", "seeds to play before the drawn ones, separated by commas")
 	flag.StringVar(&skip, "skip", "", "seeds not to play, separated by commas")
-	flag.BoolVar(&o.cfg.Plain, "plain", false, "disks keep no checksums: each seed is the history that it was before there were any")
+	flag.BoolVar(&o.cfg.Plain, "plain", false, "disks keep no checksums: each seed gives the history that it gave before checksums existed")
 	flag.StringVar(&with, "with", "", "kinds of faults that every history has, separated by commas")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)

@@ -38,7 +38,7 @@ func TestManyWritesItsReport(t *testing.T) {
 	}
 }
 
-// A run from one base plays the same histories, however many at a time.
+// A run from one base plays the same histories, no matter how many run at a time.
 func TestBaseDecidesEverything(t *testing.T) {
 	a := play(t.Context(), &bytes.Buffer{}, &options{seeds: 6, base: 9, procs: 1})
 	b := play(t.Context(), &bytes.Buffer{}, &options{seeds: 6, base: 9, procs: 3})
@@ -74,7 +74,7 @@ func TestOnePrintsItsHistory(t *testing.T) {
 	}
 }
 
-// Kinds of faults that are asked for are in the history, and in the command that replays it.
+// Requested kinds of faults are in the history, and in the command that replays it.
 func TestKindsCanBeAskedFor(t *testing.T) {
 	kinds, err := parseKinds("disk restored,kill")
 	if err != nil || !slices.Equal(kinds, []string{"disk restored", "kill"}) {

@@ -10,13 +10,13 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/sim"
 )
 
-// report is what is written to the file.
+// report is the content of the file of results.
 type report struct {
 	Seeds       int               `json:"seeds"`
 	Base        uint64            `json:"base"`
 	Violations  int               `json:"violations"`
 	FailedSeeds []uint64          `json:"failed_seeds"`
-	Unserved    int               `json:"unserved_after_faults"` // histories at whose end a node does not serve although docs/operations.md names no person for it
+	Unserved    int               `json:"unserved_after_faults"` // histories that end with a node that does not serve, in a case for which docs/operations.md names no step of an administrator
 	First       string            `json:"first_violation,omitempty"`
 	Events      int               `json:"events"`
 	Operations  int               `json:"operations"`

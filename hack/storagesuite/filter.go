@@ -32,19 +32,20 @@ var understood = []rule{
 		"volumes are provisioned dynamically, and are no part of a pod: an ephemeral one is a claim that the pod owns"},
 	{regexp.MustCompile(`\b(ext3|ntfs)\b`), "filesystems are XFS and ext4"},
 	{regexp.MustCompile(`group ?snapshot`), "groups of volumes are not snapshotted yet"},
-	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not told"},
+	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not reported"},
 	{regexp.MustCompile(`does not support topology`), "there is one segment: every worker reaches every volume"},
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
 	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),
 		"the chart's class binds at once; the test fears that volumes land in different topology segments"},
-	// Tests that one pattern has and another not.
+	// Tests that one test pattern has and another does not have.
 	{regexp.MustCompile(`Suite ".*" does not support|doesn't support (GenericEphemeralVolume|DynamicPV)|volume type ".*" is (not )?ephemeral`),
 		"the test is for another kind of volume"},
 	{regexp.MustCompile(`[Bb]lock volumes? .*(not|can)|for block mode|non-filesystem volume mode|not valid for Block|covered by block volume case`),
 		"the test is for the other volume mode"},
 }
 
-// understoodOf are reasons that say too little by themselves: what they are matched with is the test's name, a colon and the reason.
+// understoodOf are reasons that say too little alone: they are matched with the test's name, a
+// colon and the reason.
 var understoodOf = []rule{
 	// The same words come from a driver that takes no snapshots.
 	{regexp.MustCompile(`\(filesystem volmode\)\] multiVolume .* and restored snapshot .*: Driver ".*" does not support snapshots`),

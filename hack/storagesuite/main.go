@@ -1,6 +1,7 @@
-// Command storagesuite runs Kubernetes' external storage tests against Gemel on a cluster that has it, shows how it goes and
-// writes what came of it. hack/kind/storage-suite.sh builds what it needs and starts it. It exits with 1 when a test failed, or skipped
-// itself for a reason that nobody has looked at.
+// Command storagesuite runs Kubernetes' external storage tests against Gemel on a cluster that has
+// it, shows its progress and writes the results. hack/kind/storage-suite.sh builds what it needs
+// and starts it. It exits with 1 when a test failed, or skipped itself for a reason that is not in
+// the list of filter.go.
 package main
 
 import (
@@ -38,12 +39,12 @@ func main() {
 	var o options
 	flag.StringVar(&o.ginkgo, "ginkgo", "ginkgo", "the ginkgo command, of the version that the suite is built with")
 	flag.StringVar(&o.suite, "suite", "e2e.test", "Kubernetes' e2e.test")
-	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "what the suite is told of the driver")
+	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
 	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
 	flag.IntVar(&o.procs, "procs", 3, "tests at a time")
-	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "for all of it")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "limit of the whole run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -111,12 +112,12 @@ const (
 
 func (p part) file() string { return "storage-suite." + string(p) + ".json" }
 
-// has tells whether a test belongs to this part.
+// has reports whether a test belongs to this part.
 func (p part) has(name string) bool {
 	return strings.Contains(name, "[Disruptive]") == (p == disruptive)
 }
 
-// start runs a part to its end; what it prints is kept in a log.
+// start runs a part to its end, and keeps its output in a log.
 func (o options) start(ctx context.Context, p part, shown *progress, environment []string) error {
 	log, err := os.Create(filepath.Join(o.out, "storage-suite."+string(p)+".log"))
 	if err != nil {

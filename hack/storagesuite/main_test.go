@@ -71,7 +71,7 @@ func TestWhatFailsARun(t *testing.T) {
 		"a failure":               {SpecReports: types.SpecReports{passed, it(types.SpecStateFailed, "fails", "why", 0)}},
 		"a panic":                 {SpecReports: types.SpecReports{passed, it(types.SpecStatePanicked, "panics", "why", 0)}},
 		"a timeout":               {SpecReports: types.SpecReports{passed, it(types.SpecStateTimedout, "hangs", "why", 0)}},
-		"a skip nobody knows of":  {SpecReports: types.SpecReports{passed, it(types.SpecStateSkipped, "skips", "no reason that was ever heard", 0)}},
+		"an unknown skip":         {SpecReports: types.SpecReports{passed, it(types.SpecStateSkipped, "skips", "an unknown reason", 0)}},
 		"nothing that ran":        {SpecReports: types.SpecReports{it(types.SpecStateSkipped, "skips", "", 0)}},
 		"a setup that failed":     {SpecReports: types.SpecReports{passed, {LeafNodeType: types.NodeTypeBeforeSuite, State: types.SpecStateFailed}}},
 		"a suite that was cut":    {SpecReports: types.SpecReports{passed}, SpecialSuiteFailureReasons: []string{"Suite Timeout Elapsed"}},

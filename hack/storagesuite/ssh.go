@@ -16,9 +16,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// nodes lets the suite's tests that stop kubelets reach the nodes as they want to, by SSH. Nodes of kind have no SSH server, but
-// Kubernetes' tests go through a bastion if they are told of one: this is it, on loopback. It answers for every node itself, and
-// runs commands there by other means (docker exec).
+// nodes lets the suite's tests that stop kubelets reach the nodes as they want to, by SSH. Nodes of
+// kind have no SSH server, but Kubernetes' tests go through a bastion if one is configured: this is
+// the bastion, on loopback. It answers for every node itself, and runs commands there by other
+// means (docker exec).
 type nodes struct {
 	listener net.Listener
 	config   *ssh.ServerConfig

@@ -29,7 +29,7 @@ type declaration struct {
 	}
 }
 
-// advertised is what the driver itself says, asked over the CSI calls.
+// advertised is what the driver itself advertises over the CSI calls.
 type advertised map[string]bool
 
 func advertisedBy(t *testing.T) advertised {
@@ -83,7 +83,7 @@ func repositoryFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// The suite must neither be spared a capability that the driver has, nor be promised one that it has not.
+// The declaration must have every capability that the driver has, and no other.
 func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	var d declaration
 	if err := yaml.Unmarshal([]byte(repositoryFile(t, "hack/storagesuite/testdriver.yaml")), &d); err != nil {
@@ -121,7 +121,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"pvcDataSource":       a["controller CLONE_VOLUME"],
 		"groupSnapshot":       a["plugin GROUP_CONTROLLER_SERVICE"],
 		"snapshotMetadata":    a["plugin SNAPSHOT_METADATA_SERVICE"],
-		// The chart's class binds at once, and for such the provisioner publishes capacity only if it is told so.
+		// The chart's class binds immediately. The provisioner publishes capacity for such a class
+		// only with a flag.
 		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
 	}
 	got := d.DriverInfo.Capabilities

@@ -1,6 +1,7 @@
-// Command testsum reads `go test -json` and prints what a person wants of it: a line per package, the output of what
-// failed, every skipped test with its reason, and the count. It exits with 1 when anything failed. With -show, what the
-// tests of the packages with one of these suffixes print is shown also when they pass: tables of results.
+// Command testsum reads `go test -json` and prints a summary: a line for each package, the output
+// of failed tests, every skipped test with its reason, and the count. It exits with 1 when anything
+// failed. With -show, what the tests of the packages with one of these suffixes print is shown also
+// when they pass: tables of results.
 //
 // gotestsum does most of this. It cannot show the output of chosen packages only, which is where the suites print
 // their tables, nor end with the plain count that CI reads.
@@ -38,7 +39,7 @@ type summary struct {
 
 func main() {
 	s := &summary{out: os.Stdout, output: map[key][]string{}, failedTests: map[string]bool{}}
-	flag.StringVar(&s.show, "show", "", "suffixes, with commas between, of the packages whose tests' output is shown")
+	flag.StringVar(&s.show, "show", "", "suffixes of packages, separated by commas: the output of their tests is shown also when they pass")
 	flag.Parse()
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
@@ -64,7 +65,7 @@ func (s *summary) read(r io.Reader) error {
 	for in.Scan() {
 		var e event
 		if json.Unmarshal(in.Bytes(), &e) != nil || e.Action == "" {
-			fmt.Fprintln(s.out, in.Text()) // a build error, a tool's word
+			fmt.Fprintln(s.out, in.Text()) // a build error, or the output of a tool
 			continue
 		}
 		s.add(e)
@@ -125,7 +126,7 @@ func (s *summary) print(test string, out []string) {
 	}
 }
 
-// reason finds what a test said when it skipped.
+// reason finds the reason that a skipped test gave.
 func reason(out []string) string {
 	for _, l := range out {
 		if t := strings.TrimSpace(l); t != "" && !strings.HasPrefix(t, "=== ") && !strings.HasPrefix(t, "--- ") {

@@ -17,7 +17,7 @@ func run(t *testing.T, in string) (string, bool) {
 	return out.String(), ok
 }
 
-func TestCountsOfPassedAndSkippedTests(t *testing.T) {
+func TestCountsOfAPassingRun(t *testing.T) {
 	out, ok := run(t, `{"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:3: skipped: needs root\n"}
 {"Action":"skip","Package":"p","Test":"TestB"}

@@ -20,7 +20,7 @@ func serve(t *testing.T) *guest.Client {
 	return guest.NewClient(strings.TrimPrefix(s.URL, "http://"))
 }
 
-func TestCommands(t *testing.T) {
+func TestAgentRunsCommands(t *testing.T) {
 	c, ctx := serve(t), t.Context()
 	r, err := c.Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$X" >&2; exit 7`}, Env: []string{"X=y"}, Stdin: []byte("in")})
 	if err != nil || r.Exit != 7 || string(r.Stdout) != "in" || string(r.Stderr) != "y\n" {
@@ -69,11 +69,11 @@ func TestProcessGoesOn(t *testing.T) {
 		t.Fatal(p, string(got), err)
 	}
 	if _, err := c.Look(ctx, 1); err == nil {
-		t.Fatal("a process of somebody else")
+		t.Fatal("a process that the agent did not start")
 	}
 }
 
-func TestDial(t *testing.T) {
+func TestAgentDialsSockets(t *testing.T) {
 	c, ctx := serve(t), t.Context()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -79,7 +79,7 @@ func answer(w http.ResponseWriter, v any) {
 	}
 }
 
-// put writes a file so that it is there whole or not at all: a binary may be running under its name.
+// put writes a file atomically: a binary may be running under its name.
 func put(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("path")
 	mode, err := strconv.ParseUint(r.URL.Query().Get("mode"), 8, 32)

@@ -16,7 +16,7 @@ const (
 	maxSize   = 4 << 20   // bytes of the file
 	maxLength = 128 << 10 // of one operation
 	pageSize  = 4096
-	kept      = 40 // operations that are told with a failure
+	kept      = 40 // operations that are printed with a failure
 )
 
 // exerciser does things to a file and knows what must be in it.
@@ -175,7 +175,7 @@ func (x *exerciser) zero(mode uint32, offset, length int) error {
 	return nil
 }
 
-// drop makes what is read next come from the device.
+// drop makes the next reads come from the device.
 func (x *exerciser) drop() error {
 	if err := x.f.Sync(); err != nil {
 		return err

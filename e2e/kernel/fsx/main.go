@@ -1,5 +1,6 @@
-// Command fsx runs in a guest: it does to one file of a filesystem whatever programs do (write, read, truncate, map, punch holes, zero
-// ranges, sync, read again from the device) and compares each byte with what it remembers, until SIGTERM; then it compares the whole.
+// Command fsx runs in a guest: it applies the operations of programs to one file of a filesystem
+// (write, read, truncate, map, punch holes, zero ranges, sync, read again from the device) and
+// compares each byte with what it remembers, until SIGTERM; then it compares the whole.
 //
 //	fsx PATH SEED
 //

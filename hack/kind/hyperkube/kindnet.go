@@ -76,7 +76,7 @@ func serveKindnet(ctx context.Context) error {
 	}
 }
 
-// follow lists all nodes and watches them for a minute, so a route that somebody removed comes back.
+// follow lists all nodes and watches them for a minute, so a removed route comes back.
 func (k *kindnet) follow(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -42,8 +42,8 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 }
 
-// Every rule has at least one bug. R14 is the runtime's, above the machine: of it the machine has the holding of commands,
-// which R10 shares.
+// Every rule has at least one bug. R14 is a rule of the runtime, above the machine: the machine
+// only holds commands for it, as for R10.
 func TestEveryRuleHasABug(t *testing.T) {
 	have := map[string]bool{}
 	names := map[string]bool{}
@@ -61,8 +61,9 @@ func TestEveryRuleHasABug(t *testing.T) {
 	}
 }
 
-// Each mistake still has its place in the code. The mistakes of the node layer are played by make sim-node-bugs, which takes some
-// minutes: without this test they would rot unseen.
+// Each mistake still has its place in the code. The mistakes of the node layer are played by make
+// sim-node-bugs, which takes some minutes: this test catches a mistake whose place has changed
+// before that.
 func TestBugsHaveTheirPlaces(t *testing.T) {
 	r := newRunner(t)
 	for _, b := range append(slices.Clone(bugs), nodeBugs...) {
@@ -82,7 +83,7 @@ func TestBugsHaveTheirPlaces(t *testing.T) {
 	}
 }
 
-// The unchanged code is played under every set of flags, on all that its bugs are played on.
+// The unchanged code is played under every set of flags, on all seeds of the bugs with these flags.
 func TestControlsCoverTheBugs(t *testing.T) {
 	r := &runner{}
 	cs := r.controls([]bug{{seeds: 5, hints: []uint64{1}}, {seeds: 9}, {flags: []string{"-x"}, hints: []uint64{2}}})

@@ -1,5 +1,7 @@
-// Command bugs proves that the simulator bites: it builds dataplane/pair, or with -player node the layers around it, with one mistake at a time
-// and plays histories until a check fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught it.
+// Command bugs proves that the simulator catches mistakes: it builds dataplane/pair, or with
+// -player node the layers around it, with one mistake at a time and plays histories until a check
+// fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught
+// it.
 package main
 
 import (
@@ -90,7 +92,7 @@ func (o *outcome) problem() error {
 	return nil
 }
 
-// unsound is why a control proves the checks wrong, or the machine.
+// unsound is why a control proves that the checks or the unchanged code are wrong.
 func (o *outcome) unsound() error {
 	switch {
 	case o.err != nil:

@@ -17,14 +17,14 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
-// outcome is what became of a bug.
+// outcome is the result of playing a bug.
 type outcome struct {
 	bug    bug
 	seeds  int    // histories played, the catching one included
 	seed   uint64 // the one that caught it
 	failed []uint64
 	caught string // by which check; empty: it survived
-	known  bool   // by a seed that is known to, after all that were drawn had passed
+	known  bool   // by a known seed, after all drawn seeds had passed
 	took   time.Duration
 	err    error // it could not be tried
 }
@@ -37,8 +37,8 @@ type runner struct {
 	hint bool // play a bug's hints first
 }
 
-// all tries the unchanged code, then every bug, several at a time. A seed on which the unchanged code fails proves nothing:
-// it is an error of its own, and no bug is played on it.
+// all plays the unchanged code, then every bug, several at a time. A seed on which the unchanged
+// code fails proves nothing: it is an error of its own, and no bug is played on it.
 func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outcome) {
 	clean = r.each(ctx, "control", r.controls(bs))
 	for i := range bs {
@@ -131,7 +131,8 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 		return o
 	}
 	if o.play(ctx, r, name, bin, b.bound(), r.hint || b.file == ""); o.survived() && len(b.hints) > 0 {
-		// A bug that one history in tens of thousands meets: the bound is too low for it, and the seed that is known shows that the checks are not.
+		// Only one history in tens of thousands catches this bug: the bound is too low for it, and
+		// the known seed shows that the checks catch it.
 		drawn := o.seeds
 		o.play(ctx, r, name, bin, len(b.hints), true)
 		o.seeds += drawn
@@ -140,10 +141,10 @@ func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {
 	return o
 }
 
-// survived tells of a bug that was played and not caught.
+// survived reports whether a bug was played and not caught.
 func (o *outcome) survived() bool { return o.err == nil && o.caught == "" && o.bug.file != "" }
 
-// play has a binary play so many histories, those that are known first if they are to be tried.
+// play runs a binary with a number of histories, the known seeds first if hints are on.
 func (o *outcome) play(ctx context.Context, r *runner, name, bin string, seeds int, try bool) {
 	b := &o.bug
 	report := filepath.Join(r.dir, "report-"+name+".json")

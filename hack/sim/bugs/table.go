@@ -2,14 +2,14 @@ package main
 
 import "github.com/gemel-storage/gemel/internal/testkit/mutate"
 
-// bug is a mistake in dataplane/pair that the simulator has to find. It is made by replacing one text by another; the text
-// must occur exactly once, so that a bug whose place has moved is noticed.
+// bug is a mistake in dataplane/pair that the simulator has to find. The mistake replaces one text
+// by another; the text must occur exactly once, so that a bug whose place has moved is noticed.
 type bug struct {
 	player     *player // nil: pairs
 	rule, name string
 	file       string // in dataplane/pair; of nodes, in target
 	old, new   string
-	more       []mutate.Edit // what else has to change for it
+	more       []mutate.Edit // further changes that the mistake needs
 	flags      []string      // of the simulator: faults that every history has
 	seeds      int           // bound, 0: maxSeeds
 	skip       []uint64      // seeds on which the unchanged code fails
@@ -19,15 +19,21 @@ type bug struct {
 // maxSeeds is how many histories may pass before a bug is met.
 const maxSeeds = 2000
 
-// The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the rule. Not here is what a second line of
-// defence or the hosts' own retries repair before anybody can see it, and tests of dataplane/pair carry instead: the joiner's half of the
-// bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk answers no probe promptly), the generation of the data (bits are never taken back by one node), the path switch alone;
-// a duplicate of a refused write that is judged again (its two frames have to be as far apart as the first was refused late); that a partner whose store has stopped leaves (the owner excludes
-// it as well); and, which the model has as well (bug19), a lone member that takes its own exclusion, after it had asked for {a,b}, for a force;
-// that a damaged block is healed, and fetched, under a range of its own (the same bytes are written, and what is read half-way is looked at again).
+// The bugs, by rule (docs/pair.md). To add one: copy a line of the machine, break it, name the
+// rule. The table leaves out mistakes that a second line of defence or the retries of hosts repair
+// before a check can see them. Tests of dataplane/pair catch these instead: the joiner's half of
+// the bits, one number for two checkpoints, that a peer that gets on is not late (a busy disk
+// answers no probe promptly), the generation of the data (bits are never taken back by one node),
+// the path switch alone; a duplicate of a refused write that is judged again (its two frames have
+// to be as far apart as the first was refused late); that a partner whose store has stopped leaves
+// (the owner excludes it as well); and, which the model has as well (bug19), a lone member that
+// takes its own exclusion, after it had asked for {a,b}, for a force; that a damaged block is
+// healed, and fetched, under a range of its own (the same bytes are written, and what is read
+// half-way is looked at again).
 //
-// All but those of R15 are met in plain histories, whose disks keep no checksums: the seeds that were found before there were any are worth
-// keeping, and a history in which nothing heals hides less.
+// All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
+// the seeds that were found before checksums existed stay useful, and a history in which nothing
+// heals hides less.
 var bugs = plain([]bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -39,11 +45,11 @@ var bugs = plain([]bug{
 		old: "if r.stage == rsAdmit && r.asked {", new: "if false {"},
 	{rule: "R2", name: "act on an epoch before it is durable", file: "membership.go",
 		old: "\tif rec.Epoch > m.durable {", new: "\tif false {"},
-	{rule: "R2", name: "follow a record that is older than one's own", file: "membership.go", flags: []string{"-with", "arbiter forgets"},
+	{rule: "R2", name: "follow a record that is older than the own one", file: "membership.go", flags: []string{"-with", "arbiter forgets"},
 		old: "if rec.Epoch < m.durable {", new: "if false {"},
-	{rule: "R2", name: "late arbiter write not barred", file: "membership.go", seeds: 8000, hints: []uint64{12234832935521345932}, flags: []string{"-with", "cut off and the arbiter flaky,arbiter slow"},
+	{rule: "R2", name: "a late write of the arbiter is not barred", file: "membership.go", seeds: 8000, hints: []uint64{12234832935521345932}, flags: []string{"-with", "cut off and the arbiter flaky,arbiter slow"},
 		old: "case a.want != nil && a.doubt && rec.Equal(&m.rec):", new: "case false:"},
-	{rule: "R2b", name: "a restarted process takes itself for a member", file: "membership.go",
+	{rule: "R2b", name: "a restarted process believes that it is a member", file: "membership.go",
 		old: "mine := me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store", new: "mine := me != nil && me.Store == m.cfg.Store"},
 	{rule: "R2b", name: "both restarted: node a is the source though it rebooted", file: "outside.go", seeds: 8000, hints: []uint64{16323627976635944148},
 		old: "if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {", new: "if peerUnfit || mineKept && !peerKept || m.cfg.Self == A {"},
@@ -55,7 +61,7 @@ var bugs = plain([]bug{
 		old: "until = max(m.answered, m.cfg.Start, m.since) + int64(m.cfg.Lease+m.cfg.Margin) + delay", new: "until = now"},
 	{rule: "R3", name: "answer heartbeats while excluding", file: "link.go",
 		old: "m.saving || m.excl.active || !m.agreed || msg.Epoch", new: "m.saving || msg.Epoch"},
-	{rule: "R4", name: "straggling write after a fail-over", file: "membership.go",
+	{rule: "R4", name: "a late write is applied after a fail-over", file: "membership.go",
 		old: "m.straggle = m.applying", new: "m.straggle = 0"},
 	{rule: "R4", name: "mirrored writes of one range in any order", file: "partner.go",
 		old: "w.lock.Shared = msg.looks()", new: "w.lock.Shared = true"},
@@ -91,17 +97,17 @@ var bugs = plain([]bug{
 		old: "\t\tm.claimed = claimFlushing\n\t\tm.flushSelf()\n", new: "\t\tm.casSelf(now)\n"},
 	{rule: "R9", name: "the chair does not wait for the peer", file: "log.go",
 		old: "l.peerOK = !m.mirrors()", new: "l.peerOK = true"},
-	{rule: "R10", name: "transfer while commands are at work", file: "quiesce.go",
+	{rule: "R10", name: "transfer while commands run", file: "quiesce.go",
 		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if m.heldBefore(u, q) {"},
-	{rule: "R10", name: "two owners after a transfer that took long", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{17964027646716345685},
+	{rule: "R10", name: "two owners after a long transfer", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{17964027646716345685},
 		old: "if now > q.deadline && !q.quiet {", new: "if now > q.deadline {"},
-	{rule: "R11a", name: "no path switch, and held commands go on", file: "late.go", seeds: 8000, hints: []uint64{8455573198366997111}, flags: []string{"-with", "session lost,slow link,stop"},
+	{rule: "R11a", name: "no path switch, and held commands continue", file: "late.go", seeds: 8000, hints: []uint64{8455573198366997111}, flags: []string{"-with", "session lost,slow link,stop"},
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
-	{rule: "R11a", name: "a command whose host has gone on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
+	{rule: "R11a", name: "a command of a host that has moved on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
 		old: "case counts && now-at <= proofMax:", new: "case true:",
 		more: []mutate.Edit{{File: "late.go", Old: "if ask.life != nil && ask.life.At() < ask.at {", New: "if false {"}}},
-	{rule: "R11a", name: "a write starts for an old sign of life, whoever has started what since", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
+	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
 		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}}},
 	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9605225285449410790},
@@ -142,7 +148,7 @@ var bugs = plain([]bug{
 		old: "m.clear(c.unit, &c.unit.intents.lead)", new: "m.clear(c.unit, &watch{})"},
 	{rule: "R7", name: "the follower forgets what was written since a checkpoint began", file: "checkpoint.go",
 		old: "m.clear(f.unit, &f.unit.intents.follow)", new: "m.clear(f.unit, &watch{})"},
-	{rule: "R7", name: "the leader's list of what has to stay is not followed", file: "checkpoint.go", seeds: 8000, hints: []uint64{17036578532378954612},
+	{rule: "R7", name: "the follower ignores the leader's list of bits that have to stay", file: "checkpoint.go", seeds: 8000, hints: []uint64{17036578532378954612},
 		old: "n.follow = watch{on: true, recent: keep}", new: "n.follow = watch{on: true}\n\t_ = keep"},
 	{rule: "R7", name: "a lone node takes its bits back", file: "checkpoint.go",
 		old: "if c.stage != ckIdle || m.phase != Paired ||", new: "if c.stage != ckIdle || m.phase != Paired && m.phase != Alone ||",
@@ -150,13 +156,13 @@ var bugs = plain([]bug{
 			{File: "checkpoint.go", Old: "\tc.stage = ckPeer\n\tm.ckptSend(now)\n", New: "\tc.stage = ckPeer\n\tif m.phase == Alone {\n\t\tm.clear(c.unit, &c.unit.intents.lead)\n\t\tm.ckptDrop()\n\t\treturn\n\t}\n\tm.ckptSend(now)\n"}}},
 	{rule: "R7", name: "only the joiner's bits are copied", file: "copy.go",
 		old: "\t\t\tc.todo.Or(u.intents.hot)\n\t\t\tc.todo.Or(u.intents.setting)\n\t\t\tc.todo.Or(u.intents.next)\n", new: "\t\t\t_ = u\n"},
-	{rule: "R7", name: "a plan that goes on forgets what was written meanwhile", file: "copy.go",
+	{rule: "R7", name: "a plan that continues forgets what was written in between", file: "copy.go",
 		old: "\tm.planAgain(o)\n}\n", new: "}\n"},
-	{rule: "R7", name: "a plan that goes on forgets mirrored writes without an answer", hints: []uint64{8284366674076739823}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
+	{rule: "R7", name: "a plan that continues forgets mirrored writes without an answer", hints: []uint64{8284366674076739823}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
 		old: "\t\t\tm.planAgain(o) // the joiner may have it or not\n", new: ""},
 	{rule: "R7", name: "a scrub repairs without the range lock", file: "scrub.go",
 		old: "\t\to.since = now\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,", new: "\t\to.since = now\n\t\tm.unlock(o)\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,"},
-	{rule: "R7", name: "a scrub takes what differs for alike", file: "scrub.go",
+	{rule: "R7", name: "a scrub takes ranges that differ as equal", file: "scrub.go",
 		old: "case msg.Result == scsi.OK && msg.Aux == 0:", new: "case msg.Result == scsi.OK:"},
 	// Overload.
 	{rule: "R12", name: "a peer is excluded for slowness by a node whose own disk has stopped", file: "slow.go",
@@ -177,29 +183,29 @@ var bugs = plain([]bug{
 	// Losses.
 	{rule: "R8", name: "a loss is not put on record before the claim", file: "claim.go", flags: []string{"-with", "both lose power"},
 		old: "\t\tm.claimed = claimRecording\n\t\tm.saveState(thenClaim)\n\t\treturn\n", new: ""},
-	{rule: "R8", name: "hosts are not told of a loss", file: "claim.go",
+	{rule: "R8", name: "a loss is not reported to hosts", file: "claim.go",
 		old: "\tm.marking = m.state.Lost\n", new: "\tm.marking = false\n"},
-	{rule: "R8", name: "hosts are served before they are told of a loss", file: "claim.go",
+	{rule: "R8", name: "hosts are served before a loss is reported to them", file: "claim.go",
 		old: "\tm.act(Action{Kind: ActMarkLost, Units: ids})\n", new: "\tm.act(Action{Kind: ActMarkLost, Units: ids})\n\tm.marking = false\n"},
-	{rule: "R8", name: "a node that lost power while exposed takes itself for whole", file: "claim.go",
+	{rule: "R8", name: "a node that lost power while exposed believes that it has lost nothing", file: "claim.go",
 		old: "return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) &&", new: "return m.rec.Both() &&"},
-	{rule: "R8", name: "hosts are not told that an administrator forced a node", file: "claim.go", flags: []string{"-with", "arbiter forgets"},
+	{rule: "R8", name: "the loss of a forced node is not reported to hosts", file: "claim.go", flags: []string{"-with", "arbiter forgets"},
 		old: "if m.state.LostAll || !u.intents.hot.Empty() {", new: "if !u.intents.hot.Empty() {"},
-	{rule: "R8", name: "the flush on becoming alone misses stragglers", file: "standing.go",
+	{rule: "R8", name: "the flush on becoming alone misses late writes", file: "standing.go",
 		old: "\tif m.straggle == 0 {\n\t\tm.flushSelf()\n\t}\n", new: "\tm.flushSelf()\n",
 		more: []mutate.Edit{{File: "partner.go", Old: "\t\tif m.phase == Alone {\n\t\t\tm.exposeFlush()\n\t\t}\n", New: ""}}},
 	{rule: "R4", name: "a duplicate is applied under a new owner", hints: []uint64{14799281332083446714}, file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk,slow link,lossy link"},
 		old: "return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0", new: "return false"},
 	{rule: "R11c", name: "a command ends for its host while the owner still has it", file: "abort.go", seeds: 8000, hints: []uint64{13173354265312955048},
 		old: "\t\t\tm.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})\n\t\t}\n\t}\n\tm.settle(now)", new: "\t\t\tm.finish(now, o, scsi.Aborted)\n\t\t}\n\t}\n\tm.settle(now)"},
-	{rule: "R12", name: "a store that was not trusted is compared with, not written", seeds: 8000, hints: []uint64{5829542520546356459}, file: "copy.go", flags: []string{"-with", "disk errors"},
+	{rule: "R12", name: "an untrusted store is compared with, and not written", seeds: 8000, hints: []uint64{5829542520546356459}, file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
 	// Records that change over a node's head, and processes and clocks that are not what they seem.
 	{rule: "R2", name: "a lone member does not look at the record", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
 		old: "if now < m.watchAt || m.resync.stage == rsAdmit {", new: "if true {"},
-	{rule: "R2", name: "a lone member goes on under its record when the arbiter was set back", file: "watch.go", flags: []string{"-with", "arbiter set back while one is alone"},
+	{rule: "R2", name: "a lone member continues under its record after a rollback of the arbiter", file: "watch.go", flags: []string{"-with", "arbiter set back while one is alone"},
 		old: "if now < m.watchAt || m.resync.stage == rsAdmit {", new: "if true {"},
-	{rule: "R2", name: "a lone member whose record was taken joins without a word", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
+	{rule: "R2", name: "a lone member whose record was taken joins without an error", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
 		old: "if m.phase != Alone || rec.Epoch <= m.rec.Epoch {", new: "if true {"},
 	{rule: "R2", name: "a forced node serves before the other one has looked", file: "standing.go", flags: []string{"-with", "forced while the other serves"},
 		old: "if m.holdTill = 0; m.state.LostAll || m.renewing {", new: "if m.holdTill = 0; m.renewing {"},
@@ -215,28 +221,28 @@ var bugs = plain([]bug{
 		old: "m.renewing = m.replacing(me)", new: "m.renewing = false"},
 	{rule: "R2b", name: "the wait for a former life is forgotten by a restart", file: "holder.go", seeds: 8000, flags: []string{"-with", "disk moved,both killed,kill"},
 		old: "if m.state.Replaces || !m.kept(me) {", new: "if !m.kept(me) {"},
-	{rule: "R2b", name: "a node that waits for a former life takes its partner back meanwhile", file: "resync.go", seeds: 8000, hints: []uint64{6800582213952073674}, flags: []string{"-with", "disk moved"},
+	{rule: "R2b", name: "a node takes its partner back while it waits for a former life", file: "resync.go", seeds: 8000, hints: []uint64{6800582213952073674}, flags: []string{"-with", "disk moved"},
 		old: "|| m.marking || now < m.holdTill {", new: "|| m.marking {"},
 	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{13444011619533012924}, file: "write.go",
 		old: "if o.touched && res == scsi.Busy {", new: "if false {"},
-	{rule: "R2", name: "the arbiter is asked for both again before its record is read", seeds: 8000, hints: []uint64{12937984426679373671}, file: "resync.go", flags: []string{"-with", "disk moved"},
+	{rule: "R2", name: "both are written to the arbiter again before its record is read", seeds: 8000, hints: []uint64{12937984426679373671}, file: "resync.go", flags: []string{"-with", "disk moved"},
 		old: "m.resync.stage == rsAdmit && !m.resync.asked &&", new: "m.resync.stage == rsAdmit &&"},
 	{rule: "R3", name: "a step of the wall clock takes no lease back", file: "clock.go", flags: []string{"-with", "clock stops"},
 		old: "\tm.leaseUntil = min(m.leaseUntil, now)\n", new: ""},
-	{rule: "R3", name: "an answer to a heartbeat from before the clock stood gives a lease", file: "link.go", seeds: 8000, flags: []string{"-with", "clock stops"},
+	{rule: "R3", name: "an answer to a heartbeat from before the clock was stopped gives a lease", file: "link.go", seeds: 8000, flags: []string{"-with", "clock stops"},
 		old: "|| msg.ID < m.beatFrom {", new: "{"},
-	{rule: "R3", name: "a lone member goes on after its clock has stood", file: "machine.go", flags: []string{"-with", "forced while the other is paused"},
+	{rule: "R3", name: "a lone member continues after its clock was stopped", file: "machine.go", flags: []string{"-with", "forced while the other is paused"},
 		old: "now >= m.holdTill && m.unsure == 0 &&", new: "now >= m.holdTill &&"},
 	{rule: "R9", name: "an entry that the partner does not answer is waited for", file: "owed.go", flags: []string{"-with", "answers stuck during a transfer"},
 		old: "m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)", new: "m.peer.Moves && false"},
-	{rule: "R12", name: "a node that does not finish an entry of the log goes on as a member", file: "owed.go", flags: []string{"-with", "log hangs"},
+	{rule: "R12", name: "a node that does not finish an entry of the log stays a member", file: "owed.go", flags: []string{"-with", "log hangs"},
 		old: "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
 	// Files that are not what the metadata says.
 	{rule: "R12", name: "a node that lacks a file is the source of both that restarted", file: "outside.go", flags: []string{"-with", "lost file,both killed"},
 		old: "\tif m.cfg.Misfits != \"\" {\n", new: "\tif false {\n"},
-	{rule: "R12", name: "what a lone member lacks is copied over what the joiner has", file: "resync.go", flags: []string{"-with", "lost file,kill"},
+	{rule: "R12", name: "missing data of a lone member is copied over data of the joiner", file: "resync.go", flags: []string{"-with", "lost file,kill"},
 		old: "if why := m.cfg.Misfits; why != \"\" {", new: "if why := m.cfg.Misfits; false {"},
-	{rule: "R12", name: "of a LUN whose file was created again only what was written since is copied", file: "resync.go", flags: []string{"-with", "lost file"},
+	{rule: "R12", name: "only later writes are copied to a LUN whose file was created again", file: "resync.go", flags: []string{"-with", "lost file"},
 		old: "Meta: encodeIDs(full)})", new: "Meta: encodeIDs(nil)})"},
 	// Snapshots.
 	{rule: "R14", name: "a snapshot is taken while the LUN is being moved", file: "quiesce.go", flags: []string{"-with", "snapshot during a transfer"},
@@ -246,7 +252,7 @@ var bugs = plain([]bug{
 	{rule: "R14", name: "a snapshot that a joiner made is complete when the resync is interrupted", file: "log.go", flags: []string{"-with", "snapshot while joining"},
 		old: ", Joining: !member}", new: "}"},
 	// Checksums.
-	{rule: "R15", name: "two writes into one block at once", file: "locks.go",
+	{rule: "R15", name: "two writes to one block run at once", file: "locks.go",
 		old: "\tif off >= end {\n\t\treturn off, end // a flush", new: "\tif true {\n\t\treturn off, end // a flush"},
 	{rule: "R15", name: "the owner takes bits back before the checksums are durable", file: "flush.go", flags: []string{"-with", "power,both killed"},
 		old: "Op: o, Durable: o.sums})", new: "Op: o})"},
@@ -256,26 +262,26 @@ var bugs = plain([]bug{
 		old: "\t\tcase res == scsi.Damaged:\n\t\t\tm.damaged(now, o)\n\t\tcase res == scsi.OK && o.Cmd.Kind.Writes()", new: "\t\tcase res == scsi.Damaged:\n\t\t\tm.result(now, o, scsi.OK)\n\t\tcase res == scsi.OK && o.Cmd.Kind.Writes()"},
 	{rule: "R15", name: "a damaged block is compared with", file: "write.go", flags: []string{"-with", "damage"},
 		old: "\t\tcase res == scsi.Damaged:\n\t\t\tm.damaged(now, o)\n\t\tcase res == scsi.OK:", new: "\t\tcase res == scsi.Damaged:\n\t\t\tm.result(now, o, scsi.Miscompare)\n\t\tcase res == scsi.OK:"},
-	{rule: "R15", name: "what is lost is answered", file: "heal.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a lost block is answered", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "\tcase o.healed:\n\t\tm.lost(now, o)\n", new: "\tcase o.healed:\n\t\tm.answer(now, o)\n"},
-	{rule: "R15", name: "what is good nowhere is asked for without end", file: "heal.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a block that is good nowhere is asked for without end", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "o.healed = res == scsi.Damaged || m.phase != Paired", new: "o.healed = m.phase != Paired"},
 	{rule: "R15", name: "the partner's copy is written although it is damaged", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "case msg.Result == scsi.Damaged && !o.Verify && !o.full && n > m.cfg.Block:", new: "case false:",
 		more: []mutate.Edit{{File: "heal.go", Old: "case msg.Result == scsi.Damaged && !o.Verify && !o.full:", New: "case false:"}, {File: "heal.go", Old: "case msg.Result != scsi.OK && !o.Verify || int64(len(msg.Data)) != n:", New: "case int64(len(msg.Data)) != n:"}}},
-	{rule: "R15", name: "a joiner's copy is taken for what was written last", file: "heal.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a joiner's copy is taken as the last write", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "\t\to.Verify = true\n", new: ""},
-	{rule: "R15", name: "a joiner is not asked for what its source has lost", file: "heal.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a joiner is not asked for blocks that its source has lost", file: "heal.go", flags: []string{"-with", "rot"},
 		old: "return m.phase == Alone && o.copy", new: "return false && o.copy"},
-	{rule: "R15", name: "a range is copied and its damaged blocks are not named", file: "copy.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "the damaged blocks of a copied range are not named", file: "copy.go", flags: []string{"-with", "rot"},
 		old: "\tif len(o.Bad) > 0 {\n\t\tmsg.Meta = encodeRanges(o.Bad)\n\t}\n", new: ""},
-	{rule: "R15", name: "a lone source compares what it has lost", file: "copy.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a lone source compares blocks that it has lost", file: "copy.go", flags: []string{"-with", "rot"},
 		old: "\tcase len(o.Bad) > 0 && !o.healed:\n\t\tm.damaged(now, o)\n\tcase len(o.Bad) > 0:\n\t\tm.copyBad(now, o)\n", new: ""},
 	{rule: "R15", name: "a repair copies damaged blocks", file: "write.go", flags: []string{"-with", "rot,full disk"},
 		old: "\t\tif len(o.Bad) > 0 {\n\t\t\tmsg.Meta = encodeRanges(o.Bad) // the peer's own are left as they are\n\t\t}\n", new: ""},
 	{rule: "R15", name: "a read waits for the copy of a partner that is gone", file: "standing.go", seeds: 8000, hints: []uint64{6516302005473613543}, flags: []string{"-with", "damage,kill,slow link"},
 		old: "\t\tcase stHealAsk:\n\t\t\tm.accept(now, o)\n", new: ""},
-	{rule: "R15", name: "a damaged owner's copy is what a scrub compares with", file: "scrub.go", flags: []string{"-with", "rot"},
+	{rule: "R15", name: "a scrub compares with the copy of a damaged owner", file: "scrub.go", flags: []string{"-with", "rot"},
 		old: "\tcase len(o.Bad) > 0:\n\t\tm.damaged(now, o)\n", new: ""},
 	{rule: "R14", name: "a snapshot that is made during a resync is not compared", file: "resync.go",
 		old: "\tcase m.planMore(objs):\n", new: "\tcase false:\n"},

@@ -23,7 +23,7 @@ var hosts = []string{
 
 const secret = "conformance-12"
 
-func TestConformanceOfTheTarget(t *testing.T) {
+func TestConformanceOfEachNode(t *testing.T) {
 	if _, err := exec.LookPath("iscsi-test-cu"); err != nil {
 		t.Skip("skipped: iscsi-test-cu is not installed (Debian: libiscsi-bin); `make deps` installs it")
 	}

@@ -83,7 +83,7 @@ func TestCapacityOfSeveralPairs(t *testing.T) {
 		}
 	}
 	add("gold-p0", "gold", "5Gi", true)
-	add("gold-p1", "gold", "7516192769", true) // 7Gi and one byte: whole MiB are told
+	add("gold-p1", "gold", "7516192769", true) // 7Gi and one byte: the answer is in whole MiB
 	add("gold-p2", "gold", "90Gi", false)      // does not serve
 	add("gold-p3", "gold", "", true)
 	add("silver-p0", "silver", "20Gi", true)

@@ -29,7 +29,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// Targets let a worker in with its own credentials on their pair, and with no others; what objects and events say has no secret.
+// Targets accept a worker only with its own credentials on their pair; objects and events contain
+// no secret.
 func TestCHAP(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	second, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: r.pair.Options.Binary, Name: "p1"})
@@ -77,7 +78,7 @@ func TestCHAP(t *testing.T) {
 		}
 	}
 
-	// A second LUN of the pair comes with the same.
+	// A second LUN of the pair has the same credentials.
 	for i := 10; ; i++ {
 		v := g.create(fmt.Sprintf("pvc-%d", i))
 		if v.Pair != "p0" {
@@ -94,7 +95,8 @@ func TestCHAP(t *testing.T) {
 		t.Errorf("%d Secrets", n)
 	}
 
-	// Who asks for what is not his gets nothing; a clone of a worker is told which one it is a clone of.
+	// A worker that asks for the credentials of another pair gets nothing; the error for a clone of
+	// a worker names both workers.
 	if _, err := workers[hostA].Enroll(r.ctx, "p7"); !errors.Is(err, enroll.ErrRefused) || !strings.Contains(err.Error(), "p7") {
 		t.Errorf("another pair: %v", err)
 	}
@@ -110,7 +112,7 @@ func TestCHAP(t *testing.T) {
 	defer cancel()
 	const stranger = "iqn.2026-11.storage.gemel:nobody"
 	if _, err := g.b.Publish(short, backend.Publish{VolumeID: v.ID, HostIQN: stranger}); err == nil || !strings.Contains(err.Error(), stranger) {
-		t.Errorf("a host that nobody knows: %v", err)
+		t.Errorf("a host without a Host object: %v", err)
 	}
 	if m := r.mapped(v.Name); v.Pair == "p0" && len(m) != 0 {
 		t.Errorf("mapped to %v", m)
@@ -150,7 +152,8 @@ func hasEvent(l *eventsv1.EventList, host, reason string) bool {
 	return false
 }
 
-// Credentials that were deleted are made again and the targets told: sessions go on, logins need the new ones.
+// Deleted credentials are made again and given to the targets: sessions continue, logins need the
+// new credentials.
 func TestCHAPReplaced(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
@@ -173,7 +176,7 @@ func TestCHAPReplaced(t *testing.T) {
 		})
 	}
 	if again := r.unit(v.ID).Status.Hosts[0]; uint64(again.Generation) != a.Generation || again.LUN != int32(a.LUN) {
-		t.Errorf("mapped anew: %+v, was %+v", again, a)
+		t.Errorf("mapped again: %+v, was %+v", again, a)
 	}
 	g.write(d)
 	if err := g.login(a, 0, old); !errors.Is(err, initiator.ErrAuth) {
@@ -195,7 +198,7 @@ func TestCHAPReplaced(t *testing.T) {
 	g.write(d)
 }
 
-// What is attached stays as it is when the cluster's spec changes; what is attached from nothing follows it.
+// An attachment stays as it is when the cluster's spec changes; a new attachment follows the spec.
 func TestCHAPChanges(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPNone)
@@ -247,7 +250,8 @@ func TestCHAPChanges(t *testing.T) {
 	r.ok(g.login(a, 0, enroll.Answer{}))
 }
 
-// Objects and credentials are lost: they are made again, and workers enrol again. Sessions go on meanwhile.
+// Objects and credentials are lost: they are made again, and workers enrol again. Sessions
+// continue.
 func TestCHAPImport(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
@@ -278,8 +282,8 @@ func TestCHAPImport(t *testing.T) {
 	}
 }
 
-// Tokens: only that of a node plugin, bound to a pod, for the operator.
-func TestTokensOfNodePluginsOnlyAreAccepted(t *testing.T) {
+// Only the token of a node plugin, bound to a pod and made for the operator, is accepted.
+func TestOnlyTokensOfNodePluginsEnrol(t *testing.T) {
 	r := start(t, time.Minute)
 	g := r.guard(v1alpha1.CHAPMutual)
 	w := g.worker("worker-a", hostA)

@@ -20,8 +20,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// The operator dies at any of its calls to the API server while it makes credentials, and while it replaces them: in the end Secret, status
-// and targets say the same.
+// The operator dies at any of its calls to the API server while it makes credentials, and while it
+// replaces them: in the end Secret, status and targets have the same credentials.
 func TestCrashesWithCredentials(t *testing.T) {
 	r := start(t, 3*time.Minute)
 	g := &guarded{rig: r, namespace: envtest.Namespace(t, r.cfg)}

@@ -18,8 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// Two StorageClusters side by side share nothing: names, handles, WWIDs and capacity are each one's own, and what is in one is
-// neither found nor copied in the other.
+// Two StorageClusters side by side share nothing: each has its own names, handles, WWIDs and
+// capacity, and a volume of one is neither found nor copied in the other.
 func TestTwoClusters(t *testing.T) {
 	r := start(t, 3*time.Minute)
 	gold, err := harness.New(harness.Options{Dir: filepath.Join(r.pair.Dir, "gold"), Binary: r.pair.Binary, InCluster: "gold", Name: "gold-p0"})
@@ -83,7 +83,7 @@ func TestTwoClusters(t *testing.T) {
 	if _, err := r.b.CreateVolume(r.ctx, clone); !errors.Is(err, backend.ErrInvalid) {
 		t.Fatal(err)
 	}
-	// One cluster that is away does not hold the other up.
+	// A cluster that is down does not block the other.
 	r.ok(gold.Kill(0))
 	r.ok(gold.Kill(1))
 	began := time.Now()

@@ -28,7 +28,7 @@ type step struct {
 	alone bool
 }
 
-// life is the steps of a volume; each may be asked for again. Every crash gets a volume of its own.
+// life is the steps of a volume; each step may be repeated. Every crash gets its own volume.
 func (r *rig) life(name string) []step {
 	req := r.wish(name)
 	id, snap := req.ID, r.b.SnapshotID(name)
@@ -42,7 +42,7 @@ func (r *rig) life(name string) []step {
 			}
 			for _, m := range r.lun(id).GetMappings() {
 				if m.HostIqn == host && (m.Lun != uint32(a.LUN) || m.Generation != a.Generation) {
-					return fmt.Errorf("told %+v, mapped as %+v", a, m)
+					return fmt.Errorf("published as %+v, mapped as %+v", a, m)
 				}
 			}
 			return nil
@@ -103,7 +103,7 @@ func (r *rig) life(name string) []step {
 // crasher makes its process die at the n-th call from now that changes something, before or after it landed.
 type crasher interface {
 	arm(n int, landed bool)
-	// crashed tells that it came to that, and heal lets calls through again.
+	// crashed reports whether the process died, and heal lets calls through again.
 	crashed() bool
 	heal()
 }
@@ -182,7 +182,7 @@ func (r *rig) operated(c crasher, launch func() (*operator.Operator, error)) fun
 				if !c.crashed() {
 					continue
 				}
-				_ = o.Stop() // whatever it says of its end: it was one
+				_ = o.Stop() // it has ended, with or without an error
 				c.heal()
 				if o, err = launch(); err != nil {
 					return err
@@ -267,7 +267,7 @@ func TestDriverCrashes(t *testing.T) {
 	})
 }
 
-// After each life nothing is left that says it has failed.
+// After each life no failed object is left.
 func TestNothingIsLeftFailed(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()

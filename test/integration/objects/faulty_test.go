@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
-// faultyPairs stands between the operator and the pairs: at the n-th call that changes something the operator dies, as far as
-// the pair can see, before or after the call has landed.
+// faultyPairs is between the operator and the pairs: at the n-th call that changes something, the
+// operator dies from the view of the pair, before or after the call has arrived.
 type faultyPairs struct {
 	pairconn.Pairs
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ func (f *faultyPairs) Client(ctx context.Context, name string) (pairconn.Pair, e
 	return &faultyPair{p, f}, nil
 }
 
-// next says whether a call is carried out, and whether it is answered.
+// next reports whether a call is carried out, and whether it is answered.
 func (f *faultyPairs) next(changes bool) (carry, answer bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

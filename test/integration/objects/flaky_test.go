@@ -26,8 +26,9 @@ func (r *rig) flaky(seed uint64) *flakyapi.Proxy {
 	return p
 }
 
-// Several lives at once, with two operators that know nothing of each other and an API server that is flaky to all. The driver's calls
-// are repeated until they succeed, as the sidecars do; what has to be true then is.
+// Several lives at once, with two operators that know nothing of each other and an API server that
+// is flaky to all. The driver's calls are repeated until they succeed, as the sidecars do; then
+// every condition of the step holds.
 func TestFlakyAPI(t *testing.T) {
 	r := start(t, 8*time.Minute)
 	for i := range 2 {

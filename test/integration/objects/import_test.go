@@ -64,8 +64,9 @@ func (r *rig) importer(namespace string, apply bool) (string, error) {
 	return out.String(), err
 }
 
-// Every object is deleted by force, and made again from the disks: with the hosts that they had, none of which is fenced meanwhile.
-func TestImportOfLUNsWithoutObjects(t *testing.T) {
+// Every object is deleted by force, and made again from the disks with the same hosts. No host is
+// fenced in between.
+func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	namespace := r.claims()
@@ -108,7 +109,7 @@ func TestImportOfLUNsWithoutObjects(t *testing.T) {
 			t.Fatalf("LogicalUnit %s: %v", id, err)
 		}
 	}
-	// A host that cannot be fenced is not said to be.
+	// A host that cannot be fenced is not reported as fenced.
 	if err := r.b.Unpublish(r.ctx, one.ID, hostA); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "kubectl gemel import") {
 		t.Errorf("unpublished without an object: %v", err)
 	}
@@ -135,7 +136,8 @@ func TestImportOfLUNsWithoutObjects(t *testing.T) {
 			t.Errorf("%s: hosts %s, were %s", id, got, mapped[id])
 		}
 	}
-	// And all goes on: what is there is left alone, volumes are published and destroyed as ever.
+	// A second import leaves existing objects alone, and volumes are published and destroyed as
+	// before.
 	if out, err = r.importer(namespace, true); err != nil || !strings.Contains(out, "0 objects created, 6 exist") {
 		t.Fatalf("%v\n%s", err, out)
 	}

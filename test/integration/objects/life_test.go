@@ -21,7 +21,7 @@ import (
 )
 
 // A volume through its whole life.
-func TestVolumeFromCreateToDelete(t *testing.T) {
+func TestVolumeThroughItsWholeLife(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	is := func(err, want error) {
@@ -39,7 +39,7 @@ func TestVolumeFromCreateToDelete(t *testing.T) {
 	_, err := r.b.CreateVolume(r.ctx, req)
 	is(err, backend.ErrExists)
 
-	// The disks know all that is needed to make the object again.
+	// The disks have everything that is needed to make the object again.
 	l := r.lun(v.ID)
 	for k, want := range map[string]string{v1alpha1.DiskLabelName: "pvc-1", v1alpha1.DiskLabelPV: "pvc-1", v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "team",
 		v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: "single", v1alpha1.LabelCluster: "demo", "gemel.storage/logical-unit": v.ID} {
@@ -123,7 +123,7 @@ func TestVolumeFromCreateToDelete(t *testing.T) {
 		t.Fatal(list, err)
 	}
 
-	// And away.
+	// Delete.
 	for range 2 {
 		for _, id := range []string{v.ID, restore.ID, clone.ID} {
 			r.ok(r.b.DeleteVolume(r.ctx, id))
@@ -149,7 +149,7 @@ func TestVolumeFromCreateToDelete(t *testing.T) {
 	}
 }
 
-// What fits nowhere is refused with a reason, and leaves nothing.
+// A volume that fits on no pair is refused with a reason, and leaves nothing behind.
 func TestNoRoom(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
@@ -172,7 +172,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A deletion without spec.destroy keeps the data and says so; the volume goes on working, and DeleteVolume ends it.
+// A deletion without spec.destroy keeps the data and says so; the volume still works, and
+// DeleteVolume deletes it.
 func TestDeletionKeepsData(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
@@ -211,8 +212,8 @@ func TestDeletionKeepsData(t *testing.T) {
 	}
 }
 
-// A LUN that was made and is not there any more is not made again.
-func TestMissingLUNIsNotCreatedAgain(t *testing.T) {
+// A LUN that was created and is missing is not created again.
+func TestMissingLUNIsNotMadeAgain(t *testing.T) {
 	r := start(t, time.Minute)
 	r.operate()
 	v := r.create("lost")
@@ -247,7 +248,7 @@ func TestLostStatus(t *testing.T) {
 	if h := r.mapped(v.ID); len(h) != 0 {
 		t.Fatalf("%v is mapped", h)
 	}
-	// A host that came in behind the operator's back.
+	// A host that was mapped without the operator.
 	_, err := r.pair.Client(0).MapHost(r.ctx, &targetv1.MapHostRequest{LunUuid: r.unit(v.ID).Spec.Placement.UUID, HostIqn: hostB})
 	r.ok(err)
 	r.ok(r.edit(v.ID, func(lu *v1alpha1.LogicalUnit) { lu.Spec.PreferredNode = "b" }))
@@ -284,7 +285,7 @@ func TestOldMapping(t *testing.T) {
 	r.ok(<-done)
 	m := r.lun(v.ID).Mappings
 	if len(m) != 1 || m[0].Generation != now.Generation || now.Generation == old.Generation {
-		t.Fatalf("told %+v, mapped as %v", now, m)
+		t.Fatalf("published as %+v, mapped as %v", now, m)
 	}
 }
 

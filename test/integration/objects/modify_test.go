@@ -10,8 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// Write cache mode and preferred node are chosen at the making and change while a host uses the volume.
-func TestModifyWhileAHostUsesTheVolume(t *testing.T) {
+// Write cache mode and preferred node are set at creation, and change while a host uses the volume.
+func TestModifyAVolumeInUse(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	req := r.wish("modified")

@@ -20,9 +20,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// The only member is lost, and the other node is promoted: not by mistake, not while the member may be alive, and not without the
-// word that says what it costs.
-func TestPromoteAfterTheOnlyMemberIsLost(t *testing.T) {
+// The only member is lost, and the other node is promoted: not by mistake, not while the member may
+// be alive, and not without the flag that accepts the loss.
+func TestPromoteTheOtherNode(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	namespace := envtest.Namespace(t, r.cfg)
 	promote := func(node string, words ...string) (string, error) {

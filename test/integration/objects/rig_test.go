@@ -81,7 +81,7 @@ func start(t *testing.T, limit time.Duration) *rig {
 	return r
 }
 
-// clean forgets whatever a test left, since all share an API server.
+// clean deletes the objects of a test, since all tests share an API server.
 func (r *rig) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

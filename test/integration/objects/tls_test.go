@@ -21,8 +21,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// The operator reaches a pair by the certificate of a Secret, and no pair that is another one.
-func TestCertificatesOfAnotherPairAreRefused(t *testing.T) {
+// The operator reaches a pair with the certificate of a Secret, and does not accept the certificate
+// of another pair.
+func TestOperatorReachesAPairByItsCertificate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ok := func(err error) {
@@ -72,7 +73,7 @@ func TestCertificatesOfAnotherPairAreRefused(t *testing.T) {
 	if s.Pair != harness.PairName {
 		t.Errorf("%+v", s)
 	}
-	// These addresses under another pair's name: a certificate of p0 is not taken for one of p1.
+	// These addresses under the name of another pair: a certificate of p0 is not accepted for p1.
 	if c, err = d.Client(ctx, "p1"); err == nil {
 		_, err = c.GetLUN(ctx, &targetv1.GetLUNRequest{Name: "x"})
 	}

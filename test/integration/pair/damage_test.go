@@ -19,7 +19,8 @@ import (
 
 const mib = 1 << 20
 
-// damaged is a pair with a LUN of 4 MiB and one of 2 MiB, both full and with nothing in doubt.
+// damaged is a pair with a LUN of 4 MiB and one of 2 MiB, both full and without unconfirmed
+// checksums.
 type damaged struct {
 	*harness.Pair
 	t       *testing.T
@@ -98,7 +99,7 @@ func (x *damaged) owner(i int) {
 	x.holds()
 }
 
-// scrub compares everything until nothing differs any more.
+// scrub compares all blocks until none differs.
 func (x *damaged) scrub() {
 	x.t.Helper()
 	x.must(harness.Wait(x.ctx, "a scrub finds nothing", func() (bool, string) {
@@ -134,7 +135,8 @@ func (x *damaged) restart(i int, damage func()) {
 	x.must(x.WaitInSync(x.ctx))
 }
 
-// ends checks that both processes are those that were started, that no one has left a stack trace, and that both copies are alike.
+// ends checks that both processes were not restarted, that neither has printed a stack trace, and
+// that both copies are equal.
 func (x *damaged) ends() {
 	x.t.Helper()
 	x.owner(0)
@@ -224,7 +226,8 @@ func TestDamageOfAnImage(t *testing.T) {
 	}
 }
 
-// TestDamageOfTheOnlyCopy: no host gets a byte that was not written where no other copy is; the rest is served.
+// TestDamageOfTheOnlyCopy: no host gets wrong bytes of a block without another copy; the other
+// blocks are served.
 func TestDamageOfTheOnlyCopy(t *testing.T) {
 	t.Run("a block", func(t *testing.T) {
 		t.Parallel()

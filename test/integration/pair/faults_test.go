@@ -87,8 +87,8 @@ func loaded(t *testing.T, owner string) (*harness.Pair, context.Context, *load, 
 	return p, ctx, l, lun, m
 }
 
-// The owner stands still for three seconds and goes on: it must find out that it is no member any more, must not
-// answer or apply anything of before, and is copied to.
+// The owner is stopped for three seconds and continues: it must find out that it is no longer a
+// member, must not answer or apply earlier commands, and is resynced.
 func TestStoppedOwnerStepsAside(t *testing.T) {
 	p, ctx, l, lun, m := loaded(t, "a")
 	if err := p.Signal(0, syscall.SIGSTOP); err != nil {
@@ -188,7 +188,8 @@ func TestBothKilled(t *testing.T) {
 	}
 }
 
-// Every way of going down at once, with the partner never coming back: the survivor goes on by itself.
+// Both nodes fail at once in every way, and the partner never comes back: the survivor continues
+// alone.
 func TestOwnerRestartsWhilePartnerIsGone(t *testing.T) {
 	p, ctx, l, lun, m := loaded(t, "a")
 	for _, i := range []int{1, 0} {

@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// A host puts paths together by the NAA designator, and takes a LUN for another one by nothing else: both nodes report one and the same for a
-// LUN, no matter which node owns it, and after a restart, and it is different for every LUN ever made, also under a name and a number that were used before.
+// A host groups paths by the NAA designator alone: both nodes report the same designator for a LUN,
+// no matter which node owns it, also after a restart, and every LUN has a different one, also a LUN
+// under a name and a number that were used before.
 func TestHazard3Designator(t *testing.T) {
 	p, ctx := start(t)
 	seen := map[string]bool{}

@@ -20,7 +20,7 @@ import (
 
 const host2 = "iqn.2026-11.storage.gemel.test:host2"
 
-// Two hosts on one LUN while it moves to and fro.
+// Two hosts use one LUN while it moves back and forth.
 func TestSecondHostDuringTransfers(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 32<<20, "a")
@@ -100,7 +100,7 @@ func TestSnapshotAndClone(t *testing.T) {
 	}
 }
 
-// When UnmapHost returns, no write of that host lands any more, however many were on their way.
+// When UnmapHost has returned, no write of that host is applied, no matter how many were under way.
 func TestUnmapFencesWritesInFlight(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 8<<20, "a")
@@ -114,7 +114,7 @@ func TestUnmapFencesWritesInFlight(t *testing.T) {
 		ready(t, ctx, s, uint16(m.Lun))
 		sessions = append(sessions, s)
 	}
-	// Both sessions write all over the LUN until they are told no.
+	// Both sessions write to the whole LUN until their writes are refused.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	good := 0
@@ -162,7 +162,7 @@ func TestUnmapFencesWritesInFlight(t *testing.T) {
 		}
 		before[i] = b
 	}
-	wg.Wait() // every writer has been told
+	wg.Wait() // every writer has been refused
 	for i := range before {
 		b, err := os.ReadFile(image(p, i, lun.Uuid))
 		if err != nil {
@@ -225,7 +225,8 @@ func TestExpandOnline(t *testing.T) {
 	finish(t, ctx, p, l, lun, m)
 }
 
-// Reservations are the pair's, not a node's: made through one node, they hold at the other, and after the first is gone.
+// Reservations belong to the pair, not to a node: made through one node, they hold at the other
+// node, also after the first has failed.
 func TestReservationsThroughBothNodes(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 8<<20, "a")

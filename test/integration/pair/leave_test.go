@@ -23,8 +23,8 @@ func failWrites(t *testing.T, p *harness.Pair, i int, limit uint64) {
 	}
 }
 
-// The disk of a node fails under load: its process ends with a code of its own, what runs it starts it again, everything is copied, and
-// nobody had to do anything.
+// The disk of a node fails under load: its process ends with its own exit code, the supervisor
+// starts it again, and everything is copied without an administrator.
 func TestNodeWhoseDiskFailsComesBackByItself(t *testing.T) {
 	words := [2]string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
 	p, ctx := startWith(t, func(o *harness.Options) {
@@ -65,8 +65,8 @@ func TestNodeWhoseDiskFailsComesBackByItself(t *testing.T) {
 	}
 }
 
-// A disk that is broken for good: the node ends and is started again and again. Hosts go on at the other node, and once the disk works
-// everything is copied.
+// A disk that stays broken: the node ends and is started again repeatedly. Hosts continue at the
+// other node, and when the disk works everything is copied.
 func TestDiskThatIsBrokenForGood(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")

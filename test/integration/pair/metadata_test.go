@@ -22,7 +22,8 @@ import (
 
 const remedy = "start with an empty state-dir and empty backing volumes to copy everything from the other node"
 
-// lastLine of what a node has said since its log had so many bytes; a process that was ended by a panic or by a signal has said more than that.
+// lastLine is the last line that a node has logged since its log had this many bytes; a process
+// that ended by a panic or a signal has logged more than one line.
 func lastLine(t *testing.T, p *harness.Pair, i int, since int64) string {
 	t.Helper()
 	b, err := os.ReadFile(p.LogFile(i))
@@ -39,7 +40,7 @@ func lastLine(t *testing.T, p *harness.Pair, i int, since int64) string {
 	return lines[len(lines)-1]
 }
 
-// refuses starts a node that cannot start, and checks how its process ends and what it says.
+// refuses starts a node that cannot start, and checks how its process ends and what it logs.
 func refuses(t *testing.T, ctx context.Context, p *harness.Pair, i int, says string) {
 	t.Helper()
 	st, err := os.Stat(p.LogFile(i))
@@ -52,7 +53,7 @@ func refuses(t *testing.T, ctx context.Context, p *harness.Pair, i int, says str
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var end error
-	err = harness.Wait(ctx, "the process has ended by itself", func() (ended bool, saw string) {
+	err = harness.Wait(ctx, "the process has ended", func() (ended bool, saw string) {
 		ended, end = p.Ended(i)
 		return ended, fmt.Sprint(end)
 	})
@@ -154,8 +155,9 @@ func TestDamagedMetadata(t *testing.T) {
 	finish(t, ctx, p, l, lun, m)
 }
 
-// The database is cut under a running node, and its next commit finds it so. The node ends with last words, not with a stack trace; what starts it
-// again is refused until a person has put an empty folder there; then everything is copied. Hosts go on all along.
+// The database is cut under a running node, and its next commit notices. The node ends with an
+// error, not with a stack trace; it does not start again until an administrator has put an empty
+// folder there; then everything is copied. Hosts continue all the time.
 func TestMetadataCutUnderARunningNode(t *testing.T) {
 	p, ctx := startWith(t, func(o *harness.Options) { o.Supervised = true })
 	lun, m := createLUN(t, ctx, p, 32<<20, "b")

@@ -43,7 +43,7 @@ func start(t *testing.T, args ...string) (*harness.Pair, context.Context) {
 	return startWith(t, func(o *harness.Options) { o.Args = args })
 }
 
-// startWith starts a pair with other options than usual.
+// startWith starts a pair with other options than the default.
 func startWith(t *testing.T, change func(*harness.Options)) (*harness.Pair, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -161,7 +161,7 @@ type device interface {
 	WriteAt(ctx context.Context, p []byte, off int64) (int, error)
 }
 
-// offset is a device from some byte on.
+// offset is a device that begins at an offset of another one.
 type offset struct {
 	device
 	base int64
@@ -239,8 +239,8 @@ func (l *load) more(t *testing.T, ctx context.Context, n int64) {
 	}
 }
 
-// The main promise: under load, ownership moves, the owner dies, comes back, is resynced and takes the LUN again, and
-// no acknowledged write is lost and no error seen.
+// The main promise: under load, ownership moves, the owner dies, comes back, is resynced and takes
+// the LUN again, and no acknowledged write is lost and no host sees an error.
 func TestTransferCrashResyncFailback(t *testing.T) {
 	p, ctx := start(t)
 	lun, m := createLUN(t, ctx, p, 64<<20, "a")

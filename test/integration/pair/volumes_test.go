@@ -13,8 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// A node is killed while LUNs in both of its volumes are written to, and is copied to; without its second volume it is refused by name, and
-// the pair goes on.
+// A node is killed while LUNs in both of its volumes are written to, and is resynced. Without its
+// second volume it is refused by name, and the pair continues.
 func TestTwoVolumes(t *testing.T) {
 	p, ctx := start(t)
 	fast := [2]string{p.State[0] + "-fast", p.State[1] + "-fast"}

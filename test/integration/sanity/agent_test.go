@@ -44,7 +44,7 @@ func (e *env) agent(sock string) *exec.Cmd {
 	return agent
 }
 
-// Holders that an agent starts are its children, not the plugin's, and serve as ever.
+// Holders that an agent starts are its children, not the plugin's, and serve as before.
 func TestHolderAgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it mounts filesystems and binds loop devices")

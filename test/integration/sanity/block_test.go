@@ -71,7 +71,7 @@ func TestRawVolume(t *testing.T) {
 	expect(t, f, 512, 512, 0xcc)
 	expect(t, f, 1024, 512, 0xaa)
 
-	// Taken away only when nobody has it open, by whichever path.
+	// The device is removed only when no process has it open, by any path.
 	_, err := e.plugin.Node.NodeUnpublishVolume(e.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id, TargetPath: v.target})
 	e.code(err, codes.FailedPrecondition)
 	e.ok(f.Close())
@@ -162,7 +162,7 @@ func (e *env) allocated(v *vol) uint64 {
 	return l.AllocatedBytes
 }
 
-// Who may have a volume, and how.
+// Which nodes may use a volume, and in which access mode.
 func TestPublishRules(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	const other = "iqn.2026-11.storage.gemel.test:other"
@@ -207,7 +207,7 @@ func TestPublishRules(t *testing.T) {
 	_, err = e.plugin.Controller.CreateVolume(e.ctx, &csi.CreateVolumeRequest{Name: "shared fs", VolumeCapabilities: []*csi.VolumeCapability{{
 		AccessType: mounted("xfs").AccessType, AccessMode: multi.AccessMode}}})
 	e.code(err, codes.InvalidArgument)
-	// The scheduler is told a limit.
+	// The scheduler gets a limit.
 	info, err := e.plugin.Node.NodeGetInfo(e.ctx, &csi.NodeGetInfoRequest{})
 	e.ok(err)
 	if n := info.MaxVolumesPerNode; n < 1 || n > 128 {
@@ -233,7 +233,7 @@ func TestPublishRules(t *testing.T) {
 	ro.unpublish()
 	ro.unstage()
 
-	// A filesystem likewise.
+	// The same with a filesystem.
 	fs := e.create("fs readonly", 320*mib, mounted("xfs"), nil).up()
 	e.ok(fs.write("f", "alpha"))
 	fs.unpublish()

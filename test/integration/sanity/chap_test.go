@@ -29,7 +29,7 @@ func (e *env) credentials(pair string) *chap.Credentials {
 	return c
 }
 
-// connected tells how many paths of an attachment are up, and what the others say.
+// connected returns how many paths of an attachment are up, and the errors of the others.
 func (v *vol) connected() (n int, why string) {
 	a, err := holder.Ask(v.e.ctx, v.folder(), holder.Request{Op: holder.OpStatus})
 	if err != nil {
@@ -45,9 +45,10 @@ func (v *vol) connected() (n int, why string) {
 	return n, why
 }
 
-// A volume whose targets need CHAP: the plugin enrols when it stages, what runs needs no operator, and an attachment whose credentials
-// were replaced gets the new ones before its targets have both restarted. Nothing that stays has a secret.
-func TestEnrolmentForCHAP(t *testing.T) {
+// A volume whose targets need CHAP: the plugin enrols when it stages, a volume in use needs no
+// operator, and an attachment whose credentials were replaced gets the new ones before both targets
+// have restarted. No file that stays has a secret.
+func TestPluginEnrolsWhenItStages(t *testing.T) {
 	needAPIServer(t)
 	t.Setenv(backendVariable, "objects")
 	e := start(t, 3*time.Minute)
@@ -66,7 +67,8 @@ func TestEnrolmentForCHAP(t *testing.T) {
 	e.ok(v.write("before", "alpha"))
 	first := e.credentials(pair)
 
-	// The operator is away, and the plugin has forgotten: what runs goes on and is found to be staged, what does not waits.
+	// The operator is down, and the plugin was restarted: a volume in use continues and is found to
+	// be staged, a new volume waits.
 	other := e.create("two", 64*mib, raw(writer), nil)
 	other.controllerPublish()
 	listen := e.operator.Enroll
@@ -81,7 +83,7 @@ func TestEnrolmentForCHAP(t *testing.T) {
 	}
 	v.stage()
 	e.ok(v.write("during", "beta"))
-	// A target that restarts meanwhile gets what the holder has.
+	// A target that restarts in this time gets the credentials that the holder has.
 	e.ok(p.Kill(0))
 	e.ok(p.StartNode(0))
 	e.ok(harness.Wait(e.ctx, "both paths are up", func() (bool, string) { n, why := v.connected(); return n == 2, why }))

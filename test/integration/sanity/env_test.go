@@ -1,5 +1,5 @@
-// Package sanity tests the real CSI plugin against a real pair: the specification's conformance suite, and what a
-// kubelet and a crash would do to it.
+// Package sanity tests the real CSI plugin against a real pair: with the conformance suite of the
+// specification, with the calls of a kubelet, and with crashes.
 package sanity
 
 import (
@@ -28,8 +28,8 @@ var races string
 
 const dirPrefix = "gs-" // short: a socket's address has 107 bytes
 
-// sweep takes away what a run that was killed left: holders outlive everything else by design. A folder that a running test
-// holds locked stays.
+// sweep removes what a killed run left behind: holders outlive all other processes by design. A
+// folder that a running test holds locked stays.
 func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
 	for _, d := range dirs {
@@ -171,7 +171,8 @@ func start(t *testing.T, limit time.Duration, args ...string) *env {
 
 func tail(b []byte) string { return string(b[max(0, len(b)-16<<10):]) }
 
-// cleanup ends the plugin and takes away what a failed test left; what a passed one left is an error.
+// cleanup ends the plugin and removes what a failed test left behind; a passed test that left
+// anything behind is an error.
 func (e *env) cleanup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()

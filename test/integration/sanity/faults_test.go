@@ -52,7 +52,7 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{mounted("xfs"), raw(writer)} {
 		v := e.create("gen"+strings.ToLower(c.String()[:5]), 320*mib, c, nil).up()
 		old, holder := v.pub, v.holder()
-		v.controllerUnpublish() // fenced, without the node's knowledge
+		v.controllerUnpublish() // fenced, and the node does not know
 		v.controllerPublish()
 		if v.pub["generation"] == old["generation"] {
 			t.Fatal("the generation is the same")
@@ -76,7 +76,7 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 			}
 			e.ok(f.Close())
 		}
-		// A late call of the old generation must not take the new one away.
+		// A late call of the old generation must not remove the new one.
 		fresh := v.pub
 		v.pub = old
 		e.code(v.tryStage(), codes.InvalidArgument)
@@ -86,7 +86,8 @@ func TestNewGenerationReplacesTheOld(t *testing.T) {
 	}
 }
 
-// A worker that was fenced and still uses the volume gets I/O errors soon, is told why, and can give everything back.
+// A worker that was fenced and still uses the volume gets I/O errors soon, its health says why, and
+// it can unstage the volume.
 func TestFencedWhileInUse(t *testing.T) {
 	e := start(t, 2*time.Minute, "--io-deadline", "60s", "--no-lun-after", "1s")
 	v := e.create("fenced", 320*mib, raw(writer), nil).up()
@@ -121,7 +122,7 @@ func TestFencedWhileInUse(t *testing.T) {
 	v.down()
 }
 
-// Whatever is gone already, and whatever a crash left half done, unstage cleans up.
+// Unstage cleans up after a crash at any step, and with any part missing.
 func TestUnstageFromAnyState(t *testing.T) {
 	e := start(t, 3*time.Minute, "--io-deadline", "3s") // bounds how long a device that hangs is waited for
 	for _, c := range []struct {
@@ -186,7 +187,8 @@ func TestUnstageFromAnyState(t *testing.T) {
 	}
 }
 
-// The owner dies under a mounted volume: nothing is seen of it but a pause, and the controller works through the other node.
+// The owner dies under a mounted volume: the application sees only a pause, and the controller
+// works through the other node.
 func TestFailoverUnderAMount(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	r, err := e.plugin.Controller.CreateVolume(e.ctx, &csi.CreateVolumeRequest{Name: "ha", VolumeCapabilities: []*csi.VolumeCapability{mounted("xfs")},
@@ -225,7 +227,7 @@ func TestFailoverUnderAMount(t *testing.T) {
 	v.down()
 }
 
-// Without any storage, a volume is given up in bounded time.
+// Without any storage, a volume is unstaged in bounded time.
 func TestUnstageWithoutStorage(t *testing.T) {
 	e := start(t, 2*time.Minute, "--io-deadline", "2s")
 	v := e.create("dark", 320*mib, mounted("xfs"), nil).up()

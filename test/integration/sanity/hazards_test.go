@@ -40,7 +40,7 @@ func TestHazard24ClonesMountBesideTheirSource(t *testing.T) {
 		}
 		volumes = append(volumes, c)
 	}
-	for _, v := range volumes { // each is itself
+	for _, v := range volumes { // each has its own content
 		v.read("f", "alpha")
 		e.ok(v.write("own", v.id))
 	}
@@ -134,7 +134,8 @@ func sameBytes(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// mkfs.xfs has the log zeroed and does not look whether it is; what were left of old data there could be replayed.
+// mkfs.xfs has the log zeroed and does not verify it; old data that is left in the log could be
+// replayed.
 func TestHazard28MkfsOverOldData(t *testing.T) {
 	if _, err := exec.LookPath("xfs_repair"); err != nil {
 		t.Skipf("needs xfs_repair (Debian: xfsprogs): %v", err)
@@ -188,7 +189,8 @@ func xfsLog(t *testing.T, f *os.File) (at, n int64) {
 	return (group*perGroup + start - group<<sb[124]) * block, n
 }
 
-// What serves the file is a process of its own, in a session of its own: its death would shut the filesystem down, the plugin's does nothing.
+// The holder that serves the file is its own process, in its own session: its death would shut the
+// filesystem down, the death of the plugin changes nothing.
 func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("own", 16*mib, raw(writer), nil).up()
@@ -211,7 +213,8 @@ func TestHazard28HolderIsItsOwnProcess(t *testing.T) {
 	v.down()
 }
 
-// A loop device that somebody has open when it is detached goes by itself when he closes it: detaching has made it autoclear.
+// A loop device that a process has open when it is detached is removed when the process closes it:
+// detaching has made it autoclear.
 func TestHazard28Autoclear(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("open-"+filepath.Base(e.dir), 16*mib, raw(writer), nil).up() // no other run's, whose device may be left
@@ -219,7 +222,7 @@ func TestHazard28Autoclear(t *testing.T) {
 	f, err := os.Open("/dev/" + v.loop())
 	e.ok(err)
 	e.code(v.tryUnstage(), codes.FailedPrecondition)
-	e.ok(e.plugin.Kill()) // nobody is left to do it
+	e.ok(e.plugin.Kill()) // no plugin is left to detach it
 	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	e.ok(err)
 	if info.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
@@ -232,7 +235,8 @@ func TestHazard28Autoclear(t *testing.T) {
 	v.down()
 }
 
-// Loop devices are known by the inode that they are bound to. One of the same file name is somebody else's, and stays as it is.
+// Loop devices are identified by the inode that they are bound to. A loop device of another file
+// with the same name stays as it is.
 func TestHazard28ForeignLoopDevice(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("mine", 64*mib, raw(writer), nil).up()

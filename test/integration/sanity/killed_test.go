@@ -57,7 +57,7 @@ func (v *vol) loop() string {
 	return ""
 }
 
-// runs tells whether a command works on the volume's device.
+// runs reports whether a command works on the volume's device.
 func runs(command string) func(*vol) bool {
 	return func(v *vol) bool {
 		device := v.loop()
@@ -161,7 +161,7 @@ func (v *vol) again(c call) {
 	}))
 }
 
-// nothingLeft looks for what a volume that is down must not have left on its machine.
+// nothingLeft checks that a volume that is down has left nothing on its machine.
 func (v *vol) nothingLeft(when string) {
 	v.e.t.Helper()
 	for what, is := range map[string]func(*vol) bool{"stage record": exists((*vol).stageRecord), "attachment": exists((*vol).folder),
@@ -173,7 +173,7 @@ func (v *vol) nothingLeft(when string) {
 	}
 }
 
-// skipped are steps that a kind of volume has not, and those that are the same for all kinds.
+// skipped are steps that a kind of volume does not have, and steps that are the same for all kinds.
 func skipped(kind, call, state string) bool {
 	switch kind {
 	case "ext4":
@@ -303,7 +303,7 @@ func TestLargerCopiesGrowWhenStaged(t *testing.T) {
 		} {
 			c := e.create(name+" "+fs, 1024*mib, mounted(fs), source).up()
 			c.read("f", "alpha")
-			// Whatever the filesystem keeps for itself, what was added is there.
+			// The filesystem keeps some space for itself, and has the added space.
 			if u, err := c.stats(); err != nil || u.Total < had.Total+(1024-320)*mib*9/10 {
 				t.Errorf("%s, %s: %v, the source has %v (%v)", fs, name, u, had, err)
 			}

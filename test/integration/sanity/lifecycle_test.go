@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A filesystem volume through its whole life, while the plugin comes and goes.
+// A filesystem volume through its whole life, while the plugin is restarted.
 func TestFilesystemVolume(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	v := e.create("fs", 320*mib, mounted("xfs"), nil)
@@ -31,7 +31,7 @@ func TestFilesystemVolume(t *testing.T) {
 	}
 	holder := v.holder()
 
-	// Without the plugin, I/O goes on.
+	// Without the plugin, I/O continues.
 	e.ok(e.plugin.Kill())
 	e.ok(v.write("during", "beta"))
 	v.read("before", "alpha")
@@ -110,7 +110,7 @@ func TestExt4Grows(t *testing.T) {
 	v.down()
 }
 
-// Many at once do not get into each other's way.
+// Many volumes at once do not disturb each other.
 func TestManyVolumes(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	var volumes []*vol
@@ -159,7 +159,7 @@ func TestManyVolumes(t *testing.T) {
 	}
 }
 
-// Credentials come with the calls and stay nowhere.
+// Credentials come with the calls and are stored nowhere.
 func TestCHAP(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	secrets := map[string]string{"chapUser": "worker", "chapSecret": "one-way-secret-1", "chapMutualUser": "array", "chapMutualSecret": "mutual-secret-22"}

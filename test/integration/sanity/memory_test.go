@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A target and a holder serve volumes of their own machine: they stay in memory, and where they may they do not wait for block I/O themselves.
+// A target and a holder serve volumes of their own machine: their memory is locked, and with the
+// privilege they do not wait for block I/O.
 func TestHazard30Resident(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("resident", 16*mib, raw(writer), nil).up()
@@ -60,8 +61,8 @@ func statusOf(text, key string) string {
 	return ""
 }
 
-// A pod that writes more than its memory holds, to a volume whose owner is on the same machine: whatever it writes has to be taken by processes that
-// need memory for that, and everything arrives.
+// A pod writes more than its memory holds to a volume whose owner is on the same machine: processes
+// that need memory for it handle each write, and all data arrives.
 func TestHazard30MemoryPressure(t *testing.T) {
 	e := start(t, 4*time.Minute)
 	group := memoryGroup(t, 48*mib)
@@ -80,13 +81,13 @@ func TestHazard30MemoryPressure(t *testing.T) {
 	if hits == 0 {
 		t.Error("the writer had enough memory: this shows nothing")
 	}
-	// From the disks: nothing of it may come from memory.
+	// The data is read from the disks: none of it may come from memory.
 	f, err := os.Open(file)
 	e.ok(err)
 	e.ok(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 	e.ok(f.Close())
 	if out, err := exec.CommandContext(e.ctx, "sh", "-c", `seq 1 "$1" | cmp - "$2"`, "sh", strconv.Itoa(lines), file).CombinedOutput(); err != nil {
-		t.Fatalf("what was written is not there: %v: %s", err, out)
+		t.Fatalf("the written data is missing: %v: %s", err, out)
 	}
 	if h := v.health(); len(h) != 0 {
 		t.Errorf("health %v", h)

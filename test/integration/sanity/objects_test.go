@@ -29,7 +29,7 @@ const nodeName = "sanity"
 // systemNamespace is the operator's.
 const systemNamespace = "gemel-system"
 
-// needAPIServer skips a test where there is no API server to be had.
+// needAPIServer skips a test if no API server is available.
 func needAPIServer(t *testing.T) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {

@@ -194,7 +194,8 @@ func (e *env) readers(other *plugin.Plugin, fs string) {
 	live.down()
 }
 
-// read100 brings a volume up as a CO does, which comes again when it is told to, and reads it.
+// read100 publishes and stages a volume as a CO does, which calls again after UNAVAILABLE and
+// ABORTED, and reads it.
 func (v *vol) read100() error {
 	for {
 		r, err := v.e.plugin.Controller.ControllerPublishVolume(v.e.ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.id, NodeId: v.node, VolumeCapability: v.cap})
@@ -251,6 +252,6 @@ func (e *env) mappings(id string) []*targetv1.Mapping {
 			}
 		}
 	}
-	e.t.Fatalf("volume %s is mapped to nobody", id)
+	e.t.Fatalf("volume %s is mapped to no host", id)
 	return nil
 }

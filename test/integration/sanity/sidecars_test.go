@@ -179,7 +179,7 @@ func TestRealSidecars(t *testing.T) {
 	}))
 
 	var list storagev1.CSIStorageCapacityList
-	e.ok(harness.Wait(e.ctx, "a capacity is told", func() (bool, string) {
+	e.ok(harness.Wait(e.ctx, "a capacity is published", func() (bool, string) {
 		e.ok(c.List(e.ctx, &list))
 		return len(list.Items) == 1 && !list.Items[0].Capacity.IsZero(), fmt.Sprintf("%+v", list.Items)
 	}))
@@ -191,7 +191,7 @@ func TestRealSidecars(t *testing.T) {
 	time.Sleep(5 * time.Second) // five of the provisioner's looks
 	e.ok(c.List(e.ctx, &list))
 	if len(list.Items) != 1 || list.Items[0].UID != x.UID {
-		t.Errorf("%+v was made anew: %+v", x, list.Items)
+		t.Errorf("%+v was made again: %+v", x, list.Items)
 	}
 	e.ok(c.Delete(e.ctx, claim))
 	_, err = e.plugin.Controller.DeleteVolume(e.ctx, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle})

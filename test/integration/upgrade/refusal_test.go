@@ -17,8 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// both are the releases that have to refuse what is newer than they are. What the release before
-// does not refuse, none after it may write.
+// both are the releases that have to refuse newer formats. A format that the release before does
+// not refuse must not be written by any later release.
 func both() []build { return []build{before, now} }
 
 // A state folder, or a backing volume, of a newer format ends the process at once, with an error
@@ -46,7 +46,7 @@ func TestNewerFormatOnDiskIsRefusedByName(t *testing.T) {
 				if err := p.StartNode(0); err != nil {
 					t.Fatal(err)
 				}
-				if err := harness.Wait(ctx, "the node has ended by itself", func() (bool, string) {
+				if err := harness.Wait(ctx, "the node has ended", func() (bool, string) {
 					ended, err := p.Ended(0)
 					return ended && err != nil, fmt.Sprint(ended, err)
 				}); err != nil {

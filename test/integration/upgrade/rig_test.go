@@ -1,8 +1,9 @@
-// Package upgrade runs this tree together with the release before it (internal/testkit/release): a pair with one
-// node of each, a pair whose nodes are brought from one to the other and back, drivers and targets
-// of different releases. What fits, works; what does not is refused by an error that names the
-// versions. A change of a format that makes a test here fail is either to pass, or to be refused in
-// that way, with a test here that sees the refusal; docs/upgrades.md says how.
+// Package upgrade runs this tree together with the release before it (internal/testkit/release): a
+// pair with one node of each, a pair whose nodes are brought from one to the other and back,
+// drivers and targets of different releases. Compatible versions work together; others are refused
+// by an error that names the versions. A change of a format that makes a test here fail must either
+// work or be refused in that way, with a test here that checks the refusal; docs/upgrades.md says
+// how.
 package upgrade
 
 import (
@@ -138,7 +139,7 @@ func lay(t *testing.T, nodes [2]build) *harness.Pair {
 	return p
 }
 
-// runs checks which build a node is, by its own words.
+// runs checks the build of a node by the version that it reports.
 func (r *rig) runs(t *testing.T, i int, b build) {
 	t.Helper()
 	s, err := r.Status(r.ctx, i)
@@ -190,7 +191,7 @@ func (r *rig) volumes(t *testing.T) {
 	r.more(t)
 }
 
-// more waits until writes have gone on, on every LUN.
+// more waits until 100 more writes are acknowledged on every LUN.
 func (r *rig) more(t *testing.T) {
 	t.Helper()
 	for _, s := range r.loads {
@@ -204,7 +205,7 @@ func (r *rig) more(t *testing.T) {
 // pauseBound is generous: an owner that is killed costs its lease and a write of the record.
 const pauseBound = 10 * time.Second
 
-// during does something under load; writes go on afterwards, and none took long.
+// during does something under load; writes continue afterwards, and none took long.
 func (r *rig) during(t *testing.T, what string, do func()) {
 	t.Helper()
 	w := r.meter.Begin()
@@ -234,7 +235,7 @@ func (r *rig) move(t *testing.T, via, to int) {
 	}
 }
 
-// waitBound is for two nodes to come to the same.
+// waitBound is how long both nodes may take to have the same state.
 const waitBound = time.Minute
 
 // inSync waits for both nodes.

@@ -49,8 +49,7 @@ func (r *rig) replace(t *testing.T, i int, b build) {
 }
 
 // A pair is stopped as a whole and started with the other release. Then the node that stopped last
-// has no peer to be copied from: what the other release wrote into its state folder is all that
-// there is.
+// has no peer to copy from: it has only what the other release wrote into its state folder.
 func TestStateFolderOfTheOtherRelease(t *testing.T) {
 	r := start(t, [2]build{before, before})
 	r.volumes(t)
