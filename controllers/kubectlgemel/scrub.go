@@ -93,30 +93,13 @@ func rateOf(text string) (uint64, error) {
 
 // Run scrubs the pairs named, or all.
 func (s *Scrub) Run(ctx context.Context, names ...string) error {
-	l := &v1alpha1.TargetPairList{}
-	if err := s.Client.List(ctx, l); err != nil {
+	list, err := pairsNamed(ctx, s.Client, names)
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrScrub, err)
 	}
-	known := map[string]*v1alpha1.TargetPair{}
-	var all []string
-	for i := range l.Items {
-		known[l.Items[i].Name] = &l.Items[i]
-		all = append(all, l.Items[i].Name)
-	}
-	if len(names) == 0 {
-		names = all
-	}
-	for _, n := range names {
-		if known[n] == nil {
-			return fmt.Errorf("%w: TargetPair %q does not exist: see kubectl get targetpair", ErrScrub, n)
-		}
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("%w: there is no TargetPair", ErrScrub)
-	}
 	var errs []error
-	for _, n := range names {
-		errs = append(errs, s.one(ctx, known[n]))
+	for _, p := range list {
+		errs = append(errs, s.one(ctx, p))
 	}
 	return errors.Join(errs...)
 }

@@ -24,6 +24,7 @@ type fake struct {
 	state    *meta.State
 	phase    pair.Phase
 	sessions []iscsi.SessionInfo
+	work     Work
 	err      error // of what it cannot do alone
 	events   Events
 	done     chan struct{}
@@ -71,6 +72,7 @@ func (f *fake) Status(context.Context) *targetv1.Status       { return &targetv1
 func (f *fake) Sessions() []iscsi.SessionInfo                 { return slices.Clone(f.sessions) }
 func (f *fake) ReadMetadata(read func(*meta.State))           { read(f.state) }
 func (f *fake) Usage(string) (owner string, allocated uint64) { return "b", 4096 }
+func (f *fake) Work() Work                                    { return f.work }
 func (f *fake) Force(uint64) error                            { return f.err }
 func (f *fake) ModifyLUN(ctx context.Context, m meta.Modify) error {
 	_, err := f.Change(ctx, &meta.Entry{Modify: &m})

@@ -40,6 +40,8 @@ type Node interface {
 	ReadMetadata(f func(*meta.State))
 	// Usage is the present owner of a LUN, "" if there is none, and the bytes that its file occupies, 0 if unknown.
 	Usage(uuid string) (owner string, allocated uint64)
+	// Work is what hosts have done with each LUN at this node.
+	Work() Work
 
 	// Change puts an entry into the pair's log and waits for its outcome on every member.
 	Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error)

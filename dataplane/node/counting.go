@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -40,12 +41,12 @@ func (n *Node) count(o *pair.Op, way count.Way, now int64) {
 	e.counts.Add(k, way, bytes, time.Duration(now-s.Arrived))
 }
 
-// Counts of every LUN at this node, by uuid.
-func (n *Node) Counts() map[string]count.Totals {
+// Work implements control.Node: the counters of every LUN at this node.
+func (n *Node) Work() control.Work {
 	t := n.md.tables.Load()
-	out := make(map[string]count.Totals, len(t.units))
+	w := control.Work{Incarnation: n.own.process, At: time.Duration(n.boottime()), LUNs: make(map[string]count.Totals, len(t.units))}
 	for _, e := range t.units {
-		out[e.lun.UUID] = e.counts.Read()
+		w.LUNs[e.lun.UUID] = e.counts.Read()
 	}
-	return out
+	return w
 }

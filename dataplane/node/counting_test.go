@@ -22,7 +22,7 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
 	near, far := p.device(m, onlyBy(p, 0)), p.device(m, onlyBy(p, 1))
-	before := [2]count.Totals{p.nodes[0].Counts()[id], p.nodes[1].Counts()[id]}
+	before := [2]count.Totals{p.nodes[0].Work().LUNs[id], p.nodes[1].Work().LUNs[id]}
 	const each, procs = 25, 4
 	var wg sync.WaitGroup
 	for i := range procs {
@@ -44,7 +44,7 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	wg.Wait()
 	var d [2]count.Totals
 	for i := range d {
-		d[i] = p.nodes[i].Counts()[id]
+		d[i] = p.nodes[i].Work().LUNs[id]
 		d[i].Sub(&before[i])
 	}
 	const n = each * procs

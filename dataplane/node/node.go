@@ -79,6 +79,7 @@ type peer struct {
 // ownState is what this node remembers of itself beside the metadata.
 type ownState struct {
 	saved     saved
+	process   uint64                 // the nonce of this process's incarnation
 	markFloor uint64                 // the highest mark that a backing volume had at the start
 	doubt     atomic.Bool            // a backing volume is not as it should be: their marks stand still
 	refused   atomic.Pointer[string] // why the install of a resync was refused
@@ -177,6 +178,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
+	n.own.process = inc.Nonce
 	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.md.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),

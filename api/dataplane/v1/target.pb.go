@@ -910,6 +910,287 @@ func (x *GetLUNRequest) GetName() string {
 	return ""
 }
 
+type GetWorkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterUuid     string                 `protobuf:"bytes,1,opt,name=after_uuid,json=afterUuid,proto3" json:"after_uuid,omitempty"`
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkRequest) Reset() {
+	*x = GetWorkRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkRequest) ProtoMessage() {}
+
+func (x *GetWorkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetWorkRequest) GetAfterUuid() string {
+	if x != nil {
+		return x.AfterUuid
+	}
+	return ""
+}
+
+func (x *GetWorkRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type GetWorkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Luns          []*LUNWork             `protobuf:"bytes,1,rep,name=luns,proto3" json:"luns,omitempty"` // sorted by uuid
+	NextAfterUuid string                 `protobuf:"bytes,2,opt,name=next_after_uuid,json=nextAfterUuid,proto3" json:"next_after_uuid,omitempty"`
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the process: another number means that it was started again, and counts from zero
+	AtUs          uint64                 `protobuf:"varint,5,opt,name=at_us,json=atUs,proto3" json:"at_us,omitempty"`   // when the counters were read: microseconds of a clock that starts with the machine
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkResponse) Reset() {
+	*x = GetWorkResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkResponse) ProtoMessage() {}
+
+func (x *GetWorkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetWorkResponse) GetLuns() []*LUNWork {
+	if x != nil {
+		return x.Luns
+	}
+	return nil
+}
+
+func (x *GetWorkResponse) GetNextAfterUuid() string {
+	if x != nil {
+		return x.NextAfterUuid
+	}
+	return ""
+}
+
+func (x *GetWorkResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GetWorkResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GetWorkResponse) GetAtUs() uint64 {
+	if x != nil {
+		return x.AtUs
+	}
+	return 0
+}
+
+type LUNWork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Owner         string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"` // the node that owns the LUN now, empty if none does
+	Work          []*Work                `protobuf:"bytes,4,rep,name=work,proto3" json:"work,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LUNWork) Reset() {
+	*x = LUNWork{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LUNWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LUNWork) ProtoMessage() {}
+
+func (x *LUNWork) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LUNWork.ProtoReflect.Descriptor instead.
+func (*LUNWork) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LUNWork) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *LUNWork) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LUNWork) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *LUNWork) GetWork() []*Work {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// Work counts the commands of one kind that reached the node that executed them by one way.
+type Work struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // read, write, other
+	Way           string                 `protobuf:"bytes,2,opt,name=way,proto3" json:"way,omitempty"`   // own: of a host at this node, executed here; forwarded: of a host at this node, executed at the other node; remote: of a host at the other node, executed here
+	Operations    uint64                 `protobuf:"varint,3,opt,name=operations,proto3" json:"operations,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	TookUs        uint64                 `protobuf:"varint,5,opt,name=took_us,json=tookUs,proto3" json:"took_us,omitempty"` // sum of the times from arrival at this node to status
+	Histogram     []uint64               `protobuf:"varint,6,rep,packed,name=histogram,proto3" json:"histogram,omitempty"`  // of these times: entry i counts those up to 32 us * 2^i, the last entry all that took longer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Work) Reset() {
+	*x = Work{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Work) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Work) ProtoMessage() {}
+
+func (x *Work) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Work.ProtoReflect.Descriptor instead.
+func (*Work) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Work) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Work) GetWay() string {
+	if x != nil {
+		return x.Way
+	}
+	return ""
+}
+
+func (x *Work) GetOperations() uint64 {
+	if x != nil {
+		return x.Operations
+	}
+	return 0
+}
+
+func (x *Work) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Work) GetTookUs() uint64 {
+	if x != nil {
+		return x.TookUs
+	}
+	return 0
+}
+
+func (x *Work) GetHistogram() []uint64 {
+	if x != nil {
+		return x.Histogram
+	}
+	return nil
+}
+
 type ListLUNsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AfterUuid     string                 `protobuf:"bytes,1,opt,name=after_uuid,json=afterUuid,proto3" json:"after_uuid,omitempty"`
@@ -920,7 +1201,7 @@ type ListLUNsRequest struct {
 
 func (x *ListLUNsRequest) Reset() {
 	*x = ListLUNsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[10]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1213,7 @@ func (x *ListLUNsRequest) String() string {
 func (*ListLUNsRequest) ProtoMessage() {}
 
 func (x *ListLUNsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[10]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1226,7 @@ func (x *ListLUNsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLUNsRequest.ProtoReflect.Descriptor instead.
 func (*ListLUNsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{10}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListLUNsRequest) GetAfterUuid() string {
@@ -972,7 +1253,7 @@ type ListLUNsResponse struct {
 
 func (x *ListLUNsResponse) Reset() {
 	*x = ListLUNsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[11]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1265,7 @@ func (x *ListLUNsResponse) String() string {
 func (*ListLUNsResponse) ProtoMessage() {}
 
 func (x *ListLUNsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[11]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1278,7 @@ func (x *ListLUNsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLUNsResponse.ProtoReflect.Descriptor instead.
 func (*ListLUNsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{11}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListLUNsResponse) GetLuns() []*LUN {
@@ -1027,7 +1308,7 @@ type MapHostRequest struct {
 
 func (x *MapHostRequest) Reset() {
 	*x = MapHostRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[12]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1320,7 @@ func (x *MapHostRequest) String() string {
 func (*MapHostRequest) ProtoMessage() {}
 
 func (x *MapHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[12]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1333,7 @@ func (x *MapHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapHostRequest.ProtoReflect.Descriptor instead.
 func (*MapHostRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{12}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MapHostRequest) GetLunUuid() string {
@@ -1100,7 +1381,7 @@ type UnmapHostRequest struct {
 
 func (x *UnmapHostRequest) Reset() {
 	*x = UnmapHostRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[13]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1393,7 @@ func (x *UnmapHostRequest) String() string {
 func (*UnmapHostRequest) ProtoMessage() {}
 
 func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[13]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1406,7 @@ func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostRequest.ProtoReflect.Descriptor instead.
 func (*UnmapHostRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{13}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UnmapHostRequest) GetLunUuid() string {
@@ -1150,7 +1431,7 @@ type UnmapHostResponse struct {
 
 func (x *UnmapHostResponse) Reset() {
 	*x = UnmapHostResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[14]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1443,7 @@ func (x *UnmapHostResponse) String() string {
 func (*UnmapHostResponse) ProtoMessage() {}
 
 func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[14]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1456,7 @@ func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostResponse.ProtoReflect.Descriptor instead.
 func (*UnmapHostResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{14}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{18}
 }
 
 type Snapshot struct {
@@ -1193,7 +1474,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[15]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1486,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[15]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1499,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{15}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Snapshot) GetUuid() string {
@@ -1282,7 +1563,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[16]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1575,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[16]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1588,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{16}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateSnapshotRequest) GetUuid() string {
@@ -1347,7 +1628,7 @@ type DeleteSnapshotRequest struct {
 
 func (x *DeleteSnapshotRequest) Reset() {
 	*x = DeleteSnapshotRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1640,7 @@ func (x *DeleteSnapshotRequest) String() string {
 func (*DeleteSnapshotRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1653,7 @@ func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{17}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteSnapshotRequest) GetUuid() string {
@@ -1390,7 +1671,7 @@ type DeleteSnapshotResponse struct {
 
 func (x *DeleteSnapshotResponse) Reset() {
 	*x = DeleteSnapshotResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1683,7 @@ func (x *DeleteSnapshotResponse) String() string {
 func (*DeleteSnapshotResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1696,7 @@ func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{18}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{22}
 }
 
 type ListSnapshotsRequest struct {
@@ -1431,7 +1712,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1724,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1737,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{19}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListSnapshotsRequest) GetSourceLunUuid() string {
@@ -1504,7 +1785,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1797,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1810,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{20}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -1557,7 +1838,7 @@ type TransferOwnershipRequest struct {
 
 func (x *TransferOwnershipRequest) Reset() {
 	*x = TransferOwnershipRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1850,7 @@ func (x *TransferOwnershipRequest) String() string {
 func (*TransferOwnershipRequest) ProtoMessage() {}
 
 func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1863,7 @@ func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{21}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TransferOwnershipRequest) GetLunUuids() []string {
@@ -1616,7 +1897,7 @@ type TransferOwnershipResponse struct {
 
 func (x *TransferOwnershipResponse) Reset() {
 	*x = TransferOwnershipResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1909,7 @@ func (x *TransferOwnershipResponse) String() string {
 func (*TransferOwnershipResponse) ProtoMessage() {}
 
 func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1922,7 @@ func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{22}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TransferOwnershipResponse) GetMoved() uint32 {
@@ -1666,7 +1947,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1959,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1972,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{23}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
 }
 
 type Status struct {
@@ -1730,7 +2011,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +2023,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +2036,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{24}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Status) GetCluster() string {
@@ -1969,7 +2250,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2262,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2275,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -2056,7 +2337,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2349,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2362,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -2148,7 +2429,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2441,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2454,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -2232,7 +2513,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2525,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2538,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -2317,7 +2598,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2610,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2623,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -2491,7 +2772,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2784,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2797,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -2555,7 +2836,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2848,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2861,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -2637,7 +2918,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2930,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2943,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -2704,7 +2985,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2997,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +3010,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -2763,7 +3044,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +3056,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +3069,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -2813,7 +3094,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +3106,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +3119,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 type Resync struct {
@@ -2858,7 +3139,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +3151,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +3164,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -2957,7 +3238,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3250,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3263,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 type ListSessionsRequest struct {
@@ -2994,7 +3275,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3287,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3300,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3041,7 +3322,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3334,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3347,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -3110,7 +3391,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3403,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3416,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -3178,7 +3459,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3471,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3484,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3312,7 +3593,31 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"writeCache\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"F\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
+	"\x0eGetWorkRequest\x12\x1d\n" +
+	"\n" +
+	"after_uuid\x18\x01 \x01(\tR\tafterUuid\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"\xb2\x01\n" +
+	"\x0fGetWorkResponse\x12,\n" +
+	"\x04luns\x18\x01 \x03(\v2\x18.gemel.target.v1.LUNWorkR\x04luns\x12&\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x13\n" +
+	"\x05at_us\x18\x05 \x01(\x04R\x04atUs\"r\n" +
+	"\aLUNWork\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12)\n" +
+	"\x04work\x18\x04 \x03(\v2\x15.gemel.target.v1.WorkR\x04work\"\x99\x01\n" +
+	"\x04Work\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03way\x18\x02 \x01(\tR\x03way\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x03 \x01(\x04R\n" +
+	"operations\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x17\n" +
+	"\atook_us\x18\x05 \x01(\x04R\x06tookUs\x12\x1c\n" +
+	"\thistogram\x18\x06 \x03(\x04R\thistogram\"F\n" +
 	"\x0fListLUNsRequest\x12\x1d\n" +
 	"\n" +
 	"after_uuid\x18\x01 \x01(\tR\tafterUuid\x12\x14\n" +
@@ -3536,8 +3841,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xdc\n" +
-	"\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xaa\v\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -3552,7 +3856,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12G\n" +
 	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
-	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12F\n" +
+	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
+	"\aGetWork\x12\x1f.gemel.target.v1.GetWorkRequest\x1a .gemel.target.v1.GetWorkResponse\x12F\n" +
 	"\x05Scrub\x12\x1d.gemel.target.v1.ScrubRequest\x1a\x1e.gemel.target.v1.ScrubResponse\x12F\n" +
 	"\x05Force\x12\x1d.gemel.target.v1.ForceRequest\x1a\x1e.gemel.target.v1.ForceResponse\x12@\n" +
 	"\x05Watch\x12\x1d.gemel.target.v1.WatchRequest\x1a\x16.gemel.target.v1.Event0\x01B:Z8github.com/gemel-storage/gemel/api/dataplane/v1;targetv1b\x06proto3"
@@ -3570,7 +3875,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                  // 1: gemel.target.v1.ScrubOrigin
@@ -3585,129 +3890,137 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*ExpandLUNRequest)(nil),          // 10: gemel.target.v1.ExpandLUNRequest
 	(*ModifyLUNRequest)(nil),          // 11: gemel.target.v1.ModifyLUNRequest
 	(*GetLUNRequest)(nil),             // 12: gemel.target.v1.GetLUNRequest
-	(*ListLUNsRequest)(nil),           // 13: gemel.target.v1.ListLUNsRequest
-	(*ListLUNsResponse)(nil),          // 14: gemel.target.v1.ListLUNsResponse
-	(*MapHostRequest)(nil),            // 15: gemel.target.v1.MapHostRequest
-	(*UnmapHostRequest)(nil),          // 16: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),         // 17: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                  // 18: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),     // 19: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),     // 20: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),    // 21: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),      // 22: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),     // 23: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),  // 24: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil), // 25: gemel.target.v1.TransferOwnershipResponse
-	(*GetStatusRequest)(nil),          // 26: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                    // 27: gemel.target.v1.Status
-	(*Checksums)(nil),                 // 28: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),             // 29: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),             // 30: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                   // 31: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 32: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                 // 33: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),              // 34: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),              // 35: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 36: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 37: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 38: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 39: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 40: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),       // 41: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 42: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                   // 43: gemel.target.v1.Session
-	(*Event)(nil),                     // 44: gemel.target.v1.Event
-	nil,                               // 45: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 46: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 47: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 48: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 49: google.protobuf.Timestamp
+	(*GetWorkRequest)(nil),            // 13: gemel.target.v1.GetWorkRequest
+	(*GetWorkResponse)(nil),           // 14: gemel.target.v1.GetWorkResponse
+	(*LUNWork)(nil),                   // 15: gemel.target.v1.LUNWork
+	(*Work)(nil),                      // 16: gemel.target.v1.Work
+	(*ListLUNsRequest)(nil),           // 17: gemel.target.v1.ListLUNsRequest
+	(*ListLUNsResponse)(nil),          // 18: gemel.target.v1.ListLUNsResponse
+	(*MapHostRequest)(nil),            // 19: gemel.target.v1.MapHostRequest
+	(*UnmapHostRequest)(nil),          // 20: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),         // 21: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                  // 22: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),     // 23: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),     // 24: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),    // 25: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),      // 26: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),     // 27: gemel.target.v1.ListSnapshotsResponse
+	(*TransferOwnershipRequest)(nil),  // 28: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil), // 29: gemel.target.v1.TransferOwnershipResponse
+	(*GetStatusRequest)(nil),          // 30: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                    // 31: gemel.target.v1.Status
+	(*Checksums)(nil),                 // 32: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),             // 33: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),             // 34: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                   // 35: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 36: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                 // 37: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),              // 38: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),              // 39: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 40: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 41: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 42: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 43: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 44: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),       // 45: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 46: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                   // 47: gemel.target.v1.Session
+	(*Event)(nil),                     // 48: gemel.target.v1.Event
+	nil,                               // 49: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 50: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 51: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 52: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 53: google.protobuf.Timestamp
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	45, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	49, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	46, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	50, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	5,  // 7: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	3,  // 8: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	49, // 9: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	47, // 10: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	48, // 11: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	18, // 12: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	7,  // 13: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 14: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	39, // 15: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	49, // 16: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	32, // 17: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	31, // 18: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	30, // 19: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	32, // 20: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	28, // 21: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	29, // 22: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	49, // 23: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	49, // 24: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	49, // 25: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	49, // 26: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	49, // 27: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 28: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	33, // 29: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	49, // 30: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	34, // 31: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	49, // 32: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 33: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	32, // 34: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	49, // 35: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	49, // 36: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	49, // 37: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 38: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	43, // 39: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	49, // 40: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	49, // 41: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	49, // 42: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	49, // 43: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	27, // 44: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 45: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 46: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 47: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 48: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 49: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	13, // 50: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	15, // 51: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	16, // 52: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	19, // 53: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	20, // 54: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	22, // 55: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	24, // 56: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	26, // 57: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	41, // 58: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	35, // 59: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	37, // 60: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	40, // 61: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 62: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 63: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 64: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 65: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 66: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	14, // 67: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 68: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	17, // 69: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	18, // 70: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	21, // 71: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	23, // 72: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	25, // 73: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	27, // 74: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	42, // 75: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	36, // 76: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	38, // 77: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	44, // 78: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	62, // [62:79] is the sub-list for method output_type
-	45, // [45:62] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	15, // 7: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
+	16, // 8: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
+	5,  // 9: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	3,  // 10: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	53, // 11: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	51, // 12: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	52, // 13: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	22, // 14: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	7,  // 15: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 16: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	43, // 17: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	53, // 18: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	36, // 19: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	35, // 20: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	34, // 21: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	36, // 22: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	32, // 23: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	33, // 24: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	53, // 25: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	53, // 26: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	53, // 27: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	53, // 28: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	53, // 29: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 30: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	37, // 31: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	53, // 32: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	38, // 33: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	53, // 34: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 35: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	36, // 36: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	53, // 37: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	53, // 38: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	53, // 39: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 40: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	47, // 41: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	53, // 42: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	53, // 43: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	53, // 44: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	53, // 45: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	31, // 46: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 47: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 48: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 49: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 50: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 51: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	17, // 52: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	19, // 53: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	20, // 54: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	23, // 55: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	24, // 56: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	26, // 57: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	28, // 58: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	30, // 59: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	45, // 60: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	13, // 61: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	39, // 62: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	41, // 63: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	44, // 64: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 65: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 66: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 67: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 68: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 69: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	18, // 70: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 71: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	21, // 72: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	22, // 73: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	25, // 74: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	27, // 75: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	29, // 76: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	31, // 77: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	46, // 78: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	14, // 79: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	40, // 80: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	42, // 81: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	48, // 82: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	65, // [65:83] is the sub-list for method output_type
+	47, // [47:65] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -3722,7 +4035,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   46,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,7 @@ const (
 	TargetService_TransferOwnership_FullMethodName = "/gemel.target.v1.TargetService/TransferOwnership"
 	TargetService_GetStatus_FullMethodName         = "/gemel.target.v1.TargetService/GetStatus"
 	TargetService_ListSessions_FullMethodName      = "/gemel.target.v1.TargetService/ListSessions"
+	TargetService_GetWork_FullMethodName           = "/gemel.target.v1.TargetService/GetWork"
 	TargetService_Scrub_FullMethodName             = "/gemel.target.v1.TargetService/Scrub"
 	TargetService_Force_FullMethodName             = "/gemel.target.v1.TargetService/Force"
 	TargetService_Watch_FullMethodName             = "/gemel.target.v1.TargetService/Watch"
@@ -76,6 +77,9 @@ type TargetServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
+	// GetWork returns what hosts have done with each LUN at this node since the process of the node started. A LUN without any
+	// command is left out. Rates come from two calls.
+	GetWork(ctx context.Context, in *GetWorkRequest, opts ...grpc.CallOption) (*GetWorkResponse, error)
 	// Scrub compares both copies of every LUN and snapshot while the pair serves; each node compares what it owns, and its GetStatus
 	// shows how far it is. While one is under way nothing is begun, and the answer is the one under way (releases before say
 	// ALREADY_EXISTS). FAILED_PRECONDITION unless both nodes are in sync.
@@ -237,6 +241,16 @@ func (c *targetServiceClient) ListSessions(ctx context.Context, in *ListSessions
 	return out, nil
 }
 
+func (c *targetServiceClient) GetWork(ctx context.Context, in *GetWorkRequest, opts ...grpc.CallOption) (*GetWorkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetWorkResponse)
+	err := c.cc.Invoke(ctx, TargetService_GetWork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ScrubResponse)
@@ -311,6 +325,9 @@ type TargetServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
+	// GetWork returns what hosts have done with each LUN at this node since the process of the node started. A LUN without any
+	// command is left out. Rates come from two calls.
+	GetWork(context.Context, *GetWorkRequest) (*GetWorkResponse, error)
 	// Scrub compares both copies of every LUN and snapshot while the pair serves; each node compares what it owns, and its GetStatus
 	// shows how far it is. While one is under way nothing is begun, and the answer is the one under way (releases before say
 	// ALREADY_EXISTS). FAILED_PRECONDITION unless both nodes are in sync.
@@ -373,6 +390,9 @@ func (UnimplementedTargetServiceServer) GetStatus(context.Context, *GetStatusReq
 }
 func (UnimplementedTargetServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedTargetServiceServer) GetWork(context.Context, *GetWorkRequest) (*GetWorkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetWork not implemented")
 }
 func (UnimplementedTargetServiceServer) Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Scrub not implemented")
@@ -656,6 +676,24 @@ func _TargetService_ListSessions_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_GetWork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetWorkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).GetWork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_GetWork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).GetWork(ctx, req.(*GetWorkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_Scrub_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ScrubRequest)
 	if err := dec(in); err != nil {
@@ -765,6 +803,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSessions",
 			Handler:    _TargetService_ListSessions_Handler,
+		},
+		{
+			MethodName: "GetWork",
+			Handler:    _TargetService_GetWork_Handler,
 		},
 		{
 			MethodName: "Scrub",

@@ -1,0 +1,251 @@
+package kubectlgemel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pair"
+	"github.com/gemel-storage/gemel/internal/human"
+)
+
+// Top shows what hosts do with LUNs at present: per LUN, per node or per pair.
+type Top struct {
+	Client  client.Client
+	Control Control
+	Out     io.Writer
+
+	Of       string        // luns, nodes or pairs
+	Sort     string        // operations, bytes, latency or forwarded
+	Limit    int           // rows at most; 0: all
+	Interval time.Duration // over which rates are measured
+	Watch    bool          // again and again, until the context ends
+}
+
+// ErrTop: the load cannot be shown; the text says why.
+var ErrTop = errors.New("top")
+
+// minInterval of a measurement: a shorter one shows noise.
+const minInterval = 100 * time.Millisecond
+
+func (f *flags) topCommand() *cobra.Command {
+	t := &Top{Of: "luns"}
+	var pairs []string
+	cmd := &cobra.Command{Use: "top [luns|nodes|pairs]", Short: "Show the busiest LUNs, nodes or pairs",
+		Long: `Top reads the counters of the target nodes twice and shows the rates between the two: commands and bytes per second, the mean time
+from the arrival of a command at a node to its status, the limit under which 99 % of these times are, and the share of the bytes that
+hosts sent to the node that does not own the LUN. A command counts at the node at which its host is logged in; EXECUTED counts it
+at the owner.
+
+It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
+ports of pods.`,
+		Args: cobra.MaximumNArgs(1), ValidArgs: []string{"luns", "nodes", "pairs"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				t.Of = args[0]
+			}
+			if err := t.validate(); err != nil {
+				return err
+			}
+			var err error
+			if t.Control, t.Client, err = f.control(); err != nil {
+				return err
+			}
+			t.Out = cmd.OutOrStdout()
+			return t.Run(cmd.Context(), pairs...)
+		}}
+	cmd.Flags().StringVar(&t.Sort, "sort", "operations", "what comes first: operations, bytes, latency or forwarded")
+	cmd.Flags().IntVar(&t.Limit, "limit", 20, "maximum number of rows; 0: all")
+	cmd.Flags().DurationVar(&t.Interval, "interval", 2*time.Second, "time over which the rates are measured")
+	cmd.Flags().BoolVar(&t.Watch, "watch", false, "repeat until interrupted")
+	cmd.Flags().StringSliceVar(&pairs, "pair", nil, "only these TargetPairs (default: all)")
+	return cmd
+}
+
+func (t *Top) validate() error {
+	switch {
+	case !slices.Contains([]string{"luns", "nodes", "pairs"}, t.Of):
+		return fmt.Errorf("%w: cannot show %q: use luns, nodes or pairs", ErrTop, t.Of)
+	case !slices.Contains([]string{"operations", "bytes", "latency", "forwarded"}, t.Sort):
+		return fmt.Errorf("%w: --sort %q: use operations, bytes, latency or forwarded", ErrTop, t.Sort)
+	case t.Limit < 0:
+		return fmt.Errorf("%w: --limit %d: use 0 for all rows, or a positive number", ErrTop, t.Limit)
+	case t.Interval < minInterval:
+		return fmt.Errorf("%w: --interval %v: use %v or more", ErrTop, t.Interval, minInterval)
+	}
+	return nil
+}
+
+// Run shows the load of the pairs named, or of all.
+func (t *Top) Run(ctx context.Context, names ...string) error {
+	list, err := pairsNamed(ctx, t.Client, names)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTop, err)
+	}
+	all := make([]*nodes, len(list))
+	for i, p := range list {
+		all[i] = &nodes{control: t.Control, pair: p}
+		defer all[i].close()
+	}
+	tick := time.NewTicker(t.Interval)
+	defer tick.Stop()
+	before := t.read(ctx, all)
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if t.Watch {
+				return nil
+			}
+			return fmt.Errorf("%w: %w", ErrTop, ctx.Err())
+		}
+		now := t.read(ctx, all)
+		if ctx.Err() != nil && t.Watch {
+			return nil
+		}
+		if err := t.print(before, now); err != nil || !t.Watch {
+			return err
+		}
+		fmt.Fprintln(t.Out)
+		before = now
+	}
+}
+
+// read asks every node for its counters. A node that does not answer has only an error.
+func (t *Top) read(ctx context.Context, all []*nodes) (out []sample) {
+	for _, n := range all {
+		for _, node := range pair.Nodes {
+			s := sample{pair: n.pair.Name, node: node}
+			if err := s.read(ctx, n); err != nil {
+				n.drop(node)
+				s = sample{pair: n.pair.Name, node: node, err: err}
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// row is one line of the table.
+type row struct {
+	name, pair, owner string
+	rate
+}
+
+func (t *Top) print(before, now []sample) error {
+	rows := map[string]*row{}
+	var order []string
+	answered := 0
+	var silent []error
+	for i := range now {
+		s := &now[i]
+		if s.err == nil {
+			answered++
+		}
+		if err := cmp.Or(s.err, before[i].err); err != nil {
+			silent = append(silent, fmt.Errorf("node %s of %s does not answer, and is not counted: %w", s.node, s.pair, err))
+			continue
+		}
+		for _, d := range s.since(&before[i]) {
+			key, r := d.key(t.Of, s)
+			if rows[key] == nil {
+				rows[key] = r
+				order = append(order, key)
+			}
+			rows[key].add(&d.rate)
+			if d.owner != "" && t.Of == "luns" {
+				rows[key].owner = d.owner
+			}
+		}
+	}
+	for _, err := range silent {
+		fmt.Fprintln(t.Out, err)
+	}
+	if answered == 0 {
+		return fmt.Errorf("%w: no target node answers", ErrTop)
+	}
+	list := make([]*row, 0, len(order))
+	for _, k := range order {
+		list = append(list, rows[k])
+	}
+	slices.SortStableFunc(list, func(x, y *row) int {
+		return cmp.Or(cmp.Compare(y.by(t.Sort), x.by(t.Sort)), cmp.Compare(x.pair, y.pair), cmp.Compare(x.name, y.name))
+	})
+	left := 0
+	if t.Limit > 0 && len(list) > t.Limit {
+		left, list = len(list)-t.Limit, list[:t.Limit]
+	}
+	return t.table(list, left)
+}
+
+func (t *Top) table(list []*row, left int) error {
+	w := tabwriter.NewWriter(t.Out, 0, 0, 3, ' ', 0)
+	figures := "READS/s\tWRITES/s\tOTHER/s\tBYTES/s\tMEAN\t99%\tFORWARDED"
+	switch t.Of {
+	case "luns":
+		fmt.Fprintln(w, "LUN\tPAIR\tOWNER\t"+figures)
+	case "nodes":
+		fmt.Fprintln(w, "PAIR\tNODE\tEXECUTED/s\t"+figures)
+	default:
+		fmt.Fprintln(w, "PAIR\t"+figures)
+	}
+	for _, r := range list {
+		switch t.Of {
+		case "luns":
+			fmt.Fprintf(w, "%s\t%s\t%s\t", r.name, r.pair, cmp.Or(r.owner, "-"))
+		case "nodes":
+			fmt.Fprintf(w, "%s\t%s\t%.0f\t", r.pair, r.name, r.perSecond(r.executed))
+		default:
+			fmt.Fprintf(w, "%s\t", r.pair)
+		}
+		fmt.Fprintf(w, "%.0f\t%.0f\t%.0f\t%s\t%s\t%s\t%s\n", r.perSecond(r.reads), r.perSecond(r.writes), r.perSecond(r.others),
+			human.Size(uint64(r.perSecond(r.bytes))), short3(r.mean()), r.limit(0.99), r.forwardedText())
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case left > 0:
+		fmt.Fprintf(t.Out, "%d more: use --limit\n", left)
+	case len(list) == 0:
+		fmt.Fprintln(t.Out, "no host has used a LUN since the target nodes were started")
+	}
+	return nil
+}
+
+// pairsNamed are the TargetPairs with these names, or all of them.
+func pairsNamed(ctx context.Context, c client.Client, names []string) ([]*v1alpha1.TargetPair, error) {
+	l := &v1alpha1.TargetPairList{}
+	if err := c.List(ctx, l); err != nil {
+		return nil, err
+	}
+	known := map[string]*v1alpha1.TargetPair{}
+	var all []*v1alpha1.TargetPair
+	for i := range l.Items {
+		known[l.Items[i].Name] = &l.Items[i]
+		all = append(all, &l.Items[i])
+	}
+	if len(names) == 0 && len(all) == 0 {
+		return nil, errors.New("there is no TargetPair")
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	all = nil
+	for _, n := range names {
+		if known[n] == nil {
+			return nil, fmt.Errorf("TargetPair %q does not exist: see kubectl get targetpair", n)
+		}
+		all = append(all, known[n])
+	}
+	return all, nil
+}
