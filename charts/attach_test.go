@@ -17,7 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Each way of attaching gets what it needs: the kernel's the worker's first process and devices, userspace the holders as well.
+// Each way of attaching gets what it needs: the kernel's the worker's first process and devices,
+// userspace the holders as well.
 func TestWaysOfAttaching(t *testing.T) {
 	for mode, holder := range map[string]bool{"": false, "kernel": false, "userspace": true, "auto": true} {
 		set, want := map[string]any{"node.attach": mode}, mode

@@ -87,7 +87,8 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 	}
 }
 
-// Every value has a rule in the schema, and every rule a value: a default that is not said cannot be found.
+// Every value has a rule in the schema, and every rule a value: a default that is not said cannot
+// be found.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	c := load(t)
 	schema, err := chartutil.ReadValues(c.Schema)

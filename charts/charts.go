@@ -1,5 +1,5 @@
-// Package charts renders the Helm chart, and tests it: what it renders is what the API server takes, and may do no more than it
-// needs.
+// Package charts renders the Helm chart, and tests it: what it renders is what the API server
+// takes, and may do no more than it needs.
 package charts
 
 import (

@@ -86,7 +86,8 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// decode reads manifests as the API server does with strict validation: a field that does not exist, or comes twice, is an error.
+// decode reads manifests as the API server does with strict validation: a field that does not
+// exist, or comes twice, is an error.
 func decode(t *testing.T, name, text string) (out []client.Object) {
 	t.Helper()
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()

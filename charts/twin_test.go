@@ -53,7 +53,8 @@ func plain(t *testing.T, objs []client.Object) map[string]string {
 	return out
 }
 
-// forget takes the labels and annotations away that only a release has, wherever they are, and metadata that is empty then.
+// forget takes the labels and annotations away that only a release has, wherever they are, and
+// metadata that is empty then.
 func forget(x any) {
 	switch x := x.(type) {
 	case []any:

@@ -18,8 +18,9 @@ import (
 // maxChallenge bounds binary values of the peer, in bytes (RFC 7143 §12.1.3).
 const maxChallenge = 1024
 
-// chapAlgorithms is what is offered by default, best first: SHA-256 and MD5, which every target has (RFC 7143 §12.1.3,
-// IANA's PPP authentication algorithm numbers). SHA3-256 (8) and SHA-1 (6) can be asked for.
+// chapAlgorithms is what is offered by default, best first: SHA-256 and MD5, which every target has
+// (RFC 7143 §12.1.3, IANA's PPP authentication algorithm numbers). SHA3-256 (8) and SHA-1 (6) can
+// be asked for.
 var chapAlgorithms = []int{7, 5}
 
 func chapHash(algorithm string) func() hash.Hash {
@@ -136,8 +137,8 @@ func (x *chapExchange) reply(keys pdu.Text) (send pdu.Text, err error) {
 	return send, nil
 }
 
-// verify checks the target's CHAP_N and CHAP_R. A target that reflects our own response is caught because the
-// secrets differ (checkCHAP).
+// verify checks the target's CHAP_N and CHAP_R. A target that reflects our own response is caught
+// because the secrets differ (checkCHAP).
 func (x *chapExchange) verify(keys pdu.Text) error {
 	name, _ := keys.Get("CHAP_N")
 	r, _ := keys.Get("CHAP_R")

@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Command is one SCSI command of a session. The caller fills the first part, calls Session.Submit and gets the
-// second part in Done. It may be reused, in Done already, and then costs no allocation.
+// Command is one SCSI command of a session. The caller fills the first part, calls Session.Submit
+// and gets the second part in Done. It may be reused, in Done already, and then costs no
+// allocation.
 type Command struct {
 	LUN  uint16 // 0..16383
 	CDB  [16]byte
@@ -74,8 +75,8 @@ func (r Result) Err(opcode byte) error {
 	return &SCSIError{Opcode: opcode, Status: r.Status, Sense: r.Sense()}
 }
 
-// encodeLUN gives the eight-byte form: peripheral addressing below 256 as Linux does, else flat space addressing
-// (SAM-5 §4.7.7).
+// encodeLUN gives the eight-byte form: peripheral addressing below 256 as Linux does, else flat
+// space addressing (SAM-5 §4.7.7).
 func encodeLUN(lun uint16) uint64 {
 	if lun < 256 {
 		return uint64(lun) << 48
@@ -103,8 +104,8 @@ func (c *Command) reset(now int64) {
 	c.ended, c.aborting, c.abortErr, c.started = false, false, nil, now
 }
 
-// slot is an entry of the task table. Its index is the low half of the initiator task tag; the generation in the
-// high half keeps a late answer from being taken for the next user's.
+// slot is an entry of the task table. Its index is the low half of the initiator task tag; the
+// generation in the high half keeps a late answer from being taken for the next user's.
 type slot struct {
 	cmd atomic.Pointer[Command]
 	gen uint16

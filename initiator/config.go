@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// AgeLimit is D of the target's rules: a Gemel target never starts a write that became readable more than this
-// long ago. An initiator that declared a peer lost sooner than 2*D after its last answer could retry a write
-// elsewhere while the target still means to execute it.
+// AgeLimit is D of the target's rules: a Gemel target never starts a write that became readable
+// more than this long ago. An initiator that declared a peer lost sooner than 2*D after its last
+// answer could retry a write elsewhere while the target still means to execute it.
 const AgeLimit = time.Second
 
 // Timers of a session. Zero fields take the defaults.
@@ -25,8 +25,8 @@ type Timers struct {
 	Command      time.Duration // a command unanswered for this long is aborted; default 30 s; negative: never
 	TMF          time.Duration // an unanswered task management function costs the session; default 3 s
 	Logout       time.Duration // orderly logout; default 2 s
-	// AgeLimit lowers the bound that PingInterval + PingTimeout must respect (2*AgeLimit). Only for targets
-	// whose own age limit is known to be lower. Default AgeLimit.
+	// AgeLimit lowers the bound that PingInterval + PingTimeout must respect (2*AgeLimit). Only for
+	// targets whose own age limit is known to be lower. Default AgeLimit.
 	AgeLimit time.Duration
 }
 
@@ -48,14 +48,16 @@ func (c CHAP) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // SessionConfig describes one session.
 type SessionConfig struct {
 	InitiatorName string // iSCSI name, required
-	// ISID is the initiator session id (RFC 7143 §11.12.5). Two sessions of one initiator name and ISID to one portal group
-	// reinstate each other, so the default is a random one; set it where persistent reservations must outlive the process.
+	// ISID is the initiator session id (RFC 7143 §11.12.5). Two sessions of one initiator name and
+	// ISID to one portal group reinstate each other, so the default is a random one; set it where
+	// persistent reservations must outlive the process.
 	ISID       [6]byte
 	Target     string // iSCSI name; empty makes a discovery session
 	Portal     string // host:port
 	Auth       *CHAP  // how we authenticate to the target; nil: not
 	MutualAuth *CHAP  // how the target must authenticate to us; needs Auth; nil: not
-	// CHAPAlgorithms are offered in this order: 5 MD5, 6 SHA-1, 7 SHA-256, 8 SHA3-256. Default 7, 5.
+	// CHAPAlgorithms are offered in this order: 5 MD5, 6 SHA-1, 7 SHA-256, 8 SHA3-256. Default 7,
+	// 5.
 	CHAPAlgorithms []int
 	HeaderDigest   bool // CRC32C on headers
 	DataDigest     bool // CRC32C on data
@@ -181,7 +183,8 @@ func checkCHAP(auth, mutual *CHAP) (errs []error) {
 	return errs
 }
 
-// checkName admits iSCSI names: iqn., eui. or naa., up to 223 bytes, no white space (RFC 7143 §4.2.7).
+// checkName admits iSCSI names: iqn., eui. or naa., up to 223 bytes, no white space (RFC 7143
+// §4.2.7).
 func checkName(s string) error {
 	if len(s) > 223 {
 		return errors.New("longer than 223 bytes")

@@ -10,9 +10,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Execute runs one command and waits for its end. A non-GOOD status is not an error here: see Result.Err. When ctx
-// ends first the command is aborted, and Execute returns once the target has confirmed that (or the session ended),
-// so out and in are free again. It must not be called from a callback.
+// Execute runs one command and waits for its end. A non-GOOD status is not an error here: see
+// Result.Err. When ctx ends first the command is aborted, and Execute returns once the target has
+// confirmed that (or the session ended), so out and in are free again. It must not be called from a
+// callback.
 func (s *Session) Execute(ctx context.Context, lun uint16, cdb, out, in []byte) (Result, error) {
 	if len(cdb) == 0 || len(cdb) > 16 {
 		return Result{}, fmt.Errorf("initiator: CDB of %d bytes", len(cdb))
@@ -32,9 +33,9 @@ func (s *Session) Execute(ctx context.Context, lun uint16, cdb, out, in []byte) 
 	return Result{Status: c.Status, SenseRaw: c.Sense, Got: c.Got, Residual: c.Residual}, c.Err
 }
 
-// TaskManagement runs one of pdu.TMFAbortTaskSet, TMFClearTaskSet, TMFLogicalUnitReset, TMFTargetWarmReset,
-// TMFTargetColdReset and returns the target's response (pdu.TMFComplete and so on, RFC 7143 §11.6.1). Commands the function ended
-// without a status are reported with ErrAborted.
+// TaskManagement runs one of pdu.TMFAbortTaskSet, TMFClearTaskSet, TMFLogicalUnitReset,
+// TMFTargetWarmReset, TMFTargetColdReset and returns the target's response (pdu.TMFComplete and so
+// on, RFC 7143 §11.6.1). Commands the function ended without a status are reported with ErrAborted.
 func (s *Session) TaskManagement(ctx context.Context, function byte, lun uint16) (byte, error) {
 	done := make(chan struct{})
 	t := &Command{LUN: lun, kind: kindTMF, Done: func(*Command) { close(done) }}
@@ -50,8 +51,8 @@ func (s *Session) TaskManagement(ctx context.Context, function byte, lun uint16)
 	}
 }
 
-// abortMatching sends ABORT TASK for every matching command; each ends with cause unless its answer comes first. match
-// runs with the session locked.
+// abortMatching sends ABORT TASK for every matching command; each ends with cause unless its answer
+// comes first. match runs with the session locked.
 func (s *Session) abortMatching(match func(*Command) bool, cause error) {
 	var dropped []*Command
 	s.mu.Lock()
@@ -101,7 +102,8 @@ func (s *Session) abortMatching(match func(*Command) bool, cause error) {
 
 var errTagsBusy = errors.New("initiator: too many task management functions in progress")
 
-// sendControl sends a ping, task management function or logout; they are immediate and use the reserved tags.
+// sendControl sends a ping, task management function or logout; they are immediate and use the
+// reserved tags.
 func (s *Session) sendControl(t *Command) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +201,8 @@ func (x *receiver) control(h pdu.BHS) error {
 	return x.taskManaged(t)
 }
 
-// taskManaged ends what a task management function ended. There is one connection, so answers the target had sent
-// before have been seen by now: what is still open ended without a status.
+// taskManaged ends what a task management function ended. There is one connection, so answers the
+// target had sent before have been seen by now: what is still open ended without a status.
 func (x *receiver) taskManaged(t *Command) error {
 	r := t.tmf.response
 	x.s.mu.Lock()
@@ -224,7 +226,8 @@ func (x *receiver) taskManaged(t *Command) error {
 	}
 	for i := range x.s.slots {
 		c := x.s.slots[i].cmd.Load()
-		// Commands numbered at or after the function's CmdSN came later and are not affected (RFC 7143 §4.2.2.3.3).
+		// Commands numbered at or after the function's CmdSN came later and are not affected (RFC
+		// 7143 §4.2.2.3.3).
 		if c == nil || c.kind != kindSCSI || c.ended || int32(c.cmdSN-t.cmdSN) >= 0 {
 			continue
 		}
@@ -253,7 +256,8 @@ func (x *receiver) async(h pdu.BHS) error {
 	return nil
 }
 
-// keepalive pings a silent peer, gives it up when it stays silent, and aborts commands that take too long.
+// keepalive pings a silent peer, gives it up when it stays silent, and aborts commands that take
+// too long.
 func (s *Session) keepalive() {
 	t := s.cfg.Timers
 	interval, timeout := int64(t.PingInterval), int64(t.PingTimeout)
@@ -271,7 +275,8 @@ func (s *Session) keepalive() {
 		}
 		now, heard := s.now(), s.lastHeard.Load()
 		if now-due > timeout/2 {
-			// This process was stopped or starved: what arrived meanwhile may not have been read yet.
+			// This process was stopped or starved: what arrived meanwhile may not have been read
+			// yet.
 			heard, sentAt = now, now
 			s.lastHeard.CompareAndSwap(s.lastHeard.Load(), now)
 		}
@@ -300,7 +305,8 @@ func (s *Session) keepalive() {
 // sweepInterval is how often, in ns, overdue commands are looked for.
 const sweepInterval = int64(time.Second)
 
-// sweep aborts overdue commands and gives the session up when a task management function stays unanswered.
+// sweep aborts overdue commands and gives the session up when a task management function stays
+// unanswered.
 func (s *Session) sweep(now int64) {
 	if limit := int64(s.cfg.Timers.Command); limit > 0 {
 		s.abortMatching(func(c *Command) bool { return now-c.started >= limit },
@@ -318,8 +324,8 @@ func (s *Session) sweep(now int64) {
 	}
 }
 
-// Logout ends the session in order: no new commands, those in flight are waited for, then logout (RFC 7143 §11.14). It
-// returns when the session has ended; the error says what was cut short.
+// Logout ends the session in order: no new commands, those in flight are waited for, then logout
+// (RFC 7143 §11.14). It returns when the session has ended; the error says what was cut short.
 func (s *Session) Logout(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -378,7 +384,8 @@ func (s *Session) checkDrainedLocked() {
 	}
 }
 
-// Close ends the session at once: commands in flight get ErrSessionLost. It returns when all goroutines have ended.
+// Close ends the session at once: commands in flight get ErrSessionLost. It returns when all
+// goroutines have ended.
 func (s *Session) Close() {
 	s.fail(ErrClosed)
 	<-s.done

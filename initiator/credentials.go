@@ -6,8 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up continue. A path that is refused tries
-// again within a second automatically.
+// SetCredentials has every login from now on use other credentials; nil: none. Sessions that are up
+// continue. A path that is refused tries again within a second automatically.
 func (d *Device) SetCredentials(auth, mutual *CHAP) error {
 	if err := errors.Join(checkCHAP(auth, mutual)...); err != nil {
 		return err
@@ -24,8 +24,9 @@ func (d *Device) credentials() (auth, mutual *CHAP) {
 	return d.cfg.Auth, d.cfg.MutualAuth
 }
 
-// CredentialsRefused tells whether an error is one that other credentials may fix: the target refused ours, did not prove itself, or wants
-// none. An initiator that the target does not know (0202) needs more than that.
+// CredentialsRefused tells whether an error is one that other credentials may fix: the target
+// refused ours, did not prove itself, or wants none. An initiator that the target does not know
+// (0202) needs more than that.
 func CredentialsRefused(err error) bool {
 	var le *LoginError
 	if errors.As(err, &le) {

@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// This file holds the multipath policy as pure functions: which path serves, and what an outcome leads to.
+// This file holds the multipath policy as pure functions: which path serves, and what an outcome
+// leads to.
 
 // pathView is what routing knows of a path.
 type pathView struct {
@@ -23,8 +24,9 @@ const (
 	rankOptimized
 )
 
-// rank orders paths. A transitioning one is a last resort that is worth trying: the target holds commands for a while
-// and serves them as soon as the transition is decided, sooner than polling could find out.
+// rank orders paths. A transitioning one is a last resort that is worth trying: the target holds
+// commands for a while and serves them as soon as the transition is decided, sooner than polling
+// could find out.
 func (v pathView) rank() int {
 	switch {
 	case !v.up || v.blocked:
@@ -39,8 +41,9 @@ func (v pathView) rank() int {
 	return rankNone
 }
 
-// route picks the path for the next commands: the best rank, and among equals the current one, since every switch
-// makes the target wait for what the old path still holds. It returns -1 when none serves. current may be -1.
+// route picks the path for the next commands: the best rank, and among equals the current one,
+// since every switch makes the target wait for what the old path still holds. It returns -1 when
+// none serves. current may be -1.
 func route(views []pathView, current int) int {
 	best, bestRank := -1, rankNone
 	for i, v := range views {

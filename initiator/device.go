@@ -18,31 +18,36 @@ import (
 // Config describes a Device. Zero fields take the defaults.
 type Config struct {
 	InitiatorName string
-	// ISID is the base, by default random: path i uses it with its last two bytes (the qualifier, RFC 7143 §11.12.5) increased by i, so that
-	// two portals of one target portal group do not reinstate each other's session.
+	// ISID is the base, by default random: path i uses it with its last two bytes (the qualifier,
+	// RFC 7143 §11.12.5) increased by i, so that two portals of one target portal group do not
+	// reinstate each other's session.
 	ISID    [6]byte
 	Target  string
 	Portals []string // host:port, at least one
 	LUN     uint16   // 0..16383
-	// WWID is the logical unit's NAA designator in hexadecimal ("naa." may precede it). Every path is checked against it
-	// (VPD page 83h) after every login; one that shows another unit is never used. Empty: the first path's is taken.
+	// WWID is the logical unit's NAA designator in hexadecimal ("naa." may precede it). Every path
+	// is checked against it (VPD page 83h) after every login; one that shows another unit is never
+	// used. Empty: the first path's is taken.
 	WWID                     string
 	Auth, MutualAuth         *CHAP
 	CHAPAlgorithms           []int // see SessionConfig
 	HeaderDigest, DataDigest bool
 	QueueDepth               int // per path, default 128
 	MaxRecvData              int // see SessionConfig
-	// Deadline is how long a request may wait for a serving path, from its first refusal. Default 30 s.
+	// Deadline is how long a request may wait for a serving path, from its first refusal. Default
+	// 30 s.
 	Deadline time.Duration
-	// NoUnitAfter is how long the target has to say that there is no such LUN, with no path that shows it, before the device believes
-	// it and requests fail at once (ErrNoUnit) instead of waiting for Deadline. A LUN that is unmapped and mapped again sooner costs
-	// no error. At least 100 ms, default 5 s.
+	// NoUnitAfter is how long the target has to say that there is no such LUN, with no path that
+	// shows it, before the device believes it and requests fail at once (ErrNoUnit) instead of
+	// waiting for Deadline. A LUN that is unmapped and mapped again sooner costs no error. At least
+	// 100 ms, default 5 s.
 	NoUnitAfter time.Duration
 	// Poll is how often access states are read without a reason. Default 10 s.
 	Poll   time.Duration
 	Timers Timers
 	Log    *slog.Logger
-	// Events, if set, is called with what happens to paths and unit. It must not block and must not call the device.
+	// Events, if set, is called with what happens to paths and unit. It must not block and must not
+	// call the device.
 	Events func(Event)
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -153,9 +158,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Open connects all portals and returns as soon as one path serves, having given the others up to a second to come
-// up as well. Paths that are not there yet are tried until Close. Open fails when ctx or the deadline ends first, when every
-// path has failed for a reason that trying again does not change, or when the target says that there is no such LUN (NoUnitAfter).
+// Open connects all portals and returns as soon as one path serves, having given the others up to a
+// second to come up as well. Paths that are not there yet are tried until Close. Open fails when
+// ctx or the deadline ends first, when every path has failed for a reason that trying again does
+// not change, or when the target says that there is no such LUN (NoUnitAfter).
 func Open(ctx context.Context, cfg Config) (*Device, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -307,8 +313,9 @@ func (d *Device) leave() {
 	}
 }
 
-// Close refuses new requests, waits for those under way, logs out of every portal and waits for all goroutines. When ctx
-// ends first, what is left fails with ErrClosed or ErrSessionLost and sessions are cut; Close still waits for its goroutines.
+// Close refuses new requests, waits for those under way, logs out of every portal and waits for all
+// goroutines. When ctx ends first, what is left fails with ErrClosed or ErrSessionLost and sessions
+// are cut; Close still waits for its goroutines.
 func (d *Device) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if d.closed {

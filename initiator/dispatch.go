@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which it is unknown whether
-// they are temporary are tried again.
+// Delays between attempts on a path that answers BUSY and the like, and how often outcomes of which
+// it is unknown whether they are temporary are tried again.
 const (
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 50 * time.Millisecond
@@ -215,7 +215,8 @@ func (d *Device) parkedError(p *piece) error {
 	return err
 }
 
-// cancel aborts a request: parked pieces end at once, those in flight when the target has confirmed the abort.
+// cancel aborts a request: parked pieces end at once, those in flight when the target has confirmed
+// the abort.
 func (d *Device) cancel(io *IO, cause error) {
 	io.canceled.Store(true)
 	d.unpark()

@@ -35,8 +35,8 @@ var (
 	ErrHardware            = errors.New("hardware error")
 )
 
-// SCSIError is a command that ended with another status than GOOD (SAM-5 §5.3) or with sense data that the
-// device layer does not retry.
+// SCSIError is a command that ended with another status than GOOD (SAM-5 §5.3) or with sense data
+// that the device layer does not retry.
 type SCSIError struct {
 	Opcode byte // operation code of the command
 	Status byte // SAM-5 status code

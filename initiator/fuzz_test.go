@@ -48,8 +48,9 @@ func targetPDU(op pdu.Opcode, set func(pdu.BHS), data []byte) []byte {
 	return append(append(append([]byte{}, h...), data...), make([]byte, pdu.Pad(len(data)))...)
 }
 
-// FuzzInbound feeds a session with a read (tag 0x10000) and a write (tag 0x10001) in flight arbitrary bytes. Whatever they are,
-// each command is called back once, nothing is written outside the read's buffer, and the session ends.
+// FuzzInbound feeds a session with a read (tag 0x10000) and a write (tag 0x10001) in flight
+// arbitrary bytes. Whatever they are, each command is called back once, nothing is written outside
+// the read's buffer, and the session ends.
 func FuzzInbound(f *testing.F) {
 	read, write := func(h pdu.BHS) { h.SetITT(0x10000) }, func(h pdu.BHS) { h.SetITT(0x10001) }
 	f.Add([]byte{})
@@ -115,7 +116,8 @@ func FuzzInbound(f *testing.F) {
 	})
 }
 
-// FuzzLogin: whatever a target answers, login ends with an error or a session within limits, and no secret is in the error.
+// FuzzLogin: whatever a target answers, login ends with an error or a session within limits, and no
+// secret is in the error.
 func FuzzLogin(f *testing.F) {
 	login := func(flags byte, text string) []byte {
 		return targetPDU(pdu.LoginResp, func(h pdu.BHS) { h.SetFlags(flags); h.SetITT(1) }, []byte(text))

@@ -14,10 +14,12 @@ type geometry struct {
 	maxSame     int64 // bytes per WRITE SAME
 }
 
-// largestTransfer bounds one READ or WRITE, in bytes, where the target reports no limit or a higher one.
+// largestTransfer bounds one READ or WRITE, in bytes, where the target reports no limit or a higher
+// one.
 const largestTransfer = 4 << 20
 
-// largestRange bounds one UNMAP or WRITE SAME, in bytes, likewise: it keeps a command well below its timeout.
+// largestRange bounds one UNMAP or WRITE SAME, in bytes, likewise: it keeps a command well below
+// its timeout.
 const largestRange = 256 << 20
 
 func newGeometry(c capacity, l limits) *geometry {

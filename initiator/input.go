@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketReader reads into one or two buffers with readv: the tail of a data segment straight into the caller's
-// buffer, what follows into the session's.
+// socketReader reads into one or two buffers with readv: the tail of a data segment straight into
+// the caller's buffer, what follows into the session's.
 type socketReader struct {
 	raw   syscall.RawConn
 	iov   [2]unix.Iovec
@@ -37,7 +37,8 @@ func newSocketReader(raw syscall.RawConn) *socketReader {
 	return r
 }
 
-// read waits for bytes and returns how many arrived, first in a, then in b. One of them may be empty.
+// read waits for bytes and returns how many arrived, first in a, then in b. One of them may be
+// empty.
 func (r *socketReader) read(a, b []byte) (int, error) {
 	r.count = 0
 	for _, p := range [2][]byte{a, b} {

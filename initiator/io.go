@@ -20,8 +20,9 @@ const (
 	OpWriteZeroes // the range reads as zeroes
 )
 
-// IO is one asynchronous request of a Device. The caller fills the first part; the second is set when Done is called.
-// It may be reused, from within Done already, and then a request that fits one command allocates nothing.
+// IO is one asynchronous request of a Device. The caller fills the first part; the second is set
+// when Done is called. It may be reused, from within Done already, and then a request that fits one
+// command allocates nothing.
 type IO struct {
 	Op       Op
 	Off      int64 // bytes, a multiple of the block size
@@ -55,8 +56,8 @@ type piece struct {
 	lastErr   error
 }
 
-// Submit starts a request. It returns an error, and does not call Done, when the request is not valid or the device
-// is closed.
+// Submit starts a request. It returns an error, and does not call Done, when the request is not
+// valid or the device is closed.
 func (d *Device) Submit(io *IO) error {
 	g := d.geo.Load()
 	n := io.Len
@@ -163,7 +164,8 @@ func (p *piece) finish(err error) {
 	}
 }
 
-// wait runs a request to its end; a context that ends earlier aborts it, and wait still returns only when the buffers are free.
+// wait runs a request to its end; a context that ends earlier aborts it, and wait still returns
+// only when the buffers are free.
 func (d *Device) wait(ctx context.Context, io *IO) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -190,7 +192,8 @@ func (d *Device) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// WriteAt writes p at off; both must be multiples of the block size. After an error any part may have been written.
+// WriteAt writes p at off; both must be multiples of the block size. After an error any part may
+// have been written.
 func (d *Device) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if err := d.wait(ctx, &IO{Op: OpWrite, Off: off, Buf: p}); err != nil {
 		return 0, err
@@ -206,7 +209,8 @@ func (d *Device) Discard(ctx context.Context, off, n int64) error {
 	return d.wait(ctx, &IO{Op: OpDiscard, Off: off, Len: n})
 }
 
-// WriteZeroes makes the range read as zeroes (WRITE SAME); mayUnmap allows the target to free its space.
+// WriteZeroes makes the range read as zeroes (WRITE SAME); mayUnmap allows the target to free its
+// space.
 func (d *Device) WriteZeroes(ctx context.Context, off, n int64, mayUnmap bool) error {
 	return d.wait(ctx, &IO{Op: OpWriteZeroes, Off: off, Len: n, MayUnmap: mayUnmap})
 }

@@ -25,8 +25,8 @@ func (e *LoginError) Is(target error) bool {
 		target == ErrAuth && (e.Status == pdu.LoginAuthFailed || e.Status == pdu.LoginForbidden)
 }
 
-// Permanent reports whether trying again is pointless without a change of configuration: initiator errors, except
-// that a target may not be there yet (0203) or be gone for a while (0204).
+// Permanent reports whether trying again is pointless without a change of configuration: initiator
+// errors, except that a target may not be there yet (0203) or be gone for a while (0204).
 func (e *LoginError) Permanent() bool {
 	return e.Status.Class() == 2 && e.Status != pdu.LoginNotFound && e.Status != pdu.LoginTargetRemoved
 }
@@ -73,7 +73,8 @@ func (l *loginState) run(ctx context.Context) error {
 	return l.conn.SetDeadline(time.Time{})
 }
 
-// ownParams is what a session offers. Bursts are generous because buffers exist before a command is sent.
+// ownParams is what a session offers. Bursts are generous because buffers exist before a command is
+// sent.
 func ownParams(cfg *SessionConfig) pdu.Params {
 	p := pdu.DefaultParams()
 	p.HeaderDigest, p.DataDigest = cfg.HeaderDigest, cfg.DataDigest
@@ -131,7 +132,8 @@ func (l *loginState) negotiate() error {
 	return fmt.Errorf("%w: the login did not finish after %d rounds", ErrProtocol, maxLoginRounds)
 }
 
-// insistOnDigests leaves None out where a digest was asked for: targets take the cheaper of the two otherwise.
+// insistOnDigests leaves None out where a digest was asked for: targets take the cheaper of the two
+// otherwise.
 func insistOnDigests(t pdu.Text) {
 	for i := range t {
 		if strings.HasSuffix(t[i].Key, "Digest") && strings.HasPrefix(t[i].Value, "CRC32C") {
@@ -187,7 +189,8 @@ func (l *loginState) settled() error {
 	return nil
 }
 
-// exchange sends one login request and gathers the answer, which the target may spread over several PDUs.
+// exchange sends one login request and gathers the answer, which the target may spread over several
+// PDUs.
 func (l *loginState) exchange(transit bool, next byte, t pdu.Text) (pdu.BHS, pdu.Text, error) {
 	data := t.Append(nil)
 	var text []byte
@@ -223,7 +226,8 @@ func (l *loginState) exchange(transit bool, next byte, t pdu.Text) (pdu.BHS, pdu
 	return nil, nil, fmt.Errorf("%w: login answer in more than %d PDUs", ErrProtocol, maxLoginRounds)
 }
 
-// send writes a login, text or logout request. ttt is the word at byte 20 (the CID of a login request is zero).
+// send writes a login, text or logout request. ttt is the word at byte 20 (the CID of a login
+// request is zero).
 func (l *loginState) send(op pdu.Opcode, flags byte, ttt uint32, data []byte) error {
 	b := make([]byte, pdu.HeaderLen, pdu.HeaderLen+len(data)+3)
 	h := pdu.BHS(b)
@@ -243,7 +247,8 @@ func (l *loginState) send(op pdu.Opcode, flags byte, ttt uint32, data []byte) er
 	return err
 }
 
-// receive reads one PDU without digests (they start in the full feature phase) and takes its sequence numbers.
+// receive reads one PDU without digests (they start in the full feature phase) and takes its
+// sequence numbers.
 func (l *loginState) receive() (pdu.BHS, []byte, error) {
 	h := pdu.BHS(make([]byte, pdu.HeaderLen))
 	if _, err := io.ReadFull(l.conn, h); err != nil {
@@ -257,8 +262,8 @@ func (l *loginState) receive() (pdu.BHS, []byte, error) {
 	if _, err := io.ReadFull(l.conn, data); err != nil {
 		return nil, nil, err
 	}
-	// Not checked against the one before: tgt starts over after CHAP, and with one request outstanding at a time nothing
-	// can be missing. The full feature phase is strict.
+	// Not checked against the one before: tgt starts over after CHAP, and with one request
+	// outstanding at a time nothing can be missing. The full feature phase is strict.
 	l.statSN = h.U32(pdu.OffStatSN) + 1
 	l.maxCmd = h.U32(pdu.OffMaxCmdSN)
 	return h, data[:n], nil

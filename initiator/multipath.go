@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// change alters path states with the device locked, then routes again, wakes who waits, and tells the events.
+// change alters path states with the device locked, then routes again, wakes who waits, and tells
+// the events.
 func (d *Device) change(alter func()) {
 	d.mu.Lock()
 	alter()
@@ -116,7 +117,8 @@ func (p *path) setStateLocked(s alua.State) {
 	}
 }
 
-// hopeless tells errors that trying again does not fix without another configuration. That no LUN is mapped is judged as in nounit.go.
+// hopeless tells errors that trying again does not fix without another configuration. That no LUN
+// is mapped is judged as in nounit.go.
 func hopeless(err error) bool {
 	var le *LoginError
 	if errors.As(err, &le) {

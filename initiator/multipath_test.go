@@ -44,7 +44,8 @@ func current(d *Device) string {
 	return ""
 }
 
-// hammer writes and reads back numbered blocks until stopped; every error and every stale read is a failure.
+// hammer writes and reads back numbered blocks until stopped; every error and every stale read is a
+// failure.
 type hammer struct {
 	wg   sync.WaitGroup
 	stop atomic.Bool
@@ -177,8 +178,8 @@ func TestNodeStopsAndReturns(t *testing.T) {
 	}
 }
 
-// TestPathThatComesUpUnavailable: a node that has just started does not serve yet. Nothing may be needed from the host's
-// I/O, of which there is none while it waits, to notice soon that it does.
+// TestPathThatComesUpUnavailable: a node that has just started does not serve yet. Nothing may be
+// needed from the host's I/O, of which there is none while it waits, to notice soon that it does.
 func TestPathThatComesUpUnavailable(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
@@ -196,7 +197,8 @@ func TestPathThatComesUpUnavailable(t *testing.T) {
 	eventually(t, "I/O on the optimized path", func() bool { return current(d) == x.nodes[0].addr })
 }
 
-// TestDeadlineWithoutAUsablePath: when no node serves, requests end with ErrNoPath that tells what each path said, and not before the deadline.
+// TestDeadlineWithoutAUsablePath: when no node serves, requests end with ErrNoPath that tells what
+// each path said, and not before the deadline.
 func TestDeadlineWithoutAUsablePath(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
@@ -224,7 +226,8 @@ func TestDeadlineWithoutAUsablePath(t *testing.T) {
 	}
 }
 
-// TestWrongUnit: a path that shows another WWID is never used, and with no other path Open says so at once.
+// TestWrongUnit: a path that shows another WWID is never used, and with no other path Open says so
+// at once.
 func TestWrongUnit(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
@@ -254,7 +257,8 @@ func TestWrongUnit(t *testing.T) {
 	}
 }
 
-// TestOperationsAgainstOurTarget checks every operation against our target, over sizes that are split.
+// TestOperationsAgainstOurTarget checks every operation against our target, over sizes that are
+// split.
 func TestOperationsAgainstOurTarget(t *testing.T) {
 	x := startTwoNodes(t)
 	cfg := x.config()
@@ -328,7 +332,8 @@ func TestSizeFollowsAnExpansion(t *testing.T) {
 	}
 }
 
-// TestCloseCutsWhatWaits: a Close whose context has ended fails waiting requests and still leaves no goroutine behind.
+// TestCloseCutsWhatWaits: a Close whose context has ended fails waiting requests and still leaves
+// no goroutine behind.
 func TestCloseCutsWhatWaits(t *testing.T) {
 	x := startTwoNodes(t)
 	before := runtime.NumGoroutine()
@@ -354,7 +359,8 @@ func TestCloseCutsWhatWaits(t *testing.T) {
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestDeviceCHAP authenticates both ways on every path (SHA-256), and fails at once, without the secrets, where that is wrong.
+// TestDeviceCHAP authenticates both ways on every path (SHA-256), and fails at once, without the
+// secrets, where that is wrong.
 func TestDeviceCHAP(t *testing.T) {
 	x := startTwoNodes(t)
 	x.mu.Lock()
@@ -383,7 +389,8 @@ func TestDeviceCHAP(t *testing.T) {
 	}
 }
 
-// TestCredentialsChange: sessions go on while the target wants other credentials; what is refused says so, and is fixed by the new ones.
+// TestCredentialsChange: sessions go on while the target wants other credentials; what is refused
+// says so, and is fixed by the new ones.
 func TestCredentialsChange(t *testing.T) {
 	x := startTwoNodes(t)
 	want := func(secret string) {

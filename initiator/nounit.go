@@ -9,23 +9,29 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// This file is about a unit that is not there: what a path says of it, and when the device believes that.
+// This file is about a unit that is not there: what a path says of it, and when the device believes
+// that.
 //
-// LOGICAL UNIT NOT SUPPORTED can mean that the host was fenced and the LUN unmapped, for good, or that it is unmapped for a moment.
-// While nothing else is known requests wait as for any other path that does not serve. They end at once when the device is
-// sure: for Config.NoUnitAfter no path has shown the unit, and all that time at least one has said, over a session that
-// lives or by refusing one login after the other, that there is none.
+// LOGICAL UNIT NOT SUPPORTED can mean that the host was fenced and the LUN unmapped, for good, or
+// that it is unmapped for a moment. While nothing else is known requests wait as for any other path
+// that does not serve. They end at once when the device is sure: for Config.NoUnitAfter no path has
+// shown the unit, and all that time at least one has said, over a session that lives or by refusing
+// one login after the other, that there is none.
 //
 // Who counts:
-//   - A path that says so. A target node says LOGICAL UNIT NOT SUPPORTED only while it serves, that is while it is a member with a
-//     lease and knows the mappings, and refuses the login of a host without LUNs (0202h) only then. One that has just started, has no tables
-//     yet or is no member says NOT READY instead (dataplane/scsi, submitNoUnit), or that logins are not served (0301h): such paths say nothing.
-//     A target of release 0.1.0 refuses a host that it does not know with 0202h also while it does not serve.
-//   - A path that cannot be reached says nothing either: to be fenced while a node is down is the normal case.
+//   - A path that says so. A target node says LOGICAL UNIT NOT SUPPORTED only while it serves, that
+//     is while it is a member with a lease and knows the mappings, and refuses the login of a host
+//     without LUNs (0202h) only then. One that has just started, has no tables yet or is no member
+//     says NOT READY instead (dataplane/scsi, submitNoUnit), or that logins are not served (0301h):
+//     such paths say nothing. A target of release 0.1.0 refuses a host that it does not know with
+//     0202h also while it does not serve.
+//   - A path that cannot be reached says nothing either: to be fenced while a node is down is the
+//     normal case.
 //   - A path that shows the unit, in whatever access state, outweighs all others.
 //
-// With no path that says anything, requests wait for Config.Deadline as ever. What has been believed stays so until a path shows the
-// unit again, also while none can be reached: nothing new was said.
+// With no path that says anything, requests wait for Config.Deadline as ever. What has been
+// believed stays so until a path shows the unit again, also while none can be reached: nothing new
+// was said.
 
 // What a path says that does not show the unit.
 var (
@@ -41,8 +47,9 @@ func isNoUnit(err error) bool {
 	return errors.As(err, &se) && se.Status == StatusCheckCondition && decideSense(se.Sense).note == noteNoUnit
 }
 
-// absence asks what it means that the unit did not show itself, which said tells. INQUIRY succeeds in every state, so it can
-// not tell a node that knows of no such LUN from one that knows no LUNs; TEST UNIT READY does.
+// absence asks what it means that the unit did not show itself, which said tells. INQUIRY succeeds
+// in every state, so it can not tell a node that knows of no such LUN from one that knows no LUNs;
+// TEST UNIT READY does.
 func (p *path) absence(ctx context.Context, sess *Session, said error) error {
 	_, err := p.query(ctx, sess, cdbTestUnitReady(), 0)
 	switch {
@@ -54,7 +61,8 @@ func (p *path) absence(ctx context.Context, sess *Session, said error) error {
 	return said
 }
 
-// find verifies the unit, and waits with the session while there is none: a new login would not say more.
+// find verifies the unit, and waits with the session while there is none: a new login would not say
+// more.
 func (p *path) find(ctx context.Context, sess *Session) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -85,8 +93,9 @@ func (p *path) find(ctx context.Context, sess *Session) error {
 	}
 }
 
-// endedLocked draws the conclusions of an attempt at a session that has ended with err. A node that serves refuses the login of a host without
-// LUNs; the host gets no other answer, so logins are repeated and count like answers over a session, as long as they come without a gap.
+// endedLocked draws the conclusions of an attempt at a session that has ended with err. A node that
+// serves refuses the login of a host without LUNs; the host gets no other answer, so logins are
+// repeated and count like answers over a session, as long as they come without a gap.
 func (p *path) endedLocked(err error, took time.Duration) {
 	p.tried, p.hopeless, p.lastErr = true, hopeless(err), err
 	if !strange(err) {
@@ -119,8 +128,9 @@ func (p *path) findDelay(asked int) time.Duration {
 	return idlePoll
 }
 
-// noUnitSaidLocked draws the conclusion of what a path has just said. The device gives the unit up at an answer only, never by the
-// mere passing of time: a target that went silent must not be taken at its last word.
+// noUnitSaidLocked draws the conclusion of what a path has just said. The device gives the unit up
+// at an answer only, never by the mere passing of time: a target that went silent must not be taken
+// at its last word.
 func (d *Device) noUnitSaidLocked(p *path) {
 	now := monotonic()
 	switch {
@@ -160,8 +170,8 @@ func (d *Device) shownLocked() bool {
 	return false
 }
 
-// NoUnit reports whether the target says that this host has no such LUN; requests then fail at once with ErrNoUnit, until a
-// path shows the unit again.
+// NoUnit reports whether the target says that this host has no such LUN; requests then fail at once
+// with ErrNoUnit, until a path shows the unit again.
 func (d *Device) NoUnit() bool { return d.noUnit.Load() }
 
 // noUnitError ends a request while the unit is given up.

@@ -14,13 +14,15 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// believed is the bound of these tests, patience the deadline that must not be waited for, or must be.
+// believed is the bound of these tests, patience the deadline that must not be waited for, or must
+// be.
 const (
 	believed = 400 * time.Millisecond
 	patience = 2 * time.Second
 )
 
-// unmap takes the LUN from the host at both nodes, as an unpublish does; what it returns gives it back.
+// unmap takes the LUN from the host at both nodes, as an unpublish does; what it returns gives it
+// back.
 func (x *twoNodes) unmap() (remap func()) {
 	var was [2]*scsi.Unit
 	for i, n := range x.nodes {
@@ -68,8 +70,8 @@ func waits(t *testing.T, d *Device) {
 	}
 }
 
-// TestFencedHost: a host whose LUN was unmapped at both nodes has its requests end soon, parked ones and new ones, and continues
-// when the LUN is mapped again.
+// TestFencedHost: a host whose LUN was unmapped at both nodes has its requests end soon, parked
+// ones and new ones, and continues when the LUN is mapped again.
 func TestFencedHost(t *testing.T) {
 	x := startTwoNodes(t)
 	var mu sync.Mutex
@@ -149,7 +151,8 @@ func TestFencedWhileANodeIsDown(t *testing.T) {
 	givesUp(t, d, believed, patience-200*time.Millisecond)
 }
 
-// TestFencedWhileANodeJoins: a node that does not serve and shows no unit neither helps nor hinders.
+// TestFencedWhileANodeJoins: a node that does not serve and shows no unit neither helps nor
+// hinders.
 func TestFencedWhileANodeJoins(t *testing.T) {
 	x := startTwoNodes(t)
 	d := openDevice(t, x.doubting())
@@ -205,8 +208,9 @@ func TestNodesWithoutTables(t *testing.T) {
 	})
 }
 
-// TestFencedHostLogsInAgain: a node that serves refuses a host without LUNs. That says as much as an answer over a session, also when the
-// other node is down or says nothing, and a mapping ends it.
+// TestFencedHostLogsInAgain: a node that serves refuses a host without LUNs. That says as much as
+// an answer over a session, also when the other node is down or says nothing, and a mapping ends
+// it.
 func TestFencedHostLogsInAgain(t *testing.T) {
 	for name, other := range map[string]func(*oneNode){
 		"both refuse":              func(n *oneNode) { n.stranger.Store(true); n.shutdown(); n.restart() },
@@ -235,7 +239,8 @@ func TestFencedHostLogsInAgain(t *testing.T) {
 	}
 }
 
-// TestOpenBeforeTheMapping: a mapping that comes a moment after the first logins does not fail them for good, whatever the nodes say of it.
+// TestOpenBeforeTheMapping: a mapping that comes a moment after the first logins does not fail them
+// for good, whatever the nodes say of it.
 func TestOpenBeforeTheMapping(t *testing.T) {
 	for name, access := range map[string]scsi.Access{"nodes that serve": scsi.AccessReady, "nodes that do not": scsi.AccessTransitioning} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +291,8 @@ func TestNothingSaid(t *testing.T) {
 	waits(t, d)
 }
 
-// TestOnePathShowsTheUnit: one that shows it outweighs one that does not, although it does not serve.
+// TestOnePathShowsTheUnit: one that shows it outweighs one that does not, although it does not
+// serve.
 func TestOnePathShowsTheUnit(t *testing.T) {
 	x := startTwoNodes(t)
 	d := openDevice(t, x.doubting())
@@ -296,8 +302,8 @@ func TestOnePathShowsTheUnit(t *testing.T) {
 	waits(t, d)
 }
 
-// TestGivenUpUntilShown: what was said stays while no path can be reached, another unit is not the LUN, and the LUN itself is taken
-// back from whichever node shows it first.
+// TestGivenUpUntilShown: what was said stays while no path can be reached, another unit is not the
+// LUN, and the LUN itself is taken back from whichever node shows it first.
 func TestGivenUpUntilShown(t *testing.T) {
 	x := startTwoNodes(t)
 	d := openDevice(t, x.doubting())
@@ -348,7 +354,8 @@ func TestOpenWithoutUnit(t *testing.T) {
 	}
 }
 
-// TestDoubtIsContinuous: the clock begins again when a path has shown the unit, or when no path says anything.
+// TestDoubtIsContinuous: the clock begins again when a path has shown the unit, or when no path
+// says anything.
 func TestDoubtIsContinuous(t *testing.T) {
 	d := &Device{cfg: Config{NoUnitAfter: time.Second}, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a, b := &path{d: d, portal: "a"}, &path{d: d, portal: "b"}

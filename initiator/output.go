@@ -9,8 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Sizes of the output path: headers and small payloads are gathered in an arena, larger payloads are sent from
-// where they are. iovMax is the kernel's limit per writev.
+// Sizes of the output path: headers and small payloads are gathered in an arena, larger payloads
+// are sent from where they are. iovMax is the kernel's limit per writev.
 const (
 	arenaSize = 64 << 10
 	copyBelow = 512
@@ -33,7 +33,8 @@ func (b *outBatch) reset(number uint64) {
 	b.arena, b.iov, b.open, b.done, b.number = b.arena[:0], b.iov[:0], 0, 0, number
 }
 
-// space extends the arena by n zeroed bytes. When the arena is full a new one is begun: entries of iov keep the old alive.
+// space extends the arena by n zeroed bytes. When the arena is full a new one is begun: entries of
+// iov keep the old alive.
 func (b *outBatch) space(n int) []byte {
 	if len(b.arena)+n > cap(b.arena) {
 		b.flushArena()
@@ -60,7 +61,8 @@ func (b *outBatch) addIov(p []byte) {
 	b.iov = append(b.iov, v)
 }
 
-// payload appends a data segment with padding and, if asked for, its digest. It reports whether p is referenced.
+// payload appends a data segment with padding and, if asked for, its digest. It reports whether p
+// is referenced.
 func (b *outBatch) payload(p []byte, digest bool) (referenced bool) {
 	if len(p) == 0 {
 		return false
@@ -82,7 +84,8 @@ func (b *outBatch) payload(p []byte, digest bool) (referenced bool) {
 	return referenced
 }
 
-// socketWriter writes batches with writev. Its method values are made once so that a write allocates nothing.
+// socketWriter writes batches with writev. Its method values are made once so that a write
+// allocates nothing.
 type socketWriter struct {
 	raw   syscall.RawConn
 	batch *outBatch
@@ -99,7 +102,8 @@ func newSocketWriter(raw syscall.RawConn) *socketWriter {
 	return w
 }
 
-// try writes what the socket takes now; done means all of it. block waits until everything is written.
+// try writes what the socket takes now; done means all of it. block waits until everything is
+// written.
 func (w *socketWriter) try(b *outBatch) (done bool, err error) { return w.run(b, w.once) }
 
 func (w *socketWriter) block(b *outBatch) error {

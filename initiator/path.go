@@ -10,8 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// Reconnecting waits from reconnectFirst, doubling to reconnectMost; a session that lasted longer than steady starts
-// again. A path that does not serve is asked for its state every 5 to 50 ms, or every idlePoll while another serves.
+// Reconnecting waits from reconnectFirst, doubling to reconnectMost; a session that lasted longer
+// than steady starts again. A path that does not serve is asked for its state every 5 to 50 ms, or
+// every idlePoll while another serves.
 const (
 	reconnectFirst = 20 * time.Millisecond
 	reconnectMost  = time.Second
@@ -19,7 +20,8 @@ const (
 	idlePoll       = 500 * time.Millisecond
 )
 
-// path is one portal of a device. Its runner goroutine logs in, verifies the unit, watches access states and reconnects.
+// path is one portal of a device. Its runner goroutine logs in, verifies the unit, watches access
+// states and reconnects.
 type path struct {
 	d      *Device
 	portal string
@@ -270,7 +272,8 @@ func (p *path) query(ctx context.Context, sess *Session, cdb [16]byte, alloc int
 	return nil, err
 }
 
-// verify reads VPD page 83h and refuses another unit; absent tells of its errors that there is none.
+// verify reads VPD page 83h and refuses another unit; absent tells of its errors that there is
+// none.
 func (p *path) verify(ctx context.Context, sess *Session) error {
 	b, err := p.query(ctx, sess, cdbInquiry(vpdDeviceID, true, maxInquiryAlloc), maxInquiryAlloc)
 	switch {
@@ -300,9 +303,9 @@ func (p *path) verify(ctx context.Context, sess *Session) error {
 	return nil
 }
 
-// readStates asks for the access states (REPORT TARGET PORT GROUPS) and takes that of the path's own group: a node knows
-// best about itself. A path that refused a command is tried again when its state serves, or at the pace of
-// polling (tick) when it is still in transition.
+// readStates asks for the access states (REPORT TARGET PORT GROUPS) and takes that of the path's
+// own group: a node knows best about itself. A path that refused a command is tried again when its
+// state serves, or at the pace of polling (tick) when it is still in transition.
 func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
 	state, preferred := alua.Optimized, false
 	p.d.mu.Lock()
@@ -341,7 +344,8 @@ func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
 	return nil
 }
 
-// readCapacity reads size and limits. The device's size is the least of its paths', so that it grows only when every path has.
+// readCapacity reads size and limits. The device's size is the least of its paths', so that it
+// grows only when every path has.
 func (p *path) readCapacity(ctx context.Context, sess *Session) error {
 	b, err := p.query(ctx, sess, cdbReadCapacity16(), readCapacityAlloc)
 	if err != nil {

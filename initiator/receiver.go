@@ -7,8 +7,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Sizes of the input path. A data segment of which at least directAbove bytes are outstanding is read with little
-// room behind it, so that the next segment's bytes are not copied through the session's buffer.
+// Sizes of the input path. A data segment of which at least directAbove bytes are outstanding is
+// read with little room behind it, so that the next segment's bytes are not copied through the
+// session's buffer.
 const (
 	inBufSize   = 256 << 10
 	directAbove = 32 << 10
@@ -73,7 +74,8 @@ func (x *receiver) cut(err error) error {
 	return err
 }
 
-// next takes one PDU. It returns false when the buffer does not hold a whole one (of Data-In: its header).
+// next takes one PDU. It returns false when the buffer does not hold a whole one (of Data-In: its
+// header).
 func (x *receiver) next() (bool, error) {
 	have := x.buf[x.r:x.w]
 	if len(have) < pdu.HeaderLen {
@@ -133,7 +135,8 @@ func (x *receiver) dispatch(h pdu.BHS, data []byte) error {
 	case pdu.AsyncMsg:
 		return x.async(h)
 	case pdu.Reject:
-		// With ErrorRecoveryLevel 0 nothing is left to salvage; what was in flight is retried on a new session.
+		// With ErrorRecoveryLevel 0 nothing is left to salvage; what was in flight is retried on a
+		// new session.
 		return fmt.Errorf("%w: PDU rejected, reason %#02x", ErrProtocol, h[pdu.OffResponse])
 	}
 	return fmt.Errorf("%w: unexpected opcode %#02x", ErrProtocol, byte(h.Op()))
@@ -207,7 +210,8 @@ func setResidual(c *Command, h pdu.BHS) {
 	}
 }
 
-// dataIn moves a data segment into the command's buffer: what is buffered is copied, the rest is read there.
+// dataIn moves a data segment into the command's buffer: what is buffered is copied, the rest is
+// read there.
 func (x *receiver) dataIn(h pdu.BHS, hl int) error {
 	c, err := x.task(h, kindSCSI)
 	if err != nil {
@@ -252,8 +256,8 @@ func (x *receiver) dataIn(h pdu.BHS, hl int) error {
 	return nil
 }
 
-// direct reads into a caller's buffer until it is full. The session's buffer is empty at this point and takes what
-// comes behind.
+// direct reads into a caller's buffer until it is full. The session's buffer is empty at this point
+// and takes what comes behind.
 func (x *receiver) direct(dest []byte) error {
 	x.settle()
 	x.r, x.w = 0, 0
@@ -296,7 +300,8 @@ func (x *receiver) trailer(data []byte) error {
 	return nil
 }
 
-// readyToTransfer queues the data an R2T asks for (RFC 7143 §11.8). One is outstanding per command and they come in order.
+// readyToTransfer queues the data an R2T asks for (RFC 7143 §11.8). One is outstanding per command
+// and they come in order.
 func (x *receiver) readyToTransfer(h pdu.BHS) error {
 	c, err := x.task(h, kindSCSI)
 	if err != nil {
@@ -322,8 +327,8 @@ func (x *receiver) readyToTransfer(h pdu.BHS) error {
 	return nil
 }
 
-// settle ends a batch: answered commands are called back, then everything they and the wider window let
-// start is sent with one write.
+// settle ends a batch: answered commands are called back, then everything they and the wider window
+// let start is sent with one write.
 func (x *receiver) settle() {
 	if len(x.done) == 0 && !x.seen {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// scripted is a peer that logs a session in correctly and then does what a test says, mostly wrong things.
+// scripted is a peer that logs a session in correctly and then does what a test says, mostly wrong
+// things.
 type scripted struct {
 	t      *testing.T
 	l      net.Listener
@@ -21,7 +22,8 @@ type scripted struct {
 	done   chan struct{}
 }
 
-// serveScript accepts one connection, logs it in with digests as the initiator wishes, and runs script on it.
+// serveScript accepts one connection, logs it in with digests as the initiator wishes, and runs
+// script on it.
 func serveScript(t *testing.T, script func(*scripted)) *scripted {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

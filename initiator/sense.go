@@ -33,8 +33,8 @@ type Sense struct {
 	InfoValid      bool
 }
 
-// ParseSense reads fixed (70h, 71h) and descriptor (72h, 73h) format sense data (SPC-4 §4.5). Data that is too
-// short for a field leaves it zero; an unknown response code gives a zero Sense.
+// ParseSense reads fixed (70h, 71h) and descriptor (72h, 73h) format sense data (SPC-4 §4.5). Data
+// that is too short for a field leaves it zero; an unknown response code gives a zero Sense.
 func ParseSense(b []byte) (s Sense) {
 	if len(b) < 1 {
 		return s

@@ -16,8 +16,8 @@ import (
 // reservedSlots is how many task tags are kept for pings, task management and logout.
 const reservedSlots = 16
 
-// Session is one connection to one portal in the full feature phase (MaxConnections = 1, ErrorRecoveryLevel = 0).
-// Its methods are safe for concurrent use.
+// Session is one connection to one portal in the full feature phase (MaxConnections = 1,
+// ErrorRecoveryLevel = 0). Its methods are safe for concurrent use.
 type Session struct {
 	cfg  SessionConfig
 	conn net.Conn
@@ -58,7 +58,8 @@ type Session struct {
 
 var processStart = time.Now()
 
-// monotonic is nanoseconds since the process started; below zero in a bubble of testing/synctest, whose time is that of 2000.
+// monotonic is nanoseconds since the process started; below zero in a bubble of testing/synctest,
+// whose time is that of 2000.
 func monotonic() int64 { return int64(time.Since(processStart)) }
 
 // Login connects, logs in and starts the full feature phase. The context bounds the login only.
@@ -142,11 +143,13 @@ func (s *Session) start() {
 	}()
 }
 
-// Portal is the address the session was opened to; GroupTag the target's TargetPortalGroupTag, if it declared one.
+// Portal is the address the session was opened to; GroupTag the target's TargetPortalGroupTag, if
+// it declared one.
 func (s *Session) Portal() string   { return s.cfg.Portal }
 func (s *Session) GroupTag() string { return s.tpgt }
 
-// Done is closed when the session has ended: its goroutines are gone and every command was called back.
+// Done is closed when the session has ended: its goroutines are gone and every command was called
+// back.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Err is why the session ended, nil while it lives. ErrClosed after an orderly end.
@@ -156,8 +159,9 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Submit queues a command and returns at once; Done is called later, never from within Submit. An error means that
-// the command was not accepted and Done will not be called. Commands are given CmdSNs in the order of Submit calls.
+// Submit queues a command and returns at once; Done is called later, never from within Submit. An
+// error means that the command was not accepted and Done will not be called. Commands are given
+// CmdSNs in the order of Submit calls.
 func (s *Session) Submit(c *Command) error {
 	if err := c.check(); err != nil {
 		return err
@@ -202,8 +206,8 @@ func (s *Session) enqueueLocked(c *Command) {
 	s.tail = c
 }
 
-// startPendingLocked gives tags and sequence numbers to waiting commands as far as the target's window
-// (RFC 7143 §4.2.2.1) and the queue depth allow.
+// startPendingLocked gives tags and sequence numbers to waiting commands as far as the target's
+// window (RFC 7143 §4.2.2.1) and the queue depth allow.
 func (s *Session) startPendingLocked() {
 	for s.head != nil && len(s.free) > reservedSlots && int32(s.maxCmdSN-s.cmdSN) >= 0 && s.err == nil {
 		c := s.head
@@ -264,10 +268,12 @@ func (s *Session) fail(err error) {
 	_ = s.conn.Close()
 }
 
-// finish runs when reader, writer and keepalive have ended: no goroutine touches callers' buffers any more.
+// finish runs when reader, writer and keepalive have ended: no goroutine touches callers' buffers
+// any more.
 func (s *Session) finish() {
 	s.mu.Lock()
-	// A writer that saw stop first leaves its batch behind; one that is inside try ends because the socket is closed.
+	// A writer that saw stop first leaves its batch behind; one that is inside try ends because the
+	// socket is closed.
 	select {
 	case <-s.wake:
 		s.writing = false

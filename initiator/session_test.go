@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// TestBadTarget: whatever a target does wrong ends that session with a telling error, every command is answered, and
-// nothing is written outside a command's buffer.
+// TestBadTarget: whatever a target does wrong ends that session with a telling error, every command
+// is answered, and nothing is written outside a command's buffer.
 func TestBadTarget(t *testing.T) {
 	dataIn := func(x *scripted, itt uint32, sn, off uint32, data []byte) {
 		h := x.header(pdu.DataIn, itt)
@@ -179,7 +179,8 @@ func TestPingsAnsweredBothWays(t *testing.T) {
 	}
 }
 
-// TestCancelAborts: a cancelled Execute sends ABORT TASK for that very task and waits for the target's word.
+// TestCancelAborts: a cancelled Execute sends ABORT TASK for that very task and waits for the
+// target's word.
 func TestCancelAborts(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	x := serveScript(t, func(x *scripted) {
@@ -218,7 +219,8 @@ func TestCancelAborts(t *testing.T) {
 	}
 }
 
-// TestCommandWindowIsKept: no more commands are sent than MaxCmdSN admits, and the rest follow when it moves.
+// TestCommandWindowIsKept: no more commands are sent than MaxCmdSN admits, and the rest follow when
+// it moves.
 func TestCommandWindowIsKept(t *testing.T) {
 	counts := make(chan int, 2)
 	x := serveScript(t, func(x *scripted) {

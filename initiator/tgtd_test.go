@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 )
 
-// tgt is Debian's iSCSI target daemon, a peer that is not ours, with one target and one LUN (number 1).
+// tgt is Debian's iSCSI target daemon, a peer that is not ours, with one target and one LUN (number
+// 1).
 type tgt struct {
 	portal, iqn string
 	control     string

@@ -2,11 +2,13 @@ package initiator
 
 import "github.com/gemel-storage/gemel/internal/pdu"
 
-// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A goroutine that finds no other one writing
-// does it itself without blocking; what the socket does not take is left to the writer goroutine. So neither the
-// reader nor Submit ever waits for a full socket, and a target that stops reading cannot wedge both directions.
+// This file is the session's way out: commands become PDUs in a batch, and one writev sends it. A
+// goroutine that finds no other one writing does it itself without blocking; what the socket does
+// not take is left to the writer goroutine. So neither the reader nor Submit ever waits for a full
+// socket, and a target that stops reading cannot wedge both directions.
 
-// kickLocked starts writing what is queued, unless another goroutine is writing. It releases and takes mu again meanwhile.
+// kickLocked starts writing what is queued, unless another goroutine is writing. It releases and
+// takes mu again meanwhile.
 func (s *Session) kickLocked() {
 	for !s.writing && !s.corked && s.err == nil && !s.out.empty() {
 		s.swapLocked()
@@ -32,8 +34,8 @@ func (s *Session) swapLocked() {
 	s.out.reset(s.batchNumber)
 }
 
-// writtenLocked ends a write of wr. Commands that were answered before their data had left are called back by the
-// writer, because the caller here may be inside Submit.
+// writtenLocked ends a write of wr. Commands that were answered before their data had left are
+// called back by the writer, because the caller here may be inside Submit.
 func (s *Session) writtenLocked() {
 	s.written = s.wr.number
 	s.wr.reset(0)

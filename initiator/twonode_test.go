@@ -22,8 +22,8 @@ const (
 	twoSize = 64 << 20
 )
 
-// twoNodes is our real target twice over one medium: what the initiator sees of a pair, with access states that a
-// test sets by hand.
+// twoNodes is our real target twice over one medium: what the initiator sees of a pair, with access
+// states that a test sets by hand.
 type twoNodes struct {
 	t      *testing.T
 	file   *store.File
@@ -34,7 +34,8 @@ type twoNodes struct {
 	nodes  [2]*oneNode
 }
 
-// oneNode is one of its portals. It is the node's scsi.Cluster and, as a gate in front of the shared medium, its scsi.Medium.
+// oneNode is one of its portals. It is the node's scsi.Cluster and, as a gate in front of the
+// shared medium, its scsi.Medium.
 type oneNode struct {
 	scsi.Medium
 	two    *twoNodes

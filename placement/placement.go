@@ -1,5 +1,6 @@
-// Package placement decides where a LUN goes, as pure functions of what is known of the pairs. The same input gives the same
-// answer. What is known may be old: the pair that is chosen has the last word when the LUN is made.
+// Package placement decides where a LUN goes, as pure functions of what is known of the pairs. The
+// same input gives the same answer. What is known may be old: the pair that is chosen has the last
+// word when the LUN is made.
 package placement
 
 import (
@@ -41,7 +42,8 @@ type Pool struct {
 	Free     int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
 }
 
-// Pool finds one by its name, nil when not every member has it; the empty name is that of the first one.
+// Pool finds one by its name, nil when not every member has it; the empty name is that of the first
+// one.
 func (p *Pair) Pool(name string) *Pool {
 	for i := range p.Pools {
 		if name == "" || p.Pools[i].Name == name {
@@ -56,8 +58,8 @@ type Request struct {
 	Cluster string
 	Pool    string // of the cluster; empty: the first one
 	Size    int64  // bytes
-	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on its pair and in its pool, and
-	// the pair alone can say whether there is room.
+	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on
+	// its pair and in its pool, and the pair alone can say whether there is room.
 	SourcePair string
 }
 
@@ -85,8 +87,8 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 	return out
 }
 
-// Choose picks a pair that is ready and has room: one in sync before one that is not, then the one with the most free bytes in
-// the pool, then the fewest LUNs, then by name.
+// Choose picks a pair that is ready and has room: one in sync before one that is not, then the one
+// with the most free bytes in the pool, then the fewest LUNs, then by name.
 func Choose(pairs []Pair, req Request) (string, error) {
 	var fit []Pair
 	var lacks []string
@@ -157,8 +159,8 @@ func refuses(p Pair, req Request) error {
 	return nil
 }
 
-// Largest is the size in bytes of the largest LUN that one pair of a cluster takes in a pool: of any cluster, and in the first pool, with
-// an empty name.
+// Largest is the size in bytes of the largest LUN that one pair of a cluster takes in a pool: of
+// any cluster, and in the first pool, with an empty name.
 func Largest(pairs []Pair, cluster, pool string) (size int64) {
 	for _, p := range pairs {
 		if (cluster == "" || p.Cluster == cluster) && p.Ready && p.LUNs < MaxLUNs {

@@ -87,8 +87,8 @@ func random(r *rand.Rand) (out []Pair) {
 	return out
 }
 
-// Whatever the pairs are: a choice can take the LUN, no better one was passed over, the order in which they are given does not
-// matter, and what Largest promises is what Choose takes.
+// Whatever the pairs are: a choice can take the LUN, no better one was passed over, the order in
+// which they are given does not matter, and what Largest promises is what Choose takes.
 func TestChoosePropertiesForRandomPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	taken := 0

@@ -23,7 +23,8 @@ type StorageClusterSpec struct {
 	// +optional
 	AllowScaleDown bool `json:"allowScaleDown"`
 
-	// Image of the target nodes. Empty: the operator's own. A change is rolled out one node of a pair at a time.
+	// Image of the target nodes. Empty: the operator's own. A change is rolled out one node of a
+	// pair at a time.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Image string `json:"image,omitempty"`

@@ -1,4 +1,5 @@
-// Package policy holds what a cluster is given once, beside the roles: admission policies and flow control.
+// Package policy holds what a cluster is given once, beside the roles: admission policies and flow
+// control.
 package policy
 
 import (
@@ -26,13 +27,15 @@ var flowSchemaYAML []byte
 // Lease are the policies that guard the records of pairs, with their bindings.
 func Lease() ([]*unstructured.Unstructured, error) { return parse(leaseYAML) }
 
-// Data are the policies that keep what holds data from being deleted by mistake, with their bindings.
+// Data are the policies that keep what holds data from being deleted by mistake, with their
+// bindings.
 func Data() ([]*unstructured.Unstructured, error) { return parse(dataYAML) }
 
 // StorageClass is the policy of StorageClasses of the driver, with its binding.
 func StorageClass() ([]*unstructured.Unstructured, error) { return parse(storageClassYAML) }
 
-// FlowSchema is the priority of a target's calls for its Lease. Its subject and namespace are gemel-system.
+// FlowSchema is the priority of a target's calls for its Lease. Its subject and namespace are
+// gemel-system.
 func FlowSchema() ([]*unstructured.Unstructured, error) { return parse(flowSchemaYAML) }
 
 func parse(b []byte) (out []*unstructured.Unstructured, err error) {

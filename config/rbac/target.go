@@ -8,8 +8,9 @@ import (
 
 const group = "rbac.authorization.k8s.io"
 
-// Target is what the service account of one pair's targets may do: get and update the Lease with their record, no other
-// one. It cannot create, delete, patch, list or watch any. Role and binding bear the Lease's name.
+// Target is what the service account of one pair's targets may do: get and update the Lease with
+// their record, no other one. It cannot create, delete, patch, list or watch any. Role and binding
+// bear the Lease's name.
 func Target(namespace, lease, serviceAccount string) (*rbacv1.Role, *rbacv1.RoleBinding) {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "gemel-target-" + lease}
 	return &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{

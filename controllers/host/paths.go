@@ -14,9 +14,9 @@ import (
 // maxFindings limits the findings in the condition.
 const maxFindings = 8
 
-// pathsCondition compares both sides. A path that the worker lacks is lost if the node has no session of the
-// worker, and not discovered if it has one. silent are the portals where the worker does not
-// request the target port groups.
+// pathsCondition compares both sides. A path that the worker lacks is lost if the node has no
+// session of the worker, and not discovered if it has one. silent are the portals where the worker
+// does not request the target port groups.
 func pathsCondition(h *v1alpha1.Host, seen []v1alpha1.HostSessions, silent map[string]bool) metav1.Condition {
 	var lost, unseen, unasked []string
 	for _, w := range h.Status.Worker {

@@ -45,8 +45,8 @@ func lastRequest(a *targetv1.ListSessionsResponse) (last *metav1.Time, silent bo
 	return last, silent
 }
 
-// keepRequestTimes keeps the time of the status unless the new one differs by exactness or more. Requests on
-// closed sessions count too.
+// keepRequestTimes keeps the time of the status unless the new one differs by exactness or more.
+// Requests on closed sessions count too.
 func keepRequestTimes(stored, seen []v1alpha1.HostSessions) {
 	for _, t := range seen {
 		i := slices.IndexFunc(stored, func(s v1alpha1.HostSessions) bool { return s.Target == t.Target })

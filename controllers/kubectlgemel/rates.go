@@ -59,8 +59,8 @@ type delta struct {
 	rate
 }
 
-// since lists what each LUN had between two samples of a node. If the node was started again meanwhile, that is everything
-// since its start.
+// since lists what each LUN had between two samples of a node. If the node was started again
+// meanwhile, that is everything since its start.
 func (s *sample) since(before *sample) (out []delta) {
 	for _, id := range s.order {
 		l := s.luns[id]

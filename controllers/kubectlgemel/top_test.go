@@ -34,7 +34,8 @@ func work(kind, way string, n, size, us uint64, bucket int) *targetv1.Work {
 	return &targetv1.Work{Kind: kind, Way: way, Operations: n, Bytes: n * size, TookUs: n * us, Histogram: h}
 }
 
-// GetWork of a pair whose LUN one is owned by a and read by hosts at both nodes, and whose LUN two is owned by b and written.
+// GetWork of a pair whose LUN one is owned by a and read by hosts at both nodes, and whose LUN two
+// is owned by b and written.
 func (n *busyNode) GetWork(_ context.Context, req *targetv1.GetWorkRequest, _ ...grpc.CallOption) (*targetv1.GetWorkResponse, error) {
 	if n.b.down[n.node] {
 		return nil, errors.New("it is down")
@@ -122,7 +123,8 @@ func TestTopSortsAndCuts(t *testing.T) {
 	}
 }
 
-// A node that was started again counts from zero; one that does not answer is named, and the other one is shown.
+// A node that was started again counts from zero; one that does not answer is named, and the other
+// one is shown.
 func TestTopWithoutOneNode(t *testing.T) {
 	rows, text, err := (&busy{again: "b"}).run(t, &Top{Of: "luns"})
 	if err != nil || rows[1][3] != "400" {

@@ -51,13 +51,14 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.Controlle
 	}
 	host := strings.ToLower(req.NodeId)
 	others := slices.DeleteFunc(slices.Clone(v.Hosts), func(h string) bool { return h == host })
-	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
-	// node and does not have MULTI_NODE volume capability."
+	// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has
+	// already been published at another node and does not have MULTI_NODE volume capability."
 	if len(others) > 0 && !access.MultiNode() {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", req.VolumeId, strings.Join(others, ", "))
 	}
 	readOnly := req.Readonly || access.ReadOnly()
-	// MULTI_NODE_SINGLE_WRITER: "Only one of the node can be used as read/write. The rest will be readonly."
+	// MULTI_NODE_SINGLE_WRITER: "Only one of the node can be used as read/write. The rest will be
+	// readonly."
 	writers := slices.DeleteFunc(slices.Clone(v.Writers), func(h string) bool { return h == host })
 	if access.OneWriter() && !readOnly && len(writers) > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s for writing, and %s allows one writer: set readonly",
@@ -90,11 +91,13 @@ func (s *Server) ControllerUnpublishVolume(ctx context.Context, req *csi.Control
 		return nil, err
 	}
 	defer done()
-	// "If the volume corresponding to the volume_id or the Node corresponding to node_id cannot be found by the Plugin and the volume can
-	// be safely regarded as ControllerUnpublished from the Node, the plugin SHOULD return 0 OK."
+	// "If the volume corresponding to the volume_id or the Node corresponding to node_id cannot be
+	// found by the Plugin and the volume can be safely regarded as ControllerUnpublished from the
+	// Node, the plugin SHOULD return 0 OK."
 	if req.NodeId != "" && !isNode(req.NodeId) {
 		return &csi.ControllerUnpublishVolumeResponse{}, nil
 	}
-	// "If this value is not set [node_id], the SP MUST unpublish the volume from all nodes it is published to."
+	// "If this value is not set [node_id], the SP MUST unpublish the volume from all nodes it is
+	// published to."
 	return &csi.ControllerUnpublishVolumeResponse{}, grpcError(s.backend.Unpublish(ctx, req.VolumeId, strings.ToLower(req.NodeId)))
 }

@@ -15,8 +15,8 @@ var (
 	listed = regexp.MustCompile(`: supported parameters are (.*)$`)
 )
 
-// section reads the tables of a section of docs/reference/storageclass.md: the names of parameters, in order, and the values that the
-// second column lists.
+// section reads the tables of a section of docs/reference/storageclass.md: the names of parameters,
+// in order, and the values that the second column lists.
 func section(t *testing.T, heading string) (names []string, values map[string][]string) {
 	t.Helper()
 	raw, err := os.ReadFile("../../docs/reference/storageclass.md")

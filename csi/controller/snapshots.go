@@ -37,9 +37,10 @@ func (s *Server) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequ
 		return nil, err
 	}
 	defer done()
-	// "This operation MUST be idempotent. If a snapshot corresponding to the specified snapshot name is successfully cut and ready to use
-	// [...] the Plugin MUST reply 0 OK"; "ALREADY_EXISTS: Indicates that a snapshot corresponding to the specified snapshot name already
-	// exists but is incompatible with the specified volume_id."
+	// "This operation MUST be idempotent. If a snapshot corresponding to the specified snapshot
+	// name is successfully cut and ready to use [...] the Plugin MUST reply 0 OK"; "ALREADY_EXISTS:
+	// Indicates that a snapshot corresponding to the specified snapshot name already exists but is
+	// incompatible with the specified volume_id."
 	snap, err := s.backend.GetSnapshot(ctx, id)
 	switch {
 	case err == nil && snap.SourceVolume != req.SourceVolumeId:
@@ -63,7 +64,8 @@ func (s *Server) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequ
 		return nil, err
 	}
 	defer done()
-	// "If a snapshot corresponding to the specified snapshot_id does not exist [...] the Plugin MUST reply 0 OK."
+	// "If a snapshot corresponding to the specified snapshot_id does not exist [...] the Plugin
+	// MUST reply 0 OK."
 	return &csi.DeleteSnapshotResponse{}, grpcError(s.backend.DeleteSnapshot(ctx, req.SnapshotId))
 }
 

@@ -50,9 +50,10 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 	}
 	defer done()
 
-	// "This operation MUST be idempotent. If a volume corresponding to the specified volume name already exists, is accessible from
-	// accessibility_requirements, and is compatible with the specified capacity_range, volume_capabilities, parameters and
-	// mutable_parameters in the CreateVolumeRequest, the Plugin MUST reply 0 OK with the corresponding CreateVolumeResponse."
+	// "This operation MUST be idempotent. If a volume corresponding to the specified volume name
+	// already exists, is accessible from accessibility_requirements, and is compatible with the
+	// specified capacity_range, volume_capabilities, parameters and mutable_parameters in the
+	// CreateVolumeRequest, the Plugin MUST reply 0 OK with the corresponding CreateVolumeResponse."
 	v, err := s.backend.GetVolume(ctx, want.ID)
 	switch {
 	case err == nil:
@@ -160,7 +161,8 @@ func (s *Server) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest)
 		return nil, err
 	}
 	defer done()
-	// "If a volume corresponding to the specified volume_id does not exist [...] the Plugin MUST reply 0 OK."
+	// "If a volume corresponding to the specified volume_id does not exist [...] the Plugin MUST
+	// reply 0 OK."
 	return &csi.DeleteVolumeResponse{}, grpcError(s.backend.DeleteVolume(ctx, req.VolumeId))
 }
 
@@ -290,8 +292,8 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, req *csi.Controller
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	// "If a volume corresponding to the specified volume ID is already larger than or equal to the target capacity of the expansion
-	// request, the plugin SHOULD reply 0 OK."
+	// "If a volume corresponding to the specified volume ID is already larger than or equal to the
+	// target capacity of the expansion request, the plugin SHOULD reply 0 OK."
 	if v.Size < size {
 		if v, err = s.backend.ExpandVolume(ctx, req.VolumeId, size); err != nil {
 			return nil, grpcError(err)

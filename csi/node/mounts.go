@@ -70,8 +70,8 @@ func hasOption(list, want string) bool {
 	return false
 }
 
-// unmountAll unmounts a path until nothing is mounted there. It is bounded by the context; a filesystem that still
-// writes is bounded by its device's I/O deadline.
+// unmountAll unmounts a path until nothing is mounted there. It is bounded by the context; a
+// filesystem that still writes is bounded by its device's I/O deadline.
 func unmountAll(ctx context.Context, path string, lazy bool) error {
 	done := make(chan error, 1)
 	go func() {
@@ -110,7 +110,8 @@ func removePath(path string) error {
 	return nil
 }
 
-// absolute checks a path of a request. "It MUST be an absolute path in the root filesystem of the process serving this request."
+// absolute checks a path of a request. "It MUST be an absolute path in the root filesystem of the
+// process serving this request."
 func absolute(field, path string) error {
 	switch {
 	case path == "":

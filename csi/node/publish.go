@@ -48,8 +48,9 @@ func (n *unlocked) publish(ctx context.Context, req *csi.NodePublishVolumeReques
 		if t.Path == want.Path {
 			continue
 		}
-		// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id has already been published at another
-		// target_path [...] with SINGLE_NODE_SINGLE_WRITER access mode."
+		// "FAILED_PRECONDITION: Indicates that a volume corresponding to the specified volume_id
+		// has already been published at another target_path [...] with SINGLE_NODE_SINGLE_WRITER
+		// access mode."
 		if m, err := mountAt(t.Path); access.SingleWriter() && (m != nil || err != nil) {
 			return nil, failedPrecondition("volume %s is published at %s, and its access mode does not allow a second path", req.VolumeId, t.Path)
 		}
@@ -62,8 +63,9 @@ func (n *unlocked) publish(ctx context.Context, req *csi.NodePublishVolumeReques
 		old, known := r.target(want.Path)
 		right := r.Block && isDevice(want.Path, st.Rdev) || !r.Block && shows(m, st.Rdev)
 		switch {
-		// "This operation MUST be idempotent. If the volume corresponding to the volume_id has already been published at the
-		// specified target_path, and is compatible with the specified volume_capability and readonly flag, the Plugin MUST reply 0 OK."
+		// "This operation MUST be idempotent. If the volume corresponding to the volume_id has
+		// already been published at the specified target_path, and is compatible with the specified
+		// volume_capability and readonly flag, the Plugin MUST reply 0 OK."
 		case right && known && old.ReadOnly == want.ReadOnly && (r.Block || readOnly(m) == want.ReadOnly):
 			return &csi.NodePublishVolumeResponse{}, nil
 		case right && known:

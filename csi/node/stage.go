@@ -25,13 +25,15 @@ func (n *unlocked) stage(ctx context.Context, req *csi.NodeStageVolumeRequest) (
 	}
 	if have != nil {
 		same := have.published().Same(want.published())
-		// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has already been published at the specified
-		// staging_target_path but is incompatible with the specified volume_capability."
+		// "ALREADY_EXISTS: Indicates that a volume corresponding to the specified volume_id has
+		// already been published at the specified staging_target_path but is incompatible with the
+		// specified volume_capability."
 		if same && (have.Staging != want.Staging || have.Block != want.Block || have.FSType != want.FSType || !slices.Equal(have.Flags, want.Flags)) {
 			return nil, status.Errorf(codes.AlreadyExists, "volume %s is staged at %s with another capability", req.VolumeId, have.Staging)
 		}
-		// "This operation MUST be idempotent. If the volume corresponding to the volume_id is already staged to the
-		// staging_target_path, and is identical to the specified volume_capability the Plugin MUST reply 0 OK."
+		// "This operation MUST be idempotent. If the volume corresponding to the volume_id is
+		// already staged to the staging_target_path, and is identical to the specified
+		// volume_capability the Plugin MUST reply 0 OK."
 		if same && n.staged(ctx, have) {
 			return &csi.NodeStageVolumeResponse{}, nil
 		}
@@ -142,7 +144,8 @@ func (n *unlocked) unstage(ctx context.Context, req *csi.NodeUnstageVolumeReques
 	if err != nil {
 		return nil, err
 	}
-	// "If the volume corresponding to the volume_id is not staged to the staging_target_path, the Plugin MUST reply 0 OK."
+	// "If the volume corresponding to the volume_id is not staged to the staging_target_path, the
+	// Plugin MUST reply 0 OK."
 	if r == nil {
 		if attach.ValidID(req.VolumeId) {
 			return &csi.NodeUnstageVolumeResponse{}, n.cfg.Attacher.Detach(ctx, req.VolumeId)

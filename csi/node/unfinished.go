@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// The primary superblock of XFS (xfs_dsb): its magic number, and sb_inprogress, which mkfs.xfs sets with its first superblock
-// and clears with its last write. mke2fs needs nothing like it: it writes its superblock last.
+// The primary superblock of XFS (xfs_dsb): its magic number, and sb_inprogress, which mkfs.xfs sets
+// with its first superblock and clears with its last write. mke2fs needs nothing like it: it writes
+// its superblock last.
 const (
 	xfsMagic      = "XFSB"
 	xfsInProgress = 126 // offset in bytes

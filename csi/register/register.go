@@ -1,6 +1,7 @@
-// Package register makes the node plugin known to the kubelet: the kubelet watches a folder for sockets and asks each what
-// it is (k8s.io/kubelet pluginregistration v1). It is what node-driver-registrar does beside a plugin, without a second
-// container. A kubelet that restarts finds the socket and asks again.
+// Package register makes the node plugin known to the kubelet: the kubelet watches a folder for
+// sockets and asks each what it is (k8s.io/kubelet pluginregistration v1). It is what
+// node-driver-registrar does beside a plugin, without a second container. A kubelet that restarts
+// finds the socket and asks again.
 package register
 
 import (
@@ -26,11 +27,12 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// watchEvery is how often the socket is looked for: somebody who empties the folder would make the driver unknown for good.
+// watchEvery is how often the socket is looked for: somebody who empties the folder would make the
+// driver unknown for good.
 const watchEvery = 5 * time.Second
 
-// stopWithin bounds how long an answer under way may take when the socket goes: the kubelet, whose refusal ends the plugin, gets
-// its answer first.
+// stopWithin bounds how long an answer under way may take when the socket goes: the kubelet, whose
+// refusal ends the plugin, gets its answer first.
 const stopWithin = time.Second
 
 // ErrRegistration: the kubelet refused the plugin. Its text is in the log.
@@ -47,7 +49,8 @@ func (s *server) GetInfo(context.Context, *registerapi.InfoRequest) (*registerap
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: s.c.Driver, Endpoint: s.c.Endpoint, SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-// NotifyRegistrationStatus takes the kubelet's decision. After a refusal the process ends, so that it is seen and tried again.
+// NotifyRegistrationStatus takes the kubelet's decision. After a refusal the process ends, so that
+// it is seen and tried again.
 func (s *server) NotifyRegistrationStatus(_ context.Context, q *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	if q.PluginRegistered {
 		s.c.Log.Info("registered with the kubelet", "driver", s.c.Driver)
@@ -60,7 +63,8 @@ func (s *server) NotifyRegistrationStatus(_ context.Context, q *registerapi.Regi
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
-// Run offers the plugin until the context ends, then takes the socket away: the kubelet unregisters it.
+// Run offers the plugin until the context ends, then takes the socket away: the kubelet unregisters
+// it.
 func Run(ctx context.Context, c Config) error {
 	if st, err := os.Stat(c.Folder); err != nil || !st.IsDir() {
 		return fmt.Errorf("kubelet registration: %s is no folder: it is the kubelet's plugins_registry (%w)", c.Folder, err)

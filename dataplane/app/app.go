@@ -1,4 +1,5 @@
-// Package app is the command line of gemel-target: flags and file become a node.Config, then the node runs.
+// Package app is the command line of gemel-target: flags and file become a node.Config, then the
+// node runs.
 package app
 
 import (
@@ -86,7 +87,8 @@ The commands below use the control API of a running node.`,
 	return cmd
 }
 
-// Main runs the command line and returns the exit code (package exits). What went wrong is the last line on stderr.
+// Main runs the command line and returns the exit code (package exits). What went wrong is the last
+// line on stderr.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	cmd := Command()
 	cmd.SetArgs(args)
@@ -116,8 +118,9 @@ func lastWords(path string, err error) error {
 	return errors.Join(err, exits.LastWords(path, err.Error()))
 }
 
-// stayResident keeps this node going while its machine is short of memory: a worker's dirty pages may be on their way to it. Before anything
-// is open: the program may begin again. What is not permitted is logged, once.
+// stayResident keeps this node going while its machine is short of memory: a worker's dirty pages
+// may be on their way to it. Before anything is open: the program may begin again. What is not
+// permitted is logged, once.
 func stayResident(log *slog.Logger) {
 	if err := resident.BecomeFlusher(); err != nil {
 		log.Info("this process is not an I/O flusher; if memory runs out, it may wait for volumes that it serves to this machine", "err", err)

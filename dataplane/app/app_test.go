@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// run executes the command line and returns its error; every case here fails before anything is served.
+// run executes the command line and returns its error; every case here fails before anything is
+// served.
 func run(t *testing.T, args ...string) error {
 	t.Helper()
 	cmd := Command()

@@ -43,7 +43,8 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// What keeps a node from starting is its last line on stderr, and its termination message if there is a file for that.
+// What keeps a node from starting is its last line on stderr, and its termination message if there
+// is a file for that.
 func TestMainLeavesLastWords(t *testing.T) {
 	words := filepath.Join(t.TempDir(), "termination-log")
 	var stderr bytes.Buffer

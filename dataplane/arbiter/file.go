@@ -16,8 +16,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// File keeps the record in a file on storage that both nodes share and that outlives either: the demo, tests, two
-// processes on one machine. A lock file beside it serialises writers; readers see whole versions by rename.
+// File keeps the record in a file on storage that both nodes share and that outlives either: the
+// demo, tests, two processes on one machine. A lock file beside it serialises writers; readers see
+// whole versions by rename.
 type File struct{ path string }
 
 // NewFile uses path; its folder must exist.

@@ -34,7 +34,8 @@ func TestFileCompareAndSwap(t *testing.T) {
 	if _, err := f.CompareAndSwap(ctx, "", record(2)); !errors.Is(err, ErrConflict) {
 		t.Fatalf("a second founding: %v", err)
 	}
-	// The same content again is a successor: a late write under the old version cannot land any more (R2).
+	// The same content again is a successor: a late write under the old version cannot land any
+	// more (R2).
 	v2, err := f.CompareAndSwap(ctx, v1, record(1))
 	if err != nil || v2 == v1 {
 		t.Fatalf("no-op successor: %q %v", v2, err)

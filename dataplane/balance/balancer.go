@@ -31,8 +31,8 @@ func (b *Balancer) SetPolicy(p Policy) { b.policy = p.withDefaults() }
 // Calm says why nothing is balanced at present; empty if work is what decides.
 func (b *Balancer) Calm() string { return b.text }
 
-// Decide returns the moves that are due. The caller makes those that are not Dry, and reports each that
-// was made with Moved; one that was not made is decided again.
+// Decide returns the moves that are due. The caller makes those that are not Dry, and reports each
+// that was made with Moved; one that was not made is decided again.
 func (b *Balancer) Decide(v *View) []Move {
 	b.observe(v)
 	var moves []Move
@@ -114,8 +114,8 @@ func (b *Balancer) failBack(v *View, l *LUN, m *memory, mv *Move) bool {
 	return true
 }
 
-// probeAfter is how long hosts may be logged in at the node of a LUN's home, and show nothing, before one
-// idle LUN is sent home to find out.
+// probeAfter is how long hosts may be logged in at the node of a LUN's home, and show nothing,
+// before one idle LUN is sent home to find out.
 const probeAfter = time.Hour
 
 // probe sends one idle LUN home whose hosts are logged in there and have shown nothing for an hour.

@@ -5,8 +5,9 @@ import "slices"
 // batchMax is how many LUNs are held at once.
 const batchMax = 8
 
-// Batches orders moves for transfer: idle LUNs first, then LUNs of one latency class and one backing
-// volume together, a few at a time, so that each batch is held for as long as its own LUNs take.
+// Batches orders moves for transfer: idle LUNs first, then LUNs of one latency class and one
+// backing volume together, a few at a time, so that each batch is held for as long as its own LUNs
+// take.
 func Batches(v *View, moves []Move) [][]Move {
 	at := make(map[string]*LUN, len(v.LUNs))
 	for i := range v.LUNs {

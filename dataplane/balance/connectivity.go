@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// unusedShare of a host's bytes over the other node, for a slow window, shows that the host does not use
-	// the owner's path although it could: an MTU black hole, or a wrong multipath.conf.
+	// unusedShare of a host's bytes over the other node, for a slow window, shows that the host
+	// does not use the owner's path although it could: an MTU black hole, or a wrong
+	// multipath.conf.
 	unusedShare = 0.9
 	// unusedFor is how long such a path counts as unusable before it is tried again.
 	unusedFor = time.Hour
@@ -102,8 +103,8 @@ func (b *Balancer) connectivity(v *View, l *LUN, m *memory, mv *Move) bool {
 	return true
 }
 
-// reaches reports whether a move to a node leaves no active host worse off; of an idle LUN, no host that is
-// logged in.
+// reaches reports whether a move to a node leaves no active host worse off; of an idle LUN, no host
+// that is logged in.
 func (m *memory) reaches(l *LUN, to Node, now int64) bool {
 	for i := range l.Hosts {
 		h := &l.Hosts[i]

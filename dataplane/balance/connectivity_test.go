@@ -54,7 +54,8 @@ func disagreeing(t *testing.T, lost float64) *rig {
 	return r
 }
 
-// Of hosts that disagree the LUN follows those that bring most of the work, if that halves what is forwarded.
+// Of hosts that disagree the LUN follows those that bring most of the work, if that halves what is
+// forwarded.
 func TestHostsThatDisagree(t *testing.T) {
 	r := disagreeing(t, 0.9)
 	r.one(r.pass(2*time.Minute), "p", B, ReasonConnectivity)

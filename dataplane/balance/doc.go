@@ -1,7 +1,7 @@
 // Package balance decides which node of a pair owns which LUN. It is pure: no clock, socket, disk,
-// goroutine or randomness. The chair of the pair asks it every few seconds with what both nodes have
-// counted (View); the answer is a short list of moves with reasons. It needs neither the API server
-// nor the operator: those pass policy and wishes on, and show what was decided.
+// goroutine or randomness. The chair of the pair asks it every few seconds with what both nodes
+// have counted (View); the answer is a short list of moves with reasons. It needs neither the API
+// server nor the operator: those pass policy and wishes on, and show what was decided.
 //
 // # Order of reasons
 //
@@ -19,11 +19,12 @@
 //
 // # What keeps it calm
 //
-//   - Nothing is balanced while both nodes use less than Policy.Gate of their capacity, while both are
-//     saturated, or within one slow window of a change of epoch, a resync, a roll, a scrub or a cut.
-//   - A LUN that was moved rests. The rest doubles with each relapse: a move back, or one that did not
-//     bring what it promised. It covers every reason except the pin, a drained owner, and the loss of
-//     the owner for all hosts.
+//   - Nothing is balanced while both nodes use less than Policy.Gate of their capacity, while both
+//     are saturated, or within one slow window of a change of epoch, a resync, a roll, a scrub or a
+//     cut.
+//   - A LUN that was moved rests. The rest doubles with each relapse: a move back, or one that did
+//     not bring what it promised. It covers every reason except the pin, a drained owner, and the
+//     loss of the owner for all hosts.
 //   - No LUN moves more often than MovesPerHour, whatever connectivity does: a command that arrives
 //     at the other node is forwarded, so that a LUN that stays costs time and no errors. Only a pin
 //     and a drained owner are exempt.

@@ -10,8 +10,8 @@ import (
 const (
 	// moveWork is what every move costs beside its pause and its cold reads, in seconds of work.
 	moveWork = 0.2
-	// swing is how far the fast window may be from the slow one, as a share of the slow one, before work counts
-	// as swinging: then nothing is known that is worth a move.
+	// swing is how far the fast window may be from the slow one, as a share of the slow one, before
+	// work counts as swinging: then nothing is known that is worth a move.
 	swing = 0.5
 	// searched is how many LUNs of each node are looked at, those with the most work first.
 	searched = 24
@@ -29,7 +29,8 @@ type candidate struct {
 	weight float64 // by how much a move lowers the load of the heavier node; negative from the lighter one
 }
 
-// even returns the fewest moves that bring the difference of the nodes under the bound, if they pay.
+// even returns the fewest moves that bring the difference of the nodes under the bound, if they
+// pay.
 func (b *Balancer) even(v *View) []Move {
 	loads, ok := b.calm(v)
 	if !ok {
@@ -81,8 +82,8 @@ func (b *Balancer) giveBack(v *View) (moves []Move) {
 	return moves
 }
 
-// gap is the difference of the nodes: as it is, and as it would be if every LUN did what it did in the last hour. What is
-// even now and is not in the long run becomes uneven as soon as bursts end.
+// gap is the difference of the nodes: as it is, and as it would be if every LUN did what it did in
+// the last hour. What is even now and is not in the long run becomes uneven as soon as bursts end.
 type gap struct {
 	now     float64 // of the heavier node over the other one
 	long    float64 // the same way round; may be negative
@@ -150,7 +151,8 @@ func (b *Balancer) candidates(v *View, heavy Node) (out [2][]candidate) {
 			continue
 		}
 		if g := spread[l.Group]; l.Group != "" && g[l.Owner] <= g[l.Owner.Peer()] {
-			// The members of a group stay spread. A swap of two members would do it, and seldom pays.
+			// The members of a group stay spread. A swap of two members would do it, and seldom
+			// pays.
 			continue
 		}
 		side, w := 0, l.Slow
@@ -197,8 +199,8 @@ type choice struct {
 	value float64 // gain less cost
 }
 
-// search tries one move, then two, then three. The first number of moves that gets under the bound wins, with the set that
-// is worth most; if none does, the set that is worth most.
+// search tries one move, then two, then three. The first number of moves that gets under the bound
+// wins, with the set that is worth most; if none does, the set that is worth most.
 func (b *Balancer) search(v *View, cs [2][]candidate, g gap, bound float64) *choice {
 	var best *choice
 	try := func(set ...candidate) {

@@ -31,7 +31,8 @@ func (p *promise) add(now int64, mv Move) {
 	p.luns = append(p.luns, mv.LUN)
 }
 
-// keepPromise compares, once, what the last balancing moves brought with what the nodes were like before.
+// keepPromise compares, once, what the last balancing moves brought with what the nodes were like
+// before.
 func (b *Balancer) keepPromise(v *View) {
 	p := &b.promise
 	diff := math.Abs(v.Nodes[A].Use - v.Nodes[B].Use)
@@ -55,9 +56,9 @@ func (b *Balancer) keepPromise(v *View) {
 	p.at, p.diff = 0, diff
 }
 
-// regret compares what balancing has cost with what it would have cost to leave every LUN where it was when the pair was last
-// disturbed. Bursts that come and go as fast as they can be followed make every move come too late; this notices it, whatever
-// the reason.
+// regret compares what balancing has cost with what it would have cost to leave every LUN where it
+// was when the pair was last disturbed. Bursts that come and go as fast as they can be followed
+// make every move come too late; this notices it, whatever the reason.
 type regret struct {
 	disturbed int64
 	at        int64
@@ -101,7 +102,8 @@ func (r *regret) count(v *View, gate float64) {
 	r.paid = r.paid*fade + (busier(is, gate)-busier(would, gate))*dt
 	r.whole = r.whole*fade + busier(would, gate)*dt
 	r.at = v.Now
-	// A chair that has just begun has seen little of the whole: it is taken for as much as it will be.
+	// A chair that has just begun has seen little of the whole: it is taken for as much as it will
+	// be.
 	whole := max(r.whole, busier(would, gate)*regretFor.Seconds())
 	r.burnt = r.paid > regretMax*whole || r.burnt && r.paid > regretOver*whole
 }

@@ -14,7 +14,8 @@ type rig struct {
 	v View
 }
 
-// newRig has n LUNs, at their homes a and b in turn, each with one active host that can use both nodes.
+// newRig has n LUNs, at their homes a and b in turn, each with one active host that can use both
+// nodes.
 func newRig(t *testing.T, p Policy, n int) *rig {
 	t.Helper()
 	r := &rig{t: t, b: New(0, p)}

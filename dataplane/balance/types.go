@@ -25,7 +25,8 @@ func (n Node) String() string { return [...]string{"a", "b", "none"}[min(n, None
 // Mode says what the balancer may do.
 type Mode uint8
 
-// Off follows pins only. Observe decides and explains, and moves nothing but pinned LUNs. Auto moves.
+// Off follows pins only. Observe decides and explains, and moves nothing but pinned LUNs. Auto
+// moves.
 const (
 	Auto Mode = iota
 	Observe
@@ -38,7 +39,8 @@ const (
 	SlowWindow = 5 * time.Minute
 	// MovesPerHour bounds the moves of one LUN, whatever the reason, except pins and drains.
 	MovesPerHour = 6
-	// FollowTime is how long hosts may take to follow a move: what is forwarded meanwhile says nothing.
+	// FollowTime is how long hosts may take to follow a move: what is forwarded meanwhile says
+	// nothing.
 	FollowTime = time.Minute
 )
 
@@ -73,8 +75,8 @@ func (p Policy) withDefaults() Policy {
 }
 
 // View is what the chair sees at one instant. Work is measured in seconds of one node's capacity: a
-// rate of 1 is a node that is fully used. It is CPU and device time that was demanded, not the sum of
-// latencies, which grows with congestion.
+// rate of 1 is a node that is fully used. It is CPU and device time that was demanded, not the sum
+// of latencies, which grows with congestion.
 type View struct {
 	Now       int64 // ns of a monotonic clock
 	Disturbed int64 // the last change of epoch, resync, roll, scrub or cut; 0: none since the chair began

@@ -46,8 +46,8 @@ type lun struct {
 	hosts []host
 }
 
-// host is active throughout, or never; link says, for each node and instant (ns), whether the host can
-// use the node, and since when.
+// host is active throughout, or never; link says, for each node and instant (ns), whether the host
+// can use the node, and since when.
 type host struct {
 	name   string
 	active bool
@@ -97,7 +97,8 @@ func (h *History) populate(r *rand.Rand, n int) {
 	}
 }
 
-// fill sets loads from a shape, scaled so that both nodes together need total on average, with noise.
+// fill sets loads from a shape, scaled so that both nodes together need total on average, with
+// noise.
 func (h *History) fill(r *rand.Rand, total float64, shape func(lun, step int) float64) {
 	sum := 0.0
 	for i := range h.load {
@@ -242,7 +243,8 @@ func idle(h *History, r *rand.Rand) {
 	}
 }
 
-// roll begins as the end of a rolling upgrade does: every LUN is at one node, half of them away from home.
+// roll begins as the end of a rolling upgrade does: every LUN is at one node, half of them away
+// from home.
 func roll(h *History, r *rand.Rand) {
 	zipf(h, r)
 	n := balance.Node(r.IntN(2))

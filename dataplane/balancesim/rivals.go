@@ -65,8 +65,8 @@ func (greedy) decide(v *balance.View) []balance.Move {
 	return []balance.Move{{LUN: l.ID, From: l.Owner, To: l.Owner.Peer()}}
 }
 
-// oracle is the least cost of any sequence of assignments, with the whole future known, that changes only once in a slow
-// window, keeps pins, and keeps groups as spread as they have to be.
+// oracle is the least cost of any sequence of assignments, with the whole future known, that
+// changes only once in a slow window, keeps pins, and keeps groups as spread as they have to be.
 func oracle(h *History) float64 {
 	n, slot := len(h.luns), slowLen
 	states := 1 << n

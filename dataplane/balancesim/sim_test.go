@@ -14,7 +14,8 @@ func TestBalanceIsNearTheOptimum(t *testing.T) {
 	if err := s.Check(); err != nil {
 		t.Errorf("%v\n%+v", err, s)
 	}
-	// The histories have something to gain and something to lose: else the limits above say nothing.
+	// The histories have something to gain and something to lose: else the limits above say
+	// nothing.
 	if s.StaticToOracle < 1.1 || s.StaticP95 < 1.4 || s.Moves == 0 || s.GreedyMoves < 20*s.Moves {
 		t.Errorf("the histories are too easy: %+v", s)
 	}
@@ -75,7 +76,8 @@ func TestNothingBeatsTheOptimumByMuch(t *testing.T) {
 		if !o.H.judged {
 			continue
 		}
-		// It may change owners once in five minutes only, so that a policy that follows faster can be a little better.
+		// It may change owners once in five minutes only, so that a policy that follows faster can
+		// be a little better.
 		if best := min(o.Ours.Cost, o.Static.Cost, o.Greedy.Cost); best < 0.9*o.Oracle {
 			t.Errorf("seed %d, %s: %.0f is less than the optimum, %.0f", seed, o.H.Family, best, o.Oracle)
 		}

@@ -14,7 +14,8 @@ import (
 // eventQueue is how many events a watcher may be behind.
 const eventQueue = 256
 
-// Events hands events to watchers; a slow one loses events rather than holding anything up. Its zero value is ready.
+// Events hands events to watchers; a slow one loses events rather than holding anything up. Its
+// zero value is ready.
 type Events struct {
 	mu   sync.Mutex
 	subs map[chan *targetv1.Event]struct{}

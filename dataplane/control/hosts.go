@@ -75,7 +75,8 @@ func (c *server) ListSessions(_ context.Context, req *targetv1.ListSessionsReque
 	slices.SortFunc(list, func(a, b iscsi.SessionInfo) int {
 		return cmp.Or(cmp.Compare(a.Initiator, b.Initiator), a.Since.Compare(b.Since))
 	})
-	// Times are given by the current wall clock: a step of the wall clock does not make a session older than it is.
+	// Times are given by the current wall clock: a step of the wall clock does not make a session
+	// older than it is.
 	now := time.Now()
 	at := func(t time.Time) *timestamppb.Timestamp { return timestamppb.New(now.Add(-now.Sub(t))) }
 	r.Time = timestamppb.New(now)

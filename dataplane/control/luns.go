@@ -51,7 +51,8 @@ func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) 
 	return c.lun(req.Uuid)
 }
 
-// sourceVolume refuses a copy in the default volume of what lies in another one: in an entry, no name means that of the source.
+// sourceVolume refuses a copy in the default volume of what lies in another one: in an entry, no
+// name means that of the source.
 func (c *server) sourceVolume(req *targetv1.CreateLUNRequest) error {
 	if req.Volume != meta.DefaultVolume {
 		return nil

@@ -1,5 +1,6 @@
-// Package control is the control API of one node: the gRPC service of api/dataplane/v1. It checks requests, names the field
-// and the fix of what it refuses, and translates between protobuf and package meta. What a request does is the Node's part.
+// Package control is the control API of one node: the gRPC service of api/dataplane/v1. It checks
+// requests, names the field and the fix of what it refuses, and translates between protobuf and
+// package meta. What a request does is the Node's part.
 package control
 
 import (
@@ -26,8 +27,8 @@ var ErrUnavailable = errors.New("this node cannot do this now: try again, or use
 // maxRequest is the largest request in bytes.
 const maxRequest = 4 << 20
 
-// Node is the node whose control API is served. Errors of its methods wrap ErrUnavailable, those of package meta, or those of
-// pair.Machine.Force; others become codes.Internal.
+// Node is the node whose control API is served. Errors of its methods wrap ErrUnavailable, those of
+// package meta, or those of pair.Machine.Force; others become codes.Internal.
 type Node interface {
 	// View is the node's standing in the pair.
 	View() pair.View
@@ -35,10 +36,11 @@ type Node interface {
 	Status(ctx context.Context) *targetv1.Status
 	// Sessions lists the iSCSI sessions at this node, discovery included.
 	Sessions() []iscsi.SessionInfo
-	// ReadMetadata calls f with the metadata that this node has applied. f may keep the objects in it, which never change, but
-	// not the state.
+	// ReadMetadata calls f with the metadata that this node has applied. f may keep the objects in
+	// it, which never change, but not the state.
 	ReadMetadata(f func(*meta.State))
-	// Usage is the present owner of a LUN, "" if there is none, and the bytes that its file occupies, 0 if unknown.
+	// Usage is the present owner of a LUN, "" if there is none, and the bytes that its file
+	// occupies, 0 if unknown.
 	Usage(uuid string) (owner string, allocated uint64)
 	// Work is what hosts have done with each LUN at this node.
 	Work() Work
@@ -49,12 +51,15 @@ type Node interface {
 	CreateLUN(ctx context.Context, l meta.LUN) error
 	ModifyLUN(ctx context.Context, m meta.Modify) error
 	CreateSnapshot(ctx context.Context, s meta.Snapshot) error
-	// UnmapHost returns when nothing of the host, of all hosts if it is empty, can happen to the LUN any more (R11c).
+	// UnmapHost returns when nothing of the host, of all hosts if it is empty, can happen to the
+	// LUN any more (R11c).
 	UnmapHost(ctx context.Context, lun, host string) error
-	// Transfer moves LUNs, TransferAll all of them, to a node; commands were held for as long as pause says (R10).
+	// Transfer moves LUNs, TransferAll all of them, to a node; commands were held for as long as
+	// pause says (R10).
 	Transfer(ctx context.Context, uuids []string, to pair.Node) (moved int, pause time.Duration, err error)
 	TransferAll(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error)
-	// Scrub begins a scrub, or answers with the one that is under way. The request has been checked.
+	// Scrub begins a scrub, or answers with the one that is under way. The request has been
+	// checked.
 	Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
 	// Force makes a lone node a member although writes may be lost (R8).
 	Force(epoch uint64) error

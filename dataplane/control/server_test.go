@@ -16,7 +16,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node outside the pair answers no question about LUNs and changes none: it may have old metadata.
+// A node outside the pair answers no question about LUNs and changes none: it may have old
+// metadata.
 func TestNodeOutsideThePairRefersToTheOther(t *testing.T) {
 	f := newFake(t)
 	c, ctx, id := f.client(), t.Context(), f.lun()

@@ -16,7 +16,8 @@ type Work struct {
 	LUNs        map[string]count.Totals // by uuid
 }
 
-// GetWork implements targetv1.TargetServiceServer. It answers at every node that runs: what is counted needs no standing.
+// GetWork implements targetv1.TargetServiceServer. It answers at every node that runs: what is
+// counted needs no standing.
 func (c *server) GetWork(_ context.Context, req *targetv1.GetWorkRequest) (*targetv1.GetWorkResponse, error) {
 	w := c.n.Work()
 	r := &targetv1.GetWorkResponse{Node: c.cfg.Self.String(), Incarnation: w.Incarnation, AtUs: uint64(w.At.Microseconds())}

@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/count"
 )
 
-// What is counted is listed for LUNs that are there, page by page; one without a command is left out.
+// What is counted is listed for LUNs that are there, page by page; one without a command is left
+// out.
 func TestWorkIsListedByLUN(t *testing.T) {
 	f := newFake(t)
 	var used []string

@@ -1,5 +1,5 @@
-// Package count counts what hosts do with each LUN: exactly, from any number of goroutines, and at a
-// cost that a command does not notice (BenchmarkAdd). What rates and averages are made of is read
+// Package count counts what hosts do with each LUN: exactly, from any number of goroutines, and at
+// a cost that a command does not notice (BenchmarkAdd). What rates and averages are made of is read
 // from it now and then.
 package count
 
@@ -12,7 +12,8 @@ import (
 // Kind of a command.
 type Kind uint8
 
-// Kinds of commands. Other is what neither reads nor writes data: flushes, UNMAP, what maps extents.
+// Kinds of commands. Other is what neither reads nor writes data: flushes, UNMAP, what maps
+// extents.
 const (
 	Read Kind = iota
 	Write
@@ -25,9 +26,10 @@ func (k Kind) String() string { return [...]string{"read", "write", "other"}[k] 
 // Way by which a command reached the node that executed it.
 type Way uint8
 
-// A command of a host that logged in here was executed here (Own) or forwarded to the peer, which owns
-// the LUN (Forwarded); Remote is a command that the peer forwarded to this node. The sum of Own and
-// Forwarded over both nodes counts each command of a host once, and so does the sum of Own and Remote.
+// A command of a host that logged in here was executed here (Own) or forwarded to the peer, which
+// owns the LUN (Forwarded); Remote is a command that the peer forwarded to this node. The sum of
+// Own and Forwarded over both nodes counts each command of a host once, and so does the sum of Own
+// and Remote.
 const (
 	Own Way = iota
 	Forwarded
@@ -61,15 +63,15 @@ func ClassOf(n int64) Class {
 	return Large
 }
 
-// Buckets of the latency histogram: bucket i has commands that took up to Bound(i), the last one all
-// that took longer.
+// Buckets of the latency histogram: bucket i has commands that took up to Bound(i), the last one
+// all that took longer.
 const (
 	Buckets  = 20
 	firstLog = 5 // 32 µs
 )
 
-// Bound is the upper limit of a bucket: 32 µs, doubled for each one after the first, to 8 s. The last
-// bucket has none.
+// Bound is the upper limit of a bucket: 32 µs, doubled for each one after the first, to 8 s. The
+// last bucket has none.
 func Bound(i int) time.Duration { return time.Microsecond << (firstLog + i) }
 
 func bucket(d time.Duration) int {
@@ -100,8 +102,8 @@ func (l *LUN) Add(k Kind, w Way, n int64, d time.Duration) {
 	}
 }
 
-// Totals are the counters at one instant. Commands that end while they are read may be in some of them and
-// not yet in others.
+// Totals are the counters at one instant. Commands that end while they are read may be in some of
+// them and not yet in others.
 type Totals [Kinds][Ways]Cell
 
 // Cell counts the commands of one kind that came one way.
@@ -164,8 +166,8 @@ func (t *Totals) each(o *Totals, f func(x *uint64, y uint64), sign time.Duration
 	}
 }
 
-// FromHosts counts the commands and bytes of hosts that logged in at this node, and how many of both this node had
-// to forward.
+// FromHosts counts the commands and bytes of hosts that logged in at this node, and how many of
+// both this node had to forward.
 func (t *Totals) FromHosts() (ops, bytes, forwardedOps, forwardedBytes uint64) {
 	for k := range t {
 		own, fwd := &t[k][Own], &t[k][Forwarded]
@@ -177,8 +179,8 @@ func (t *Totals) FromHosts() (ops, bytes, forwardedOps, forwardedBytes uint64) {
 	return ops, bytes, forwardedOps, forwardedBytes
 }
 
-// Quantile of the latencies of one kind of command of hosts that logged in here, as the upper limit of its
-// bucket; 0: none was counted, and -1: it is beyond the last limit.
+// Quantile of the latencies of one kind of command of hosts that logged in here, as the upper limit
+// of its bucket; 0: none was counted, and -1: it is beyond the last limit.
 func (t *Totals) Quantile(k Kind, q float64) time.Duration {
 	var hist [Buckets]uint64
 	var n uint64

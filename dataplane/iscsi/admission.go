@@ -8,14 +8,16 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Who may have how many connections and sessions. Connections are accepted always; the oldest that has not logged in makes way
-// (package halfopen). A login beyond a limit of sessions is answered "out of resources" (RFC 7143 §11.13.5, 0302h): "too many
-// connections" (0206h) is for a session.
+// Who may have how many connections and sessions. Connections are accepted always; the oldest that
+// has not logged in makes way (package halfopen). A login beyond a limit of sessions is answered
+// "out of resources" (RFC 7143 §11.13.5, 0302h): "too many connections" (0206h) is for a session.
 
-// admissible judges what the node knows of an initiator. A session is for a host that has a LUN; discovery is for every host that
-// is known, and textKey shows the target to those that have LUNs. Initiators take "authorization failure" (0202h) for final at their first
-// login (open-iscsi) or after a while (package initiator), and come again after "service unavailable" (0301h). So only a node that serves
-// says the former: it knows every mapping that was confirmed to a caller (docs/decisions/0045-login-of-hosts-without-luns.md).
+// admissible judges what the node knows of an initiator. A session is for a host that has a LUN;
+// discovery is for every host that is known, and textKey shows the target to those that have LUNs.
+// Initiators take "authorization failure" (0202h) for final at their first login (open-iscsi) or
+// after a while (package initiator), and come again after "service unavailable" (0301h). So only a
+// node that serves says the former: it knows every mapping that was confirmed to a caller
+// (docs/decisions/0045-login-of-hosts-without-luns.md).
 func (c *conn) admissible(name string, h Host) error {
 	stats := &c.srv.stats
 	switch {
@@ -29,7 +31,8 @@ func (c *conn) admissible(name string, h Host) error {
 	return fail(pdu.LoginForbidden, "no LUN is mapped to initiator %s", name)
 }
 
-// takePlace counts a session: the one that it replaces does not count beside it. It fails the login when there is no place.
+// takePlace counts a session: the one that it replaces does not count beside it. It fails the login
+// when there is no place.
 func (s *Server) takePlace(c *conn) error {
 	l := &s.cfg.Limits
 	key := sessionKey{c.id.Initiator, c.id.ISID}
@@ -64,7 +67,8 @@ func (s *Server) takePlace(c *conn) error {
 	return nil
 }
 
-// seldom lets some messages through in a while, and counts the rest: those who may connect must not fill the log.
+// seldom lets some messages through in a while, and counts the rest: those who may connect must not
+// fill the log.
 type seldom struct {
 	mu      sync.Mutex
 	since   time.Time

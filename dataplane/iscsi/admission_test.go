@@ -30,7 +30,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// One initiator cannot have all sessions, nor can one address; reinstatement always works; and the answer says what it is.
+// One initiator cannot have all sessions, nor can one address; reinstatement always works; and the
+// answer says what it is.
 func TestSessionLimits(t *testing.T) {
 	for name, change := range map[string]func(*Limits){
 		"initiator": func(l *Limits) { l.InitiatorSessions = 2 },
@@ -112,7 +113,8 @@ type oneHost struct{ atomic.Pointer[Host] }
 
 func (o *oneHost) Admit(string) Host { return *o.Load() }
 
-// Only a node that serves says that a host has no LUN; discovery is for all whose credentials are known.
+// Only a node that serves says that a host has no LUN; discovery is for all whose credentials are
+// known.
 func TestLoginOfHostsWithoutLUNs(t *testing.T) {
 	w := &oneHost{}
 	b := serveHosts(t, nil, w)

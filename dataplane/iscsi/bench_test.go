@@ -44,7 +44,8 @@ func (x *batcher) round() error {
 	return err
 }
 
-// No allocation per command in steady state, client and server together: 32 commands in flight, data of 4 KiB.
+// No allocation per command in steady state, client and server together: 32 commands in flight,
+// data of 4 KiB.
 func TestNoAllocations(t *testing.T) {
 	b := serve(t, nil, nil)
 	b.dev.forget.Store(true)
@@ -63,7 +64,8 @@ func TestNoAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// A garbage collection empties the pools, and the race detector makes them forget at random.
+		// A garbage collection empties the pools, and the race detector makes them forget at
+		// random.
 		limit := depth / 4.0
 		if raceEnabled {
 			limit = 8 * depth

@@ -7,23 +7,27 @@ import (
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
-// The memory of commands: one budget for all sessions of a server. Only commands wait for it, in lines, while the readers of
-// their connections continue to read: what frees memory is data that a reader brings and answers that a writer sends.
+// The memory of commands: one budget for all sessions of a server. Only commands wait for it, in
+// lines, while the readers of their connections continue to read: what frees memory is data that a
+// reader brings and answers that a writer sends.
 //
-// Three quarters are for what the target asks for: the whole data of a write, before its R2T is sent or it is executed, and the
-// buffer of a read. A quarter is for data that initiators send unasked (immediate data, FirstBurstLength) while their command
-// waits in the queue of the other part: kept apart, so that commands which wait cannot take what those need that they wait
-// for. Data that comes unasked cannot wait; where there is no room for it the command is answered TASK SET FULL.
+// Three quarters are for what the target asks for: the whole data of a write, before its R2T is
+// sent or it is executed, and the buffer of a read. A quarter is for data that initiators send
+// unasked (immediate data, FirstBurstLength) while their command waits in the queue of the other
+// part: kept apart, so that commands which wait cannot take what those need that they wait for.
+// Data that comes unasked cannot wait; where there is no room for it the command is answered TASK
+// SET FULL.
 //
-// A session that holds nothing is given a small amount beyond the budget, so that each gets on with a command at a time whatever
-// the others do. Larger ones take turns, session by session.
+// A session that holds nothing is given a small amount beyond the budget, so that each gets on with
+// a command at a time whatever the others do. Larger ones take turns, session by session.
 const (
 	defaultMemory = 1 << 30  // without a limit of the process
 	leastMemory   = 64 << 20 // however little the process may use
 	memoryShare   = 4        // of what Go may use: beside it there are the partner's writes, buffers in pools and the collector's room
 )
 
-// defaultBudget is a quarter of Go's memory limit as it is now (GOMEMLIMIT, or 90 % of the container's: see internal/memlimit).
+// defaultBudget is a quarter of Go's memory limit as it is now (GOMEMLIMIT, or 90 % of the
+// container's: see internal/memlimit).
 func defaultBudget() int64 {
 	return memlimit.Share(memoryShare, leastMemory, defaultMemory)
 }
@@ -104,7 +108,8 @@ func (b *budget) first() *conn {
 	return c
 }
 
-// back puts sessions that first gave to the front of the line, for it is their turn still. They count as waiters.
+// back puts sessions that first gave to the front of the line, for it is their turn still. They
+// count as waiters.
 func (b *budget) back(cs []*conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,8 +125,9 @@ func (b *budget) back(cs []*conn) {
 	b.line = append(kept, b.line...)
 }
 
-// grants gives memory to the sessions in line, one command each turn, until the server ends. When it has run out, the rest of the line
-// is gone through for those that get a small command beyond the budget.
+// grants gives memory to the sessions in line, one command each turn, until the server ends. When
+// it has run out, the rest of the line is gone through for those that get a small command beyond
+// the budget.
 func (s *Server) grants() {
 	defer s.wg.Done()
 	b := &s.memory
@@ -152,7 +158,8 @@ func (s *Server) grants() {
 	}
 }
 
-// Memory is how much of commands the server holds for all sessions together and how much it may, in bytes.
+// Memory is how much of commands the server holds for all sessions together and how much it may, in
+// bytes.
 func (s *Server) Memory() (used, limit int64) { return s.memory.used(), s.memory.limit.Load() }
 
 // setMemory follows the limit of the process, which may change while it runs.

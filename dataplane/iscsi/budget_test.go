@@ -40,7 +40,8 @@ func small(c *Config) {
 	c.Limits.Transfer, c.Limits.SessionMemory, c.Limits.MaxBurst, c.Limits.Memory = mib, mib, mib, 4*mib
 }
 
-// The reader continues while commands wait for memory: what it reads next may be the data that frees it.
+// The reader continues while commands wait for memory: what it reads next may be the data that
+// frees it.
 func TestReaderNeverWaits(t *testing.T) {
 	b := serve(t, small, nil)
 	c := deaf(b.connect(t, "InitialR2T", "Yes", "MaxBurstLength", "1048576", "MaxRecvDataSegmentLength", "262144"))
@@ -82,7 +83,8 @@ func TestReaderNeverWaits(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { used, _ := b.Memory(); return used == 0 })
 }
 
-// All sessions together keep to the budget; each gets on with a small command all the same, and with a large one after those before it.
+// All sessions together keep to the budget; each gets on with a small command all the same, and
+// with a large one after those before it.
 func TestMemoryOfAllSessions(t *testing.T) {
 	b := serve(t, small, nil)
 	type half struct {
@@ -131,7 +133,8 @@ func TestMemoryOfAllSessions(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { used, _ := b.Memory(); return used == 0 })
 }
 
-// Data that comes unasked finds no room: the command is answered TASK SET FULL after all of it has been taken, and the host repeats it.
+// Data that comes unasked finds no room: the command is answered TASK SET FULL after all of it has
+// been taken, and the host repeats it.
 func TestTaskSetFull(t *testing.T) {
 	b := serve(t, func(c *Config) { small(c); c.Limits.FirstBurst = 128 << 10 }, nil)
 	c := deaf(b.connect(t, "InitialR2T", "No", "FirstBurstLength", "131072", "MaxBurstLength", "1048576"))

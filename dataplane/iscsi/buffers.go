@@ -31,8 +31,8 @@ func classSize(n int) int {
 	return 1 << class
 }
 
-// getBuffer returns a buffer of at least n bytes with undefined content. Beyond 16 MiB, which no limit of this server
-// permits but a Device might ask for, it is not pooled.
+// getBuffer returns a buffer of at least n bytes with undefined content. Beyond 16 MiB, which no
+// limit of this server permits but a Device might ask for, it is not pooled.
 func getBuffer(n int) *buffer {
 	class := max(bits.Len(uint(max(n, 1)-1)), minClass)
 	if class > maxClass {

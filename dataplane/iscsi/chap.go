@@ -44,8 +44,9 @@ func chapDigest(algorithm int, id byte, secret string, challenge []byte) []byte 
 	return sum[:]
 }
 
-// start answers the initiator's list of algorithms with a fresh challenge. The first of the list that this target knows is taken
-// (RFC 7143 §6.2.1), but MD5, wherever it is in the list, only when nothing stronger is offered: docs/decisions/0043-chap-order.md.
+// start answers the initiator's list of algorithms with a fresh challenge. The first of the list
+// that this target knows is taken (RFC 7143 §6.2.1), but MD5, wherever it is in the list, only when
+// nothing stronger is offered: docs/decisions/0043-chap-order.md.
 func (c *chap) start(offered string, out *pdu.Text) error {
 	if c.challenge != nil {
 		return fmt.Errorf("%w: CHAP_A twice", errAuth)

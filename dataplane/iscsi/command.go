@@ -7,7 +7,8 @@ import (
 
 const tableSize = 256 // buckets of a session's command table, by the low bits of the initiator task tag
 
-// immediates is how many commands beyond the window may be in flight: immediate ones, which the window does not govern.
+// immediates is how many commands beyond the window may be in flight: immediate ones, which the
+// window does not govern.
 const immediates = 32
 
 type commandState byte
@@ -100,7 +101,8 @@ func (c *conn) take() *command {
 	return cmd
 }
 
-// release ends a command's use of its memory, after its answer was sent or it was dropped. mu is held.
+// release ends a command's use of its memory, after its answer was sent or it was dropped. mu is
+// held.
 func (c *conn) release(cmd *command) {
 	c.giveBack(cmd)
 	c.srv.memory.other.Add(-int64(cmd.beyond))
@@ -143,7 +145,8 @@ func (cmd *command) done(*scsi.Task) {
 	c.unlockAndSend()
 }
 
-// scsiCommand takes a SCSI Command whose header and AHS are at c.in[c.r:]; its data segment has not been read.
+// scsiCommand takes a SCSI Command whose header and AHS are at c.in[c.r:]; its data segment has not
+// been read.
 func (c *conn) scsiCommand(h pdu.BHS, ahs []byte) error {
 	flags, edtl, n := h.Flags(), int(h.U32(pdu.OffEDTL)), h.DataLen()
 	write := flags&pdu.WriteBit != 0
@@ -262,7 +265,8 @@ const (
 	rejectTag
 )
 
-// admit checks a command's number and tag and takes its place in the session (RFC 7143 §4.2.2.1). mu is held.
+// admit checks a command's number and tag and takes its place in the session (RFC 7143 §4.2.2.1).
+// mu is held.
 func (c *conn) admit(h pdu.BHS) (verdict, error) {
 	if c.killed {
 		return ignore, nil
@@ -282,10 +286,11 @@ func (c *conn) admit(h pdu.BHS) (verdict, error) {
 	return accept, nil
 }
 
-// nextCmdSN takes the CmdSN of a PDU: false means the PDU is to be ignored, as RFC 7143 §4.2.2.1 wants it for numbers
-// outside the window and for duplicates. A number inside the window but ahead of the expected one cannot come about on
-// a session's only connection, where commands are sent in order; it would wait for its predecessors for ever.
-// Immediate PDUs carry the next number without taking it. mu is held.
+// nextCmdSN takes the CmdSN of a PDU: false means the PDU is to be ignored, as RFC 7143 §4.2.2.1
+// wants it for numbers outside the window and for duplicates. A number inside the window but ahead
+// of the expected one cannot come about on a session's only connection, where commands are sent in
+// order; it would wait for its predecessors for ever. Immediate PDUs carry the next number without
+// taking it. mu is held.
 func (c *conn) nextCmdSN(h pdu.BHS) (bool, error) {
 	if h.Immediate() {
 		return true, nil
@@ -301,8 +306,8 @@ func (c *conn) nextCmdSN(h pdu.BHS) (bool, error) {
 	return true, nil
 }
 
-// openWindow lets MaxCmdSN follow. It never goes back, and there are never more commands in flight than Window, but
-// for immediate ones. mu is held.
+// openWindow lets MaxCmdSN follow. It never goes back, and there are never more commands in flight
+// than Window, but for immediate ones. mu is held.
 func (c *conn) openWindow() {
 	room := max(c.srv.cfg.Limits.Window-c.inFlight, 0)
 	if limit := c.expCmdSN + uint32(room) - 1; int32(limit-c.maxCmdSN) > 0 {
@@ -310,7 +315,8 @@ func (c *conn) openWindow() {
 	}
 }
 
-// parseAHS takes an extended CDB; a bidirectional read length is ignored, as no such command is supported.
+// parseAHS takes an extended CDB; a bidirectional read length is ignored, as no such command is
+// supported.
 func (cmd *command) parseAHS(ahs []byte) bool {
 	for len(ahs) >= 4 {
 		n := int(ahs[0])<<8 | int(ahs[1]) // AHSLength: bytes after the type byte, without padding

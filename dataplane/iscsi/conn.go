@@ -169,7 +169,8 @@ func (c *conn) endNexus() {
 	c.mu.Unlock()
 }
 
-// kill closes the connection from any goroutine; the reader then ends it. No command is accepted after kill returned.
+// kill closes the connection from any goroutine; the reader then ends it. No command is accepted
+// after kill returned.
 func (c *conn) kill(reason string) {
 	c.mu.Lock()
 	if c.killed {
@@ -192,8 +193,8 @@ func (c *conn) fullFeature() error {
 	c.beginBatch()
 	defer c.flushBatch()
 	for {
-		// Everything complete in the buffer is executed before the next read, and before that read the answers go
-		// out (in fillDirect): that is the batch.
+		// Everything complete in the buffer is executed before the next read, and before that read
+		// the answers go out (in fillDirect): that is the batch.
 		if err := c.dispatch(); err != nil {
 			return err
 		}
@@ -234,8 +235,8 @@ func (c *conn) grow(n int) {
 	c.in, c.r = b, 0
 }
 
-// fill reads once: into dst first, the rest into the input buffer. It sends the batch's answers before it waits.
-// It returns how much of dst was filled.
+// fill reads once: into dst first, the rest into the input buffer. It sends the batch's answers
+// before it waits. It returns how much of dst was filled.
 func (c *conn) fill(dst []byte) error {
 	_, err := c.fillDirect(dst)
 	return err
@@ -275,7 +276,8 @@ func (c *conn) fillDirect(dst []byte) (int, error) {
 		return direct, nil // login
 	}
 	now := c.srv.cfg.Clock()
-	// The whole process may have been stopped while this goroutine waited in read: then what it got may be old.
+	// The whole process may have been stopped while this goroutine waited in read: then what it got
+	// may be old.
 	if now-c.srv.lastTick.Load() > int64(c.srv.cfg.MaxAge) || c.srv.pauses.Load() != c.pauses {
 		c.kill("the process was paused")
 		return 0, errPaused

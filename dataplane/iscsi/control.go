@@ -49,8 +49,8 @@ func (c *conn) nopOut(h pdu.BHS) error {
 	return nil
 }
 
-// pingIfIdle sends a NOP-In when nothing has come for NopInterval, and kills the connection when nothing came after
-// that for NopTimeout. It is called by the server's ticker.
+// pingIfIdle sends a NOP-In when nothing has come for NopInterval, and kills the connection when
+// nothing came after that for NopTimeout. It is called by the server's ticker.
 func (c *conn) pingIfIdle(now int64) {
 	c.sock.mu.Lock()
 	parked := c.parked
@@ -71,9 +71,10 @@ func (c *conn) pingIfIdle(now int64) {
 	}
 }
 
-// taskManagement hands a function to the Device, after dealing with the commands that the Device has not seen. Commands
-// before it on the connection have been given to the Device already, so CmdSN order holds (RFC 7143 §11.5), and a command
-// that is not found has been answered: RefCmdSN is of no use with one connection.
+// taskManagement hands a function to the Device, after dealing with the commands that the Device
+// has not seen. Commands before it on the connection have been given to the Device already, so
+// CmdSN order holds (RFC 7143 §11.5), and a command that is not found has been answered: RefCmdSN
+// is of no use with one connection.
 func (c *conn) taskManagement(h pdu.BHS) error {
 	if err := c.skip(h.DataLen()); err != nil {
 		return err
@@ -114,8 +115,9 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 	return nil
 }
 
-// answerTMF answers a function. Commands that it has ended get no answer, for the response says so: one that says anything else (the LUN was
-// unmapped meanwhile, the cluster could not) has their initiator wait for them, so they are answered before it.
+// answerTMF answers a function. Commands that it has ended get no answer, for the response says so:
+// one that says anything else (the LUN was unmapped meanwhile, the cluster could not) has their
+// initiator wait for them, so they are answered before it.
 func (c *conn) answerTMF(itt uint32, r scsi.TMResponse, function scsi.TMFunction, gone []dropped) {
 	c.mu.Lock()
 	c.managing--
@@ -144,7 +146,8 @@ func (c *conn) answerTMF(itt uint32, r scsi.TMResponse, function scsi.TMFunction
 	c.charge(pdu.HeaderLen)
 	c.unlockAndSend()
 	if function == scsi.TMFTargetColdReset && r == scsi.TMFComplete {
-		// RFC 7143 §11.5.1 has the target end all its connections. Those of other hosts are none of this one's business.
+		// RFC 7143 §11.5.1 has the target end all its connections. Those of other hosts are none of
+		// this one's business.
 		c.srv.DropHost(c.nexus.ID.Initiator, "target cold reset")
 	}
 }
@@ -185,8 +188,8 @@ func (c *conn) logoutResponse(itt uint32, response byte) error {
 	return nil
 }
 
-// answerLogout sends the Logout response once no command of the session is left, so that an initiator that has it can
-// rely on that, and waits until it is out.
+// answerLogout sends the Logout response once no command of the session is left, so that an
+// initiator that has it can rely on that, and waits until it is out.
 func (c *conn) answerLogout() {
 	c.mu.Lock()
 	killed := c.killed
@@ -202,7 +205,8 @@ func (c *conn) answerLogout() {
 	c.mu.Unlock()
 }
 
-// requestLogout asks the initiator to log out within wait (RFC 7143 §11.9.1, event 1). False during login.
+// requestLogout asks the initiator to log out within wait (RFC 7143 §11.9.1, event 1). False during
+// login.
 func (c *conn) requestLogout(wait time.Duration) bool {
 	c.srv.mu.Lock()
 	in := c.loggedIn

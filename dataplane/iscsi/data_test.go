@@ -73,7 +73,8 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// Every way that data can take, with and without digests, and memory so scarce that commands must wait for it.
+// Every way that data can take, with and without digests, and memory so scarce that commands must
+// wait for it.
 func TestWritePaths(t *testing.T) {
 	b := serve(t, func(c *Config) {
 		c.Limits.Transfer, c.Limits.SessionMemory, c.Limits.MaxBurst, c.Limits.FirstBurst = 1<<20, 1<<20, 256<<10, 64<<10
@@ -142,7 +143,8 @@ func TestWriteMemory(t *testing.T) {
 	}
 }
 
-// Writes that wait for data must not keep a read from its memory: it is the reader that brings their data.
+// Writes that wait for data must not keep a read from its memory: it is the reader that brings
+// their data.
 func TestReadBesideGathering(t *testing.T) {
 	b := serve(t, func(c *Config) { c.Limits.Transfer, c.Limits.SessionMemory = 1<<20, 1<<20 }, nil)
 	c := b.connect(t, "InitialR2T", "Yes", "ImmediateData", "No")
@@ -208,7 +210,8 @@ func TestResidualCountsOfResponses(t *testing.T) {
 	if r.status != 0 || r.residual != 0 {
 		t.Errorf("%+v", r)
 	}
-	// The CDB wants less than the initiator has: it is asked for all of it, and the rest is the residual.
+	// The CDB wants less than the initiator has: it is asked for all of it, and the rest is the
+	// residual.
 	h := c.command(opWrite, pdu.Final|pdu.WriteBit, 0, 1, 1024)
 	c.send(h, pattern(1024, 0))
 	if r := c.result(h.ITT()); r.flags&pdu.UnderflowU == 0 || r.residual != 512 {

@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// memory is a device that works: a disk of 512-byte blocks in memory, with commands that can be held up.
+// memory is a device that works: a disk of 512-byte blocks in memory, with commands that can be
+// held up.
 type memory struct {
 	mu     sync.Mutex
 	disk   []byte

@@ -6,9 +6,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// DigestPolicy is what a server requires of CRC32C digests. The initiator's list is in its order of preference and the
-// first value that the target takes is the result (RFC 7143 §6.2.1), so a target that wants digests of initiators
-// which prefer "None" has to insist on them.
+// DigestPolicy is what a server requires of CRC32C digests. The initiator's list is in its order of
+// preference and the first value that the target takes is the result (RFC 7143 §6.2.1), so a target
+// that wants digests of initiators which prefer "None" has to insist on them.
 type DigestPolicy byte
 
 // Policies.

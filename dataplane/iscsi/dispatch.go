@@ -27,12 +27,14 @@ func (c *conn) dispatch() error {
 	if c.params.HeaderDigest {
 		raw = raw[:head-pdu.DigestLen]
 		if pdu.Digest(raw) != pdu.GetDigest(c.in[c.r-pdu.DigestLen:]) {
-			// Nothing in this PDU can be trusted, its length neither: the stream is lost (RFC 7143 §7.8).
+			// Nothing in this PDU can be trusted, its length neither: the stream is lost (RFC 7143
+			// §7.8).
 			c.srv.stats.DigestErrors.Add(1)
 			return protocolError{"header digest"}
 		}
 	}
-	// The header is copied because reading the data may move the input buffer; what AHS there is is parsed at once.
+	// The header is copied because reading the data may move the input buffer; what AHS there is is
+	// parsed at once.
 	copy(c.bhs[:], raw)
 	h = c.bhs[:]
 	if n := h.DataLen(); n > int(c.params.MaxRecv) {
@@ -83,8 +85,8 @@ func (c *conn) skip(n int) error {
 	}
 }
 
-// segment returns the data segment of the PDU with header h, valid until the next read. ok is false when its digest was
-// wrong, which has then been rejected.
+// segment returns the data segment of the PDU with header h, valid until the next read. ok is false
+// when its digest was wrong, which has then been rejected.
 func (c *conn) segment(h pdu.BHS) (data []byte, ok bool, err error) {
 	n := h.DataLen()
 	if n == 0 {
@@ -122,7 +124,8 @@ func (c *conn) refused(h pdu.BHS, reason byte) error {
 	return err
 }
 
-// inOrder: a non-immediate PDU other than a SCSI command takes its number. It reports whether to continue with it.
+// inOrder: a non-immediate PDU other than a SCSI command takes its number. It reports whether to
+// continue with it.
 func (c *conn) inOrder(h pdu.BHS) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,8 +1,8 @@
 package iscsi
 
-// readState follows what the reader has taken from the socket, for DrainHost. It is guarded by the socket's mutex,
-// which is held while bytes move from the kernel into bytesRead, so that readable + bytesRead is exact: a sum too low
-// would lose a command, one too high would wait forever.
+// readState follows what the reader has taken from the socket, for DrainHost. It is guarded by the
+// socket's mutex, which is held while bytes move from the kernel into bytesRead, so that readable +
+// bytesRead is exact: a sum too low would lose a command, one too high would wait forever.
 type readState struct {
 	bytesRead int64
 	parked    bool // the reader waits for bytes and has executed all it had
@@ -17,8 +17,9 @@ type drain struct {
 	done   func()
 }
 
-// onRead is called by the socket inside a read. Whenever a read begins, every command that was complete in the bytes
-// taken before has been executed, so a drain is due when its target is not beyond them.
+// onRead is called by the socket inside a read. Whenever a read begins, every command that was
+// complete in the bytes taken before has been executed, so a drain is due when its target is not
+// beyond them.
 func (c *conn) onRead(n int) (due []drain) {
 	if len(c.drains) > 0 {
 		keep := c.drains[:0:0]

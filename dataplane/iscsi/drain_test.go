@@ -108,7 +108,8 @@ func TestDropConnections(t *testing.T) {
 	}
 }
 
-// A process that was stopped drops what piled up meanwhile: the clock jumps while a reader is in the Device.
+// A process that was stopped drops what piled up meanwhile: the clock jumps while a reader is in
+// the Device.
 func TestPausedProcessDropsBufferedCommands(t *testing.T) {
 	var skew atomic.Int64
 	b := serve(t, func(c *Config) {
@@ -129,7 +130,8 @@ func TestPausedProcessDropsBufferedCommands(t *testing.T) {
 	if n := len(b.dev.commands()); n != 1 {
 		t.Fatal("a command from before the pause was executed")
 	}
-	// The server continues, once the ticker has dropped what there was: it stamps the clock again a period later.
+	// The server continues, once the ticker has dropped what there was: it stamps the clock again a
+	// period later.
 	eventually(t, "the ticker", func() bool { return b.pauses.Load() == 1 })
 	stamp := b.lastTick.Load()
 	eventually(t, "the next tick", func() bool { return b.lastTick.Load() != stamp })

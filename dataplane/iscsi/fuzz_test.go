@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// FuzzServerBytes feeds bytes to a session after login. Whatever they are, the server answers or closes, and another
-// session does not notice. Bytes of the client's own making follow the header fields that only it can know.
+// FuzzServerBytes feeds bytes to a session after login. Whatever they are, the server answers or
+// closes, and another session does not notice. Bytes of the client's own making follow the header
+// fields that only it can know.
 func FuzzServerBytes(f *testing.F) {
 	b := serve(f, func(c *Config) {
 		c.Limits.Transfer, c.Limits.SessionMemory, c.Limits.FirstBurst, c.Limits.MaxBurst = 64<<10, 128<<10, 8192, 64<<10

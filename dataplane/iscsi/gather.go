@@ -5,11 +5,13 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// Gathering of write data. All of a command's data ends up in one buffer; large segments are read from the socket
-// straight into it. The reader drives it; what other goroutines may touch (memory, the wish to abort) is under mu.
+// Gathering of write data. All of a command's data ends up in one buffer; large segments are read
+// from the socket straight into it. The reader drives it; what other goroutines may touch (memory,
+// the wish to abort) is under mu.
 
-// grant gives a write the memory for its data; or, when there is none at once, what is just big enough for the data that comes
-// unasked, and a place in the line for the rest, which is asked for when memory is there; or, without that, nothing. mu is held.
+// grant gives a write the memory for its data; or, when there is none at once, what is just big
+// enough for the data that comes unasked, and a place in the line for the rest, which is asked for
+// when memory is there; or, without that, nothing. mu is held.
 func (c *conn) grant(cmd *command, unasked int) {
 	switch {
 	case c.reserve(cmd, false):
@@ -95,8 +97,9 @@ func (c *conn) dataOut(h pdu.BHS) error {
 	return nil
 }
 
-// checkData compares a Data-Out header with what the command waits for. A wrong DataSN means that a PDU was lost to
-// a digest error, and like that one costs the command and not the connection (RFC 7143 §7.9). mu is held.
+// checkData compares a Data-Out header with what the command waits for. A wrong DataSN means that a
+// PDU was lost to a digest error, and like that one costs the command and not the connection (RFC
+// 7143 §7.9). mu is held.
 func (cmd *command) checkData(h pdu.BHS, n int, final bool) error {
 	off, ttt := int(h.U32(pdu.OffBufferOff)), h.TTT()
 	switch {
@@ -177,8 +180,8 @@ func (c *conn) trailer(data []byte) (good bool, err error) {
 // crcSense is ABORTED COMMAND, PROTOCOL SERVICE CRC ERROR (RFC 7143 §11.4.7.2), fixed format.
 var crcSense = []byte{0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x47, 0x05, 0, 0, 0, 0}
 
-// advance does what a command needs once nothing of its present sequence is left to come: ask for more, execute it,
-// or end it. mu is held and released.
+// advance does what a command needs once nothing of its present sequence is left to come: ask for
+// more, execute it, or end it. mu is held and released.
 func (c *conn) advance(cmd *command) {
 	switch {
 	case cmd.seq != seqNone:
@@ -240,8 +243,8 @@ type dropped struct {
 	r2ts uint32 // R2Ts that were sent for it
 }
 
-// dropGathering ends commands that the Device has not seen, without an answer. They are those of this session, by its own wish or
-// at its end; only the reader calls it.
+// dropGathering ends commands that the Device has not seen, without an answer. They are those of
+// this session, by its own wish or at its end; only the reader calls it.
 func (c *conn) dropGathering(match func(*command) bool) (list []dropped) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,7 +68,8 @@ func (c *conn) login() error {
 		c.srv.stats.LoginsFailed.Add(1)
 		var le *loginError
 		if errors.As(err, &le) && l.begun {
-			// The status is a courtesy: the connection ends anyway. The login's time may be over, so it gets its own.
+			// The status is a courtesy: the connection ends anyway. The login's time may be over,
+			// so it gets its own.
 			_ = c.sock.nc.SetWriteDeadline(time.Now().Add(time.Second))
 			_ = l.send(nil, 0, le.status)
 		}
@@ -203,8 +204,8 @@ func (l *login) first(h pdu.BHS) error {
 	return nil
 }
 
-// identify takes the names of the first complete request (RFC 7143 §6.2: InitiatorName, SessionType and TargetName
-// belong there) and asks whether that initiator may log in.
+// identify takes the names of the first complete request (RFC 7143 §6.2: InitiatorName, SessionType
+// and TargetName belong there) and asks whether that initiator may log in.
 func (l *login) identify(in pdu.Text, out *pdu.Text) error {
 	c, s := l.c, l.c.srv
 	name, ok := in.Get("InitiatorName")
@@ -230,7 +231,8 @@ func (l *login) identify(in pdu.Text, out *pdu.Text) error {
 	if named && strings.ToLower(target) != s.cfg.TargetName {
 		return fail(pdu.LoginNotFound, "TargetName %q", target)
 	}
-	// First the name in the registry, then the question: a host that is removed in between is dropped by DropHost.
+	// First the name in the registry, then the question: a host that is removed in between is
+	// dropped by DropHost.
 	s.admitted(c, name)
 	host := s.hosts.Admit(name)
 	if err := c.admissible(name, host); err != nil {
@@ -254,7 +256,8 @@ func (l *login) identify(in pdu.Text, out *pdu.Text) error {
 	return nil
 }
 
-// enter opens the session: the one it replaces is gone, with its commands, before the initiator hears of success.
+// enter opens the session: the one it replaces is gone, with its commands, before the initiator
+// hears of success.
 func (l *login) enter() error {
 	c, s := l.c, l.c.srv
 	if c.params.FirstBurst > c.params.MaxBurst {
@@ -279,7 +282,8 @@ func (l *login) enter() error {
 	return nil
 }
 
-// send writes one login response. During login the connection writes directly, with the login's deadline.
+// send writes one login response. During login the connection writes directly, with the login's
+// deadline.
 func (l *login) send(out pdu.Text, flags byte, status pdu.LoginStatus) error {
 	c := l.c
 	b := out.Append(make([]byte, pdu.HeaderLen, 512))

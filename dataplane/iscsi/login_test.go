@@ -187,7 +187,8 @@ func TestLoginLimits(t *testing.T) {
 	c.closed()
 }
 
-// chapLogin goes through CHAP and returns the final answer; tamper may change what the initiator sends.
+// chapLogin goes through CHAP and returns the final answer; tamper may change what the initiator
+// sends.
 func chapLogin(t *testing.T, b *bench, host, algorithms string, mutual bool, tamper func(tx *pdu.Text, challenge string)) (pdu.LoginStatus, pdu.Text, string) {
 	t.Helper()
 	c := b.dial(t)
@@ -375,7 +376,8 @@ func TestTextInSession(t *testing.T) {
 	c.ping()
 }
 
-// A target that insists on digests takes them from an initiator that would rather not, and refuses one that cannot.
+// A target that insists on digests takes them from an initiator that would rather not, and refuses
+// one that cannot.
 func TestDigestPolicy(t *testing.T) {
 	var p DigestPolicy
 	if err := p.Set("prefer"); err == nil {

@@ -6,19 +6,22 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// What a session holds of the server's memory (budget.go). The reader of a connection never waits for any of it.
+// What a session holds of the server's memory (budget.go). The reader of a connection never waits
+// for any of it.
 
-// smallCommand is what a session that holds nothing gets beyond the budget (bytes), or FirstBurst if that is more.
+// smallCommand is what a session that holds nothing gets beyond the budget (bytes), or FirstBurst
+// if that is more.
 const smallCommand = 256 << 10
 
-// maxUnread bounds the answers of a session that no command's memory accounts for: to pings, rejects, the headers of answers. An
-// initiator that reads what it is answered leaves some hundred bytes.
+// maxUnread bounds the answers of a session that no command's memory accounts for: to pings,
+// rejects, the headers of answers. An initiator that reads what it is answered leaves some hundred
+// bytes.
 const maxUnread = 4 << 20
 
 var errUnread = errors.New("the initiator does not read its answers")
 
-// kind of memory within a session. Reads and writes have lines of their own: an initiator may send the data of a write only when it
-// has the answer to a read.
+// kind of memory within a session. Reads and writes have lines of their own: an initiator may send
+// the data of a write only when it has the answer to a read.
 const (
 	ofReads = iota
 	ofWrites
@@ -53,7 +56,8 @@ func (c *conn) holdsNothing() bool {
 
 func (c *conn) small() int { return max(smallCommand, classSize(c.srv.cfg.Limits.FirstBurst)) }
 
-// sessionMax is the most that a session holds of each kind once it holds any: no session has more than a quarter.
+// sessionMax is the most that a session holds of each kind once it holds any: no session has more
+// than a quarter.
 func (s *Server) sessionMax() int {
 	return min(s.cfg.Limits.SessionMemory, max(int(s.memory.forAsked()/4), classSize(s.cfg.Limits.Transfer)))
 }
@@ -136,11 +140,13 @@ func (c *conn) giveBack(cmd *command) {
 	c.wantMemory()
 }
 
-// grantNext serves one command of the session's lines: served tells that it did. more tells that another turn is wanted: at once
-// after a command was served, else when there is memory. A session whose own limit is met asks itself when it has given back,
-// and so does the reader when it has filled the buffer at hand. mu is held, by the server's goroutine for that.
+// grantNext serves one command of the session's lines: served tells that it did. more tells that
+// another turn is wanted: at once after a command was served, else when there is memory. A session
+// whose own limit is met asks itself when it has given back, and so does the reader when it has
+// filled the buffer at hand. mu is held, by the server's goroutine for that.
 //
-// With scarce the memory has run out before this session's turn: it gets what is beyond the budget only.
+// With scarce the memory has run out before this session's turn: it gets what is beyond the budget
+// only.
 func (c *conn) grantNext(scarce bool) (served, more bool) {
 	if c.killed || c.ending {
 		return false, false
@@ -170,8 +176,8 @@ func (c *conn) grantNext(scarce bool) (served, more bool) {
 	return false, more
 }
 
-// handOver gives a read that has waited to the Device, which may take its time: not on the goroutine that serves all sessions. mu
-// is held.
+// handOver gives a read that has waited to the Device, which may take its time: not on the
+// goroutine that serves all sessions. mu is held.
 func (c *conn) handOver(cmd *command) {
 	if cmd.aborted {
 		cmd.task.Status = scsi.StatusTaskAborted
@@ -194,7 +200,8 @@ func (c *conn) handOver(cmd *command) {
 	})
 }
 
-// settled waits until no command is on its way to the Device: what is to end commands has to find them there.
+// settled waits until no command is on its way to the Device: what is to end commands has to find
+// them there.
 func (c *conn) settled() {
 	c.mu.Lock()
 	for c.handing > 0 {
@@ -210,7 +217,8 @@ func (c *conn) charge(n int) {
 	c.srv.memory.other.Add(int64(n))
 }
 
-// flooded refuses to continue with an initiator that leaves its answers unread: it could cause any number of them. mu is held.
+// flooded refuses to continue with an initiator that leaves its answers unread: it could cause any
+// number of them. mu is held.
 func (c *conn) flooded() error {
 	if c.unread > min(maxUnread, c.srv.cfg.Limits.SessionMemory) {
 		return errUnread
@@ -218,8 +226,8 @@ func (c *conn) flooded() error {
 	return nil
 }
 
-// stalled tells why the memory of a session is not used: for longer than WriteTimeout data that was asked for, or that was to come
-// unasked, has not come, or answers have not been taken.
+// stalled tells why the memory of a session is not used: for longer than WriteTimeout data that was
+// asked for, or that was to come unasked, has not come, or answers have not been taken.
 func (c *conn) stalled(now int64) string {
 	limit := int64(c.srv.cfg.WriteTimeout)
 	c.mu.Lock()

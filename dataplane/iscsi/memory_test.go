@@ -61,7 +61,8 @@ func TestWaitingForMemory(t *testing.T) {
 	if !bytes.Equal(b.dev.disk[:size], data) || !bytes.Equal(b.dev.disk[1024*512:1024*512+size], data) || bytes.Equal(b.dev.disk[512*512:512*512+512], data[:512]) {
 		t.Error("wrong data on the disk")
 	}
-	// The answer arrives inside the writer's system call; what it was charged with is given back after that.
+	// The answer arrives inside the writer's system call; what it was charged with is given back
+	// after that.
 	for conn := range b.all() {
 		var left string
 		defer func() {

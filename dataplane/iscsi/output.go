@@ -11,14 +11,17 @@ import (
 )
 
 // The output queue. PDUs are queued under the connection's mutex, in StatSN order. Who sends them:
-//   - while the reader works through its input (batching) no goroutine: the reader sends all of it at the end, in one writev;
-//   - else the goroutine that queued, unless another goroutine is sending, which then takes the new ones too;
-//   - when the socket is full the rest is left to the connection's writer goroutine, so that neither the reader nor a
-//     goroutine of the Device ever waits for a slow initiator. The writer gives up after WriteTimeout.
+//   - while the reader works through its input (batching) no goroutine: the reader sends all of it
+//     at the end, in one writev;
+//   - else the goroutine that queued, unless another goroutine is sending, which then takes the new
+//     ones too;
+//   - when the socket is full the rest is left to the connection's writer goroutine, so that
+//     neither the reader nor a goroutine of the Device ever waits for a slow initiator. The writer
+//     gives up after WriteTimeout.
 
 const (
-	// batchBytes is when the reader sends before its input is used up: large answers should be on their way while
-	// the next are being made.
+	// batchBytes is when the reader sends before its input is used up: large answers should be on
+	// their way while the next are being made.
 	batchBytes = 256 << 10
 
 	chunkArena = 8 << 10
@@ -59,7 +62,8 @@ type output struct {
 	sense      [inlineData]byte // scratch: a local would escape to the heap
 }
 
-// begin reserves room for a PDU and returns its zeroed header with op. The caller fills it and calls end.
+// begin reserves room for a PDU and returns its zeroed header with op. The caller fills it and
+// calls end.
 func (c *conn) begin(op pdu.Opcode) pdu.BHS {
 	k := c.tail
 	if k == nil || k.used+pduArena > chunkArena || k.n+pduIovs > chunkIovs {
@@ -78,8 +82,8 @@ func (c *conn) begin(op pdu.Opcode) pdu.BHS {
 	return h
 }
 
-// end queues the PDU of the last begin with its data. With inline the data, at most inlineData bytes, is copied,
-// else it must stay until the chunk is sent.
+// end queues the PDU of the last begin with its data. With inline the data, at most inlineData
+// bytes, is copied, else it must stay until the chunk is sent.
 func (c *conn) end(h pdu.BHS, data []byte, inline bool) {
 	k := c.tail
 	h.SetDataLen(len(data))
@@ -181,8 +185,8 @@ func (c *conn) unlockAndSend() {
 	c.kick <- struct{}{} // never blocks: one kick at most per sender, and there is one sender
 }
 
-// send writes until the queue is empty and gives up the role of sender: true. With wait false it returns false,
-// still the sender, when the socket is full.
+// send writes until the queue is empty and gives up the role of sender: true. With wait false it
+// returns false, still the sender, when the socket is full.
 func (c *conn) send(wait bool) bool {
 	for {
 		c.mu.Lock()
@@ -303,7 +307,8 @@ func (c *conn) writer() {
 	defer c.writerWG.Done()
 	for range c.kick {
 		c.send(true)
-		// A deadline left behind would fail a later write. An error means closed, which the next write reports.
+		// A deadline left behind would fail a later write. An error means closed, which the next
+		// write reports.
 		_ = c.sock.nc.SetWriteDeadline(time.Time{})
 	}
 }

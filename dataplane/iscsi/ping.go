@@ -3,7 +3,8 @@ package iscsi
 import "github.com/gemel-storage/gemel/internal/pdu"
 
 const (
-	// maxPings are under way at once per session: one each pingEvery over a round trip of more than five seconds.
+	// maxPings are under way at once per session: one each pingEvery over a round trip of more than
+	// five seconds.
 	maxPings  = 16
 	pingEvery = int64(4e8) // ns between the pings of a session that writes
 )
@@ -15,9 +16,10 @@ type ping struct {
 	done []func() // who wait for its answer
 }
 
-// ask sends a ping and calls done when one that was sent at or after the call has been answered. Several are under way at a
-// time, so that a long round trip delays no sign of life by more than itself; with maxPings what is asked goes with the next.
-// done is not called when the connection ends first.
+// ask sends a ping and calls done when one that was sent at or after the call has been answered.
+// Several are under way at a time, so that a long round trip delays no sign of life by more than
+// itself; with maxPings what is asked goes with the next. done is not called when the connection
+// ends first.
 func (c *conn) ask(done func()) {
 	c.mu.Lock()
 	if c.killed || c.ending {
@@ -47,9 +49,9 @@ func (c *conn) sendPing() {
 	c.unlockAndSend()
 }
 
-// answered takes the initiator's answer: it lives, and had not given this session up when the ping was sent. That is all that an
-// answer proves: it may have been on its way, and in the send queue of a socket that the initiator has closed since, for as long
-// as the ping has been out.
+// answered takes the initiator's answer: it lives, and had not given this session up when the ping
+// was sent. That is all that an answer proves: it may have been on its way, and in the send queue
+// of a socket that the initiator has closed since, for as long as the ping has been out.
 func (c *conn) answered(ttt uint32) {
 	c.mu.Lock()
 	i := 0
@@ -79,8 +81,8 @@ func (c *conn) answered(ttt uint32) {
 	}
 }
 
-// refresh keeps the sign of life of an initiator that writes as young as its round trip lets it be, so that its writes do not have
-// to wait for one. It is called by the server's ticker.
+// refresh keeps the sign of life of an initiator that writes as young as its round trip lets it be,
+// so that its writes do not have to wait for one. It is called by the server's ticker.
 func (c *conn) refresh(now int64) {
 	const recent = int64(1e9)
 	if c.nexus == nil || now-c.wrote.Load() >= recent || now-c.nexus.Liveness.At() <= pingEvery {

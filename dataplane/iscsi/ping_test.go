@@ -7,7 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// A sign of life is an answer to a ping that was sent after it was asked for: not other bytes, and not the answer to another.
+// A sign of life is an answer to a ping that was sent after it was asked for: not other bytes, and
+// not the answer to another.
 func TestSignOfLife(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
@@ -66,7 +67,8 @@ func TestSignOfLife(t *testing.T) {
 	}
 }
 
-// Over a long round trip many pings are under way, but not any number; an answer counts for those before it.
+// Over a long round trip many pings are under way, but not any number; an answer counts for those
+// before it.
 func TestPingsUnderWay(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)
@@ -117,7 +119,8 @@ func TestPingsUnderWay(t *testing.T) {
 	}
 }
 
-// A session that writes is pinged again and again, also while the answer to the first ping is still on its way.
+// A session that writes is pinged again and again, also while the answer to the first ping is still
+// on its way.
 func TestRefreshOverALongRoundTrip(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)

@@ -39,7 +39,8 @@ func (s *Server) Sessions() []SessionInfo {
 	return out
 }
 
-// askedGroups puts into words of the calendar what the device server knows by the clock of commands.
+// askedGroups puts into words of the calendar what the device server knows by the clock of
+// commands.
 func (s *Server) askedGroups(c *conn) (t time.Time) {
 	if c.discovery {
 		return t
@@ -60,16 +61,18 @@ func (s *Server) connsLocked(match func(*conn) bool) []*conn {
 	return out
 }
 
-// ofHost lists the connections of one initiator, those that have come as far as its admission in their login included.
+// ofHost lists the connections of one initiator, those that have come as far as its admission in
+// their login included.
 func (s *Server) ofHost(initiator string) []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connsLocked(func(c *conn) bool { return c.host == initiator })
 }
 
-// DrainHost is rule R11a's drain: done is called once, from any goroutine, when every byte that was readable on the
-// initiator's connections at the time of the call has been consumed and each command that was complete in them was
-// given to the Device, or the connection has ended and they never will be.
+// DrainHost is rule R11a's drain: done is called once, from any goroutine, when every byte that was
+// readable on the initiator's connections at the time of the call has been consumed and each
+// command that was complete in them was given to the Device, or the connection has ended and they
+// never will be.
 func (s *Server) DrainHost(initiator string, done func()) {
 	conns := s.ofHost(initiator)
 	var left atomic.Int64
@@ -85,8 +88,8 @@ func (s *Server) DrainHost(initiator string, done func()) {
 	one()
 }
 
-// DropConnections closes every connection without executing another buffered command (rule R11b). It does not wait
-// for commands that were already given to the Device.
+// DropConnections closes every connection without executing another buffered command (rule R11b).
+// It does not wait for commands that were already given to the Device.
 func (s *Server) DropConnections(reason string) {
 	s.mu.Lock()
 	live := s.connsLocked(nil)
@@ -103,11 +106,11 @@ func (s *Server) DropHost(initiator, reason string) {
 	}
 }
 
-// AbortGathering makes sure that commands which match and whose write data has not all arrived are never executed.
-// The Device does not know them yet: a reset that comes from another nexus or the other node (CLEAR TASK SET,
-// LOGICAL UNIT RESET, PREEMPT AND ABORT, unmapping a host) calls this before it aborts what it does know.
-// lun is the eight-byte field as the initiator sent it. The initiator gets no status, as for any command
-// aborted by another nexus (SAM-5 §5.9).
+// AbortGathering makes sure that commands which match and whose write data has not all arrived are
+// never executed. The Device does not know them yet: a reset that comes from another nexus or the
+// other node (CLEAR TASK SET, LOGICAL UNIT RESET, PREEMPT AND ABORT, unmapping a host) calls this
+// before it aborts what it does know. lun is the eight-byte field as the initiator sent it. The
+// initiator gets no status, as for any command aborted by another nexus (SAM-5 §5.9).
 func (s *Server) AbortGathering(match func(initiator string, lun uint64) bool) {
 	s.mu.Lock()
 	live := s.connsLocked(func(c *conn) bool { return c.loggedIn })
@@ -127,8 +130,9 @@ func (s *Server) AbortGathering(match func(initiator string, lun uint64) bool) {
 
 var errReinstateTimeout = errors.New("the commands of the replaced session did not end in time")
 
-// register makes c the session of its initiator and ISID. A session that has them already is ended first, and its
-// commands are over when register returns nil: else one of them could land on a later write of the new session (R11c).
+// register makes c the session of its initiator and ISID. A session that has them already is ended
+// first, and its commands are over when register returns nil: else one of them could land on a
+// later write of the new session (R11c).
 func (s *Server) register(c *conn, deadline time.Time) error {
 	key := sessionKey{c.id.Initiator, c.id.ISID}
 	timer := time.NewTimer(time.Until(deadline))
@@ -163,7 +167,8 @@ func (s *Server) register(c *conn, deadline time.Time) error {
 
 var errClosing = errors.New("the connection or the server is closing")
 
-// admitted records the host of a connection whose login is under way, so that DropHost and DrainHost find it.
+// admitted records the host of a connection whose login is under way, so that DropHost and
+// DrainHost find it.
 func (s *Server) admitted(c *conn, host string) {
 	s.mu.Lock()
 	c.host = host
@@ -190,8 +195,8 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// haveSession answers a login that names a session by its TSIH: with one connection per session it cannot join, and
-// the status says whether there is such a session (RFC 7143 §6.3.1).
+// haveSession answers a login that names a session by its TSIH: with one connection per session it
+// cannot join, and the status says whether there is such a session (RFC 7143 §6.3.1).
 func (s *Server) haveSession(tsih uint16) pdu.LoginStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,8 +206,8 @@ func (s *Server) haveSession(tsih uint16) pdu.LoginStatus {
 	return pdu.LoginNoSession
 }
 
-// tick is the server's one timer: it pings idle initiators, drops those that do not answer, and notices when the whole
-// process was stopped for longer than MaxAge.
+// tick is the server's one timer: it pings idle initiators, drops those that do not answer, and
+// notices when the whole process was stopped for longer than MaxAge.
 func (s *Server) tick() {
 	defer s.wg.Done()
 	period := max(min(s.cfg.MaxAge/4, time.Second), 10*time.Millisecond)

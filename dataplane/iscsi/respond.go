@@ -5,8 +5,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// respond queues the answer of a completed command: its data and its status, in one PDU where the protocol permits
-// that (a GOOD read, RFC 7143 §11.7.3). The command is released when the last of it has been sent. mu is held.
+// respond queues the answer of a completed command: its data and its status, in one PDU where the
+// protocol permits that (a GOOD read, RFC 7143 §11.7.3). The command is released when the last of
+// it has been sent. mu is held.
 func (c *conn) respond(cmd *command) {
 	t := &cmd.task
 	data := t.DataIn
@@ -54,8 +55,8 @@ func residue(t *scsi.Task) (flag byte, count uint32) {
 	return 0, 0
 }
 
-// sendData queues Data-In PDUs: segments of at most what the initiator takes, sequences of at most MaxBurstLength.
-// It returns how many there were.
+// sendData queues Data-In PDUs: segments of at most what the initiator takes, sequences of at most
+// MaxBurstLength. It returns how many there were.
 func (c *conn) sendData(cmd *command, data []byte, collapse bool, bit byte, residual uint32) (sn uint32) {
 	segment, burst := int(c.maxSend.Load()), int(c.params.MaxBurst)
 	for off, left := 0, burst; off < len(data); sn++ {

@@ -1,9 +1,9 @@
-// Package iscsi is the iSCSI target protocol engine: logins, discovery and the full-feature phase of sessions with one
-// connection and ErrorRecoveryLevel 0 (RFC 7143). It moves commands between sockets and a device server; what a
-// command means is not its business.
+// Package iscsi is the iSCSI target protocol engine: logins, discovery and the full-feature phase
+// of sessions with one connection and ErrorRecoveryLevel 0 (RFC 7143). It moves commands between
+// sockets and a device server; what a command means is not its business.
 //
-// One goroutine per connection reads and decodes in place. Responses gather in the connection's output queue and leave
-// with one writev per batch; see output.go for who writes when.
+// One goroutine per connection reads and decodes in place. Responses gather in the connection's
+// output queue and leave with one writev per batch; see output.go for who writes when.
 package iscsi
 
 import (
@@ -41,8 +41,8 @@ type Host struct {
 	Credentials
 	Known bool // the credentials are the host's: it may discover
 	LUNs  bool // at least one LUN is mapped to it: it may log in
-	// Sure: this node serves, so a host that it does not know, or that has no LUN here, has none. A node that does not serve
-	// may have old metadata.
+	// Sure: this node serves, so a host that it does not know, or that has no LUN here, has none. A
+	// node that does not serve may have old metadata.
 	Sure bool
 }
 
@@ -56,13 +56,14 @@ type Hosts interface {
 type Device interface {
 	// OpenNexus begins an I_T nexus. It never fails and raises the unit attentions of a new nexus.
 	OpenNexus(id scsi.NexusID) *scsi.Nexus
-	// CloseNexus ends it: kills the commands that have not started and waits for those that have, on the other
-	// node too, then calls done once, from any goroutine.
+	// CloseNexus ends it: kills the commands that have not started and waits for those that have,
+	// on the other node too, then calls done once, from any goroutine.
 	CloseNexus(n *scsi.Nexus, done func())
-	// Submit starts a command: true when it is complete on return, false when Done of the task will be called.
+	// Submit starts a command: true when it is complete on return, false when Done of the task will
+	// be called.
 	Submit(t *scsi.Task) bool
-	// TaskManagement carries out a task management function and calls done once with the response code
-	// (RFC 7143 §11.6.1), from any goroutine, maybe before it returns.
+	// TaskManagement carries out a task management function and calls done once with the response
+	// code (RFC 7143 §11.6.1), from any goroutine, maybe before it returns.
 	TaskManagement(r scsi.TMF, done func(scsi.TMResponse))
 }
 
@@ -103,7 +104,8 @@ type Limits struct {
 	RecvSegment   int // MaxRecvDataSegmentLength we declare, 8 KiB to 256 KiB, default 256 KiB
 }
 
-// DefaultMaxAge is D. Initiators declare a silent loss no sooner than 2·D after the last sign of life.
+// DefaultMaxAge is D. Initiators declare a silent loss no sooner than 2·D after the last sign of
+// life.
 const DefaultMaxAge = time.Second
 
 func orDefault[T int | time.Duration](v *T, d T) {
@@ -159,7 +161,8 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// leastBudget is the least that may be set as the memory of all sessions: the longest command must fit the part that is asked for.
+// leastBudget is the least that may be set as the memory of all sessions: the longest command must
+// fit the part that is asked for.
 func leastBudget(l *Limits) int {
 	if l.Memory == 0 {
 		return 0
@@ -258,8 +261,8 @@ func (s *Server) SetPortals(p []Portal) {
 	s.portals.Store(&p)
 }
 
-// Serve accepts connections until ctx ends, Shutdown is called (both give nil) or the listener fails. It closes l.
-// The listener must be one whose connections are kernel sockets.
+// Serve accepts connections until ctx ends, Shutdown is called (both give nil) or the listener
+// fails. It closes l. The listener must be one whose connections are kernel sockets.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.mu.Lock()
 	if s.closing {
@@ -334,9 +337,9 @@ func (s *Server) accept(nc net.Conn) {
 	}()
 }
 
-// Shutdown asks every initiator to log out (asynchronous event 1), waits for that until ctx ends, closes what is left
-// and waits until every goroutine has ended and the device has finished every nexus. The error is ctx's when
-// connections had to be closed.
+// Shutdown asks every initiator to log out (asynchronous event 1), waits for that until ctx ends,
+// closes what is left and waits until every goroutine has ended and the device has finished every
+// nexus. The error is ctx's when connections had to be closed.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing

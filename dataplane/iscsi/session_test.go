@@ -122,7 +122,8 @@ func TestReinstatementEndsTheOldSessionFirst(t *testing.T) {
 	}
 }
 
-// When the old session's commands do not end, the new login fails with a status that says "try again".
+// When the old session's commands do not end, the new login fails with a status that says "try
+// again".
 func TestReinstatementTimeout(t *testing.T) {
 	b := serve(t, func(c *Config) { c.LoginTimeout = time.Second }, nil)
 	b.connect(t)
@@ -224,7 +225,8 @@ func TestShutdownWaitsForLogout(t *testing.T) {
 	}
 }
 
-// An initiator that does not log out is closed at the deadline; its commands end before Shutdown returns.
+// An initiator that does not log out is closed at the deadline; its commands end before Shutdown
+// returns.
 func TestShutdownDeadline(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t)

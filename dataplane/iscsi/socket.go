@@ -12,12 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket does scatter-gather I/O on a connection without allocating. Reads are for one goroutine at a time, writes too.
+// socket does scatter-gather I/O on a connection without allocating. Reads are for one goroutine at
+// a time, writes too.
 type socket struct {
 	nc  net.Conn
 	raw syscall.RawConn
 
-	// Arguments and results of the callbacks, which are made once: a closure per call would allocate.
+	// Arguments and results of the callbacks, which are made once: a closure per call would
+	// allocate.
 	readFn, writeFn func(fd uintptr) bool
 	rv              [2]unix.Iovec
 	rvN             int
@@ -28,8 +30,9 @@ type socket struct {
 	wn              int
 	werr            error
 
-	// onRead hears of n bytes that came, or with 0 that the reader is about to wait, while mu is held, as it is
-	// during the read itself. What it returns is called outside the read: closing a socket waits for those inside.
+	// onRead hears of n bytes that came, or with 0 that the reader is about to wait, while mu is
+	// held, as it is during the read itself. What it returns is called outside the read: closing a
+	// socket waits for those inside.
 	onRead func(n int) []drain
 	due    []drain
 	mu     sync.Mutex
@@ -117,8 +120,8 @@ func (s *socket) tryRead(fd uintptr) bool {
 // errFull says that the socket takes no more and wait was false.
 var errFull = errors.New("socket buffer full")
 
-// write sends from v with one system call and returns how many bytes went. With wait it waits, up to the write
-// deadline, until the socket takes something.
+// write sends from v with one system call and returns how many bytes went. With wait it waits, up
+// to the write deadline, until the socket takes something.
 func (s *socket) write(v []unix.Iovec, wait bool) (int, error) {
 	s.wv, s.wwait, s.wn, s.werr = v, wait, 0, nil
 	err := s.raw.Write(s.writeFn)

@@ -84,8 +84,9 @@ func (c *conn) textKey(p pdu.Pair, out *pdu.Text) {
 	}
 }
 
-// textResponse sends as much of answer as fits one PDU and keeps the rest for the initiator to fetch with the transfer
-// tag. final is the request's final bit: only a final request gets a final answer.
+// textResponse sends as much of answer as fits one PDU and keeps the rest for the initiator to
+// fetch with the transfer tag. final is the request's final bit: only a final request gets a final
+// answer.
 func (c *conn) textResponse(h pdu.BHS, answer []byte, final bool) error {
 	n := min(len(answer), int(c.maxSend.Load()))
 	c.mu.Lock()
@@ -111,7 +112,8 @@ func (c *conn) textResponse(h pdu.BHS, answer []byte, final bool) error {
 	return nil
 }
 
-// mayLogIn reports whether a normal session of the initiator would be admitted, now or, as far as this node knows, soon.
+// mayLogIn reports whether a normal session of the initiator would be admitted, now or, as far as
+// this node knows, soon.
 func (c *conn) mayLogIn() bool {
 	h := c.srv.hosts.Admit(c.id.Initiator)
 	return h.LUNs || !h.Sure

@@ -74,8 +74,9 @@ func TestTaskManagement(t *testing.T) {
 	}
 }
 
-// A function that ends otherwise than it was asked to has an initiator wait for the commands that it was about: those whose data has not all
-// come are answered, and not executed. (The device of these tests does not know CLEAR TASK SET.)
+// A function that ends otherwise than it was asked to has an initiator wait for the commands that
+// it was about: those whose data has not all come are answered, and not executed. (The device of
+// these tests does not know CLEAR TASK SET.)
 func TestFunctionThatFailsAnswersWhatItDropped(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t, "InitialR2T", "Yes", "ImmediateData", "No")
@@ -97,7 +98,8 @@ func TestFunctionThatFailsAnswersWhatItDropped(t *testing.T) {
 	}
 }
 
-// A reset by somebody else reaches commands that wait for data: they end with TASK ABORTED and are not executed.
+// A reset by somebody else reaches commands that wait for data: they end with TASK ABORTED and are
+// not executed.
 func TestAbortGathering(t *testing.T) {
 	b := serve(t, nil, nil)
 	c := b.connect(t, "InitialR2T", "Yes", "ImmediateData", "No")

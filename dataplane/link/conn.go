@@ -16,11 +16,12 @@ import (
 // writeTimeout bounds one batch: a peer that takes nothing for this long is as good as gone.
 const writeTimeout = 10 * time.Second
 
-// conn is one of the two connections of a link. Sending has two steps: send queues and may be called under any lock;
-// kick, called with none held, writes what is queued without blocking, unless another goroutine is writing already. What the
-// socket does not take is left to the writer goroutine, so a reader of the link never waits for it to drain:
-// two nodes whose sockets are full cannot wedge each other. A hand-off to a goroutine would cost each mirrored
-// write more than the wire does.
+// conn is one of the two connections of a link. Sending has two steps: send queues and may be
+// called under any lock; kick, called with none held, writes what is queued without blocking,
+// unless another goroutine is writing already. What the socket does not take is left to the writer
+// goroutine, so a reader of the link never waits for it to drain: two nodes whose sockets are full
+// cannot wedge each other. A hand-off to a goroutine would cost each mirrored write more than the
+// wire does.
 type conn struct {
 	c    net.Conn
 	neg  Negotiated
@@ -44,7 +45,8 @@ type conn struct {
 	scratch [headerLen]byte
 }
 
-// maxInline is the most that a kick writes itself; the checksum of more takes too long for a caller.
+// maxInline is the most that a kick writes itself; the checksum of more takes too long for a
+// caller.
 const maxInline = 256 << 10
 
 func newConn(c net.Conn, neg Negotiated) *conn {
@@ -121,8 +123,8 @@ func (c *conn) encode() {
 
 const maxIovecs = 512 // below the kernel's IOV_MAX
 
-// try encodes and writes without blocking; false leaves the rest in bufs. A socket that is broken is left to the
-// reader, which learns from it whether the peer's end was closed.
+// try encodes and writes without blocking; false leaves the rest in bufs. A socket that is broken
+// is left to the reader, which learns from it whether the peer's end was closed.
 func (c *conn) try() bool {
 	c.encode()
 	done := false
@@ -147,8 +149,9 @@ func (c *conn) try() bool {
 	return done || err != nil
 }
 
-// writev is the bare system call. The one in x/sys tells the race detector after the call that it has read the buffers,
-// by when the peer may have answered and a buffer be in use again; it also allocates for every batch.
+// writev is the bare system call. The one in x/sys tells the race detector after the call that it
+// has read the buffers, by when the peer may have answered and a buffer be in use again; it also
+// allocates for every batch.
 func (c *conn) writev(fd uintptr) (int, syscall.Errno) {
 	c.iov = c.iov[:0]
 	for _, b := range c.bufs[:min(len(c.bufs), maxIovecs)] {

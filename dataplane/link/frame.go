@@ -1,5 +1,6 @@
-// Package link carries the messages of a pair between its two nodes: one connection for data, one for heartbeats,
-// mutual TLS, a CRC32C on every frame (R-"Link"). The protocol itself is in package pair.
+// Package link carries the messages of a pair between its two nodes: one connection for data, one
+// for heartbeats, mutual TLS, a CRC32C on every frame (R-"Link"). The protocol itself is in package
+// pair.
 package link
 
 import (
@@ -13,9 +14,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The versions of the frame format that this release speaks. A link runs under the highest that both ends speak
-// (negotiate.go), which every frame repeats. A release speaks the newest version of the release before it, so that a
-// pair can be upgraded one node after the other.
+// The versions of the frame format that this release speaks. A link runs under the highest that
+// both ends speak (negotiate.go), which every frame repeats. A release speaks the newest version of
+// the release before it, so that a pair can be upgraded one node after the other.
 const (
 	MinVersion = 1
 	Version    = 1
@@ -88,7 +89,8 @@ func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint
 	return int(ml), int(dl), be.Uint32(h[96:]), nil
 }
 
-// ReadMsg reads one frame of a link that runs under version. alloc gives the buffer for the data; nil means make.
+// ReadMsg reads one frame of a link that runs under version. alloc gives the buffer for the data;
+// nil means make.
 func ReadMsg(r io.Reader, version uint8, scratch *[headerLen]byte, alloc func(n int) []byte) (*pair.Msg, error) {
 	if _, err := io.ReadFull(r, scratch[:]); err != nil {
 		return nil, err

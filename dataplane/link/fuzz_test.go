@@ -12,8 +12,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// FuzzFrame reads any bytes as a frame. With seal the checksums are made right first, so that what is behind them is
-// reached too. What is taken survives a round trip, and no header makes more be allocated than the limits say.
+// FuzzFrame reads any bytes as a frame. With seal the checksums are made right first, so that what
+// is behind them is reached too. What is taken survives a round trip, and no header makes more be
+// allocated than the limits say.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(full()), false)
 	f.Add(frame(full()), true)
@@ -58,8 +59,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzHello reads any bytes as a hello and negotiates with it: what comes out is within both ranges, and the features
-// are a part of what is offered.
+// FuzzHello reads any bytes as a hello and negotiates with it: what comes out is within both
+// ranges, and the features are a part of what is offered.
 func FuzzHello(f *testing.F) {
 	add := func(text string) { f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)) }
 	add(`{"version":1,"cluster":"c","pair":"p","node":"b","role":"data","link":9,"error":""}`)

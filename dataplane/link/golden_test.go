@@ -10,8 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A frame of version 1, as every release that speaks version 1 must write and read it. If this test fails the format has
-// changed: give it a new version, and keep the old one readable.
+// A frame of version 1, as every release that speaks version 1 must write and read it. If this test
+// fails the format has changed: give it a new version, and keep the old one readable.
 const golden1 = `
 474c 01 09 02 01 05 00           magic, version, type, kind, flags, result, zero
 0000000000000001                 epoch
@@ -58,8 +58,8 @@ func TestGoldenFrame(t *testing.T) {
 	}
 }
 
-// The numbers of the messages are as much a part of the format. New messages come at the end, behind a feature or
-// a version.
+// The numbers of the messages are as much a part of the format. New messages come at the end,
+// behind a feature or a version.
 func TestGoldenMessageNumbers(t *testing.T) {
 	for i, ty := range []pair.MsgType{pair.MsgHeartbeat, pair.MsgHeartbeatAck, pair.MsgSync, pair.MsgStepDown, pair.MsgMirror, pair.MsgMirrorAck,
 		pair.MsgFlush, pair.MsgFlushAck, pair.MsgForward, pair.MsgForwardResult, pair.MsgForwardAbort, pair.MsgPathSwitch, pair.MsgPathSwitchAck,

@@ -13,8 +13,9 @@ import (
 // Hello is the first message of each connection of a link: the dialer sends the versions and
 // features that it knows, and the acceptor answers with those that it has chosen.
 type Hello struct {
-	// Version is what a node of the first release speaks, which sends it alone and takes nothing else. A later one
-	// sends its lowest version here as a dialer, so that such a peer takes it if it can, and its choice as an acceptor.
+	// Version is what a node of the first release speaks, which sends it alone and takes nothing
+	// else. A later one sends its lowest version here as a dialer, so that such a peer takes it if
+	// it can, and its choice as an acceptor.
 	Version  int      `json:"version"`
 	Min      int      `json:"min,omitempty"` // versions the sender speaks, both included; none: Version alone
 	Max      int      `json:"max,omitempty"`

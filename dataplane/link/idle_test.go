@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// Sockets that say nothing do not keep the partner out: the oldest of them make way for its two connections, at once.
+// Sockets that say nothing do not keep the partner out: the oldest of them make way for its two
+// connections, at once.
 func TestIdleSockets(t *testing.T) {
 	l := listen(t)
 	a := run(t, Config{Self: pair.A, Listen: l})

@@ -14,8 +14,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// copier is one end of a pair that copies: node a keeps window frames of chunk bytes unanswered, node b answers each. In
-// between node a sends a mirrored write of 4 KiB and waits for its answer, as a host would.
+// copier is one end of a pair that copies: node a keeps window frames of chunk bytes unanswered,
+// node b answers each. In between node a sends a mirrored write of 4 KiB and waits for its answer,
+// as a host would.
 type copier struct {
 	*Link
 	chunk, window int
@@ -56,8 +57,9 @@ func (e *copier) Message(n uint64, m *pair.Msg) {
 
 var zero [1 << 20]byte
 
-// BenchmarkMirrorBehindCopy is the round trip of a mirrored 4 KiB write while a resync keeps its window full: what the
-// size of a copy frame and the window cost a host. See docs/decisions/0011-link-order-and-credits.md.
+// BenchmarkMirrorBehindCopy is the round trip of a mirrored 4 KiB write while a resync keeps its
+// window full: what the size of a copy frame and the window cost a host. See
+// docs/decisions/0011-link-order-and-credits.md.
 func BenchmarkMirrorBehindCopy(b *testing.B) {
 	for _, c := range []struct{ chunk, window int }{{0, 0}, {1 << 20, 4}, {256 << 10, 16}, {256 << 10, 4}, {256 << 10, 2}, {128 << 10, 4}, {64 << 10, 4}} {
 		b.Run(fmt.Sprintf("copy-%dx%dKiB", c.window, c.chunk>>10), func(b *testing.B) {

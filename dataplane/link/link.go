@@ -19,9 +19,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/halfopen"
 )
 
-// Handler takes what a link brings. Calls for one link number come in the order Up, Message…, Down; messages of
-// the two connections come from two goroutines. Down is called after both readers have returned, and the next Up
-// after Down has returned, so everything an older link carried has been handed over by then (R4).
+// Handler takes what a link brings. Calls for one link number come in the order Up, Message…, Down;
+// messages of the two connections come from two goroutines. Down is called after both readers have
+// returned, and the next Up after Down has returned, so everything an older link carried has been
+// handed over by then (R4).
 type Handler interface {
 	Up(n uint64)
 	Message(n uint64, m *pair.Msg)
@@ -43,7 +44,8 @@ type Config struct {
 
 	// Versions of the frame format to offer; the zero value is what this release speaks.
 	Versions Versions
-	// Features to offer, by name: what the protocol above has beyond the version. At most maxFeatures.
+	// Features to offer, by name: what the protocol above has beyond the version. At most
+	// maxFeatures.
 	Features []string
 }
 
@@ -106,8 +108,8 @@ func (l *Link) Negotiated(n uint64) (neg Negotiated, ok bool) {
 	return l.cur.data.neg, true
 }
 
-// Send queues a message on the link numbered n; on another link it is dropped. It never blocks, and nothing leaves
-// before the next Kick.
+// Send queues a message on the link numbered n; on another link it is dropped. It never blocks, and
+// nothing leaves before the next Kick.
 func (l *Link) Send(n uint64, m *pair.Msg) {
 	l.mu.Lock()
 	s := l.cur
@@ -122,7 +124,8 @@ func (l *Link) Send(n uint64, m *pair.Msg) {
 	}
 }
 
-// Kick writes what is queued, as far as the sockets take it at once. Call it with no lock held after every Send.
+// Kick writes what is queued, as far as the sockets take it at once. Call it with no lock held
+// after every Send.
 func (l *Link) Kick() {
 	l.mu.Lock()
 	s := l.cur
@@ -332,8 +335,9 @@ func (l *Link) accept(ctx context.Context) {
 	}
 }
 
-// maxUnknown is how many connections may be accepted whose peer has not shown its certificate and its hello yet. With more the oldest
-// is closed, of the address that has the most: idle sockets must not keep the partner out.
+// maxUnknown is how many connections may be accepted whose peer has not shown its certificate and
+// its hello yet. With more the oldest is closed, of the address that has the most: idle sockets
+// must not keep the partner out.
 const maxUnknown = 16
 
 // Evicted counts connections that were closed before they were authenticated, to make room for

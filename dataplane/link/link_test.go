@@ -173,7 +173,8 @@ func TestPeerThatEnds(t *testing.T) {
 	a.wait(t, "down 1 reset true")
 }
 
-// A peer whose old connections are half dead connects again: the new link takes the old one's place.
+// A peer whose old connections are half dead connects again: the new link takes the old one's
+// place.
 func TestReplacedLink(t *testing.T) {
 	l := listen(t)
 	a := run(t, Config{Self: pair.A, Listen: l})
@@ -244,7 +245,8 @@ func TestAcceptorRefuses(t *testing.T) {
 	}
 }
 
-// More than the sockets take at once, both ways, neither reading faster than the other writes: it all comes through.
+// More than the sockets take at once, both ways, neither reading faster than the other writes: it
+// all comes through.
 func TestFullSockets(t *testing.T) {
 	a, b := pairOf(t)
 	data := make([]byte, 1<<20)

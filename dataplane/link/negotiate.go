@@ -15,9 +15,9 @@ func (v Versions) String() string {
 	return fmt.Sprintf("%d to %d", v.Min, v.Max)
 }
 
-// Negotiated is what both ends of a link have in common. It stays as it is for the life of the link, so that during an
-// upgrade a node of the new release uses with one of the old only what the old one knows, and the rest from the
-// moment a link between two new ones comes up.
+// Negotiated is what both ends of a link have in common. It stays as it is for the life of the
+// link, so that during an upgrade a node of the new release uses with one of the old only what the
+// old one knows, and the rest from the moment a link between two new ones comes up.
 type Negotiated struct {
 	Version  int      // the highest that both speak
 	Features []string // that both have, sorted
@@ -44,7 +44,8 @@ func (h *Hello) versions() Versions {
 	return Versions{h.Min, h.Max}
 }
 
-// negotiate finds what this node and the sender of a hello have in common. Both ends come to the same result.
+// negotiate finds what this node and the sender of a hello have in common. Both ends come to the
+// same result.
 func negotiate(own Versions, features []string, h *Hello) (Negotiated, error) {
 	peer := h.versions()
 	if peer.Min < 1 || peer.Max < peer.Min || peer.Max > maxVersion {
@@ -77,8 +78,8 @@ func (n *Negotiated) chosen(answer *Hello) error {
 	return nil
 }
 
-// agree checks that both connections of a session were negotiated alike: the peer may have been replaced by another
-// release between them.
+// agree checks that both connections of a session were negotiated alike: the peer may have been
+// replaced by another release between them.
 func (s *session) agree() error {
 	d, b := &s.data.neg, &s.beat.neg
 	if d.Version != b.Version || !slices.Equal(d.Features, b.Features) {

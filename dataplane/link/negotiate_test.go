@@ -60,7 +60,8 @@ func TestNegotiateVersionAndFeatures(t *testing.T) {
 	}
 }
 
-// Two releases on one link: they meet at the highest version in common, with the features in common, and messages pass.
+// Two releases on one link: they meet at the highest version in common, with the features in
+// common, and messages pass.
 func TestReleasesTogether(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -9,8 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// canonical reports whether an identifier is a uuid in canonical form: files and designators are made from it, so an
-// entry with another one must be refused here, on both nodes alike, and not fail where it is carried out.
+// canonical reports whether an identifier is a uuid in canonical form: files and designators are
+// made from it, so an entry with another one must be refused here, on both nodes alike, and not
+// fail where it is carried out.
 func canonical(id string) bool {
 	u, err := uuid.Parse(id)
 	return err == nil && u.String() == id
@@ -88,7 +89,8 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-// besides puts a copy into the backing volume of its source, with which it shares extents. Another one was asked for in vain.
+// besides puts a copy into the backing volume of its source, with which it shares extents. Another
+// one was asked for in vain.
 func (l *LUN) besides(source string) Outcome {
 	if l.Volume != "" && l.Volume != source {
 		return failed("invalid", "volume: a copy shares extents with its source and must be in the same backing volume, %q, not %q: leave the field empty",
@@ -183,8 +185,8 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-// grow has both nodes make room before any host sees the new size: a node that could not would hold a smaller file than
-// the state says (R14).
+// grow has both nodes make room before any host sees the new size: a node that could not would hold
+// a smaller file than the state says (R14).
 func (s *State) grow(e *Expand) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	if out, done := refuseSize(l, e); done {
@@ -343,7 +345,8 @@ func (s *State) markLost(e *MarkLost) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-// applyReset changes nothing here: what a reset does to reservations and mode pages is proposed by the task manager.
+// applyReset changes nothing here: what a reset does to reservations and mode pages is proposed by
+// the task manager.
 func (s *State) applyReset(e *Reset) (out Outcome, fx Effect) {
 	fx.Reset = e
 	return out, fx

@@ -236,8 +236,8 @@ func TestDeleteAndExpand(t *testing.T) {
 	}
 }
 
-// Numbers go upwards, so that a host meets one again as late as possible: a device node that it still holds by
-// mistake must not become another LUN.
+// Numbers go upwards, so that a host meets one again as late as possible: a device node that it
+// still holds by mistake must not become another LUN.
 func TestLUNNumbers(t *testing.T) {
 	s := newTable(t)
 	for n := range 4 {

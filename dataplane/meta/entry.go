@@ -50,7 +50,8 @@ type Expand struct {
 	Size int64  `json:"size"`
 }
 
-// Modify changes what an administrator may change under a host that is at work. Fields that are not set stay.
+// Modify changes what an administrator may change under a host that is at work. Fields that are not
+// set stay.
 type Modify struct {
 	UUID         string `json:"uuid"`
 	Preferred    string `json:"preferred,omitempty"`
@@ -101,7 +102,8 @@ type Reset struct {
 	By    scsi.NexusID    `json:"by"`
 }
 
-// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is mapped again (R8).
+// MarkLost makes LUNs answer MEDIUM ERROR to every host that they are mapped to now, until it is
+// mapped again (R8).
 type MarkLost struct {
 	UUIDs []string `json:"uuids"`
 }
@@ -115,7 +117,8 @@ func (e *Entry) Encode() []byte {
 	return b
 }
 
-// DecodeEntry reads an entry. ErrNewer, if it is of a kind that this release does not know, or says more than it knows.
+// DecodeEntry reads an entry. ErrNewer, if it is of a kind that this release does not know, or says
+// more than it knows.
 func DecodeEntry(b []byte) (*Entry, error) {
 	var e Entry
 	if err := Decode(b, &e); err != nil {
@@ -180,8 +183,8 @@ type Effect struct {
 	By              scsi.NexusID
 }
 
-// Apply changes the state by one entry at the next index. now is the proposer's time, carried in the entry's
-// objects; nothing else is read, so both nodes arrive at the same.
+// Apply changes the state by one entry at the next index. now is the proposer's time, carried in
+// the entry's objects; nothing else is read, so both nodes arrive at the same.
 func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 	s.Index = index
 	switch {

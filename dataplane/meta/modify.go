@@ -22,8 +22,8 @@ func (l *LUN) SetWriteThrough(on bool) {
 	}
 }
 
-// modify changes write cache mode and preferred node. Asking for what already is changes nothing, and in particular does not take
-// back what a host has set by MODE SELECT since.
+// modify changes write cache mode and preferred node. Asking for what already is changes nothing,
+// and in particular does not take back what a host has set by MODE SELECT since.
 func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {

@@ -34,7 +34,8 @@ func TestModifyChangesWriteCacheAndPreferredNode(t *testing.T) {
 	if m := s.LUNs[id(1)].Mode; m.Current.WriteCache || m.Saved.WriteCache || !m.Current.DescSense {
 		t.Fatalf("%+v", m)
 	}
-	// Taken back; what hosts set besides stays. From then on it is theirs again, and asking again does not undo that.
+	// Taken back; what hosts set besides stays. From then on it is theirs again, and asking again
+	// does not undo that.
 	s.must(modify("", &no))
 	if m := s.LUNs[id(1)].Mode; m.WriteThrough || !m.Current.WriteCache || !m.Default.WriteCache || !m.Current.DescSense {
 		t.Fatalf("%+v", m)
@@ -54,7 +55,8 @@ func TestModifyChangesWriteCacheAndPreferredNode(t *testing.T) {
 	s.refused(ErrNotReady, Entry{Modify: &Modify{UUID: id(3), Preferred: "b"}})
 }
 
-// What a host saves of what is current already changes no current value, and has to be there after a reset all the same.
+// What a host saves of what is current already changes no current value, and has to be there after
+// a reset all the same.
 func TestSavedModeIsKept(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 8)

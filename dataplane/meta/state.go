@@ -1,6 +1,7 @@
-// Package meta is the replicated metadata of a pair (R9): LUNs, snapshots, hosts and their maps, reservations, mode
-// pages, ownership. State is a plain value; Apply changes it deterministically, so that both nodes, applying the same
-// entries at the same indexes, hold the same. What an entry means for files and hosts is the runtime's part.
+// Package meta is the replicated metadata of a pair (R9): LUNs, snapshots, hosts and their maps,
+// reservations, mode pages, ownership. State is a plain value; Apply changes it deterministically,
+// so that both nodes, applying the same entries at the same indexes, hold the same. What an entry
+// means for files and hosts is the runtime's part.
 package meta
 
 import (
@@ -110,8 +111,8 @@ var (
 	ErrInvalid   = errors.New("invalid")
 	ErrExhausted = errors.New("exhausted")
 	ErrNotReady  = errors.New("still being created")
-	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold different states of its
-	// source, so it is aborted before it is made again.
+	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold
+	// different states of its source, so it is aborted before it is made again.
 	ErrUnfinished = errors.New("an earlier attempt was not finished")
 )
 
@@ -163,7 +164,8 @@ func (s *State) Owned(node string) (n int) {
 	return n
 }
 
-// Volumes counts the LUNs and snapshots in each backing volume that has some; the default one is under the empty name.
+// Volumes counts the LUNs and snapshots in each backing volume that has some; the default one is
+// under the empty name.
 func (s *State) Volumes() map[string]int {
 	n := map[string]int{}
 	for _, l := range s.LUNs {

@@ -1,7 +1,7 @@
 package meta
 
-// DefaultVolume is how the backing volume beside a node's metadata is called. Entries and objects leave its name out, so that they are
-// what they were before there were others.
+// DefaultVolume is how the backing volume beside a node's metadata is called. Entries and objects
+// leave its name out, so that they are what they were before there were others.
 const DefaultVolume = "default"
 
 // VolumeName is the name of the backing volume of an object.

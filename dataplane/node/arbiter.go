@@ -41,7 +41,8 @@ func (c *Config) validateArbiter() (errs []error) {
 	return errs
 }
 
-// openArbiter is what the valid configuration names. One with a Run method wants to be run for as long as the node is.
+// openArbiter is what the valid configuration names. One with a Run method wants to be run for as
+// long as the node is.
 func openArbiter(c *Config) (arbiter.Arbiter, error) {
 	ref, ok := strings.CutPrefix(c.Arbiter, arbiterLease)
 	if !ok {

@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/single"
 )
 
-// benchUnit is a LUN with one replica and write-back caching, as a plain target has it: the baseline that benchmarks
-// and the conformance suite of the device server need. It is no LUN of the pair: not mirrored, not owned, not listed.
+// benchUnit is a LUN with one replica and write-back caching, as a plain target has it: the
+// baseline that benchmarks and the conformance suite of the device server need. It is no LUN of the
+// pair: not mirrored, not owned, not listed.
 type benchUnit struct {
 	host   string
 	unit   *scsi.Unit

@@ -9,11 +9,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// A joiner is given the whole metadata at once, so the whole has a bound (pair.MaxMetadata). What would make it grow beyond a budget
-// below that is refused where it is asked for, before it is in the log: what is in the log both nodes apply alike, whatever their release.
+// A joiner is given the whole metadata at once, so the whole has a bound (pair.MaxMetadata). What
+// would make it grow beyond a budget below that is refused where it is asked for, before it is in
+// the log: what is in the log both nodes apply alike, whatever their release.
 
-// Budgets of the metadata in bytes, as they are given to a joiner. What is on its way when the budget is nearly used up, at both nodes,
-// fits into the rest.
+// Budgets of the metadata in bytes, as they are given to a joiner. What is on its way when the
+// budget is nearly used up, at both nodes, fits into the rest.
 const (
 	maxMetadata        = pair.MaxMetadata * 3 / 4
 	maxMetadataEarlier = pair.MaxFrameMeta * 7 / 8 // while the other node is of a release that takes one frame
@@ -40,8 +41,8 @@ func (s *sizes) note(bucket, key string, n int) {
 	}
 }
 
-// affordable refuses an entry that makes the metadata grow beyond the budget, by the name of what is asked for. What is there already
-// can be asked for again.
+// affordable refuses an entry that makes the metadata grow beyond the budget, by the name of what
+// is asked for. What is there already can be asked for again.
 func (n *Node) affordable(e *meta.Entry, raw []byte) error {
 	total := n.md.bytes.Load()
 	if total+int64(len(raw)) <= maxMetadataEarlier {

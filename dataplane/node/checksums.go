@@ -13,10 +13,11 @@ import (
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
 
-// Checksums of blocks (R15): the store keeps and compares them, the machine decides what becomes of a block that does not match, and
-// this is what it has carried out.
+// Checksums of blocks (R15): the store keeps and compares them, the machine decides what becomes of
+// a block that does not match, and this is what it has carried out.
 
-// How much of the checksums is kept in memory, in bytes: 1 MiB is for 1 GiB that is read and written at a time.
+// How much of the checksums is kept in memory, in bytes: 1 MiB is for 1 GiB that is read and
+// written at a time.
 const (
 	minChecksumMemory     = 1 << 20   // that can be asked for
 	leastChecksumMemory   = 16 << 20  // where nothing is asked for, however little the process may use
@@ -53,7 +54,8 @@ func readMarked(f *store.File, to []byte, off int64) ([]scsi.Range, error) {
 	return ranges(bad), err
 }
 
-// doubts tells the store of which regions the checksums are not believed when a LUN is opened: those whose write-intent bit is set.
+// doubts tells the store of which regions the checksums are not believed when a LUN is opened:
+// those whose write-intent bit is set.
 func doubts(f *store.File, bits *store.Intents) {
 	hot := pair.Regions(bits.Dirty())
 	for i := hot.Next(0); i >= 0; i = hot.Next(i + 1) {
@@ -61,8 +63,9 @@ func doubts(f *store.File, bits *store.Intents) {
 	}
 }
 
-// keeps are the bits that stay although a checkpoint takes them back: of regions in doubt, or all of them while there is no space to
-// make the checksums durable. The machine need not know: a bit that is set for nothing costs a comparison.
+// keeps are the bits that stay although a checkpoint takes them back: of regions in doubt, or all
+// of them while there is no space to make the checksums durable. The machine need not know: a bit
+// that is set for nothing costs a comparison.
 func (e *unitEntry) keeps(keep pair.Regions) (pair.Regions, bool) {
 	if e.behind.Load() {
 		return nil, false
@@ -80,7 +83,8 @@ func (e *unitEntry) keeps(keep pair.Regions) (pair.Regions, bool) {
 	return keep, true
 }
 
-// checkpoint makes a LUN and its checksums durable, before bits are taken back. Where there is no space for checksums the bits stay.
+// checkpoint makes a LUN and its checksums durable, before bits are taken back. Where there is no
+// space for checksums the bits stay.
 func (n *Node) checkpoint(id pair.LUNID) scsi.Result {
 	e := n.md.tables.Load().units[id]
 	if e == nil {
@@ -170,8 +174,8 @@ func parts(data []byte, off int64, bad []scsi.Range, fn func(data []byte, off in
 	return nil
 }
 
-// applyCopy writes a range that the source of a resync, or of a scrub, has sent. What is lost there is lost here: it is no garbage
-// that gets a checksum.
+// applyCopy writes a range that the source of a resync, or of a scrub, has sent. What is lost there
+// is lost here: it is no garbage that gets a checksum.
 func applyCopy(f *store.File, msg *pair.Msg) error {
 	bad, err := msg.DecodeRanges()
 	if err != nil {
@@ -188,7 +192,8 @@ func applyCopy(f *store.File, msg *pair.Msg) error {
 	return nil
 }
 
-// adoptEvery is how often the node looks for LUNs and snapshots without all of their checksums: of a release before, or copies of those.
+// adoptEvery is how often the node looks for LUNs and snapshots without all of their checksums: of
+// a release before, or copies of those.
 const adoptEvery = 5 * time.Second
 
 // adoptLoop gives them theirs, one after the other.

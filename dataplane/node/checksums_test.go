@@ -83,8 +83,8 @@ func (p *testPair) holds(d *initiator.Device, want []byte) {
 	}
 }
 
-// Whatever happens to an image while both nodes are well, hosts read what they wrote, at once, and the damage heals: at the owner by
-// the reads themselves, at the partner by a scrub.
+// Whatever happens to an image while both nodes are well, hosts read what they wrote, at once, and
+// the damage heals: at the owner by the reads themselves, at the partner by a scrub.
 func TestDamageHeals(t *testing.T) {
 	for what := range harm {
 		for who, i := range map[string]int{"owner": 0, "partner": 1} {
@@ -126,8 +126,9 @@ func lostAt(err error) (uint64, bool) {
 	return e.Info, true
 }
 
-// A lone node has no peer to ask: the block is a MEDIUM ERROR with its address, never zeroes, and no other one is. It is copied as lost to
-// the node that comes back, and good again once it is written.
+// A lone node has no peer to ask: the block is a MEDIUM ERROR with its address, never zeroes, and
+// no other one is. It is copied as lost to the node that comes back, and good again once it is
+// written.
 func TestDamageOfALoneNode(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8*mib, "a")
@@ -172,7 +173,8 @@ func TestDamageOfALoneNode(t *testing.T) {
 	p.alike(id)
 }
 
-// The node that comes back has what the lone one has lost: only another block of its region was written meanwhile.
+// The node that comes back has what the lone one has lost: only another block of its region was
+// written meanwhile.
 func TestLoneNodeIsHealedByTheJoiner(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8*mib, "a")
@@ -199,7 +201,8 @@ func TestLoneNodeIsHealedByTheJoiner(t *testing.T) {
 	})
 }
 
-// An image from before checksums has no checksums: it gets them while hosts are at work, and then damage heals.
+// An image from before checksums has no checksums: it gets them while hosts are at work, and then
+// damage heals.
 func TestImagesOfBeforeGetChecksums(t *testing.T) {
 	p := newTestPair(t)
 	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true
@@ -238,7 +241,8 @@ func TestImagesOfBeforeGetChecksums(t *testing.T) {
 	p.alike(id)
 }
 
-// Without space for checksums nothing stops and nothing is believed that is not durable: bits stay until there is some.
+// Without space for checksums nothing stops and nothing is believed that is not durable: bits stay
+// until there is some.
 func TestNoSpaceForChecksums(t *testing.T) {
 	p := newTestPair(t)
 	var full atomic.Bool
@@ -274,7 +278,8 @@ func TestNoSpaceForChecksums(t *testing.T) {
 	}
 }
 
-// What is sent to be copied with ranges that make no sense is refused, and nothing is written beyond it.
+// What is sent to be copied with ranges that make no sense is refused, and nothing is written
+// beyond it.
 func TestDamagedRangesAreJudged(t *testing.T) {
 	for _, bad := range [][]scsi.Range{{{Off: 0, Len: 4096}}, {{Off: 8192, Len: 8192}}, {{Off: 12288, Len: 0}, {Off: 8192, Len: 4096}}} {
 		wrote := 0

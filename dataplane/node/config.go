@@ -1,5 +1,6 @@
-// Package node is one node of a pair at work: it gives the state machine of package pair its clock, disk, network and
-// arbiter, and joins it to the iSCSI front end, the device server and the control API.
+// Package node is one node of a pair at work: it gives the state machine of package pair its clock,
+// disk, network and arbiter, and joins it to the iSCSI front end, the device server and the control
+// API.
 package node
 
 import (
@@ -78,8 +79,8 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// minISCSIMemory is the least for the commands of all sessions (bytes): a quarter is for data that comes unasked, and the longest command
-// has to fit the rest.
+// minISCSIMemory is the least for the commands of all sessions (bytes): a quarter is for data that
+// comes unasked, and the longest command has to fit the rest.
 const minISCSIMemory = 64 << 20
 
 // ErrConfig is wrapped by every error of Validate.
@@ -181,7 +182,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkAddr refuses what is no address, and an address beyond loopback where certificates are missing.
+// checkAddr refuses what is no address, and an address beyond loopback where certificates are
+// missing.
 func (c *Config) checkAddr(field, addr string, secured bool) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "" {

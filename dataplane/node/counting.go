@@ -9,9 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// What hosts do with each LUN is counted where their commands end: at the node at which the host logged
-// in, and once more at the owner if that is the other node. Commands that never started are no work and
-// are not counted.
+// What hosts do with each LUN is counted where their commands end: at the node at which the host
+// logged in, and once more at the owner if that is the other node. Commands that never started are
+// no work and are not counted.
 
 // countHost counts a command of a host that logged in here.
 func (n *Node) countHost(o *pair.Op, now int64) {

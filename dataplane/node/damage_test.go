@@ -31,8 +31,9 @@ func damage(t *testing.T, path string, f func(b []byte) []byte) {
 	}
 }
 
-// One node's metadata are damaged while its process is away: it does not start, says in one line which file it is and what to do, and when that has
-// been done it is copied to. The other one serves all along.
+// One node's metadata are damaged while its process is away: it does not start, says in one line
+// which file it is and what to do, and when that has been done it is copied to. The other one
+// serves all along.
 func TestDamagedMetadataAtTheStart(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")
@@ -84,7 +85,8 @@ func TestDamagedMetadataAtTheStart(t *testing.T) {
 	p.alike(id)
 }
 
-// What 0.1.0 leaves has no checksum: an entry that cannot be read and a state of its own that is missing are damage all the same.
+// What 0.1.0 leaves has no checksum: an entry that cannot be read and a state of its own that is
+// missing are damage all the same.
 func TestMetadataThatCannotBeRead(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(4*mib, "a")
@@ -121,8 +123,8 @@ func refusedStart(t *testing.T, p *testPair, want error) {
 	}
 }
 
-// The metadata of a node are damaged while it runs, or a change of them fails: it steps down at once, its last words name the file, its peer
-// serves on, and what it had is not trusted.
+// The metadata of a node are damaged while it runs, or a change of them fails: it steps down at
+// once, its last words name the file, its peer serves on, and what it had is not trusted.
 func TestMetadataThatFailWhileTheNodeRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(path string) error
@@ -173,7 +175,8 @@ func TestMetadataThatFailWhileTheNodeRuns(t *testing.T) {
 	}
 }
 
-// makeReadOnly replaces the descriptor that this process has of a file by a descriptor that cannot be written to, under the same number.
+// makeReadOnly replaces the descriptor that this process has of a file by a descriptor that cannot
+// be written to, under the same number.
 func makeReadOnly(path string) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -197,7 +200,8 @@ func makeReadOnly(path string) error {
 	return errors.New("it is not open")
 }
 
-// The database of a node is put back to an earlier state, alone: nothing of it is believed, and everything is copied.
+// The database of a node is put back to an earlier state, alone: nothing of it is believed, and
+// everything is copied.
 func TestMetadataOfEarlierAreCopied(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")
@@ -223,7 +227,8 @@ func TestMetadataOfEarlierAreCopied(t *testing.T) {
 	p.counterpart()
 }
 
-// The only member's database is put back: it does not serve by what it says there, and says why. With the right one it serves.
+// The only member's database is put back: it does not serve by what it says there, and says why.
+// With the right one it serves.
 func TestMetadataOfEarlierAtTheOnlyMember(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(4*mib, "a")

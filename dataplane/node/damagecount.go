@@ -13,9 +13,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// damageTally counts what became of damaged blocks, and keeps the last findings for those who ask. Ten thousand blocks that are healed at once are
-// one finding: they are put together while they come within damageTime, and then reported with a number, so that a reader who has seen a
-// number has seen all of it. It is kept in memory: nothing depends on it, and each block is in the log.
+// damageTally counts what became of damaged blocks, and keeps the last findings for those who ask.
+// Ten thousand blocks that are healed at once are one finding: they are put together while they
+// come within damageTime, and then reported with a number, so that a reader who has seen a number
+// has seen all of it. It is kept in memory: nothing depends on it, and each block is in the log.
 type damageTally struct {
 	mu      sync.Mutex
 	process string
@@ -41,8 +42,9 @@ type lostBlock struct {
 	off int64
 }
 
-// How long blocks are put together, how many findings are kept, after what time a lost block that is read again is reported again
-// (events of Kubernetes are gone by then), and how many of them are remembered for that.
+// How long blocks are put together, how many findings are kept, after what time a lost block that
+// is read again is reported again (events of Kubernetes are gone by then), and how many of them are
+// remembered for that.
 const (
 	damageTime   = 5 * time.Second
 	maxDamage    = 128
@@ -76,7 +78,8 @@ func (d *damageTally) add(x *pair.Damage, now time.Time) {
 	}
 }
 
-// fresh reports whether a lost block is to be counted: hosts ask again and again for what they do not get.
+// fresh reports whether a lost block is to be counted: hosts ask again and again for what they do
+// not get.
 func (d *damageTally) fresh(b lostBlock, now time.Time) bool {
 	if at, ok := d.known[b]; ok && now.Sub(at) < lostAgain {
 		return false
@@ -113,8 +116,8 @@ func (d *damageTally) close(now time.Time) {
 	}
 }
 
-// proto is what has been reported until now: the counters are those of the findings, so that the difference between two answers is what the
-// findings between them say.
+// proto is what has been reported until now: the counters are those of the findings, so that the
+// difference between two answers is what the findings between them say.
 func (d *damageTally) proto(now time.Time) *targetv1.Checksums {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 func blocksAt(off, n int64) scsi.Range { return scsi.Range{Off: off, Len: n} }
 
-// What is damaged within a few seconds is one finding for each LUN, reported when it cannot change any more, with counters that are those of the
-// findings.
+// What is damaged within a few seconds is one finding for each LUN, reported when it cannot change
+// any more, with counters that are those of the findings.
 func TestDamageIsPutTogether(t *testing.T) {
 	var d damageTally
 	x, y := pair.LUNID(uuid.New()), pair.LUNID(uuid.New())
@@ -48,7 +48,8 @@ func TestDamageIsPutTogether(t *testing.T) {
 	}
 }
 
-// A lost block that a host asks for again and again is reported once an hour, and a disk that loses everything does not fill the memory.
+// A lost block that a host asks for again and again is reported once an hour, and a disk that loses
+// everything does not fill the memory.
 func TestLostBlocksAreToldOnce(t *testing.T) {
 	var d damageTally
 	x := pair.LUNID(uuid.New())
@@ -78,7 +79,8 @@ func TestLostBlocksAreToldOnce(t *testing.T) {
 	}
 }
 
-// What hosts' reads heal, and what is lost, is in the status of the node that met it; of the next process nothing is counted yet.
+// What hosts' reads heal, and what is lost, is in the status of the node that met it; of the next
+// process nothing is counted yet.
 func TestDamageIsTold(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")

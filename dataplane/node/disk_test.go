@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// A disk that fails makes its node step down; the other one serves on and the host sees no error (R12).
+// A disk that fails makes its node step down; the other one serves on and the host sees no error
+// (R12).
 func TestFailedDiskStepsDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		op    string
@@ -97,7 +98,8 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// One node's disk is full: that write fails with DATA PROTECT 27/07, no node is excluded, both copies are alike (R13).
+// One node's disk is full: that write fails with DATA PROTECT 27/07, no node is excluded, both
+// copies are alike (R13).
 func TestFullDisk(t *testing.T) {
 	for _, owner := range []string{"a", "b"} {
 		t.Run("a full, owner "+owner, func(t *testing.T) {

@@ -12,9 +12,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Every call into the machine takes n.mu, begins what it sends while holding it, so that frames leave in the
-// machine's order, and does the rest after. Store work that ends at once is done by the goroutine at hand: a read
-// at the owner that the page cache answers never changes goroutine. One that has to wait for the disk does (readers.go).
+// Every call into the machine takes n.mu, begins what it sends while holding it, so that frames
+// leave in the machine's order, and does the rest after. Store work that ends at once is done by
+// the goroutine at hand: a read at the owner that the page cache answers never changes goroutine.
+// One that has to wait for the disk does (readers.go).
 
 type actions struct {
 	list []pair.Action
@@ -34,8 +35,8 @@ const (
 
 var actionPool = sync.Pool{New: func() any { return &actions{list: make([]pair.Action, 0, 16)} }}
 
-// opPool keeps the ops of commands that have ended for those that come. Each node has its own: no op of one node, and none that a
-// test has made, gets into the machine of another.
+// opPool keeps the ops of commands that have ended for those that come. Each node has its own: no
+// op of one node, and none that a test has made, gets into the machine of another.
 type opPool struct{ pool sync.Pool }
 
 func (p *opPool) get() *pair.Op {
@@ -50,8 +51,9 @@ func (p *opPool) put(o *pair.Op) {
 	p.pool.Put(o)
 }
 
-// current is the command whose Submit is under way. Its op may be another command's before Submit returns: another goroutine has
-// ended the first one, and the second one may even end in the list at hand. The number of uses tells them apart.
+// current is the command whose Submit is under way. Its op may be another command's before Submit
+// returns: another goroutine has ended the first one, and the second one may even end in the list
+// at hand. The number of uses tells them apart.
 type current struct {
 	op   *pair.Op
 	uses uint64

@@ -7,8 +7,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// An op goes back to its pool with its command's end. The next command that gets it may end in the same list of actions, and its
-// host has to hear of it: whether the first command ended in that list too, or on another goroutine.
+// An op goes back to its pool with its command's end. The next command that gets it may end in the
+// same list of actions, and its host has to hear of it: whether the first command ended in that
+// list too, or on another goroutine.
 func TestOpOfAnotherCommandInTheSameList(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"the first one ends here": false, "the first one ends elsewhere": true} {
 		t.Run(name, func(t *testing.T) {

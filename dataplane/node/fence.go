@@ -7,9 +7,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// UnmapHost takes a LUN from a host, or from all with an empty name, and returns when nothing of theirs can happen to it any more. A
-// registration that one of their commands had on its way into the log when the entry ended it comes after the entry, and is taken out
-// then, unless the host has the LUN again by now.
+// UnmapHost takes a LUN from a host, or from all with an empty name, and returns when nothing of
+// theirs can happen to it any more. A registration that one of their commands had on its way into
+// the log when the entry ended it comes after the entry, and is taken out then, unless the host has
+// the LUN again by now.
 func (n *Node) UnmapHost(ctx context.Context, lun, host string) error {
 	if _, err := n.propose(ctx, &meta.Entry{UnmapHost: &meta.UnmapHost{UUID: lun, Host: host}}); err != nil {
 		return err
@@ -29,7 +30,8 @@ func (n *Node) UnmapHost(ctx context.Context, lun, host string) error {
 	return nil
 }
 
-// strangers lists hosts that hold a registration or reservation of a LUN that is not mapped to them.
+// strangers lists hosts that hold a registration or reservation of a LUN that is not mapped to
+// them.
 func (n *Node) strangers(lun string) (hosts []string) {
 	n.md.mu.Lock()
 	defer n.md.mu.Unlock()

@@ -77,8 +77,9 @@ func (f *fencer) insist(ctx context.Context, do func(*initiator.Session) error) 
 	return errors.Join(context.Cause(ctx), last)
 }
 
-// Hosts that fence each other, by PREEMPT AND ABORT and by resets, on both nodes at once, with MODE SELECT and RESERVE beside: each of these is an
-// entry of the log that ends commands which wait for an entry themselves. None may wait for them, or the log stops for ever.
+// Hosts that fence each other, by PREEMPT AND ABORT and by resets, on both nodes at once, with MODE
+// SELECT and RESERVE beside: each of these is an entry of the log that ends commands which wait for
+// an entry themselves. None may wait for them, or the log stops for ever.
 func TestHostsThatFenceEachOther(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(8<<20, "a")

@@ -95,8 +95,9 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 	return nil
 }
 
-// begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may be in the middle of being copied to: it is
-// created again only if it is not the LUN's, and nothing uses it.
+// begun finds out whether a LUN that is prepared again is there. Its file is in the tables, and may
+// be in the middle of being copied to: it is created again only if it is not the LUN's, and nothing
+// uses it.
 func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bool, err error) {
 	f, err := v.LUN(l.UUID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -112,7 +113,8 @@ func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bo
 	return false, nil
 }
 
-// noteOccupied remembers an object that was not made since something else has its name: that is not the object's, and does not go with it.
+// noteOccupied remembers an object that was not made since something else has its name: that is not
+// the object's, and does not go with it.
 func (n *Node) noteOccupied(id string, err *error) {
 	if errors.Is(*err, store.ErrOccupied) {
 		n.md.occupied[id] = true
@@ -132,7 +134,8 @@ func copyOf(fx *meta.Effect) string {
 	return ""
 }
 
-// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes nothing that a host sees.
+// growFiles makes room in the file of a LUN that has from bytes, and in its bits, or changes
+// nothing that a host sees.
 func (n *Node) growFiles(l *meta.LUN, from int64) error {
 	if e := n.entryOf(l.UUID); e != nil {
 		if err := e.bits.Grow(l.Size); err != nil && !errors.Is(err, store.ErrShrink) {
@@ -176,8 +179,9 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 	remove("snapshot", fx.RemovedSnapshot, v.DeleteSnapshot)
 }
 
-// reconcileFiles brings files and metadata together at start: missing files of LUNs that were being made are made, and what a deletion has left
-// is removed. Other files without metadata are reported as orphans and never touched. trusted: nothing is known against this store.
+// reconcileFiles brings files and metadata together at start: missing files of LUNs that were being
+// made are made, and what a deletion has left is removed. Other files without metadata are reported
+// as orphans and never touched. trusted: nothing is known against this store.
 func (n *Node) reconcileFiles(have map[fileKey]store.Info, trusted bool) error {
 	n.md.mu.Lock()
 	defer n.md.mu.Unlock()
@@ -235,8 +239,9 @@ func (n *Node) born(k fileKey) *uint64 {
 	return nil
 }
 
-// orphan deals with a file that the state does not name. What was born when the state was not older than it is now has been deleted since, and only its
-// file could not be. What was born later, or at an unknown time, may be needed: this metadata may be an older copy.
+// orphan deals with a file that the state does not name. What was born when the state was not older
+// than it is now has been deleted since, and only its file could not be. What was born later, or at
+// an unknown time, may be needed: this metadata may be an older copy.
 func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log := n.log.With("uuid", k.id, "volume", meta.VolumeName(k.volume), "snapshot", k.snapshot)
 	if !trusted || !f.Known || f.Born == store.NoBirth || f.Born > n.md.state.Index {
@@ -258,8 +263,8 @@ func (n *Node) orphan(k fileKey, f *store.Info, trusted bool) {
 	log.Info("removed the file of a deleted object", "born", f.Born, "index", n.md.state.Index)
 }
 
-// markFiles gives images of earlier releases the birth that the state has for them. What is being copied to this node gets it with the file that the next
-// install makes, and a misfit likewise.
+// markFiles gives images of earlier releases the birth that the state has for them. What is being
+// copied to this node gets it with the file that the next install makes, and a misfit likewise.
 func (n *Node) markFiles(have map[fileKey]store.Info) error {
 	copying, err := n.loadCopying()
 	if err != nil {

@@ -79,7 +79,8 @@ func (p *testPair) asides(i int) (names []string) {
 	return names
 }
 
-// A file whose removal failed is not the LUN that is made under the same uuid later; or the nodes would be in sync with different copies.
+// A file whose removal failed is not the LUN that is made under the same uuid later; or the nodes
+// would be in sync with different copies.
 func TestLeftoverOfADeletionIsNotServed(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		p := newTestPair(t)
@@ -118,7 +119,8 @@ func TestLeftoverOfADeletionIsNotServed(t *testing.T) {
 	}
 }
 
-// At its next start a node removes what a deletion could not, and nothing else that its metadata does not name.
+// At its next start a node removes what a deletion could not, and nothing else that its metadata
+// does not name.
 func TestOrphansAtTheStart(t *testing.T) {
 	p := newTestPair(t)
 	fails := p.failing(1, store.FaultDelete, syscall.EIO)
@@ -227,7 +229,8 @@ func TestStrangerIsSetAside(t *testing.T) {
 	}
 }
 
-// A stranger that cannot be set aside is in the way, and does not go with the object that could not be made.
+// A stranger that cannot be set aside is in the way, and does not go with the object that could not
+// be made.
 func TestStrangerThatStays(t *testing.T) {
 	p := newTestPair(t)
 	fails := p.failing(1, store.FaultAside, syscall.ENOSPC)
@@ -303,8 +306,8 @@ func TestImagesOfBeforeAreMarked(t *testing.T) {
 	}
 }
 
-// A LUN whose proposer did not live to commit it is prepared again. A node where its file is gone meanwhile has an empty one in its place, which is not
-// the copy that it has to be.
+// A LUN whose proposer did not live to commit it is prepared again. A node where its file is gone
+// meanwhile has an empty one in its place, which is not the copy that it has to be.
 func TestPreparedAgain(t *testing.T) {
 	for name, again := range map[string]func(p *testPair, req *targetv1.CreateLUNRequest, l meta.LUN) error{
 		"asked again": func(p *testPair, req *targetv1.CreateLUNRequest, _ meta.LUN) error {

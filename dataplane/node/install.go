@@ -14,9 +14,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// install replaces this node's metadata by the source's and brings the set of files in line. What the source does not
-// have goes. What this node lacks, or has as another object under the same id, is made empty and named as being copied,
-// durably, before it is made: until the resync has ended its content counts for nothing.
+// install replaces this node's metadata by the source's and brings the set of files in line. What
+// the source does not have goes. What this node lacks, or has as another object under the same id,
+// is made empty and named as being copied, durably, before it is made: until the resync has ended
+// its content counts for nothing.
 func (n *Node) install(link uint64, msg *pair.Msg) {
 	res := scsi.OK
 	units, full, err := n.installState(msg)
@@ -102,9 +103,10 @@ func (n *Node) fix(err error) string {
 	return ""
 }
 
-// makeFiles makes the files that the state names and the store does not hold as the same object. What the last entry here
-// made is not the same: the source may have died or been cut off before it did that entry, and has done it later, when the
-// LUN held something else, or another one in its place. There is one such entry at most (R9).
+// makeFiles makes the files that the state names and the store does not hold as the same object.
+// What the last entry here made is not the same: the source may have died or been cut off before it
+// did that entry, and has done it later, when the LUN held something else, or another one in its
+// place. There is one such entry at most (R9).
 func (n *Node) makeFiles(s *meta.State) error {
 	have, err := n.files()
 	if err != nil {
@@ -195,9 +197,10 @@ func (n *Node) withdraw(luns, snaps []string) {
 	n.md.tables.Store(t)
 }
 
-// objectsLocked names what both nodes must hold alike; prepared: also snapshots that are not committed yet. A resync brings
-// those too: the commit may come when it has ended, and then the joiner's must be complete. One that could not be made here
-// is not there to be copied, and will be aborted. The caller holds md.mu.
+// objectsLocked names what both nodes must hold alike; prepared: also snapshots that are not
+// committed yet. A resync brings those too: the commit may come when it has ended, and then the
+// joiner's must be complete. One that could not be made here is not there to be copied, and will be
+// aborted. The caller holds md.mu.
 func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 	for _, l := range n.md.state.SortedLUNs() {
 		if id, err := parseID(l.UUID); err == nil && (l.Stage == meta.Ready || n.file(id) != nil) {

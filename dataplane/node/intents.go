@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// The write-intent bits (R7) and what a double failure may have lost (R8), as the runtime has them carried out.
+// The write-intent bits (R7) and what a double failure may have lost (R8), as the runtime has them
+// carried out.
 
 // intend makes bits durable.
 func (n *Node) intend(id pair.LUNID, regions []uint32) {
@@ -23,8 +24,8 @@ func (n *Node) intend(id pair.LUNID, regions []uint32) {
 	n.do(func(m *pair.Machine, now int64) { m.Intended(now, id, ok) })
 }
 
-// clearBits takes bits back: at once in memory, which is what orders it before every later intend, and on disk soon, so
-// that a restart finds few. The caller holds n.mu.
+// clearBits takes bits back: at once in memory, which is what orders it before every later intend,
+// and on disk soon, so that a restart finds few. The caller holds n.mu.
 func (n *Node) clearBits(x *pair.Action) {
 	e := n.md.tables.Load().units[x.LUN]
 	if e == nil {
@@ -44,7 +45,8 @@ func (n *Node) clearBits(x *pair.Action) {
 
 const markRetry = 100 * time.Millisecond
 
-// markLost makes these LUNs report to every host that acknowledged writes may be lost. No host is served before.
+// markLost makes these LUNs report to every host that acknowledged writes may be lost. No host is
+// served before.
 func (n *Node) markLost(ids []pair.LUNID) {
 	e := &meta.Entry{MarkLost: &meta.MarkLost{}}
 	t := n.md.tables.Load()

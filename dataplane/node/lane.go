@@ -8,10 +8,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// lane does the changes of one LUN that the link asks for, one after the other in their order, on a goroutine that lives as long
-// as there are any: the one that reads the link waits neither for a disk nor for the lock of a file. Filesystems let one
-// write into a file at a time, so more goroutines would only queue there. What may be in a lane is bounded where it comes
-// from, by the commands and copies that the owner has under way.
+// lane does the changes of one LUN that the link asks for, one after the other in their order, on a
+// goroutine that lives as long as there are any: the one that reads the link waits neither for a
+// disk nor for the lock of a file. Filesystems let one write into a file at a time, so more
+// goroutines would only queue there. What may be in a lane is bounded where it comes from, by the
+// commands and copies that the owner has under way.
 type lane struct {
 	wg *sync.WaitGroup // of the node, which waits for it
 	do func(*change)
@@ -77,8 +78,8 @@ func (l *lane) run() {
 // laneKeep is the longest list of changes that an idle LUN keeps memory for.
 const laneKeep = 64
 
-// change does a write of this node's own: here if the goroutine at hand may wait for a disk. One that has to read before, the rest of a
-// block or checksums, is a reader's.
+// change does a write of this node's own: here if the goroutine at hand may wait for a disk. One
+// that has to read before, the rest of a block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	switch e := n.md.tables.Load().units[o.LUN]; {
 	case !inlineOp(o.Cmd, durable):
@@ -92,8 +93,9 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	}
 }
 
-// applyHere does a mirrored write or a copied range. The file is looked up at once: an entry of the log that came after msg may
-// remove the object, and what came before it is no failure. What has to read before it writes is a reader's.
+// applyHere does a mirrored write or a copied range. The file is looked up at once: an entry of the
+// log that came after msg may remove the object, and what came before it is no failure. What has to
+// read before it writes is a reader's.
 func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 	link, t := n.peer.linkN.Load(), n.md.tables.Load()
 	e, f := t.units[msg.LUN], t.file(msg.LUN)

@@ -12,8 +12,9 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// A write that waits for its disk, at the partner or at the owner, holds up its own LUN only: what else comes over the link
-// continues. When the disk continues too, its writes take effect in the order they came.
+// A write that waits for its disk, at the partner or at the owner, holds up its own LUN only: what
+// else comes over the link continues. When the disk continues too, its writes take effect in the
+// order they came.
 func TestSlowWriteHoldsNothingElseUp(t *testing.T) {
 	for name, owner := range map[string]string{"mirrored": "b", "the owner's own": "a"} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 
 func TestMain(m *testing.M) { envtest.Main(m) }
 
-// A pair whose record is a Lease: founded, one node leaves and comes back while the API loses answers, then the API is away:
-// nothing changes while both serve, and a node that is left by the other waits for it.
+// A pair whose record is a Lease: founded, one node leaves and comes back while the API loses
+// answers, then the API is away: nothing changes while both serve, and a node that is left by the
+// other waits for it.
 func TestPairOnALease(t *testing.T) {
 	cfg := envtest.Config(t)
 	ns := envtest.Namespace(t, cfg)

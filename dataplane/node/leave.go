@@ -10,8 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node that has stopped serving for the rest of this life ends its process, so that its supervisor starts it again: the next
-// life reads the record, is copied to and serves. See docs/decisions/0037-a-life-that-is-over.md.
+// A node that has stopped serving for the rest of this life ends its process, so that its
+// supervisor starts it again: the next life reads the record, is copied to and serves. See
+// docs/decisions/0037-a-life-that-is-over.md.
 
 // ErrLeft is what Run returns then; its text says what is wrong and what to do.
 var ErrLeft = errors.New("this node has stopped serving: the process ends, and must be started again")
@@ -22,8 +23,9 @@ const (
 	endTime   = 5 * time.Second       // from then on until Run returns, whatever hangs
 )
 
-// watchOver waits until this life is over and returns why, "" when ctx has ended before. It has a clock of its own and calls nothing
-// that touches the disk: a disk that hangs may hold everything else up.
+// watchOver waits until this life is over and returns why, "" when ctx has ended before. It has a
+// clock of its own and calls nothing that touches the disk: a disk that hangs may hold everything
+// else up.
 func (n *Node) watchOver(ctx context.Context) string {
 	t := time.NewTicker(overEvery)
 	defer t.Stop()
@@ -78,7 +80,8 @@ func (n *Node) Run(ctx context.Context) error {
 
 func left(why string) error { return fmt.Errorf("%w: %s", ErrLeft, why) }
 
-// because adds what failed in the store to the reason of the end, which may have come from who needed it and not from the store.
+// because adds what failed in the store to the reason of the end, which may have come from who
+// needed it and not from the store.
 func (n *Node) because(why string) string {
 	if err := n.store.Failed(); err != nil && !strings.Contains(why, err.Error()) {
 		return why + ": " + err.Error()
@@ -86,8 +89,8 @@ func (n *Node) because(why string) string {
 	return why
 }
 
-// leave sends the event, then ends the sessions: hosts log out and continue over the other path. Those that do not are cut off, and so is
-// the link. It does not wait for what hangs in the store.
+// leave sends the event, then ends the sessions: hosts log out and continue over the other path.
+// Those that do not are cut off, and so is the link. It does not wait for what hangs in the store.
 func (n *Node) leave(why string) error {
 	why = n.because(why)
 	n.run.over <- why
@@ -99,10 +102,10 @@ func (n *Node) leave(why string) error {
 	return left(why)
 }
 
-// logOut ends the sessions: hosts are asked to log out, and cut off if they do not. It does not wait
-// for commands that wait for the store, for the peer, or for an entry of the log that does not come
-// while neither the peer nor the arbiter can be reached: it returns whether all sessions have ended,
-// and those that have not end with their commands.
+// logOut ends the sessions: hosts are asked to log out, and cut off if they do not. It does not
+// wait for commands that wait for the store, for the peer, or for an entry of the log that does not
+// come while neither the peer nor the arbiter can be reached: it returns whether all sessions have
+// ended, and those that have not end with their commands.
 func (n *Node) logOut() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
 	defer cancel()

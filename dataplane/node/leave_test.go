@@ -17,7 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// A disk that hangs does not keep the process from ending: hosts and the other node are rid of it within a bound.
+// A disk that hangs does not keep the process from ending: hosts and the other node are rid of it
+// within a bound.
 func TestNodeLeavesAlthoughItsDiskHangs(t *testing.T) {
 	p := newTestPair(t)
 	var hung atomic.Bool
@@ -107,7 +108,8 @@ func TestNodeLeavesWithoutAnybody(t *testing.T) {
 	p.leaves(0, "a test says so")
 }
 
-// Before a lost record a node stays, live and not ready, and can be forced; when the record is there again it ends, to act on it.
+// Before a lost record a node stays, live and not ready, and can be forced; when the record is
+// there again it ends, to act on it.
 func TestNodeBeforeALostRecordStays(t *testing.T) {
 	p := newTestPair(t)
 	p.startBoth()
@@ -142,8 +144,9 @@ func TestNodeBeforeALostRecordStays(t *testing.T) {
 	p.until("a serves", func() bool { return p.nodes[0].View().Serving })
 }
 
-// A disk that is broken for good: each life of the node fails while it is copied to. Hosts notice nothing, the lone member waits longer from
-// life to life, and when the disk works again, everything is copied.
+// A disk that is broken for good: each life of the node fails while it is copied to. Hosts notice
+// nothing, the lone member waits longer from life to life, and when the disk works again,
+// everything is copied.
 func TestLivesOnABrokenDisk(t *testing.T) {
 	p := newTestPair(t)
 	var broken atomic.Bool

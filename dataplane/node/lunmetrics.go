@@ -9,8 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/count"
 )
 
-// lunSeries bounds how many LUNs have metrics of their own. A LUN has them from its first command on
-// until it is deleted; if as many have them already, its commands are in the series of otherLUNs.
+// lunSeries bounds how many LUNs have metrics of their own. A LUN has them from its first command
+// on until it is deleted; if as many have them already, its commands are in the series of
+// otherLUNs.
 const lunSeries = 200
 
 // otherLUNs is the label lun of everything that has no series of its own.

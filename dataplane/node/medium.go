@@ -33,7 +33,8 @@ func (d *medium) Abort(s *scsi.Op) {
 	a := actionPool.Get().(*actions)
 	n.mu.Lock()
 	now := n.boottime()
-	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's or unused.
+	// The op belongs to the machine until ActReply clears it; under the lock it is still this op's
+	// or unused.
 	if o, _ := s.Medium.(*pair.Op); o != nil && o.Cmd == s {
 		n.m.Abort(now, o)
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// fill gives a node that is alone metadata of so many bytes, as an earlier release may have come to, durably.
+// fill gives a node that is alone metadata of so many bytes, as an earlier release may have come
+// to, durably.
 func (p *testPair) fill(i, bytes int) {
 	p.t.Helper()
 	n := p.nodes[i]
@@ -207,7 +208,8 @@ func TestDamagedMetadata(t *testing.T) {
 	}
 }
 
-// A partner of a release that takes one frame gets what fits; if it does not, both say what to do, and after its upgrade it joins.
+// A partner of a release that takes one frame gets what fits; if it does not, both say what to do,
+// and after its upgrade it joins.
 func TestLargeMetadataAndAnEarlierRelease(t *testing.T) {
 	p := loneWith(t, 20*mib, func(p *testPair) { p.cfg[1].earlier = true })
 	events := p.keepLog(1)
@@ -227,8 +229,8 @@ func TestLargeMetadataAndAnEarlierRelease(t *testing.T) {
 	p.inSync()
 }
 
-// What would make the metadata exceed their budget is refused by the name of its field and the limit; what is there, and what makes them
-// smaller, is not.
+// What would make the metadata exceed their budget is refused by the name of its field and the
+// limit; what is there, and what makes them smaller, is not.
 func TestMetadataBudget(t *testing.T) {
 	p := loneWith(t, maxMetadata-mib/2, func(*testPair) {})
 	c, n := p.client(0), p.nodes[0]

@@ -15,10 +15,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see. The machine runs
-// one at a time. A crash between the steps is harmless: this node comes back as a joiner, whose metadata is replaced
-// and whose files are compared; the lone member repeats what reconcileFiles finds missing. joining: this node is being
-// copied to, so what it copies from an object of its own must be copied to in turn.
+// apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see.
+// The machine runs one at a time. A crash between the steps is harmless: this node comes back as a
+// joiner, whose metadata is replaced and whose files are compared; the lone member repeats what
+// reconcileFiles finds missing. joining: this node is being copied to, so what it copies from an
+// object of its own must be copied to in turn.
 func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	e, err := meta.DecodeEntry(raw)
 	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
@@ -77,8 +78,9 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 // moveEvery is how often the work on an entry reports progress, well within Dm.
 const moveEvery = time.Second
 
-// moving reports to the machine that the work on an entry makes progress, until the function that it returns is called: files may be copied, as
-// snapshots are where they share no extents, or be removed, and commands end in their own time (R9).
+// moving reports to the machine that the work on an entry makes progress, until the function that
+// it returns is called: files may be copied, as snapshots are where they share no extents, or be
+// removed, and commands end in their own time (R9).
 func (n *Node) moving() (over func()) {
 	end := make(chan struct{})
 	n.run.wg.Go(func() {
@@ -153,7 +155,8 @@ func (n *Node) tellHosts(fx *meta.Effect) {
 	}
 }
 
-// waitEnds calls done when every command that the entry ends on this node has ended or will never start (R11c).
+// waitEnds calls done when every command that the entry ends on this node has ended or will never
+// start (R11c).
 func (n *Node) waitEnds(fx *meta.Effect, done func()) {
 	n.abortGathering(fx)
 	var wg sync.WaitGroup
@@ -202,8 +205,9 @@ func (n *Node) seenBy(host string) (list []*unitEntry) {
 	return list
 }
 
-// abortGathering ends the writes of affected hosts whose data has not all come, which the device server has not seen
-// yet. It comes first: what completes meanwhile is then found by the device server.
+// abortGathering ends the writes of affected hosts whose data has not all come, which the device
+// server has not seen yet. It comes first: what completes meanwhile is then found by the device
+// server.
 func (n *Node) abortGathering(fx *meta.Effect) {
 	t := n.md.tables.Load()
 	sees := func(host string, field uint64, uuid string) bool {
@@ -241,8 +245,9 @@ func (n *Node) abortGathering(fx *meta.Effect) {
 	}
 }
 
-// killGathering ends a host's writes to a LUN whose data has not all come, before a path switch: they have not started,
-// and what is still to come of them may belong to a path that the host has given up (R11a).
+// killGathering ends a host's writes to a LUN whose data has not all come, before a path switch:
+// they have not started, and what is still to come of them may belong to a path that the host has
+// given up (R11a).
 func (n *Node) killGathering(host string, id pair.LUNID) {
 	e := n.md.tables.Load().units[id]
 	if e == nil {

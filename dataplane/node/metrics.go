@@ -198,9 +198,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// live: the protocol loop runs and this life is not over, whatever peer and arbiter do. A node that leaves ends its process; the
-// probe is for one that cannot, because the disk holds it. One that is fenced before a lost record is live: an administrator
-// needs the process. ready: this node is a recorded member and serves.
+// live: the protocol loop runs and this life is not over, whatever peer and arbiter do. A node that
+// leaves ends its process; the probe is for one that cannot, because the disk holds it. One that is
+// fenced before a lost record is live: an administrator needs the process. ready: this node is a
+// recorded member and serves.
 func (n *Node) live() error {
 	if v := n.View(); finished(&v) && !n.run.stopping.Load() {
 		return fmt.Errorf("this node has left the pair and its process is ending: %s", v.Reason)

@@ -8,14 +8,18 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// A misfit is a file that is not what the metadata here says of it: a LUN's file that is missing or shorter than the LUN, a snapshot's file that is
-// missing or has another length, and a file that was born at another index of the log than the object (store.NoBirth). What is gone from it would read as
-// zeros, and what another object has left in it as what it is. A crash leaves none but of an object that is being copied to this node, whose content counts
-// for nothing yet: a file is made, and made longer, before the metadata says so. Any other one was changed while the node was stopped, by a person, a program
-// or the filesystem: the object needs to be copied whole (R12). The install of the next resync makes the file again; until then every command for the object
-// fails, and nothing is copied from it, also at a lone member and at a node that a person has forced.
+// A misfit is a file that is not what the metadata here says of it: a LUN's file that is missing or
+// shorter than the LUN, a snapshot's file that is missing or has another length, and a file that
+// was born at another index of the log than the object (store.NoBirth). What is gone from it would
+// read as zeros, and what another object has left in it as what it is. A crash leaves none but of
+// an object that is being copied to this node, whose content counts for nothing yet: a file is
+// made, and made longer, before the metadata says so. Any other one was changed while the node was
+// stopped, by a person, a program or the filesystem: the object needs to be copied whole (R12). The
+// install of the next resync makes the file again; until then every command for the object fails,
+// and nothing is copied from it, also at a lone member and at a node that a person has forced.
 
-// checkFiles finds the misfits among the files that the store has. It runs before the node does anything else.
+// checkFiles finds the misfits among the files that the store has. It runs before the node does
+// anything else.
 func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 	copying, err := n.loadCopying()
 	if err != nil {
@@ -56,13 +60,15 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// isMisfit reports whether the file of an object is not what the metadata says. The caller holds md.mu.
+// isMisfit reports whether the file of an object is not what the metadata says. The caller holds
+// md.mu.
 func (n *Node) isMisfit(id string) bool {
 	_, ok := n.md.misfits[id]
 	return ok
 }
 
-// misfitText names the misfits, and says what a person can do; "" if there are none but what is being copied. The caller holds md.mu.
+// misfitText names the misfits, and says what a person can do; "" if there are none but what is
+// being copied. The caller holds md.mu.
 func (n *Node) misfitText() string {
 	var texts []string
 	for _, text := range n.md.misfits {
@@ -81,8 +87,8 @@ func (n *Node) misfitText() string {
 	return texts[0] + more + ": the data is copied from the other node if that node was a member last; otherwise stop this node and put back the file, or delete the object"
 }
 
-// whole refuses to make anything of an object whose file is not what the metadata says: a longer file, a snapshot or a clone would look as if nothing were
-// missing.
+// whole refuses to make anything of an object whose file is not what the metadata says: a longer
+// file, a snapshot or a clone would look as if nothing were missing.
 func (n *Node) whole(fx *meta.Effect) error {
 	var ids []string
 	for _, l := range []*meta.LUN{fx.Grown, fx.Resized} {
@@ -104,7 +110,8 @@ func (n *Node) whole(fx *meta.Effect) error {
 	return nil
 }
 
-// standIns gives each LUN whose file is missing an empty one, which is a misfit as well, so that the LUN has its place in the tables.
+// standIns gives each LUN whose file is missing an empty one, which is a misfit as well, so that
+// the LUN has its place in the tables.
 func (n *Node) standIns(have map[fileKey]store.Info) error {
 	for _, l := range n.md.state.SortedLUNs() {
 		if _, ok := have[lunKey(l)]; ok || !n.isMisfit(l.UUID) {
@@ -121,7 +128,8 @@ func (n *Node) standIns(have map[fileKey]store.Info) error {
 	return nil
 }
 
-// dropMisfits records that files have been created again, or are not needed any more. The caller holds md.mu.
+// dropMisfits records that files have been created again, or are not needed any more. The caller
+// holds md.mu.
 func (n *Node) dropMisfits(ids ...string) (dropped bool) {
 	for _, id := range ids {
 		dropped = dropped || n.isMisfit(id)

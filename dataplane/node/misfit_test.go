@@ -21,7 +21,8 @@ var damages = map[string]func(path string) error{
 	"missing":   os.Remove,
 }
 
-// What is gone from a file while its node is stopped is copied from the peer, though no bit says that it differs; other LUNs are not.
+// What is gone from a file while its node is stopped is copied from the peer, though no bit says
+// that it differs; other LUNs are not.
 func TestMisfitIsCopied(t *testing.T) {
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -80,8 +81,9 @@ func TestMisfitSnapshotIsCopied(t *testing.T) {
 	}
 }
 
-// A lone member with a misfit serves its other LUNs. It does not copy what is missing over what the peer may have; no snapshot, clone or greater size of that
-// LUN is made; and both go on once the file is put back, or the LUN is deleted.
+// A lone member with a misfit serves its other LUNs. It does not copy what is missing over what the
+// peer may have; no snapshot, clone or greater size of that LUN is made; and both go on once the
+// file is put back, or the LUN is deleted.
 func TestLoneMemberWithAMisfit(t *testing.T) {
 	for _, remedy := range []string{"put back", "deleted"} {
 		t.Run(remedy, func(t *testing.T) {
@@ -211,7 +213,8 @@ func TestMisfitIsFenced(t *testing.T) {
 	}
 }
 
-// A file of the right length that is another LUN's of the same uuid is noticed, although no checksums are kept that could tell.
+// A file of the right length that is another LUN's of the same uuid is noticed, although no
+// checksums are kept that could tell.
 func TestMisfitByBirthIsCopied(t *testing.T) {
 	p := newTestPair(t)
 	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true

@@ -14,10 +14,11 @@ func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 	return n.atOwner(ctx, e.UUID, "modify", e, func() error { return n.modifyHere(ctx, e) })
 }
 
-// modifyHere does it for a LUN that this node owns. Write-through is a promise about every write that has been acknowledged: what
-// both nodes have in their page caches is flushed while no command is at work, and only then the entry is proposed. So the
-// entry, once it is in the log, says that this was done, and a call that ends before it is simply made again. Commands
-// that were waiting meanwhile execute as durable ones, see check.
+// modifyHere does it for a LUN that this node owns. Write-through is a promise about every write
+// that has been acknowledged: what both nodes have in their page caches is flushed while no command
+// is at work, and only then the entry is proposed. So the entry, once it is in the log, says that
+// this was done, and a call that ends before it is simply made again. Commands that were waiting
+// meanwhile execute as durable ones, see check.
 func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
 	n.md.mu.Lock()
 	l := n.md.state.LUNs[e.UUID]
@@ -49,8 +50,8 @@ type prepareModify struct {
 	Flush bool   `json:"flush,omitempty"`
 }
 
-// prepareBoth prepares this node and the other one. A node of an earlier release does not know the call: its refusal keeps an
-// entry out of the log that it would not carry out.
+// prepareBoth prepares this node and the other one. A node of an earlier release does not know the
+// call: its refusal keeps an entry out of the log that it would not carry out.
 func (n *Node) prepareBoth(ctx context.Context, req prepareModify) error {
 	peer := make(chan error, 1)
 	if v := n.View(); v.Record.Both() {
@@ -65,7 +66,8 @@ func (n *Node) prepareBoth(ctx context.Context, req prepareModify) error {
 	return err
 }
 
-// prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, no matter who asked for it (R12).
+// prepareModifyHere flushes this node's copy. A flush that fails is a failure of the disk, no
+// matter who asked for it (R12).
 func (n *Node) prepareModifyHere(req prepareModify) error {
 	if !req.Flush {
 		return nil

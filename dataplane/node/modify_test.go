@@ -78,8 +78,8 @@ func (p *testPair) modify(i int, req *targetv1.ModifyLUNRequest) *targetv1.LUN {
 	return l
 }
 
-// What was acknowledged before a LUN became write-through is durable on both nodes when the call returns, and from then on every
-// write is before its status: also those that were on their way.
+// What was acknowledged before a LUN became write-through is durable on both nodes when the call
+// returns, and from then on every write is before its status: also those that were on their way.
 func TestWriteThrough(t *testing.T) {
 	p := newTestPair(t)
 	f := watchFlushes(p)
@@ -102,11 +102,13 @@ func TestWriteThrough(t *testing.T) {
 					for n := 0; ctx.Err() == nil; n++ {
 						off := int64(1+w+4*(n%200)) * 4096
 						_, after := changed.Load("")
-						// WRITE SAME: a durable one shows as a flush, while a durable WRITE is one operation of the store.
+						// WRITE SAME: a durable one shows as a flush, while a durable WRITE is one
+						// operation of the store.
 						if err := d.WriteZeroes(p.ctx, off, 4096, false); err != nil {
 							return err
 						}
-						// A write that ends after the call has returned is durable, whenever it began.
+						// A write that ends after the call has returned is durable, whenever it
+						// began.
 						if !after {
 							_, after = changed.Load("")
 							if after {
@@ -162,7 +164,8 @@ func cachingPage(t *testing.T, s *initiator.Session, lun uint16, pc byte) byte {
 	return in[4+2] & 0x04
 }
 
-// Hosts read the mode in the caching page, get a unit attention when it changes, and cannot change it back; both survive a restart.
+// Hosts read the mode in the caching page, get a unit attention when it changes, and cannot change
+// it back; both survive a restart.
 func TestHostsSeeTheWriteCacheMode(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
@@ -305,7 +308,8 @@ func TestWriteThroughWithoutADisk(t *testing.T) {
 	p.leaves(0, "the store failed")
 }
 
-// A write that had to wait while its LUN became write-through was judged by the old mode when it came, and is durable all the same.
+// A write that had to wait while its LUN became write-through was judged by the old mode when it
+// came, and is durable all the same.
 func TestWriteHeldWhileItsLUNBecomesWriteThrough(t *testing.T) {
 	p := newTestPair(t)
 	f := watchFlushes(p)

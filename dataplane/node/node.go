@@ -313,7 +313,8 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	return nil
 }
 
-// tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process (R11b).
+// tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process
+// (R11b).
 func (n *Node) tickLoop() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

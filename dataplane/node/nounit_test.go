@@ -39,8 +39,8 @@ func TestFencedHostGivesUp(t *testing.T) {
 	}
 }
 
-// A node that was away while a LUN was mapped knows of no such LUN, and one whose disk was replaced knows of no host. Neither is
-// believed while the node that knows is away.
+// A node that was away while a LUN was mapped knows of no such LUN, and one whose disk was replaced
+// knows of no host. Neither is believed while the node that knows is away.
 func TestNodeWithOldTablesIsNotBelieved(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	p.lun(4*mib, "a") // so that node b knows the host

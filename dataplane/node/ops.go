@@ -35,8 +35,9 @@ func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 	return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
 }
 
-// takeBack ends a copy of a snapshot that was begun and not finished. A node that could not make it may have an empty file in its place, and a node that was
-// copied to from there a copy of that one: neither can tell when the entry that made it comes again.
+// takeBack ends a copy of a snapshot that was begun and not finished. A node that could not make it
+// may have an empty file in its place, and a node that was copied to from there a copy of that one:
+// neither can tell when the entry that made it comes again.
 func (n *Node) takeBack(ctx context.Context, id string) error {
 	n.md.mu.Lock()
 	l := n.md.state.LUNs[id]
@@ -48,7 +49,8 @@ func (n *Node) takeBack(ctx context.Context, id string) error {
 	return err
 }
 
-// twoStep proposes a preparation, then its commit or, if any member could not prepare, its abort (R14).
+// twoStep proposes a preparation, then its commit or, if any member could not prepare, its abort
+// (R14).
 func (n *Node) twoStep(ctx context.Context, prepare *meta.Entry, id string) error {
 	out, err := n.propose(ctx, prepare)
 	if errors.Is(err, meta.ErrUnfinished) {
@@ -107,8 +109,9 @@ func (n *Node) createSnapshotHere(ctx context.Context, s meta.Snapshot) error {
 	})
 }
 
-// held runs f while the LUN's commands are held and none is at work, so that both nodes' copies are alike (R14). f does
-// not end with the caller's patience: as long as an entry's outcome is open the commands must stay held.
+// held runs f while the LUN's commands are held and none is at work, so that both nodes' copies are
+// alike (R14). f does not end with the caller's patience: as long as an entry's outcome is open the
+// commands must stay held.
 func (n *Node) held(ctx context.Context, lun string, f func(context.Context) error) error {
 	id, err := parseID(lun)
 	if err != nil {
@@ -180,8 +183,8 @@ func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duratio
 	return n.Transfer(ctx, ids, to)
 }
 
-// transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What arrived meanwhile is
-// forwarded to the new owner.
+// transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What
+// arrived meanwhile is forwarded to the new owner.
 func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferReply, error) {
 	var ids []pair.LUNID
 	for _, u := range req.UUIDs {
@@ -196,7 +199,8 @@ func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferR
 	if err != nil {
 		return transferReply{}, err
 	}
-	// Not the caller's context: until the outcome is known this node is not the owner any more (R10).
+	// Not the caller's context: until the outcome is known this node is not the owner any more
+	// (R10).
 	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: req.UUIDs, To: req.To}})
 	release()
 	pause := time.Since(start)

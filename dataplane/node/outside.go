@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/clock"
 )
 
-// Outside is what a node reaches of the world beside its disks. The zero value is the real world. A simulation (package nodesim) gives
-// another one, to run whole nodes under a clock, a network and an arbiter of its own.
+// Outside is what a node reaches of the world beside its disks. The zero value is the real world. A
+// simulation (package nodesim) gives another one, to run whole nodes under a clock, a network and
+// an arbiter of its own.
 type Outside struct {
 	Clock   func() int64               // ns, as CLOCK_BOOTTIME
 	Wall    func() (ns int64, ok bool) // how far CLOCK_REALTIME is ahead of Clock; not ok: not known at this moment

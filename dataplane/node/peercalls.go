@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// Calls between the two runtimes ride on the link as requests and replies. They need no order and are not repeated:
-// the one that asked asks again.
+// Calls between the two runtimes ride on the link as requests and replies. They need no order and
+// are not repeated: the one that asked asks again.
 
 type request struct {
 	Method string          `json:"method"`

@@ -61,7 +61,8 @@ func (n *Node) loadState() (l nodeState, err error) {
 	return l, nil
 }
 
-// decode reads an entry of the database. What is neither what this release has written nor what a newer one would is damage.
+// decode reads an entry of the database. What is neither what this release has written nor what a
+// newer one would is damage.
 func (n *Node) decode(raw []byte, into any) error {
 	err := meta.Decode(raw, into)
 	if err == nil || errors.Is(err, meta.ErrNewer) {
@@ -98,7 +99,8 @@ type saved struct {
 	id uint64 // its number
 }
 
-// saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the machine's own state as saveState does.
+// saveEpoch makes a record durable that the node is about to act on, and with it, in one step, the
+// machine's own state as saveState does.
 func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.State) error {
 	n.own.saved.mu.Lock()
 	defer n.own.saved.mu.Unlock()
@@ -119,7 +121,8 @@ func (n *Node) saveEpoch(r *pair.Record, acts bool, id uint64, x pair.State) err
 	return err
 }
 
-// saveState makes the machine's own state durable. Saves can overtake each other: a lower number never replaces a higher one.
+// saveState makes the machine's own state durable. Saves can overtake each other: a lower number
+// never replaces a higher one.
 func (n *Node) saveState(id uint64, x pair.State) error {
 	n.own.saved.mu.Lock()
 	defer n.own.saved.mu.Unlock()
@@ -133,8 +136,8 @@ func (n *Node) saveState(id uint64, x pair.State) error {
 	return nil
 }
 
-// The bucket of objects that are being copied here: their content is not of the source's lineage until a resync has
-// ended. An object is named before its file is made.
+// The bucket of objects that are being copied here: their content is not of the source's lineage
+// until a resync has ended. An object is named before its file is made.
 func (n *Node) loadCopying() (ids map[string]bool, err error) {
 	ids = map[string]bool{}
 	err = n.store.DB().View(func(tx *store.Tx) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 )
 
-// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve, neither needs it, and neither
-// would notice that a failure of a node would now mean waiting.
+// probeEvery is how often a node looks whether the arbiter answers. While both nodes serve, neither
+// needs it, and neither would notice that a failure of a node would now mean waiting.
 const probeEvery = 10 * time.Second
 
 // probed is what the last look gave.

@@ -39,8 +39,8 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 
 func (n *Node) proposeAsync(raw []byte) <-chan proposalEnd {
 	c := make(chan proposalEnd, 1)
-	// The number is known only inside the machine; ActProposed may be carried out by another goroutine, so the
-	// channel is registered before the lock is given up.
+	// The number is known only inside the machine; ActProposed may be carried out by another
+	// goroutine, so the channel is registered before the lock is given up.
 	n.do(func(m *pair.Machine, now int64) {
 		id := m.Propose(now, raw)
 		n.waits.proposals.add(id, c)
@@ -96,11 +96,13 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 	})
 }
 
-// outcomeUnknown ends a command whose change may be in the log, or is, without this node being able to tell the rest: ABORTED COMMAND. BUSY
-// would say that the command was not accepted (SAM-5 §5.3.1).
+// outcomeUnknown ends a command whose change may be in the log, or is, without this node being able
+// to tell the rest: ABORTED COMMAND. BUSY would say that the command was not accepted (SAM-5
+// §5.3.1).
 var outcomeUnknown = scsi.Outcome{Status: scsi.StatusCheckCondition, Sense: scsi.FixedSense(scsi.AbortedCommand, 0, 0)}
 
-// outcome is what the command is answered whose change was proposed; rest is what has to succeed beside the entry.
+// outcome is what the command is answered whose change was proposed; rest is what has to succeed
+// beside the entry.
 func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
 	if end.res != scsi.OK || end.out.SCSI == nil || rest() != nil {
 		return outcomeUnknown
@@ -110,10 +112,12 @@ func (end proposalEnd) outcome(rest func() error) scsi.Outcome {
 
 func endsCommands(c scsi.Change) bool { return c.PROut != nil && c.PROut.Action == scsi.PRPreemptAbort }
 
-// awaitEarlier waits until every change that either node had handed to the log before has been applied, by an entry that changes nothing. An entry
-// that ends commands does not wait for those that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before the host gets
-// the answer that they have ended (R11c). A node's proposals reach the chair before its acknowledgement of the entry, and a command
-// that was killed before it was handed over never is.
+// awaitEarlier waits until every change that either node had handed to the log before has been
+// applied, by an entry that changes nothing. An entry that ends commands does not wait for those
+// that wait for an entry themselves (scsi.Server, abort): the node that proposed it does, before
+// the host gets the answer that they have ended (R11c). A node's proposals reach the chair before
+// its acknowledgement of the entry, and a command that was killed before it was handed over never
+// is.
 func (n *Node) awaitEarlier() error {
 	_, err := n.propose(n.run.ctx, &meta.Entry{Abort: &meta.Object{}})
 	return err

@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// A change that may be in the log is not answered BUSY, which says that the command was not accepted.
+// A change that may be in the log is not answered BUSY, which says that the command was not
+// accepted.
 func TestOutcomeOfAProposal(t *testing.T) {
 	good := meta.Outcome{SCSI: &scsi.Outcome{Status: scsi.StatusReservationConflict}}
 	fine := func() error { return nil }

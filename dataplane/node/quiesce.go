@@ -10,7 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release lets them continue.
+// quiesce holds the commands of LUNs that this node owns and waits until none is at work; release
+// lets them continue.
 func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
 	id := n.waits.next.Add(1)
 	c := make(chan scsi.Result, 1)

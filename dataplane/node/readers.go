@@ -9,15 +9,19 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// Reads that the page cache cannot answer, and writes that have to read before, are done by readers, goroutines that live as long as there is something to read:
-// neither the goroutine of a connection nor the one that reads the link waits for a disk. What may wait for a reader is
-// bounded where it comes from: by the command windows and the read memory of sessions, and by the window of what is forwarded.
+// Reads that the page cache cannot answer, and writes that have to read before, are done by
+// readers, goroutines that live as long as there is something to read: neither the goroutine of a
+// connection nor the one that reads the link waits for a disk. What may wait for a reader is
+// bounded where it comes from: by the command windows and the read memory of sessions, and by the
+// window of what is forwarded.
 const (
-	// readersMax is how many reads of one backing volume are at the disk at once. NVMe and network disks give most of their
-	// IOPS at 32 to 64, SATA queues 32, and the kernel's own queue for a disk holds 64 and more. Each is a thread while it waits.
+	// readersMax is how many reads of one backing volume are at the disk at once. NVMe and network
+	// disks give most of their IOPS at 32 to 64, SATA queues 32, and the kernel's own queue for a
+	// disk holds 64 and more. Each is a thread while it waits.
 	readersMax = 64
-	// readingMax bounds the bytes of those reads, so that 64 long ones do not make each of them last for seconds at a disk of
-	// tens of MiB a second; it is what 3 GB/s deliver in 5 ms. A single read may be longer.
+	// readingMax bounds the bytes of those reads, so that 64 long ones do not make each of them
+	// last for seconds at a disk of tens of MiB a second; it is what 3 GB/s deliver in 5 ms. A
+	// single read may be longer.
 	readingMax = 16 << 20
 )
 
@@ -38,8 +42,8 @@ type reading struct {
 	do   func()
 }
 
-// saturated reports that reads wait for a reader. Then the cache is not probed: a probe that misses would put one more read
-// to the disk than it likes.
+// saturated reports that reads wait for a reader. Then the cache is not probed: a probe that misses
+// would put one more read to the disk than it likes.
 func (r *readers) saturated() bool { return r.waiting.Load() > 0 }
 
 // read does a read, on a reader. It never blocks.
@@ -119,8 +123,9 @@ func (n *Node) readersOf(v *store.BackingVolume) *readers {
 // reads reports an op that only looks.
 func reads(k scsi.OpKind) bool { return k == scsi.OpRead || k == scsi.OpMapped }
 
-// look does a read or OpMapped for the local store: at once if the page cache has all of it, else on a reader. probe says
-// whether the goroutine at hand may look at the cache, which may begin to read the disk.
+// look does a read or OpMapped for the local store: at once if the page cache has all of it, else
+// on a reader. probe says whether the goroutine at hand may look at the cache, which may begin to
+// read the disk.
 func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 	e := n.md.tables.Load().units[o.LUN]
 	if e == nil {

@@ -23,7 +23,8 @@ func await[T any](t *testing.T, what string, c <-chan T) (x T) {
 	return x
 }
 
-// As many reads as the disk likes are under way, the rest waits in order, and who hands them over never does.
+// As many reads as the disk likes are under way, the rest waits in order, and who hands them over
+// never does.
 func TestReadersAreBounded(t *testing.T) {
 	r := newReaders(t)
 	const n = readersMax + 5000
@@ -63,7 +64,8 @@ func TestReadersAreBounded(t *testing.T) {
 	}
 }
 
-// Long reads are fewer at once, but the longest gets through, and short ones fill the room that it leaves.
+// Long reads are fewer at once, but the longest gets through, and short ones fill the room that it
+// leaves.
 func TestReadersAreBoundedInBytes(t *testing.T) {
 	r := newReaders(t)
 	began := make(chan string, 100)

@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A lone member reads the record regularly, and one that was given to the other node over its head ends its service (R2).
+// A lone member reads the record regularly, and one that was given to the other node over its head
+// ends its service (R2).
 func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	p.end(1)
@@ -35,7 +36,8 @@ func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	}
 }
 
-// The lock by which a member holds its store is on record with the epoch, so that its next life can say whether it holds the same.
+// The lock by which a member holds its store is on record with the epoch, so that its next life can
+// say whether it holds the same.
 func TestLockIsOnRecord(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	for _, n := range p.nodes {

@@ -56,7 +56,8 @@ func (p *testPair) clean() {
 	p.until("checkpoints have cleared every bit", func() bool { return p.nodes[0].hotRegions() == 0 && p.nodes[1].hotRegions() == 0 })
 }
 
-// counterpart restarts node b, which has been copied to: from there on it is the counterpart, and is not copied to as a whole again.
+// counterpart restarts node b, which has been copied to: from there on it is the counterpart, and
+// is not copied to as a whole again.
 func (p *testPair) counterpart() {
 	p.t.Helper()
 	p.clean()
@@ -98,7 +99,8 @@ func TestResyncOfWhatWasWritten(t *testing.T) {
 	}
 }
 
-// An older copy of a store, put back by whatever means, is known by its checkpoints and copied whole (R6).
+// An older copy of a store, put back by whatever means, is known by its checkpoints and copied
+// whole (R6).
 func TestRolledBackStoreIsCopiedWhole(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(32*mib, "a")
@@ -142,7 +144,8 @@ func TestReplacedStoreIsCopiedWhole(t *testing.T) {
 	p.counterpart()
 }
 
-// A LUN that was deleted and made again under the same uuid while a node was away is another LUN there (R14).
+// A LUN that was deleted and made again under the same uuid while a node was away is another LUN
+// there (R14).
 func TestLUNMadeAnewWhileAway(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(16*mib, "a")
@@ -166,8 +169,8 @@ func TestLUNMadeAnewWhileAway(t *testing.T) {
 	}
 }
 
-// A snapshot that is prepared and whose commit is still to come is copied to a joiner like any other: the commit makes it
-// visible on both nodes, whenever it comes (R14).
+// A snapshot that is prepared and whose commit is still to come is copied to a joiner like any
+// other: the commit makes it visible on both nodes, whenever it comes (R14).
 func TestSnapshotPreparedBeforeAResync(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8*mib, "a")
@@ -195,7 +198,8 @@ func TestSnapshotPreparedBeforeAResync(t *testing.T) {
 	}
 }
 
-// What the last entry of a joiner made counts as another object: the source may have done that entry later (R14).
+// What the last entry of a joiner made counts as another object: the source may have done that
+// entry later (R14).
 func TestObjectOfTheLastEntryIsCopied(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(mib, "a")
@@ -232,7 +236,8 @@ func TestObjectOfTheLastEntryIsCopied(t *testing.T) {
 	}
 }
 
-// What a joiner makes from an object of its own is on record as incomplete before its file is there (R14).
+// What a joiner makes from an object of its own is on record as incomplete before its file is there
+// (R14).
 func TestJoinerNamesItsCopies(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, _ := p.lun(mib, "a")
@@ -253,7 +258,8 @@ func TestJoinerNamesItsCopies(t *testing.T) {
 	}
 }
 
-// The lone member is lost for good: an administrator names the other node, and hosts learn that writes may be gone (R2, R8).
+// The lone member is lost for good: an administrator names the other node, and hosts learn that
+// writes may be gone (R2, R8).
 func TestForcedNodeServesAndTellsHostsOfLostWrites(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(16*mib, "a")
@@ -315,7 +321,8 @@ func TestForcedNodeServesAndTellsHostsOfLostWrites(t *testing.T) {
 	}
 }
 
-// A byte that changed behind a node's back, where no checksum tells who is wrong, is found, named and, if asked for, repaired.
+// A byte that changed behind a node's back, where no checksum tells who is wrong, is found, named
+// and, if asked for, repaired.
 func TestScrubFindsAFlippedByte(t *testing.T) {
 	p := newTestPair(t)
 	p.cfg[0].NoChecksums, p.cfg[1].NoChecksums = true, true

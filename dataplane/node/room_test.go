@@ -36,7 +36,8 @@ func TestNoSpaceForAnObject(t *testing.T) {
 	}
 }
 
-// What a joiner's file has beyond the LUN that it knows is not what the source has there, as long as it is.
+// What a joiner's file has beyond the LUN that it knows is not what the source has there, as long
+// as it is.
 func TestLongerFileOfAJoiner(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")

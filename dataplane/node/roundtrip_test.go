@@ -10,7 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// farAway is a proxy to an address that adds half a round trip in each direction. It ends with the test.
+// farAway is a proxy to an address that adds half a round trip in each direction. It ends with the
+// test.
 func farAway(t *testing.T, addr string, half time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,8 +79,9 @@ func farAway(t *testing.T, addr string, half time.Duration) string {
 	return l.Addr().String()
 }
 
-// Over a round trip that is longer than a sign of life lasts, and longer than a command is held, writes are accepted: at once,
-// but for the first, whose path is switched to this node. So it is at the node that forwards them to the owner.
+// Over a round trip that is longer than a sign of life lasts, and longer than a command is held,
+// writes are accepted: at once, but for the first, whose path is switched to this node. So it is at
+// the node that forwards them to the owner.
 func TestWritesOverALongRoundTrip(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute: every answer is seconds away")

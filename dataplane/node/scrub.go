@@ -18,7 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// DefaultScrubRate is how many bytes a second a scrub compares at most, unless the scrub request sets another rate.
+// DefaultScrubRate is how many bytes a second a scrub compares at most, unless the scrub request
+// sets another rate.
 const DefaultScrubRate = 64 << 20
 
 // Errors of a scrub.
@@ -27,10 +28,12 @@ var (
 	errScrubPair   = fmt.Errorf("a scrub compares the copies of two nodes that are in sync: %w", meta.ErrInUse)
 )
 
-// featureScrub on the link: the other node takes the share that it is given, and tells how far it is.
+// featureScrub on the link: the other node takes the share that it is given, and tells how far it
+// is.
 const featureScrub = "scrub-share"
 
-// scrubRequest has a node begin its share. Without an id it is of a release that knows no shares: then the node compares what it owns.
+// scrubRequest has a node begin its share. Without an id it is of a release that knows no shares:
+// then the node compares what it owns.
 type scrubRequest struct {
 	UUIDs  []string             `json:"uuids,omitempty"` // with an id: the share, which may be empty. Without: empty is everything
 	Repair bool                 `json:"repair"`
@@ -53,10 +56,12 @@ type scrubAnswer struct {
 	shares   []*scrubShare
 }
 
-// scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share, whatever moves meanwhile. While a scrub is
-// under way, the answer describes that scrub instead of a new one.
+// scrub has each node compare its share: what it owns now. Each LUN and snapshot is in one share,
+// whatever moves meanwhile. While a scrub is under way, the answer describes that scrub instead of
+// a new one.
 //
-// Two who ask at once: a share is begun at node a first, and the one that comes second finds it there.
+// Two who ask at once: a share is begun at node a first, and the one that comes second finds it
+// there.
 func (n *Node) scrub(ctx context.Context, req scrubRequest) (scrubAnswer, error) {
 	req.Whole = len(req.UUIDs) == 0
 	shares, err := n.splitScrub(req.UUIDs)
@@ -95,7 +100,8 @@ func (n *Node) scrub(ctx context.Context, req scrubRequest) (scrubAnswer, error)
 	return a, nil
 }
 
-// splitScrub gives each object to the node that owns it, and snapshots to the chair. No uuids: everything.
+// splitScrub gives each object to the node that owns it, and snapshots to the chair. No uuids:
+// everything.
 func (n *Node) splitScrub(uuids []string) (shares [2][]string, err error) {
 	n.md.mu.Lock()
 	objs := n.objectsLocked(false)
@@ -135,7 +141,8 @@ func (n *Node) scrubbable(v *pair.View) error {
 	return nil
 }
 
-// scrubUnderWay are the shares that are under way at either node, with the other node's of the same scrub.
+// scrubUnderWay are the shares that are under way at either node, with the other node's of the same
+// scrub.
 func (n *Node) scrubUnderWay(ctx context.Context) (a scrubAnswer, err error) {
 	var r [2]scrubRecord
 	r[0].Now, r[0].Last = n.shares()
@@ -235,7 +242,8 @@ func (n *Node) scrubHere(req scrubRequest) (r scrubReply, err error) {
 	return r, nil
 }
 
-// scrubLoop scrubs everything at intervals, which a restart does not begin again. Both nodes do; the second one finds the scrub of the first.
+// scrubLoop scrubs everything at intervals, which a restart does not begin again. Both nodes do;
+// the second one finds the scrub of the first.
 func (n *Node) scrubLoop(every time.Duration) {
 	t := time.NewTicker(min(time.Minute, every/4+time.Millisecond))
 	defer t.Stop()

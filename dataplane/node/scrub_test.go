@@ -59,7 +59,8 @@ func (p *testPair) status(i int) *targetv1.Status {
 	return s
 }
 
-// The shares of both nodes are the whole, also while LUNs move: what has moved is skipped where it was, and says why.
+// The shares of both nodes are the whole, also while LUNs move: what has moved is skipped where it
+// was, and says why.
 func TestSharesOfAScrubAddUp(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(16*mib, "a")

@@ -13,7 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// scrubShare is what one node compares of a scrub: what people, the peer and the database get to know of it.
+// scrubShare is what one node compares of a scrub: what people, the peer and the database get to
+// know of it.
 type scrubShare struct {
 	ID          string                    `json:"id"` // of the scrub
 	Node        string                    `json:"node"`
@@ -43,7 +44,8 @@ type scrubFinding struct {
 	At       time.Time `json:"at"`
 }
 
-// scrubs are the share that is under way and the last one that has ended. What is pointed to never changes.
+// scrubs are the share that is under way and the last one that has ended. What is pointed to never
+// changes.
 type scrubs struct {
 	now, last *scrubShare // under Node.mu
 	full      time.Time   // under Node.mu: when a scrub of everything last ran to its end; zero: never
@@ -56,14 +58,15 @@ type scrubRecord struct {
 	Last *scrubShare `json:"last,omitempty"`
 }
 
-// Keys of the node's own bucket: when a scrub of everything last ended here, which releases before this one read as well, and the shares,
-// which they pass over.
+// Keys of the node's own bucket: when a scrub of everything last ended here, which releases before
+// this one read as well, and the shares, which they pass over.
 const (
 	keyScrub       = "scrub"
 	keyScrubShares = "scrub-shares"
 )
 
-// restartSkip is why the rest of a share was not compared whose process has ended: its node was not in sync then.
+// restartSkip is why the rest of a share was not compared whose process has ended: its node was not
+// in sync then.
 var restartSkip = pair.SkipApart.String()
 
 // shares are the share that is under way, nil if there is none, and the last one that has ended.
@@ -74,7 +77,8 @@ func (n *Node) shares() (now, last *scrubShare) {
 	return n.seen.scrubs.now, n.seen.scrubs.last
 }
 
-// settleScrub brings the share that is under way up to date, and makes it the last one when it has ended. Under Node.mu.
+// settleScrub brings the share that is under way up to date, and makes it the last one when it has
+// ended. Under Node.mu.
 func (n *Node) settleScrub(m *pair.Machine, at int64) {
 	s := &n.seen.scrubs
 	if s.now == nil {
@@ -157,8 +161,8 @@ func (n *Node) saveScrubs() {
 	}
 }
 
-// loadScrubs takes up the last result. A share that was under way has ended with its process. What cannot be read is forgotten: nothing
-// depends on it.
+// loadScrubs takes up the last result. A share that was under way has ended with its process. What
+// cannot be read is forgotten: nothing depends on it.
 func (n *Node) loadScrubs(now time.Time) {
 	var r scrubRecord
 	err := n.store.DB().View(func(tx *store.Tx) error {

@@ -38,7 +38,8 @@ func TestListSessions(t *testing.T) {
 	}
 }
 
-// A node knows of each of its sessions when it asked for the target port groups, of those with the other node nothing.
+// A node knows of each of its sessions when it asked for the target port groups, of those with the
+// other node nothing.
 func TestLastRTPG(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	_, m := p.lun(8<<20, "a")

@@ -94,7 +94,8 @@ func readAll(ctx context.Context, d *initiator.Device, n int, at func(i int) int
 	return all
 }
 
-// slowPair is a pair whose node a keeps reads waiting, with two LUNs of its own that are written once.
+// slowPair is a pair whose node a keeps reads waiting, with two LUNs of its own that are written
+// once.
 func slowPair(t *testing.T, h *heldIO) (p *testPair, m *targetv1.Mapping, slow, other *initiator.Device) {
 	p = newTestPair(t)
 	p.cfg[0].Faults = h.fault
@@ -119,7 +120,8 @@ func pattern(int64) []byte { return bytes.Repeat([]byte{0x5a}, 4096) }
 
 func spread(i int) int64 { return int64(i%256) << 12 }
 
-// The reads of one session's queue are at the disk together, and another command of the session overtakes them.
+// The reads of one session's queue are at the disk together, and another command of the session
+// overtakes them.
 func TestReadsOfASessionGoToTheDiskTogether(t *testing.T) {
 	h := new(heldIO)
 	p, _, slow, _ := slowPair(t, h)
@@ -147,8 +149,8 @@ func (p *testPair) whole() {
 	}
 }
 
-// Forwarded reads of a disk that takes its time hold up neither what else comes over the link, another LUN's writes of either
-// node, nor the lease.
+// Forwarded reads of a disk that takes its time hold up neither what else comes over the link,
+// another LUN's writes of either node, nor the lease.
 func TestForwardedReadsHoldNothingUp(t *testing.T) {
 	h := new(heldIO)
 	p, m, _, other := slowPair(t, h)
@@ -241,7 +243,8 @@ func TestForwardedReadsOfAStuckDiskHoldNothingUp(t *testing.T) {
 		s, err := disk.Stats(p.ctx)
 		return err == nil && s.InFlight > 0
 	})
-	// Far less than Dm, after which a disk that hangs makes its node step down; before, the first read of them held all up.
+	// Far less than Dm, after which a disk that hangs makes its node step down; before, the first
+	// read of them held all up.
 	ctx, cancel := context.WithTimeout(p.ctx, 3*time.Second)
 	defer cancel()
 	for i := range int64(10) {

@@ -81,8 +81,8 @@ func TestStateDirOfAnother(t *testing.T) {
 	}
 }
 
-// Everything that the pair confirmed is there after both nodes have stopped and started, and a file that no metadata names
-// is reported and left alone.
+// Everything that the pair confirmed is there after both nodes have stopped and started, and a file
+// that no metadata names is reported and left alone.
 func TestMetadataOutlivesRestart(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4<<20, "b")

@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// inlineMax is the largest transfer that is done by the goroutine at hand: beyond it others would wait too long.
+// inlineMax is the largest transfer that is done by the goroutine at hand: beyond it others would
+// wait too long.
 const inlineMax = 256 << 10
 
 // inlineOp says whether a change ends soon enough to be done at once: writes of the page cache.
@@ -78,7 +79,8 @@ func (n *Node) runOp(o *pair.Op, durable bool) scsi.Result {
 	return classify(err, true)
 }
 
-// applyMsg executes a mirrored write or a copied range on the local store; without a file there is nothing to write to.
+// applyMsg executes a mirrored write or a copied range on the local store; without a file there is
+// nothing to write to.
 func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
@@ -109,8 +111,9 @@ func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result 
 	return classify(write(f, msg.Kind, msg.Data, msg.Off, msg.Len, msg.Flags&pair.FlagUnmap != 0, durable), true)
 }
 
-// repair puts a range back to what the owner has after a refused write (R5, R13). Blocks that are as they should be
-// are not written: most are, and a block that a snapshot shares would need space that there is none of.
+// repair puts a range back to what the owner has after a refused write (R5, R13). Blocks that are
+// as they should be are not written: most are, and a block that a snapshot shares would need space
+// that there is none of.
 func (n *Node) repair(f *store.File, data []byte, off int64) error {
 	const block = 4096
 	have := n.io.buffers.get(len(data))
@@ -147,7 +150,8 @@ func unmap(f *store.File, ranges []scsi.Range, durable bool) error {
 	return nil
 }
 
-// write executes the kinds that write data; the length of a WRITE SAME is that of the range, not of data.
+// write executes the kinds that write data; the length of a WRITE SAME is that of the range, not of
+// data.
 func write(f *store.File, kind scsi.OpKind, data []byte, off, length int64, canUnmap, durable bool) error {
 	if kind != scsi.OpWriteSame {
 		if durable {
@@ -187,7 +191,8 @@ func (n *Node) syncLUN(id pair.LUNID) scsi.Result {
 	return classify(f.Sync(), true)
 }
 
-// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is reported separately.
+// probeDisk writes a block to the backing volume of a LUN. False: the store has failed, which is
+// reported separately.
 func (n *Node) probeDisk(id pair.LUNID) bool {
 	volume := ""
 	if e := n.md.tables.Load().units[id]; e != nil {
@@ -197,8 +202,8 @@ func (n *Node) probeDisk(id pair.LUNID) bool {
 	return err == nil && v.Probe() == nil
 }
 
-// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable already. A joiner's checksums are as well, for
-// no bit tells where it was copied to.
+// syncAll makes everything durable: LUNs, snapshots; metadata and epoch are durable already. A
+// joiner's checksums are as well, for no bit tells where it was copied to.
 func (n *Node) syncAll(sums bool) scsi.Result {
 	sync := (*store.File).Sync
 	if sums {
@@ -277,14 +282,15 @@ func (n *Node) copyRead(o *pair.Op) scsi.Result {
 	return scsi.OK
 }
 
-// sumOf is the checksum of a range on the link. It is a cryptographic one: equal sums are taken as equal data.
+// sumOf is the checksum of a range on the link. It is a cryptographic one: equal sums are taken as
+// equal data.
 func sumOf(b []byte) []byte {
 	sum := sha256.Sum256(b)
 	return sum[:]
 }
 
-// compareSum is the joiner's side of copyRead: does the range here differ. Where the source has a hole this node
-// makes one.
+// compareSum is the joiner's side of copyRead: does the range here differ. Where the source has a
+// hole this node makes one.
 func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	f := n.file(msg.LUN)
 	if f == nil || msg.Len <= 0 || msg.Len > 16<<20 {

@@ -57,7 +57,8 @@ func (p *testPair) unmapFrom(node int, lun, host string) {
 	}
 }
 
-// A session is for hosts that have LUNs. Sessions that are there when the last LUN goes stay: their commands are answered.
+// A session is for hosts that have LUNs. Sessions that are there when the last LUN goes stay: their
+// commands are answered.
 func TestLoginWithoutLUNs(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(4*mib, "a")

@@ -23,7 +23,8 @@ type tables struct {
 	hosts     map[string]*hostEntry
 }
 
-// unitEntry is one LUN. A host that sees it read-only has a device server unit of its own over the same medium.
+// unitEntry is one LUN. A host that sees it read-only has a device server unit of its own over the
+// same medium.
 type unitEntry struct {
 	id     pair.LUNID
 	lun    *meta.LUN
@@ -55,8 +56,9 @@ type hostEntry struct {
 	chap meta.CHAP
 }
 
-// check judges an op when its execution starts (R9): is the host still mapped, may it write, is the range inside,
-// does a reservation forbid it; and has it to be durable before its status. It runs inside the machine and reads one snapshot only.
+// check judges an op when its execution starts (R9): is the host still mapped, may it write, is the
+// range inside, does a reservation forbid it; and has it to be durable before its status. It runs
+// inside the machine and reads one snapshot only.
 func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	e := n.md.tables.Load().units[id]
 	if e == nil {
@@ -85,15 +87,16 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 	if e.rw.PR().Conflict(&s.Nexus, scsi.KindOf(s.Kind)) {
 		return scsi.ReservationConflict
 	}
-	// It may have waited since before the LUN became write-through, or come from a node that had not heard of it.
+	// It may have waited since before the LUN became write-through, or come from a node that had
+	// not heard of it.
 	if s.Kind.Writes() && e.lun.WriteThrough() {
 		s.FUA = true
 	}
 	return scsi.OK
 }
 
-// publish rebuilds the tables from the state. The caller holds md.mu. Files of LUNs that are gone are closed by
-// the caller once no command uses the old snapshot.
+// publish rebuilds the tables from the state. The caller holds md.mu. Files of LUNs that are gone
+// are closed by the caller once no command uses the old snapshot.
 func (n *Node) publish() error {
 	old := n.md.tables.Load()
 	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.md.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.md.state.Snapshots)),
@@ -182,7 +185,8 @@ func (n *Node) closeFiles() {
 	}
 }
 
-// closeLater closes a file that the tables no longer name, after everyone that found it there is done with it.
+// closeLater closes a file that the tables no longer name, after everyone that found it there is
+// done with it.
 func (n *Node) closeLater(f func() error) {
 	n.run.wg.Go(func() {
 		select {
@@ -281,7 +285,8 @@ func (n *Node) Admit(initiator string) iscsi.Host {
 	if b := n.io.bench.Load(); b != nil && b.host == initiator {
 		return iscsi.Host{Known: true, LUNs: true, Sure: true}
 	}
-	// First whether this node serves, then the tables: those of a node that serves have every mapping that was confirmed to a caller by then (R9).
+	// First whether this node serves, then the tables: those of a node that serves have every
+	// mapping that was confirmed to a caller by then (R9).
 	sure := n.Access() == scsi.AccessReady
 	h := n.md.tables.Load().hosts[initiator]
 	if h == nil {
@@ -292,8 +297,8 @@ func (n *Node) Admit(initiator string) iscsi.Host {
 		Credentials: iscsi.Credentials{User: c.User, Secret: c.Secret, MutualUser: c.MutualUser, MutualSecret: c.MutualSecret}}
 }
 
-// Groups implements scsi.Cluster. Both nodes give the same answer while they are linked; without the peer each
-// tells what it knows.
+// Groups implements scsi.Cluster. Both nodes give the same answer while they are linked; without
+// the peer each tells what it knows.
 func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	id, err := parseID(u.UUID())
 	if err != nil || n.isBench(u) {
@@ -342,8 +347,8 @@ func (n *Node) groupState(node, owner pair.Node, known bool, v pair.View, access
 	return alua.NonOptimized
 }
 
-// aluaChanged raises the unit attention of a changed access state on every nexus of this node (SPC-4 §5.15.2.4), for one LUN
-// or, with the zero id, for all.
+// aluaChanged raises the unit attention of a changed access state on every nexus of this node
+// (SPC-4 §5.15.2.4), for one LUN or, with the zero id, for all.
 func (n *Node) aluaChanged(id pair.LUNID) {
 	tell := func(e *unitEntry) {
 		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })

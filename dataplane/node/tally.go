@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// tally counts work that may begin while another goroutine waits until none is left, which a sync.WaitGroup does not allow. Its zero value
-// is ready.
+// tally counts work that may begin while another goroutine waits until none is left, which a
+// sync.WaitGroup does not allow. Its zero value is ready.
 type tally struct {
 	n    atomic.Int64
 	mu   sync.Mutex
@@ -29,8 +29,8 @@ func (t *tally) Done() {
 	}
 }
 
-// Wait returns after a moment at which nothing was left: all that was counted before the call is over, and what comes later may be at
-// work again.
+// Wait returns after a moment at which nothing was left: all that was counted before the call is
+// over, and what comes later may be at work again.
 func (t *tally) Wait() {
 	t.mu.Lock()
 	if t.n.Load() == 0 {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Work begins and ends all the time while others wait: what was counted before a wait is over after it.
+// Work begins and ends all the time while others wait: what was counted before a wait is over after
+// it.
 func TestTallyWaitsForWhatBeganBefore(t *testing.T) {
 	var c tally
 	c.Wait() // for nothing

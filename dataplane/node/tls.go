@@ -8,8 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// Certificates name their holder in a URI: gemel://CLUSTER/PAIR/target/a for a node, gemel://CLUSTER/control for who may
-// call the control API. All of it is checked: a certificate of another pair opens nothing here.
+// Certificates name their holder in a URI: gemel://CLUSTER/PAIR/target/a for a node,
+// gemel://CLUSTER/control for who may call the control API. All of it is checked: a certificate of
+// another pair opens nothing here.
 
 func loadTLS(c *Config) (*certfiles.Files, error) {
 	f, err := certfiles.Load(c.TLSCert, c.TLSKey, c.TLSCA)

@@ -20,8 +20,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// A node that is made again gets everything, in every volume; and so does one whose volume was put back to an earlier state, although its
-// metadata was not (R6).
+// A node that is made again gets everything, in every volume; and so does one whose volume was put
+// back to an earlier state, although its metadata was not (R6).
 func TestVolumesAreCopied(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	id, m := p.lunIn(0, "fast")
@@ -68,7 +68,8 @@ func (p *testPair) full(i int) uint64 {
 	return n.m.Stats.FullResyncs
 }
 
-// The right volume may be put back after a start with one of earlier, as long as the node has not been copied to.
+// The right volume may be put back after a start with one of earlier, as long as the node has not
+// been copied to.
 func TestVolumeOfEarlierTakenBack(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	_, m := p.lunIn(0, "fast")
@@ -108,7 +109,8 @@ func TestVolumeOfEarlierTakenBack(t *testing.T) {
 	_ = n.store.Close()
 }
 
-// A volume that is full refuses writes to its own LUNs, excludes no node, and leaves the others alone (R13).
+// A volume that is full refuses writes to its own LUNs, excludes no node, and leaves the others
+// alone (R13).
 func TestFullVolume(t *testing.T) {
 	p := newTestPair(t).fast()
 	var full [2]bool
@@ -133,7 +135,8 @@ func TestFullVolume(t *testing.T) {
 	p.inSync()
 }
 
-// What finds no space for its file at either node, or at both, is refused, and excludes no node. It is made once there is room.
+// What finds no space for its file at either node, or at both, is refused, and excludes no node. It
+// is made once there is room.
 func TestFullVolumeMakesNothing(t *testing.T) {
 	p := newTestPair(t)
 	var full [2]atomic.Bool
@@ -179,7 +182,8 @@ func TestFullVolumeMakesNothing(t *testing.T) {
 	}
 }
 
-// A volume that fails takes its node out, with all of them; the other node serves all, and copies all when the node comes back (R12).
+// A volume that fails takes its node out, with all of them; the other node serves all, and copies
+// all when the node comes back (R12).
 func TestFailingVolume(t *testing.T) {
 	p := newTestPair(t).fast()
 	var broken atomic.Bool

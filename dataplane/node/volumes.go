@@ -15,10 +15,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// featureVolumes on the link: the other node knows that a LUN names its backing volume. One that does not would put it elsewhere.
+// featureVolumes on the link: the other node knows that a LUN names its backing volume. One that
+// does not would put it elsewhere.
 const featureVolumes = "volumes"
 
-// featureParts on the link: the other node takes the metadata in parts (pair.MsgMetaPart). One that does not takes what fits into a frame.
+// featureParts on the link: the other node takes the metadata in parts (pair.MsgMetaPart). One that
+// does not takes what fits into a frame.
 const featureParts = "metadata-parts"
 
 func (c *Config) features() []string {
@@ -34,7 +36,8 @@ func (n *Node) peerKnows(feature string) bool {
 	return ok && neg.Has(feature)
 }
 
-// misread tells that the other node would put LUNs elsewhere: they lie in backing volumes, and its release knows one only.
+// misread tells that the other node would put LUNs elsewhere: they lie in backing volumes, and its
+// release knows one only.
 func (n *Node) misread(volumes map[string]int) bool {
 	delete(volumes, "")
 	return len(volumes) > 0 && !n.peerKnows(featureVolumes)
@@ -57,9 +60,11 @@ func (c *Config) volumes() (out []store.BackingVolumeDir, err error) {
 	return out, errors.Join(errs...)
 }
 
-// checkVolumes compares the backing volumes with what the metadata here says of them. One that holds something has to be there and to be
-// the one that it was; the error says which is not. One that was put back to an earlier state makes the store one that needs a full
-// copy (R6), and so do metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that the right volume may be put back.
+// checkVolumes compares the backing volumes with what the metadata here says of them. One that
+// holds something has to be there and to be the one that it was; the error says which is not. One
+// that was put back to an earlier state makes the store one that needs a full copy (R6), and so do
+// metadata that were: doubt is why. As long as there is doubt nothing is written over it, so that
+// the right volume may be put back.
 func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 	held := n.md.state.Volumes()
 	var errs []error
@@ -93,7 +98,8 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 	return doubt, errors.Join(errs...)
 }
 
-// mark has the backing volumes move on with the node's own state, and remembers which they are. The caller is about to save l.
+// mark has the backing volumes move on with the node's own state, and remembers which they are. The
+// caller is about to save l.
 func (n *Node) mark(l *nodeState) error {
 	volumes := n.store.Volumes()
 	if len(volumes) == 1 {
@@ -149,8 +155,9 @@ func (n *Node) volumeHere(name string) error {
 	return nil
 }
 
-// volumeOnBoth refuses a backing volume that a member lacks, or a node that is about to become one, and keeps an entry out of the log that a
-// node of an earlier release would carry out in the wrong place.
+// volumeOnBoth refuses a backing volume that a member lacks, or a node that is about to become one,
+// and keeps an entry out of the log that a node of an earlier release would carry out in the wrong
+// place.
 func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 	if err := n.volumeHere(name); err != nil || name == "" {
 		return err
@@ -174,7 +181,8 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 	return nil
 }
 
-// capacity of a node. Total and Free are those of the default volume: all that earlier releases say and know.
+// capacity of a node. Total and Free are those of the default volume: all that earlier releases say
+// and know.
 type capacity struct {
 	Total   int64             `json:"total"`
 	Free    int64             `json:"free"`
@@ -216,7 +224,8 @@ func (n *Node) capacity() (c capacity, err error) {
 	return c, err
 }
 
-// pairCapacity is, of each backing volume, the minimum over the members (R14); the peer's last answer counts for a moment without link.
+// pairCapacity is, of each backing volume, the minimum over the members (R14); the peer's last
+// answer counts for a moment without link.
 func (n *Node) pairCapacity(ctx context.Context) ([]*targetv1.BackingVolume, error) {
 	own, err := n.capacity()
 	v := n.View()
@@ -229,7 +238,8 @@ func (n *Node) pairCapacity(ctx context.Context) ([]*targetv1.BackingVolume, err
 	return merge(n.self.String(), own.Volumes, n.self.Peer().String(), n.peer.capacity.Load(), v.Record.Both()), err
 }
 
-// merge what two nodes say; peer is nil as long as it has not said anything. Of one that is no member it only counts what it lacks.
+// merge what two nodes say; peer is nil as long as it has not said anything. Of one that is no
+// member it only counts what it lacks.
 func merge(self string, own map[string]volume, other string, peer *capacity, member bool) (out []*targetv1.BackingVolume) {
 	names := maps.Clone(own)
 	if peer != nil && member {

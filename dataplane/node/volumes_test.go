@@ -83,7 +83,8 @@ func (p *testPair) refuses(err error, code codes.Code, says ...string) {
 	}
 }
 
-// The life of a LUN in a second volume: made through either node, written, copied to a node that was away, snapshot, clone, deletion.
+// The life of a LUN in a second volume: made through either node, written, copied to a node that
+// was away, snapshot, clone, deletion.
 func TestLUNInAnotherVolume(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	c := p.client(1)
@@ -165,7 +166,8 @@ func TestLUNInAnotherVolume(t *testing.T) {
 	p.alikeInFast("luns", clone)
 }
 
-// A node is refused without a volume that holds something, or with another one in its place; the pair continues meanwhile.
+// A node is refused without a volume that holds something, or with another one in its place; the
+// pair continues meanwhile.
 func TestStartWithoutAVolume(t *testing.T) {
 	p := newTestPair(t).fast().startBoth()
 	id, _ := p.lunIn(0, "fast")
@@ -202,7 +204,8 @@ func TestStartWithoutAVolume(t *testing.T) {
 	}
 }
 
-// A LUN is made only where both nodes have the volume; a node that would come without one of those in use stays out, and says what it lacks.
+// A LUN is made only where both nodes have the volume; a node that would come without one of those
+// in use stays out, and says what it lacks.
 func TestVolumeOfOneNode(t *testing.T) {
 	p := newTestPair(t).fast()
 	with := p.cfg[1]
@@ -241,7 +244,8 @@ func TestVolumeOfOneNode(t *testing.T) {
 	p.alikeInFast("luns", id)
 }
 
-// A release that knows one volume only is not given LUNs in others, neither by the log nor by a resync.
+// A release that knows one volume only is not given LUNs in others, neither by the log nor by a
+// resync.
 func TestEarlierRelease(t *testing.T) {
 	p := newTestPair(t).fast()
 	p.cfg[1].earlier = true

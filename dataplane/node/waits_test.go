@@ -2,7 +2,8 @@ package node
 
 import "testing"
 
-// An answer goes to who waits for its number, once; when all waits fail, each ends without an answer.
+// An answer goes to who waits for its number, once; when all waits fail, each ends without an
+// answer.
 func TestWaitersTakeTheirAnswerOnce(t *testing.T) {
 	var w waiters[int]
 	if w.take(1) != nil {

@@ -10,7 +10,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
-// compare looks at what both nodes have to have alike: an entry gets through, reservations and modes, and the data of every LUN.
+// compare looks at what both nodes have to have alike: an entry gets through, reservations and
+// modes, and the data of every LUN.
 func (w *world) compare() {
 	if w.caller == nil || len(w.luns) == 0 {
 		return

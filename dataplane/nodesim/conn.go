@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections of the simulated network. Nodes and hosts do their I/O with system calls of their own on sockets of the kernel, and they
-// do so here: each end of a connection has a pair of connected Unix sockets, of which the program under test has one. The network moves
-// bytes between the other two, under fake time. No system call waits: a goroutine that has to wait does so on a condition, as a bubble of
-// testing/synctest needs it.
+// Connections of the simulated network. Nodes and hosts do their I/O with system calls of their own
+// on sockets of the kernel, and they do so here: each end of a connection has a pair of connected
+// Unix sockets, of which the program under test has one. The network moves bytes between the other
+// two, under fake time. No system call waits: a goroutine that has to wait does so on a condition,
+// as a bubble of testing/synctest needs it.
 
 // end is one side of a connection, a net.Conn and a syscall.Conn.
 type end struct {

@@ -17,7 +17,8 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
 
-// caller is what asks for volumes, as the driver does: of one node or the other, again until it is answered.
+// caller is what asks for volumes, as the driver does: of one node or the other, again until it is
+// answered.
 type caller struct {
 	w       *world
 	conns   [2]*grpc.ClientConn
@@ -183,7 +184,8 @@ func (c *caller) work(rng *rand.Rand, luns []*lun) {
 	}
 }
 
-// unmaps takes the shared LUN from a host, looks whether anything of that host's comes after the answer, and gives it back.
+// unmaps takes the shared LUN from a host, looks whether anything of that host's comes after the
+// answer, and gives it back.
 func (c *caller) unmaps(rng *rand.Rand) {
 	w := c.w
 	for !w.isIdle() {

@@ -10,8 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// disk is the disk of one node. The files are real ones, in memory; what is simulated is how long the disk takes, and that it fails. It
-// writes with a bandwidth: a flush takes as long as there is dirty data.
+// disk is the disk of one node. The files are real ones, in memory; what is simulated is how long
+// the disk takes, and that it fails. It writes with a bandwidth: a flush takes as long as there is
+// dirty data.
 type disk struct {
 	mu    sync.Mutex
 	rng   *rand.Rand

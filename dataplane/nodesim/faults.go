@@ -159,7 +159,8 @@ func (w *world) trouble(rng *rand.Rand, episodes int) {
 	}
 }
 
-// awaitSync waits until both nodes serve. Nothing fails meanwhile, so they have to within the bound.
+// awaitSync waits until both nodes serve. Nothing fails meanwhile, so they have to within the
+// bound.
 func (w *world) awaitSync() bool {
 	if w.await(recovery, func() bool { ok, _ := w.inSync(); return ok }) {
 		return true

@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// fencer is one of several hosts that share a LUN and fence each other: with persistent reservations, resets, aborts. It has a session with
-// each node, made again when it is lost, and sends each command itself.
+// fencer is one of several hosts that share a LUN and fence each other: with persistent
+// reservations, resets, aborts. It has a session with each node, made again when it is lost, and
+// sends each command itself.
 type fencer struct {
 	w      *world
 	id     int

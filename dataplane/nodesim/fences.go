@@ -69,7 +69,8 @@ func (x *fences) set(f *fencer, now time.Duration) {
 	x.host, x.since = f, now
 }
 
-// fence takes the LUN from another host by PREEMPT AND ABORT, and looks whether anything of that host's comes after the answer.
+// fence takes the LUN from another host by PREEMPT AND ABORT, and looks whether anything of that
+// host's comes after the answer.
 func (f *fencer) fence(rng *rand.Rand, i int, other *fencer) {
 	f.w.fences.lock <- struct{}{}
 	defer func() { <-f.w.fences.lock }()

@@ -38,7 +38,8 @@ func (w *world) finish() {
 	w.closing(healthy)
 }
 
-// awaitHosts waits for the end of what hosts have asked for. It returns whether everything has been as it should be so far.
+// awaitHosts waits for the end of what hosts have asked for. It returns whether everything has been
+// as it should be so far.
 func (w *world) awaitHosts(ended <-chan struct{}) bool {
 	w.mu.Lock()
 	healthy := !w.unserved && len(w.violations) == 0

@@ -21,7 +21,8 @@ func hostName(s string) string { return iqnHost + s }
 // userAddr is the address of the host of a user.
 func userAddr(id int) string { return fmt.Sprintf("127.0.1.%d", 1+id) }
 
-// Registers are blocks of a LUN, in different regions, that hosts write values to which are never used twice.
+// Registers are blocks of a LUN, in different regions, that hosts write values to which are never
+// used twice.
 const (
 	blockSize = 4096
 	registers = 6
@@ -70,7 +71,8 @@ type user struct {
 	events atomic.Int64
 }
 
-// ioBound is how long an operation may take once nothing fails any more: it may have to wait for a node to come back.
+// ioBound is how long an operation may take once nothing fails any more: it may have to wait for a
+// node to come back.
 const ioBound = 45 * time.Second
 
 func (u *user) dial(ctx context.Context, _, addr string) (net.Conn, error) {

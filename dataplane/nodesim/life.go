@@ -86,7 +86,8 @@ func (m *machine) thaw() {
 	}
 }
 
-// clock is CLOCK_BOOTTIME as the programs of the machine see it: while they are stopped they do not look.
+// clock is CLOCK_BOOTTIME as the programs of the machine see it: while they are stopped they do not
+// look.
 func (m *machine) clock() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +101,8 @@ func (m *machine) clock() int64 {
 // wall is how far the wall clock is ahead: it is not set here.
 func (m *machine) wall() (ns int64, ok bool) { return int64(time.Hour), true }
 
-// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait, the clock stops and then leaps.
+// freeze stops the machine's programs for a time: nothing comes or goes, the disk's answers wait,
+// the clock stops and then leaps.
 func (m *machine) freeze(d time.Duration) {
 	at := m.clock()
 	m.mu.Lock()
@@ -176,13 +178,15 @@ func (m *machine) view() (v pair.View, ok bool) {
 	return l.n.View(), true
 }
 
-// backOff is between the end of a process and the next; it doubles up to maxBackOff while they do not last.
+// backOff is between the end of a process and the next; it doubles up to maxBackOff while they do
+// not last.
 const (
 	backOff    = time.Second
 	maxBackOff = 10 * time.Second
 )
 
-// keep starts the node's process again whenever it has ended without a stop, as its supervisor would, until the history stops it.
+// keep starts the node's process again whenever it has ended without a stop, as its supervisor
+// would, until the history stops it.
 func (m *machine) keep() {
 	wait := backOff
 	for {
@@ -238,9 +242,9 @@ func (m *machine) keep() {
 
 func name(i int) string { return []string{"a", "b"}[i] }
 
-// end is the end of a process, at a moment at which it executes nothing: its sockets are closed, and the next life has the files as
-// they are now, while what is left of this one works on others. It returns false if the process has ended already: two faults may
-// kill it at the same moment.
+// end is the end of a process, at a moment at which it executes nothing: its sockets are closed,
+// and the next life has the files as they are now, while what is left of this one works on others.
+// It returns false if the process has ended already: two faults may kill it at the same moment.
 func (w *world) end(m *machine, l *life) bool {
 	ended := false
 	w.still(func() {
@@ -274,8 +278,9 @@ func (w *world) kill(i int) bool {
 // stopBound is for an orderly stop: handing over, logging hosts out, closing the store.
 const stopBound = 12 * time.Second
 
-// stopAndWait asks the process of a node for an orderly stop, if one is running, and waits for its end. A stop that exceeds its bound is a
-// violation, and the process is killed; so is one that gives up, unless its disk does not answer. It returns whether a process was running.
+// stopAndWait asks the process of a node for an orderly stop, if one is running, and waits for its
+// end. A stop that exceeds its bound is a violation, and the process is killed; so is one that
+// gives up, unless its disk does not answer. It returns whether a process was running.
 func (w *world) stopAndWait(i int) bool {
 	l := w.nodes[i].running()
 	if l == nil {

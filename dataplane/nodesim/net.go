@@ -259,7 +259,8 @@ func (n *network) die(of *life) {
 	}
 }
 
-// free gives everything back at the end of a history, and says how many connections had been left open.
+// free gives everything back at the end of a history, and says how many connections had been left
+// open.
 func (n *network) free() error {
 	n.mu.Lock()
 	n.closed = true

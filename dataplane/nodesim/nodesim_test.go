@@ -40,7 +40,8 @@ func memory(t *testing.T) string {
 	return dir
 }
 
-// fixed is how many histories of each kind every run of the tests plays, with seeds that stay the same.
+// fixed is how many histories of each kind every run of the tests plays, with seeds that stay the
+// same.
 var fixed = map[string]int{"faults": 5, "fencing": 2, "slow reads": 1, "slow pings": 2, "busy disks": 1, "disk fails": 1, "stops": 1, "held stops": 2, "strays": 1, "full disks": 2}
 
 // TestFixedSeeds plays histories whose seeds stay the same.

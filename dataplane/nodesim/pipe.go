@@ -49,7 +49,8 @@ func newPipe(n *network, hosts [2]string, owners [2]*life, addrs [2]*net.TCPAddr
 	return p, nil
 }
 
-// endLocked closes the program's socket when no call uses it any more. Data that was written before is still delivered.
+// endLocked closes the program's socket when no call uses it any more. Data that was written before
+// is still delivered.
 func (e *end) endLocked() {
 	if !e.closed || e.ended || e.users > 0 {
 		return

@@ -22,7 +22,8 @@ type setup struct {
 	bound   time.Duration // of one operation of a worker, once nothing fails any more; 0: ioBound
 }
 
-// populate makes LUNs and hosts, and sets them to work. It returns false after a failure, which it has reported.
+// populate makes LUNs and hosts, and sets them to work. It returns false after a failure, which it
+// has reported.
 func (w *world) populate(s setup) bool {
 	if s.bound == 0 {
 		s.bound = ioBound

@@ -54,8 +54,8 @@ func playFaults(w *world, rng *rand.Rand) {
 	}
 }
 
-// playFencing has several hosts that fence, reset and abort each other, while nothing fails: every command has to be answered soon, and
-// no node may leave.
+// playFencing has several hosts that fence, reset and abort each other, while nothing fails: every
+// command has to be answered soon, and no node may leave.
 func playFencing(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 1, think: 50 * time.Millisecond, fencers: 2 + rng.IntN(2), half: true, strict: true, bound: fenceBound}) {
 		return
@@ -76,7 +76,8 @@ func playFencing(w *world, rng *rand.Rand) {
 	w.calm(8 * time.Second)
 }
 
-// playFailures has disks that fail, one at a time: the node leaves, is started again, copied to, and serves.
+// playFailures has disks that fail, one at a time: the node leaves, is started again, copied to,
+// and serves.
 func playFailures(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true}) {
 		return
@@ -94,8 +95,8 @@ func playFailures(w *world, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// playFullDisks has LUNs and snapshots made while there is no room for some of their files, at either node or at both. The caller gets that error, and
-// no node leaves for it.
+// playFullDisks has LUNs and snapshots made while there is no room for some of their files, at
+// either node or at both. The caller gets that error, and no node leaves for it.
 func playFullDisks(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 1, think: 40 * time.Millisecond, control: true}) {
 		return
@@ -122,7 +123,8 @@ func playFullDisks(w *world, rng *rand.Rand) {
 	}
 }
 
-// playStops stops nodes in an orderly way, also while they are cut off from everything: a stop ends within its bound.
+// playStops stops nodes in an orderly way, also while they are cut off from everything: a stop ends
+// within its bound.
 func playStops(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 2, think: 30 * time.Millisecond}) {
 		return
@@ -152,7 +154,8 @@ func playStops(w *world, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent arrives when they have continued elsewhere, slowly.
+// playStrays has hosts whose way to a node is cut until they have given it up: what they had sent
+// arrives when they have continued elsewhere, slowly.
 func playStrays(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1 + rng.IntN(2), workers: 10, think: 1500 * time.Millisecond}) {
 		return
@@ -209,11 +212,13 @@ func (w *world) within(kind string, limit time.Duration) {
 	}
 }
 
-// hotLimit is how long a command may take that has nothing to wait for, while others wait for slow disks.
+// hotLimit is how long a command may take that has nothing to wait for, while others wait for slow
+// disks.
 const hotLimit = 250 * time.Millisecond
 
-// playSlowReads has one LUN all of whose reads miss the page cache and whose writes wait, on both nodes, beside one that is in the page
-// cache. Hosts use both over one session, to the owner and to the other node: what is slow must hold nothing else up.
+// playSlowReads has one LUN all of whose reads miss the page cache and whose writes wait, on both
+// nodes, beside one that is in the page cache. Hosts use both over one session, to the owner and to
+// the other node: what is slow must hold nothing else up.
 func playSlowReads(w *world, rng *rand.Rand) {
 	if !w.populate(setup{users: 1, workers: 2, think: 100 * time.Millisecond, bound: 20 * time.Second, mixers: true}) {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A node that is asked to stop while it can reach neither its peer nor the arbiter ends within the bounds of an orderly stop: the transfer
-// of its LUNs cannot end.
+// A node that is asked to stop while it can reach neither its peer nor the arbiter ends within the
+// bounds of an orderly stop: the transfer of its LUNs cannot end.
 func TestStopOfANodeThatIsCutOff(t *testing.T) {
 	underLoad(t, setup{users: 1, workers: 1, think: 10 * time.Millisecond}, func(t *testing.T, w *world) {
 		w.alone(1, 1)
@@ -39,7 +39,8 @@ func TestStopWithChangesUnderWay(t *testing.T) {
 	})
 }
 
-// underLoad runs f while hosts are at work, waits until both nodes serve again, and ends the history.
+// underLoad runs f while hosts are at work, waits until both nodes serve again, and ends the
+// history.
 func underLoad(t *testing.T, s setup, f func(t *testing.T, w *world)) {
 	dir := memory(t)
 	synctest.Test(t, func(t *testing.T) {

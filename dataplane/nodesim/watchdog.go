@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// watchdog ends a history that does not come to rest: a goroutine waits for a lock whose holder waits for a disk, or runs in circles, so
-// that fake time does not advance.
+// watchdog ends a history that does not come to rest: a goroutine waits for a lock whose holder
+// waits for a disk, or runs in circles, so that fake time does not advance.
 type watchdog struct{ t *time.Timer }
 
 // realLimit is the most that a history may take of real time.
@@ -42,7 +42,8 @@ var onStuck func(seed uint64, text string)
 // endBound is how long anything may take to end after the history is over.
 const endBound = 2 * time.Minute
 
-// must waits for an end without which the bubble cannot end. If it does not come, the process has to end.
+// must waits for an end without which the bubble cannot end. If it does not come, the process has
+// to end.
 func (w *world) must(what string, wait func()) {
 	done := make(chan struct{})
 	go func() { wait(); close(done) }()

@@ -1,7 +1,8 @@
-// Package nodesim plays whole nodes, with everything that runs in them, and hosts that are real initiators, under fake time: a bubble of
-// testing/synctest holds two nodes, their disks, network and arbiter, and several hosts. A seed decides what hosts ask for, what an
-// administrator asks for, and what fails. It does not decide in which order goroutines run that are ready at one instant.
-// See docs/testing.md and docs/decisions/0044-node-layer-under-fake-time.md.
+// Package nodesim plays whole nodes, with everything that runs in them, and hosts that are real
+// initiators, under fake time: a bubble of testing/synctest holds two nodes, their disks, network
+// and arbiter, and several hosts. A seed decides what hosts ask for, what an administrator asks
+// for, and what fails. It does not decide in which order goroutines run that are ready at one
+// instant. See docs/testing.md and docs/decisions/0044-node-layer-under-fake-time.md.
 package nodesim
 
 import (

@@ -4,7 +4,8 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // How a command ends early.
 
-// Abort asks that an op never take effect. It ends with Aborted if it has not started, else runs to its end.
+// Abort asks that an op never take effect. It ends with Aborted if it has not started, else runs to
+// its end.
 func (m *Machine) Abort(now int64, o *Op) {
 	switch o.stage {
 	case stNew, stHeld, stLock:
@@ -18,7 +19,8 @@ func (m *Machine) Abort(now int64, o *Op) {
 	m.settle(now)
 }
 
-// abandon ends an op that has not started; one that has keeps its lock until the store or the peer is done.
+// abandon ends an op that has not started; one that has keeps its lock until the store or the peer
+// is done.
 func (m *Machine) abandon(now int64, o *Op, res scsi.Result) {
 	switch o.stage {
 	case stNew, stHeld, stLock, stIntent, stHealLock, stHealAsk:

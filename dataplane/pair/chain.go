@@ -2,8 +2,8 @@ package pair
 
 import "iter"
 
-// chain is a list in order of arrival, whose links lie in its elements: nothing is allocated where commands go through. An element
-// has a hook for each chain that it may be in.
+// chain is a list in order of arrival, whose links lie in its elements: nothing is allocated where
+// commands go through. An element has a hook for each chain that it may be in.
 type chain[T any] struct{ head, tail *hook[T] }
 
 // hook is an element's place in a chain. The zero value is in none.
@@ -51,8 +51,8 @@ func (c *chain[T]) first() *T {
 	return c.head.of
 }
 
-// all walks the elements, oldest first. Those of the walk may be dropped, the one at hand and others; if the one at hand goes with
-// the one after it, the walk ends.
+// all walks the elements, oldest first. Those of the walk may be dropped, the one at hand and
+// others; if the one at hand goes with the one after it, the walk ends.
 func (c *chain[T]) all() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for h := c.head; h != nil; {

@@ -2,15 +2,17 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// A checkpoint takes bits back (R7). The owner has both nodes flush the LUN; what was written before that is then durable
-// on both, and equal. It tells the partner to keep only the bits of regions that were written since the checkpoint
-// began; the partner first makes the checkpoint's number durable, then forgets the others and answers; the owner does the
-// same. The numbers, one count for the checkpoints of either node, are how a store that was rolled back is known (R6): a
-// store from before a checkpoint lacks its number, and then bits may be missing that the rollback would need.
+// A checkpoint takes bits back (R7). The owner has both nodes flush the LUN; what was written
+// before that is then durable on both, and equal. It tells the partner to keep only the bits of
+// regions that were written since the checkpoint began; the partner first makes the checkpoint's
+// number durable, then forgets the others and answers; the owner does the same. The numbers, one
+// count for the checkpoints of either node, are how a store that was rolled back is known (R6): a
+// store from before a checkpoint lacks its number, and then bits may be missing that the rollback
+// would need.
 //
-// Crash windows: before the partner's number is durable nothing has changed. After it, the partner is one ahead, which is
-// legal, and the owner still has all its bits. A bit that was taken back in memory and is still set on disk costs a copy
-// that was not needed.
+// Crash windows: before the partner's number is durable nothing has changed. After it, the partner
+// is one ahead, which is legal, and the owner still has all its bits. A bit that was taken back in
+// memory and is still set on disk costs a copy that was not needed.
 
 // Checkpoint is what a store has recorded about its counterpart.
 type Checkpoint struct {
@@ -59,7 +61,8 @@ func (m *Machine) tickCheckpoint(now int64) {
 	if c.stage != ckIdle && (!m.ckptHolds() || c.stage == ckPeer && now-c.sent > int64(m.cfg.MirrorMax)) {
 		m.ckptDrop() // the bits stay, on both nodes or on this one
 	}
-	// A number that is not durable here yet must not be followed by a higher one at the partner: it could be two behind.
+	// A number that is not durable here yet must not be followed by a higher one at the partner: it
+	// could be two behind.
 	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.state.Check.Peer == "" || len(m.saveWaits) > 0 {
 		return
 	}
@@ -96,8 +99,9 @@ func (m *Machine) ckptDue(now int64, u *unit) bool {
 	return now-n.wrote > int64(c.CheckpointIdle) || now-n.since > int64(c.CheckpointEvery) || n.hot.Count() > c.CheckpointHot
 }
 
-// ckptBegin has both nodes flush a LUN. flushOnly leaves it at that: what is not flushed is bounded, so that a node that
-// becomes alone has little to flush while its hosts wait for their first writes (R8); the bits would soon be set again.
+// ckptBegin has both nodes flush a LUN. flushOnly leaves it at that: what is not flushed is
+// bounded, so that a node that becomes alone has little to flush while its hosts wait for their
+// first writes (R8); the bits would soon be set again.
 func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 	m.nextID++
 	n := &u.intents
@@ -165,8 +169,8 @@ func (n *intents) keep(w *watch) Regions {
 	return keep
 }
 
-// onClear is the partner's part. Everything that the owner had sent before it has been received, for frames of a link
-// come in order; what of that is still being applied keeps its bit.
+// onClear is the partner's part. Everything that the owner had sent before it has been received,
+// for frames of a link come in order; what of that is still being applied keeps its bit.
 func (m *Machine) onClear(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	peer := m.cfg.Self.Peer()
@@ -244,8 +248,8 @@ func (m *Machine) followDrop() {
 	}
 }
 
-// onClearDone: the leader has the number durable. That is put on record before the bits go: a leader whose store lacks it was
-// rolled back.
+// onClearDone: the leader has the number durable. That is put on record before the bits go: a
+// leader whose store lacks it was rolled back.
 func (m *Machine) onClearDone(now int64, msg *Msg) {
 	f := m.follow
 	if f == nil || !f.saved || msg.ID != f.id || !m.followHolds() {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The ways in which a node that is no member takes the record: it was the lone member, both have restarted and it is the
-// source, or an administrator says so.
+// The ways in which a node that is no member takes the record: it was the lone member, both have
+// restarted and it is the source, or an administrator says so.
 
 // claimState is how far an outsider's claim is.
 type claimState uint8
@@ -18,9 +18,9 @@ const (
 	claimReady
 )
 
-// claim asks for {self} from outside, once everything that the store holds is durable: what was acknowledged may be in
-// the page cache only, and until the record names this node the other one's copy counts as well. No host is served
-// meanwhile, so the flush costs nothing but its time.
+// claim asks for {self} from outside, once everything that the store holds is durable: what was
+// acknowledged may be in the page cache only, and until the record names this node the other one's
+// copy counts as well. No host is served meanwhile, so the flush costs nothing but its time.
 func (m *Machine) claim(now int64) {
 	switch m.claimed {
 	case claimNone:
@@ -38,16 +38,17 @@ func (m *Machine) claim(now int64) {
 	}
 }
 
-// neverActed reports whether this node asked for the record that names it alone, lost power, and so never served under it.
-// What was acknowledged under the record before may have been in its page cache only, and in that of the peer, which has
-// been excluded for nothing.
+// neverActed reports whether this node asked for the record that names it alone, lost power, and so
+// never served under it. What was acknowledged under the record before may have been in its page
+// cache only, and in that of the peer, which has been excluded for nothing.
 func (m *Machine) neverActed() bool {
 	me, acted := m.rec.Member(m.cfg.Self), m.cfg.Acted
 	return me.Incarnation.Boot != m.cfg.Incarnation.Boot && acted != nil && acted.Both() && acted.Epoch+1 == m.rec.Epoch
 }
 
-// yield gives the record to the peer, if the peer has kept its page cache since it was a member: [self]@e → [peer]@e+1. As
-// after any reboot this node decides nothing before it has met the peer (R2b).
+// yield gives the record to the peer, if the peer has kept its page cache since it was a member:
+// [self]@e → [peer]@e+1. As after any reboot this node decides nothing before it has met the peer
+// (R2b).
 func (m *Machine) yield(now int64) {
 	pm := m.cfg.Acted.Member(m.cfg.Self.Peer())
 	p := &m.peer
@@ -73,8 +74,8 @@ func (m *Machine) flushSelf() {
 	m.act(Action{Kind: ActFlushAll})
 }
 
-// claimFlushed continues the claim after the flush. If acknowledged writes may be gone, that is put on record first: the record that
-// names this boot would hide it from this node's next life (R8).
+// claimFlushed continues the claim after the flush. If acknowledged writes may be gone, that is put
+// on record first: the record that names this boot would hide it from this node's next life (R8).
 func (m *Machine) claimFlushed(now int64) {
 	forced := m.force.stage == forceClaim
 	if lost := m.mayHaveLost(); lost && !m.state.Lost || forced && !m.state.LostAll {
@@ -94,9 +95,9 @@ func (m *Machine) claimSaved(now int64) {
 	}
 }
 
-// mayHaveLost reports whether acknowledged writes that were only in page caches may be gone (R8): the operating system
-// has restarted since this node was a member, and then the peer's cache was lost too, or this node had become alone and
-// had not flushed everything yet.
+// mayHaveLost reports whether acknowledged writes that were only in page caches may be gone (R8):
+// the operating system has restarted since this node was a member, and then the peer's cache was
+// lost too, or this node had become alone and had not flushed everything yet.
 func (m *Machine) mayHaveLost() bool {
 	me := m.rec.Member(m.cfg.Self)
 	if me == nil || me.Incarnation.Boot == m.cfg.Incarnation.Boot {
@@ -105,8 +106,8 @@ func (m *Machine) mayHaveLost() bool {
 	return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
-// markLost has the runtime report the loss to hosts before this node serves any of them: a LUN with bits set may have lost writes, one without has none that
-// were not durable.
+// markLost has the runtime report the loss to hosts before this node serves any of them: a LUN with
+// bits set may have lost writes, one without has none that were not durable.
 func (m *Machine) markLost() {
 	m.marking = m.state.Lost
 	if !m.marking {
@@ -126,7 +127,8 @@ func (m *Machine) markLost() {
 	}
 }
 
-// LostMarked reports ActMarkLost: the entry is applied. The runtime tries again until it is, or this node is no member.
+// LostMarked reports ActMarkLost: the entry is applied. The runtime tries again until it is, or
+// this node is no member.
 func (m *Machine) LostMarked(now int64) {
 	if !m.marking || m.phase != Alone {
 		return
@@ -137,8 +139,8 @@ func (m *Machine) LostMarked(now int64) {
 	m.settle(now)
 }
 
-// old reports whether the store is an older copy of itself by its epoch: a member makes an epoch durable before it acts
-// on it, so only the last step may be in doubt (R6).
+// old reports whether the store is an older copy of itself by its epoch: a member makes an epoch
+// durable before it acts on it, so only the last step may be in doubt (R6).
 func (m *Machine) old() bool {
 	me := m.rec.Member(m.cfg.Self)
 	return m.state.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
@@ -190,10 +192,11 @@ func (m *Machine) forceEpoch() uint64 {
 	return 0
 }
 
-// Force makes this node the only member although the record says otherwise: the lone member is lost, or the record is,
-// and an administrator accepts that writes acknowledged there may be lost. epoch is what the status shows, so that no administrator
-// decides on an old status. It begins a new data generation: the other store needs a full copy to come back, and every
-// LUN answers MEDIUM ERROR to the hosts that used it before until it is published again (R8).
+// Force makes this node the only member although the record says otherwise: the lone member is
+// lost, or the record is, and an administrator accepts that writes acknowledged there may be lost.
+// epoch is what the status shows, so that no administrator decides on an old status. It begins a
+// new data generation: the other store needs a full copy to come back, and every LUN answers MEDIUM
+// ERROR to the hosts that used it before until it is published again (R8).
 func (m *Machine) Force(now int64, epoch uint64) error {
 	switch at := m.forceEpoch(); {
 	case at == 0 || m.force.stage != forceNone:
@@ -214,8 +217,9 @@ func (m *Machine) Force(now int64, epoch uint64) error {
 	return nil
 }
 
-// forceEnds gives a command up that has not asked for its record yet: the node that it was to replace is alive and copies to this one.
-// Carried out later, in whatever phase this node has then, it would be no decision of an administrator.
+// forceEnds gives a command up that has not asked for its record yet: the node that it was to
+// replace is alive and copies to this one. Carried out later, in whatever phase this node has then,
+// it would be no decision of an administrator.
 func (m *Machine) forceEnds() {
 	if m.force.stage == forceNone {
 		return

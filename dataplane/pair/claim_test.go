@@ -7,7 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// rebooted is a lone member whose operating system restarted; its last life had flushed everything up to an epoch.
+// rebooted is a lone member whose operating system restarted; its last life had flushed everything
+// up to an epoch.
 func rebooted(t *testing.T, flushed uint64, state State) *rig {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty = 6, false
@@ -19,7 +20,8 @@ func rebooted(t *testing.T, flushed uint64, state State) *rig {
 	return r
 }
 
-// R8: the only member lost power before it had flushed what was written while there were two: hosts get the error.
+// R8: the only member lost power before it had flushed what was written while there were two: hosts
+// get the error.
 func TestLostDataIsMarkedBeforeService(t *testing.T) {
 	r := rebooted(t, 5, State{})
 	r.next(ActFlushAll)
@@ -157,7 +159,8 @@ func TestForceIsRefused(t *testing.T) {
 	}
 }
 
-// R2: a record of the epoch that this node acted under, with other content, was written again after a rollback.
+// R2: a record of the epoch that this node acted under, with other content, was written again after
+// a rollback.
 func TestForkIsKnownAfterARestart(t *testing.T) {
 	cfg := config(A)
 	known := record(6, A)
@@ -168,7 +171,8 @@ func TestForkIsKnownAfterARestart(t *testing.T) {
 	r.reason("written again")
 }
 
-// The node lost power between its exclude and its service: the peer, excluded for nothing, has what this one may have lost.
+// The node lost power between its exclude and its service: the peer, excluded for nothing, has what
+// this one may have lost.
 func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*SyncInfo)
@@ -218,8 +222,8 @@ func TestRecordThatWasNeverActedOnIsYielded(t *testing.T) {
 	}
 }
 
-// The lone member is alive after all and begins to copy: a force that has not asked for its record yet is given up, and one that has asked
-// is settled first.
+// The lone member is alive after all and begins to copy: a force that has not asked for its record
+// yet is given up, and one that has asked is settled first.
 func TestForceIsGivenUpForACopy(t *testing.T) {
 	forcing := func(t *testing.T) *rig {
 		cfg := config(B)

@@ -8,8 +8,9 @@ import (
 
 const secondsNS = 1000 * ms
 
-// A machine that was frozen with its clocks believes in a lease that is over. When the wall clock is set right nothing that came before
-// counts: neither the lease nor an answer to an earlier heartbeat (R3).
+// A machine that was frozen with its clocks believes in a lease that is over. When the wall clock
+// is set right nothing that came before counts: neither the lease nor an answer to an earlier
+// heartbeat (R3).
 func TestClockStepTakesTheLeaseBack(t *testing.T) {
 	for _, by := range []int64{3 * secondsNS, -3 * secondsNS, 20 * ms} {
 		r := paired(t, A)
@@ -36,7 +37,8 @@ func TestClockStepTakesTheLeaseBack(t *testing.T) {
 		if r.m.Stats.ClockSteps != 1 {
 			t.Fatalf("%d steps", r.m.Stats.ClockSteps)
 		}
-		// The next one counts as well, however close by this clock: the machine may have been frozen in between.
+		// The next one counts as well, however close by this clock: the machine may have been
+		// frozen in between.
 		r.m.Wall(r.now, 77*secondsNS+2*by)
 		if r.m.Serving(r.now) {
 			t.Fatal("the second step is passed over")
@@ -61,8 +63,8 @@ func TestClocksThatRunTogether(t *testing.T) {
 	}
 }
 
-// A command that had not started is as much older as the clock was stopped, hosts prove themselves again, and after more than a command
-// may be old their connections go.
+// A command that had not started is as much older as the clock was stopped, hosts prove themselves
+// again, and after more than a command may be old their connections go.
 func TestClockStepAgesCommands(t *testing.T) {
 	for by, want := range map[int64]scsi.Result{900 * ms: scsi.OK, 1100 * ms: scsi.Busy} {
 		r := paired(t, A)

@@ -6,9 +6,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// copyWindow ranges of copyChunk bytes are under way at once: enough to hide the link's latency, few enough that a
-// host's write never waits long for a range that is being copied, nor a mirrored write on the link behind one
-// (docs/decisions/0011). While hosts are at work it is one range (R7, "throttled by foreground I/O").
+// copyWindow ranges of copyChunk bytes are under way at once: enough to hide the link's latency,
+// few enough that a host's write never waits long for a range that is being copied, nor a mirrored
+// write on the link behind one (docs/decisions/0011). While hosts are at work it is one range (R7,
+// "throttled by foreground I/O").
 const (
 	copyChunk  = 256 << 10
 	copyWindow = 4
@@ -17,9 +18,10 @@ const (
 	maxRegions = 1 << 26    // 256 TiB of 4 MiB
 )
 
-// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that stopped continues where it was
-// when the same process comes back. The next process is compared with from the start: nothing tells whether its store is
-// what it was, for one that was put back to a state from the midst of this very copy differs in nothing but its content.
+// copyPlan is what is still to copy to a joiner. It outlives the link, so that a resync that
+// stopped continues where it was when the same process comes back. The next process is compared
+// with from the start: nothing tells whether its store is what it was, for one that was put back to
+// a state from the midst of this very copy differs in nothing but its content.
 type copyPlan struct {
 	store   string
 	joiner  Incarnation
@@ -164,7 +166,8 @@ func (m *Machine) planMore(objs []CopyObject) bool {
 	return more
 }
 
-// planWrite notes a write that the joiner does not get: its regions are to be copied again if the plan is continued.
+// planWrite notes a write that the joiner does not get: its regions are to be copied again if the
+// plan is continued.
 func (m *Machine) planWrite(o *Op) {
 	if m.plan == nil || m.phase != Alone || m.resync.mirror {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// source is a lone member with some regions hot, and a joiner whose store is the counterpart of its bits.
+// source is a lone member with some regions hot, and a joiner whose store is the counterpart of its
+// bits.
 func source(t *testing.T) (*rig, SyncInfo) {
 	t.Helper()
 	r := alone(t, A)
@@ -110,8 +111,9 @@ func TestFullResync(t *testing.T) {
 	}
 }
 
-// R6: a record that takes this store in again says that the source had the copy's number durable, whichever process of
-// this node reads it first. A source that lacks the number then was put back, by however little.
+// R6: a record that takes this store in again says that the source had the copy's number durable,
+// whichever process of this node reads it first. A source that lacks the number then was put back,
+// by however little.
 func TestReadmissionSettlesTheCopy(t *testing.T) {
 	for name, nonce := range map[string]uint64{"the joiner": 1, "its next process": 9} {
 		cfg := config(A)
@@ -139,7 +141,8 @@ func TestReadmissionSettlesTheCopy(t *testing.T) {
 	}
 }
 
-// R6: the only member's store was put back to an older state; it must not be copied over the younger one.
+// R6: the only member's store was put back to an older state; it must not be copied over the
+// younger one.
 func TestRolledBackSourceCopiesNothing(t *testing.T) {
 	for _, c := range []Checkpoint{{Count: [2]uint64{6, 2}}, {Count: [2]uint64{4, 3}}, {Count: [2]uint64{5, 2}, Settled: 5}} {
 		r, in := source(t)
@@ -151,8 +154,8 @@ func TestRolledBackSourceCopiesNothing(t *testing.T) {
 	}
 }
 
-// A resync continues where it stopped when the same process comes back, on a store that has not failed; what was written
-// meanwhile joins it.
+// A resync continues where it stopped when the same process comes back, on a store that has not
+// failed; what was written meanwhile joins it.
 func TestResyncGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		again func(*SyncInfo)
@@ -188,7 +191,8 @@ func TestResyncGoesOn(t *testing.T) {
 	}
 }
 
-// A write that was mirrored and not answered when the link broke is copied again: the joiner may have it or not.
+// A write that was mirrored and not answered when the link broke is copied again: the joiner may
+// have it or not.
 func TestResyncGoesOnWithUnansweredWrites(t *testing.T) {
 	r, in := source(t)
 	r.join(in)
@@ -206,8 +210,8 @@ func TestResyncGoesOnWithUnansweredWrites(t *testing.T) {
 	}
 }
 
-// R10: a transfer that began while both were members may give a LUN away while its new owner is being copied to. Nobody but
-// the source may own one when the pair is whole again.
+// R10: a transfer that began while both were members may give a LUN away while its new owner is
+// being copied to. Nobody but the source may own one when the pair is whole again.
 func TestNoReadmissionWithALUNGivenAway(t *testing.T) {
 	r, in := source(t)
 	r.join(in)
@@ -229,8 +233,8 @@ func TestNoReadmissionWithALUNGivenAway(t *testing.T) {
 	r.next(ActTakeAll)
 }
 
-// A range whose LUN is held for long, for a snapshot that is a full copy, is copied when the hold has ended: until then the
-// joiner is not whole.
+// A range whose LUN is held for long, for a snapshot that is a full copy, is copied when the hold
+// has ended: until then the joiner is not whole.
 func TestResyncWaitsForAHold(t *testing.T) {
 	r, in := source(t)
 	r.m.Quiesce(r.now, 5, []LUNID{lun1}, 60_000*ms)
@@ -302,7 +306,8 @@ func TestInstalledAnewIsCold(t *testing.T) {
 	}
 }
 
-// The link breaks while the metadata are being installed: they are here nevertheless, and with them their index.
+// The link breaks while the metadata are being installed: they are here nevertheless, and with them
+// their index.
 func TestInstalledAfterTheLinkBroke(t *testing.T) {
 	r := excluded(t)
 	r.linkUp()

@@ -4,7 +4,8 @@ import "fmt"
 
 // Which store may take part in what (R6): is it the counterpart that the bits are relative to.
 
-// fullReason tells why the joiner's store cannot be taken as the counterpart of our bits, "" if it can (R6).
+// fullReason tells why the joiner's store cannot be taken as the counterpart of our bits, "" if it
+// can (R6).
 func (m *Machine) fullReason() string {
 	p, self, peer := &m.peer, m.cfg.Self, m.cfg.Self.Peer()
 	mine, its := &m.state.Check, &p.Check
@@ -26,8 +27,9 @@ func (m *Machine) fullReason() string {
 	return ""
 }
 
-// olderThan tells whether the peer's store remembers checkpoints that this one does not: then this store was rolled back
-// to an older copy of itself, and must not be copied over the younger one (R6).
+// olderThan tells whether the peer's store remembers checkpoints that this one does not: then this
+// store was rolled back to an older copy of itself, and must not be copied over the younger one
+// (R6).
 func (m *Machine) olderThan(p *SyncInfo) string {
 	self, peer := m.cfg.Self, m.cfg.Self.Peer()
 	mine, its := &m.state.Check, &p.Check

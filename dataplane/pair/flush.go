@@ -32,7 +32,8 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 	if !m.peer.Sums && msg.Flags&FlagProbe == 0 {
 		msg.Flags |= FlagSums // a release before, or one without checksums, does not say when bits are about to be taken back
 	}
-	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not wait for one (R4).
+	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not
+	// wait for one (R4).
 	m.owe(now, msg)
 	m.act(Action{Kind: ActPeerFlush, Msg: msg})
 }

@@ -4,17 +4,20 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// A command that arrives at the non-owner is executed by the owner. The front end keeps it until the result
-// comes; after a break of the link, or when the owner may have ignored it, it asks again under the same number, and the owner answers a
-// duplicate of a write from the recorded result (R11d), whatever that is.
+// A command that arrives at the non-owner is executed by the owner. The front end keeps it until
+// the result comes; after a break of the link, or when the owner may have ignored it, it asks again
+// under the same number, and the owner answers a duplicate of a write from the recorded result
+// (R11d), whatever that is.
 
-// forwardWindow bounds in bytes what is forwarded and not answered, so that neither mirrored writes nor answers wait long
-// behind it on the link (docs/decisions/0011). A single command may be longer.
+// forwardWindow bounds in bytes what is forwarded and not answered, so that neither mirrored writes
+// nor answers wait long behind it on the link (docs/decisions/0011). A single command may be
+// longer.
 const forwardWindow = 4 << 20
 
 func (o *Op) bulk() int64 { return int64(len(o.Cmd.Data)) + int64(len(o.Cmd.Verify)) }
 
-// forwardRoom reports whether the window has room for a command. A held command continues when an answer comes.
+// forwardRoom reports whether the window has room for a command. A held command continues when an
+// answer comes.
 func (m *Machine) forwardRoom(o *Op) bool {
 	if m.fwdBytes == 0 || m.fwdBytes+o.bulk() <= forwardWindow {
 		return true
@@ -23,7 +26,8 @@ func (m *Machine) forwardRoom(o *Op) bool {
 	return false
 }
 
-// forwardEnds gives back the room of a command that was answered, or that this node executes itself now.
+// forwardEnds gives back the room of a command that was answered, or that this node executes itself
+// now.
 func (m *Machine) forwardEnds(now int64, o *Op) {
 	if o.room == 0 {
 		return
@@ -149,7 +153,8 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	m.begin(now, o)
 }
 
-// maxForward is the longest read that a front end may ask for: the link carries no more in one frame.
+// maxForward is the longest read that a front end may ask for: the link carries no more in one
+// frame.
 const maxForward = 16 << 20
 
 // forwardable judges what came over the wire: kind, range and data must fit together.
@@ -193,7 +198,8 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 		}
 	}
 	if s.Kind.Writes() {
-		// Also that it never started: another frame of it may be on its way, and come when this answer has been given to the host.
+		// Also that it never started: another frame of it may be on its way, and come when this
+		// answer has been given to the host.
 		m.fwdDone[o.frontN] = o.result
 	}
 	m.send(msg)
@@ -237,8 +243,9 @@ func (m *Machine) onForwardAbort(now int64, msg *Msg) {
 	}
 }
 
-// dropRemote forgets the peer's commands after its front end is gone for good, or the link is: those that have
-// not started never will; the others run to their end. While both are members a link break keeps them.
+// dropRemote forgets the peer's commands after its front end is gone for good, or the link is:
+// those that have not started never will; the others run to their end. While both are members a
+// link break keeps them.
 func (m *Machine) dropRemote(now int64) {
 	if m.phase == Paired {
 		return

@@ -132,8 +132,9 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 		r.m.SelfFlushed(r.now, true)
 		r.ended(o, scsi.OK)
 	})
-	// The owner found no space after its peer had applied the write, copied the range back, and died before it could
-	// say so: what the mirror frame brought is gone again, so it must not be answered GOOD.
+	// The owner found no space after its peer had applied the write, copied the range back, and
+	// died before it could say so: what the mirror frame brought is gone again, so it must not be
+	// answered GOOD.
 	t.Run("mirrored, then taken back by a repair: executed here", func(t *testing.T) {
 		r := paired(t, B)
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))
@@ -159,7 +160,8 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 	})
 }
 
-// The owner steps down while a forwarded write is on its way to us: asked again, it does not say that it never started.
+// The owner steps down while a forwarded write is on its way to us: asked again, it does not say
+// that it never started.
 func TestLeavingOwnerOfADuplicate(t *testing.T) {
 	r := paired(t, A)
 	r.m.fwdFrom = 2
@@ -180,7 +182,8 @@ func TestLeavingOwnerOfADuplicate(t *testing.T) {
 	}
 }
 
-// The front end's side: a mirror frame that has come and is still being applied says that the command started.
+// The front end's side: a mirror frame that has come and is still being applied says that the
+// command started.
 func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
 	r := paired(t, B)
 	o := r.submit(r.op(scsi.OpCompareWrite, 0, 512))
@@ -196,8 +199,9 @@ func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// A forwarded write that was refused here for lack of space, or taken back because the owner had none, may have changed a part of its range. If the
-// owner dies before it has said so, the write is executed here; one that is too old for that ends as the owner would have ended it, because BUSY
+// A forwarded write that was refused here for lack of space, or taken back because the owner had
+// none, may have changed a part of its range. If the owner dies before it has said so, the write is
+// executed here; one that is too old for that ends as the owner would have ended it, because BUSY
 // says that nothing was changed, and so does a comparison, which would find its own change.
 func TestForwardedWriteThatFoundNoSpace(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -226,7 +230,8 @@ func TestForwardedWriteThatFoundNoSpace(t *testing.T) {
 	}
 }
 
-// What was sent twice is answered twice alike, also if it was refused: its host may have had the answer, and continued, before the second frame comes.
+// What was sent twice is answered twice alike, also if it was refused: its host may have had the
+// answer, and continued, before the second frame comes.
 func TestForwardedDuplicateOfWhatWasRefused(t *testing.T) {
 	for name, x := range map[string]struct {
 		end  func(*rig)

@@ -8,8 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// FuzzBody decodes any bytes as the bodies that messages carry in Meta: the ranges of an UNMAP and the nexus of a forwarded
-// command. What is taken is whole, and encodes to the same bytes.
+// FuzzBody decodes any bytes as the bodies that messages carry in Meta: the ranges of an UNMAP and
+// the nexus of a forwarded command. What is taken is whole, and encodes to the same bytes.
 func FuzzBody(f *testing.F) {
 	f.Add(encodeRanges([]scsi.Range{{Off: 0, Len: 512}, {Off: 1 << 40, Len: 1 << 30}}))
 	f.Add(append(appendNexus(nil, scsi.NexusID{Initiator: "iqn.host", ISID: [6]byte{1}, Port: 2}), "rest"...))

@@ -6,11 +6,13 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Damaged blocks (R15). The store compares every block that it reads with its checksum. What does not match is never answered:
-// the owner takes the range for itself, asks the partner for its copy, which is checked there, writes it here and looks
-// again. Nothing is written to either copy meanwhile, so both copies match what was acknowledged to hosts, and the owner's block becomes
-// what its checksum says, or gets a new one if that was what is wrong: a crash in between leaves a block that does not
-// match, which is healed again. No bit is needed, for what is written makes the copies alike (R7).
+// Damaged blocks (R15). The store compares every block that it reads with its checksum. What does
+// not match is never answered: the owner takes the range for itself, asks the partner for its copy,
+// which is checked there, writes it here and looks again. Nothing is written to either copy
+// meanwhile, so both copies match what was acknowledged to hosts, and the owner's block becomes
+// what its checksum says, or gets a new one if that was what is wrong: a crash in between leaves a
+// block that does not match, which is healed again. No bit is needed, for what is written makes the
+// copies alike (R7).
 
 // DefaultBlock is the size in bytes of what one checksum is of.
 const DefaultBlock = 4 << 10
@@ -18,8 +20,8 @@ const DefaultBlock = 4 << 10
 // healMax is how much is asked for at once, in bytes.
 const healMax = 256 << 10
 
-// healRounds is how often a read is healed and done again: other blocks of it may have been damaged meanwhile. A disk on which nothing
-// that is written stays ends it.
+// healRounds is how often a read is healed and done again: other blocks of it may have been damaged
+// meanwhile. A disk on which nothing that is written stays ends it.
 const healRounds = 3
 
 // looks reports work for the peer that changes nothing.
@@ -68,9 +70,10 @@ func (m *Machine) healNext(now int64, o *Op) {
 	}
 }
 
-// asksJoiner reports whether the copy of a node that is being copied to may help: for the blocks of this very resync. A joiner
-// has of a block what it was when it left, or what it was given since. The checksum here tells whether that is what was written
-// last, so that a block that was not written meanwhile is not lost with the only member's copy of it.
+// asksJoiner reports whether the copy of a node that is being copied to may help: for the blocks of
+// this very resync. A joiner has of a block what it was when it left, or what it was given since.
+// The checksum here tells whether that is what was written last, so that a block that was not
+// written meanwhile is not lost with the only member's copy of it.
 func (m *Machine) asksJoiner(o *Op) bool {
 	return m.phase == Alone && o.copy && !o.scrub && m.resync.stage == rsCopy && o.gen == m.copies && m.linked && m.peer.Sums
 }
@@ -84,8 +87,8 @@ func (m *Machine) healAsk(o *Op) {
 	m.healSend(o)
 }
 
-// healRange is what is asked for: a part of the first run, or all that is to be read if it cannot be written here. A joiner is asked
-// for one block at a time: of others it may have older content.
+// healRange is what is asked for: a part of the first run, or all that is to be read if it cannot
+// be written here. A joiner is asked for one block at a time: of others it may have older content.
 func (m *Machine) healRange(o *Op) (off, length int64) {
 	switch {
 	case o.full:
@@ -141,14 +144,15 @@ func (m *Machine) healResume(o *Op) {
 	m.act(Action{Kind: kind, Op: o})
 }
 
-// onFetch is the partner's part. It reads in order with what it applies: a frame that came twice may be on its way to the
-// disk, and a block in the midst of a write does not match. A joiner answers only who compares what it gets.
+// onFetch is the partner's part. It reads in order with what it applies: a frame that came twice
+// may be on its way to the disk, and a block in the midst of a write does not match. A joiner
+// answers only who compares what it gets.
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0
 	if !joining && (m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
-		// It is asked again once this node agrees, and a node that is not the owner any more drops it. A higher seq is of an owner whose
-		// entry is still on its way to be applied here.
+		// It is asked again once this node agrees, and a node that is not the owner any more drops
+		// it. A higher seq is of an owner whose entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
 		return
 	}
@@ -207,7 +211,8 @@ func (m *Machine) onFetched(now int64, msg *Msg) {
 	}
 }
 
-// accept is for blocks of which there is no good copy elsewhere: those that lost only their checksums are taken as they are.
+// accept is for blocks of which there is no good copy elsewhere: those that lost only their
+// checksums are taken as they are.
 func (m *Machine) accept(now int64, o *Op) {
 	delete(m.ops, o.id)
 	o.Heal, o.stage, o.since, o.waits = nil, stHealWrite, now, false
@@ -231,8 +236,9 @@ func (m *Machine) healWritten(now int64, o *Op, res scsi.Result) {
 		o.healed = true
 		m.healResume(o)
 	case healed == nil && (res == scsi.OK || res == scsi.Damaged):
-		// What does not match in the second look is lost: it names the place, for of several runs some may have been taken. Of
-		// members only one block was asked about if it was taken, and others may have to be healed.
+		// What does not match in the second look is lost: it names the place, for of several runs
+		// some may have been taken. Of members only one block was asked about if it was taken, and
+		// others may have to be healed.
 		o.healed = res == scsi.Damaged || m.phase != Paired
 		o.Bad, o.since = nil, now
 		m.healResume(o)
@@ -288,8 +294,9 @@ func (m *Machine) lost(now int64, o *Op) {
 	m.answer(now, o)
 }
 
-// lostRuns are the blocks that an op found good nowhere: those of its last look, or the one at a place. While there is a partner it is that
-// one, for behind it there may be others, which the partner was not asked for.
+// lostRuns are the blocks that an op found good nowhere: those of its last look, or the one at a
+// place. While there is a partner it is that one, for behind it there may be others, which the
+// partner was not asked for.
 func (m *Machine) lostRuns(o *Op, at int64) *Damage {
 	if len(o.Bad) > 0 && m.phase != Paired {
 		return &Damage{LUN: o.LUN, Lost: true, Runs: slices.Clone(o.Bad)}
@@ -298,8 +305,8 @@ func (m *Machine) lostRuns(o *Op, at int64) *Damage {
 	return &Damage{LUN: o.LUN, Lost: true, Runs: []scsi.Range{{Off: off, Len: end - off}}}
 }
 
-// copyBad sends a range of which the source has lost blocks: the joiner gets the rest, and these as bad, so that a resync
-// from a lone source ends and no garbage gets a checksum.
+// copyBad sends a range of which the source has lost blocks: the joiner gets the rest, and these as
+// bad, so that a resync from a lone source ends and no garbage gets a checksum.
 func (m *Machine) copyBad(now int64, o *Op) {
 	if !m.peer.Sums {
 		m.resyncStop(now, "blocks on this node do not match their checksums, and the joiner keeps no checksums, so it would store the damaged blocks as good: start the joiner with checksums, or write the blocks again")

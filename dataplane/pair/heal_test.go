@@ -90,7 +90,8 @@ func (r *rig) lostAt(o *Op, at int64) {
 	}
 }
 
-// The owner takes the range for itself before it asks: what came before is through, what comes after waits.
+// The owner takes the range for itself before it asks: what came before is through, what comes
+// after waits.
 func TestDamagedReadIsHealed(t *testing.T) {
 	r := keepsSums(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 4096))
@@ -209,8 +210,8 @@ func TestPartnerRefusesToFetch(t *testing.T) {
 	r.none(ActFetch)
 }
 
-// The new owner may ask before the entry that made it the owner is applied here: it is answered. Dropped, it was not asked again, and the
-// owner excluded its partner after Dm.
+// The new owner may ask before the entry that made it the owner is applied here: it is answered.
+// Dropped, it was not asked again, and the owner excluded its partner after Dm.
 func TestFetchOvertakesTheTransfer(t *testing.T) {
 	r := keepsSums(t, A)
 	r.recv(&Msg{Type: MsgFetch, Seq: 2, ID: 5, LUN: lun1, Len: 512})
@@ -220,8 +221,8 @@ func TestFetchOvertakesTheTransfer(t *testing.T) {
 	}
 }
 
-// Damaged again and again after it has been healed: it is lost, and both the host here and the one at the other node learn where. Other blocks
-// that are damaged meanwhile are healed as well.
+// Damaged again and again after it has been healed: it is lost, and both the host here and the one
+// at the other node learn where. Other blocks that are damaged meanwhile are healed as well.
 func TestDamagedAgainIsLost(t *testing.T) {
 	r := keepsSums(t, A)
 	o := r.submit(r.op(scsi.OpRead, 512, 4096))
@@ -263,7 +264,8 @@ func TestDamagedAgainIsLost(t *testing.T) {
 	}
 }
 
-// The partner has no good copy: what lost its checksum only is taken, what is known to be another content is lost.
+// The partner has no good copy: what lost its checksum only is taken, what is known to be another
+// content is lost.
 func TestNoGoodCopyAtThePartner(t *testing.T) {
 	for name, answer := range map[string]func(*rig, *Msg){
 		"damaged there":        func(r *rig, req *Msg) { r.refused(req, scsi.Damaged) },
@@ -323,7 +325,8 @@ func TestOneBlockOfARunIsLost(t *testing.T) {
 	}
 }
 
-// What the partner has is healed also where it lacks another block, which has lost its checksum here only.
+// What the partner has is healed also where it lacks another block, which has lost its checksum
+// here only.
 func TestOneBlockIsTakenAndOthersHealed(t *testing.T) {
 	r := keepsSums(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 8192))
@@ -337,7 +340,8 @@ func TestOneBlockIsTakenAndOthersHealed(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// Alone, and of a partner that keeps no checksums, nothing is asked. Where it is lost the second look says.
+// Alone, and of a partner that keeps no checksums, nothing is asked. Where it is lost the second
+// look says.
 func TestNobodyToAsk(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) *rig{
 		"alone":                   func(t *testing.T) *rig { return alone(t, A) },

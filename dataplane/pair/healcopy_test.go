@@ -125,7 +125,8 @@ func (r *rig) joinerHasNone(list ...int64) {
 	}
 }
 
-// A joiner may have older content: what it has is written at the source only if it is what the checksums there say.
+// A joiner may have older content: what it has is written at the source only if it is what the
+// checksums there say.
 func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
 	r := healJoin(t, true)
 	o := r.copyFinds(blocks(9, 2))
@@ -170,7 +171,8 @@ func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
 	}
 }
 
-// A lone source has lost blocks: what lost its checksum only is taken, the others are copied as bad, and the resync ends.
+// A lone source has lost blocks: what lost its checksum only is taken, the others are copied as
+// bad, and the resync ends.
 func TestResyncFromADamagedSource(t *testing.T) {
 	r := healJoin(t, true)
 	r.copyFinds(blocks(4, 1), blocks(9, 2))

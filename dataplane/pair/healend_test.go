@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// A disk that cannot be read, or refuses what is written, has failed, whatever the blocks are. An object that was deleted has not.
+// A disk that cannot be read, or refuses what is written, has failed, whatever the blocks are. An
+// object that was deleted has not.
 func TestDiskFailsWhileHealing(t *testing.T) {
 	begin := func(t *testing.T, kind ActionKind) (*rig, *Op) {
 		r := keepsSums(t, A)
@@ -66,7 +67,8 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 			return o
 		},
 	}
-	// over lets the store end what it is at, and wants the command to end without an answer of the medium.
+	// over lets the store end what it is at, and wants the command to end without an answer of the
+	// medium.
 	over := func(t *testing.T, r *rig, o *Op) {
 		t.Helper()
 		if x, ok := r.poll(ActHeal); ok {
@@ -148,7 +150,8 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 	}
 }
 
-// The partner is asked under the present sequence of the owner: it drops what an older one asks, and no one would ask again.
+// The partner is asked under the present sequence of the owner: it drops what an older one asks,
+// and no one would ask again.
 func TestFetchOfThePresentOwner(t *testing.T) {
 	r := keepsSums(t, A)
 	r.submit(r.op(scsi.OpRead, 0, 4096))
@@ -159,7 +162,8 @@ func TestFetchOfThePresentOwner(t *testing.T) {
 	}
 }
 
-// There is no space for the partner's copy, for a snapshot shares the block: a read is answered from it.
+// There is no space for the partner's copy, for a snapshot shares the block: a read is answered
+// from it.
 func TestNoSpaceToHeal(t *testing.T) {
 	r := keepsSums(t, A)
 	o := r.submit(r.op(scsi.OpRead, 512, 4096))
@@ -270,7 +274,8 @@ func TestWaitingAndLatenessOfHealing(t *testing.T) {
 	if !r.passingWell(4*int64(r.m.cfg.MirrorMax), func() bool { return r.m.excl.active }) {
 		t.Fatal("a partner that never answers is waited for")
 	}
-	// A disk that does not end what is written here is late, also if the page cache answered the read.
+	// A disk that does not end what is written here is late, also if the page cache answered the
+	// read.
 	for _, kind := range []ActionKind{ActHeal, ActAccept} {
 		r = keepsSums(t, A)
 		r.submit(r.op(scsi.OpRead, 0, 4096))
@@ -328,7 +333,8 @@ func TestRangeEndsWithTheLUN(t *testing.T) {
 	r.mirrorAck(m, scsi.OK)
 	r.ended(w, scsi.NoSpace)
 
-	// A peer without checksums would take what is lost for good: this store cannot make the copies alike.
+	// A peer without checksums would take what is lost for good: this store cannot make the copies
+	// alike.
 	r = paired(t, A)
 	w = r.submit(r.op(scsi.OpWrite, 512, 512))
 	r.mirrorAck(r.sent(MsgMirror), scsi.NoSpace)

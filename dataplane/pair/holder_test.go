@@ -2,8 +2,8 @@ package pair
 
 import "testing"
 
-// A node that acts on a record puts its lock on record with it, in one step, and says to its partner whether a later process holds
-// the same one.
+// A node that acts on a record puts its lock on record with it, in one step, and says to its
+// partner whether a later process holds the same one.
 func TestLockGoesWithTheEpoch(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty, cfg.Lock = 5, false, "8:1"
@@ -35,8 +35,8 @@ func TestLockGoesWithTheEpoch(t *testing.T) {
 	}
 }
 
-// A copy of the folder beside the old one, within one boot: the earlier process may be at work, so this one waits for its
-// partner, as after a reboot.
+// A copy of the folder beside the old one, within one boot: the earlier process may be at work, so
+// this one waits for its partner, as after a reboot.
 func TestCopiedFolderIsNoWarmStart(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
@@ -48,8 +48,8 @@ func TestCopiedFolderIsNoWarmStart(t *testing.T) {
 	r.reason("coldStart: Wait")
 }
 
-// The lone member's next life, on another machine or from a copy: it takes the record at once, and serves no host before the one that
-// was alone has looked at it (R2).
+// The lone member's next life, on another machine or from a copy: it takes the record at once, and
+// serves no host before the one that was alone has looked at it (R2).
 func TestRenewalFromElsewhereWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)

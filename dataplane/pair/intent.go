@@ -6,16 +6,18 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The write-intent bitmap (R7). A region's bit is durable on a node before that node first applies a write to it, so
-// that after a break the regions in which the two copies may differ are known to the node that comes back: the union of both
-// nodes' bits. A write to a region whose bit is set, a hot one, costs nothing more. The bits go through ActIntend, one
-// at a time for a LUN, and what is asked for meanwhile goes with the next (group commit); both nodes of a pair do it in
-// parallel, each for its own. checkpoint.go clears them.
+// The write-intent bitmap (R7). A region's bit is durable on a node before that node first applies
+// a write to it, so that after a break the regions in which the two copies may differ are known to
+// the node that comes back: the union of both nodes' bits. A write to a region whose bit is set, a
+// hot one, costs nothing more. The bits go through ActIntend, one at a time for a LUN, and what is
+// asked for meanwhile goes with the next (group commit); both nodes of a pair do it in parallel,
+// each for its own. checkpoint.go clears them.
 
 // DefaultRegion is how many bytes one bit covers.
 const DefaultRegion = 4 << 20
 
-// aheadRegions more are set when a write comes right behind a hot region: a sequential writer waits once in so many.
+// aheadRegions more are set when a write comes right behind a hot region: a sequential writer waits
+// once in so many.
 const aheadRegions = 7
 
 // intents are one LUN's bits at this node.
@@ -54,7 +56,8 @@ type intentWait struct {
 	apply *applyWait
 }
 
-// LoadIntents gives the bits that the store holds, before Start. A LUN that is not named has none set.
+// LoadIntents gives the bits that the store holds, before Start. A LUN that is not named has none
+// set.
 func (m *Machine) LoadIntents(id LUNID, hot Regions) {
 	if u := m.units[id]; u != nil {
 		u.intents.hot.Or(hot)
@@ -185,8 +188,9 @@ func (m *Machine) waitHot(o *Op) {
 	o.unit.intents.waits = append(o.unit.intents.waits, intentWait{op: o, id: o.id})
 }
 
-// cancelWaits drops what the peer sent under an older record and what has not begun to be applied: it is as if the frame had
-// not come, and its sender was not answered. A node that becomes alone need not wait for the bits of such writes (R4).
+// cancelWaits drops what the peer sent under an older record and what has not begun to be applied:
+// it is as if the frame had not come, and its sender was not answered. A node that becomes alone
+// need not wait for the bits of such writes (R4).
 func (m *Machine) cancelWaits() {
 	for _, u := range m.sortedUnits() {
 		n := &u.intents

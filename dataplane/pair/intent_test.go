@@ -26,7 +26,8 @@ func (r *rig) intended() []uint32 {
 	return x.Regions
 }
 
-// R7: a region's bit is durable before this node first applies a write to it; the peer's half continues meanwhile.
+// R7: a region's bit is durable before this node first applies a write to it; the peer's half
+// continues meanwhile.
 func TestOwnersBitBeforeItsWrite(t *testing.T) {
 	r := paired(t, A)
 	r.cold()
@@ -59,7 +60,8 @@ func TestPartnersBitBeforeItsWrite(t *testing.T) {
 	r.sent(MsgMirrorAck)
 }
 
-// One bitmap write at a time; what is asked for meanwhile goes with the next. A sequential writer has bits set ahead.
+// One bitmap write at a time; what is asked for meanwhile goes with the next. A sequential writer
+// has bits set ahead.
 func TestBitsAreCommittedInGroups(t *testing.T) {
 	r := paired(t, A)
 	n := r.cold()
@@ -240,7 +242,8 @@ func TestPartnerClears(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	r.none(ActClear)
-	// The owner gave it up and tries another under the same number: a number belongs to one checkpoint only (R6).
+	// The owner gave it up and tries another under the same number: a number belongs to one
+	// checkpoint only (R6).
 	r.recv(&Msg{Type: MsgClear, ID: 78, Seq: 1, LUN: lun1, Aux: 4})
 	if a := r.sent(MsgClearAck); a.Result != scsi.Busy {
 		t.Fatalf("%+v", a)
@@ -258,7 +261,8 @@ func TestPartnerClears(t *testing.T) {
 	}
 }
 
-// The partner says that the number belongs to a checkpoint that was given up: it is taken over, durably, and nothing cleared.
+// The partner says that the number belongs to a checkpoint that was given up: it is taken over,
+// durably, and nothing cleared.
 func TestNumberOfAGivenUpCheckpoint(t *testing.T) {
 	r, n := checkpointed(t)
 	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
@@ -298,7 +302,8 @@ func TestUnflushedBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A mirrored write that waits for its bit when its owner dies has not happened: the new lone node does not wait for it (R4).
+// A mirrored write that waits for its bit when its owner dies has not happened: the new lone node
+// does not wait for it (R4).
 func TestWritesThatHaveNotBegunAreDropped(t *testing.T) {
 	r := paired(t, B)
 	r.cold()

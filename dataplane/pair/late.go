@@ -2,8 +2,8 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// Late commands: R11 (a) and (b). No command takes effect after its host has given it up and continued. (c) is abort.go with the
-// log; (d), duplicates of forwarded commands, is forward.go.
+// Late commands: R11 (a) and (b). No command takes effect after its host has given it up and
+// continued. (c) is abort.go with the log; (d), duplicates of forwarded commands, is forward.go.
 
 // verdict is what R11 says of a command that has not started.
 type verdict uint8
@@ -14,7 +14,8 @@ const (
 	tooLate          // its host may have continued: BUSY, which the host repeats
 )
 
-// judge applies R11a before a command is executed or forwarded. What this node has to ask for is asked for here.
+// judge applies R11a before a command is executed or forwarded. What this node has to ask for is
+// asked for here.
 func (m *Machine) judge(now int64, o *Op) verdict {
 	switch {
 	case o.stray && !m.pathKnown(o) && o.Cmd.Liveness == nil:
@@ -31,8 +32,8 @@ func (m *Machine) judge(now int64, o *Op) verdict {
 	return mayStart
 }
 
-// overtaken reports whether a command of another nexus has started since the sign of life that o was admitted for: its host
-// may have continued.
+// overtaken reports whether a command of another nexus has started since the sign of life that o
+// was admitted for: its host may have continued.
 func (m *Machine) overtaken(o *Op) bool { return o.calm && !o.unit.starts.calm(o.Cmd, o.signedAt()) }
 
 // aged reports whether a write is too old to start (R11b).
@@ -40,7 +41,8 @@ func (m *Machine) aged(now int64, o *Op) bool {
 	return !o.internal() && o.Cmd.Kind.Writes() && now-o.Cmd.Arrived > int64(m.cfg.AgeMax)
 }
 
-// pathHere reports whether the host's path for this LUN is through this node, and asks for the switch if not.
+// pathHere reports whether the host's path for this LUN is through this node, and asks for the
+// switch if not.
 func (m *Machine) pathHere(now int64, o *Op) bool {
 	if m.phase == Alone || m.pathKnown(o) {
 		return true // alone the other node is no member
@@ -69,18 +71,21 @@ func (m *Machine) stays(now int64, o *Op) bool {
 	return false
 }
 
-// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns). Hosts wait longer for a
-// silent target before they continue over another path; front ends ask those that write more often than that.
+// proofMax is how old the last sign of life of an initiator may be when a write of it starts (ns).
+// Hosts wait longer for a silent target before they continue over another path; front ends ask
+// those that write more often than that.
 const proofMax = 1_000_000_000
 
-// fresh reports whether the initiator has shown a sign of life recently, and asks for one if not. Only what changes data needs it.
-// A node that is alone has no peer to ask for a path, so a sign of life from before it was alone does not count: the host may have left for the
-// other node since, and have continued there while that was a member.
+// fresh reports whether the initiator has shown a sign of life recently, and asks for one if not.
+// Only what changes data needs it. A node that is alone has no peer to ask for a path, so a sign of
+// life from before it was alone does not count: the host may have left for the other node since,
+// and have continued there while that was a member.
 //
-// A sign of life counts from when its ping was sent: the answer may be as late as any byte of the host. So none is ever
-// younger than a round trip, and where that takes more than proofMax another proof is needed: that nothing but this nexus
-// has started a command on the unit since. A host that has continued elsewhere, or let another host continue, did it by such a command.
-// Where the other node is the owner, it judges that: the sign goes with the command, by the owner's clock (signed).
+// A sign of life counts from when its ping was sent: the answer may be as late as any byte of the
+// host. So none is ever younger than a round trip, and where that takes more than proofMax another
+// proof is needed: that nothing but this nexus has started a command on the unit since. A host that
+// has continued elsewhere, or let another host continue, did it by such a command. Where the other
+// node is the owner, it judges that: the sign goes with the command, by the owner's clock (signed).
 func (m *Machine) fresh(now int64, o *Op) bool {
 	l := o.Cmd.Liveness
 	o.calm, o.sign = false, 0
@@ -108,15 +113,16 @@ func (m *Machine) fresh(now int64, o *Op) bool {
 	return false
 }
 
-// start is when commands of one nexus last started on a unit. A session that replaces another one of the same name is
-// another one here; what came over the link has no Liveness.
+// start is when commands of one nexus last started on a unit. A session that replaces another one
+// of the same name is another one here; what came over the link has no Liveness.
 type start struct {
 	nexus scsi.NexusID
 	life  *scsi.Liveness
 	at    int64
 }
 
-// starts is what the owner of a unit remembers of them: the nexus that started one last, and the last one of any other.
+// starts is what the owner of a unit remembers of them: the nexus that started one last, and the
+// last one of any other.
 type starts struct{ last, other start }
 
 // unknownStarts says that any nexus may have started commands until now, at the other node.
@@ -130,7 +136,8 @@ func (s *starts) note(now int64, o *scsi.Op) {
 	s.last.at = now
 }
 
-// calm reports whether no command of another nexus has started later than a sign of life of this one.
+// calm reports whether no command of another nexus has started later than a sign of life of this
+// one.
 func (s *starts) calm(o *scsi.Op, sign int64) bool {
 	x := &s.last
 	if x.nexus == o.Nexus && x.life == o.Liveness {
@@ -177,44 +184,6 @@ func (m *Machine) tickProofs(now int64) {
 	}
 }
 
-// A sign of life that is old, for a write that is forwarded. The owner has to know when it was, by the owner's clock, to tell
-// whether another nexus has started a command since. The nodes' clocks do not agree, and what a message takes is not known,
-// but heartbeats carry the time at which they were sent: whatever the owner did before it sent one, it did before everything
-// that happened here after it came. So the time in the last heartbeat that had come when the ping was sent is never later
-// than the sign.
-
-const (
-	beatEvery = 250_000_000 // ns between the heartbeats that are remembered
-	beatsMax  = 64          // for as long as a sign may be old: a round trip, and the time between attempts of a host
-)
-
-// beat is when a heartbeat came, and the peer's clock in it.
-type beat struct{ here, there int64 }
-
-// noteBeat remembers the peer's clock, for the life of a link: that is with one process.
-func (m *Machine) noteBeat(now, there int64) {
-	if n := len(m.beats); n > 0 && (now-m.beats[n-1].here < beatEvery || there < m.beats[n-1].there) {
-		return
-	}
-	if len(m.beats) == beatsMax {
-		m.beats = append(m.beats[:0], m.beats[1:]...)
-	}
-	m.beats = append(m.beats, beat{now, there})
-}
-
-// signed is a time by the peer's clock, not later than a time by the clock here; 0: none is known, or the peer could not use it.
-func (m *Machine) signed(at int64) int64 {
-	if !m.peerKnown || !m.peer.Signs {
-		return 0
-	}
-	for i := len(m.beats) - 1; i >= 0; i-- {
-		if m.beats[i].here <= at {
-			return m.beats[i].there
-		}
-	}
-	return 0
-}
-
 // signedAt is the sign of life that a command was admitted for, by the clock here.
 func (o *Op) signedAt() int64 {
 	if o.remote {
@@ -223,21 +192,23 @@ func (o *Op) signedAt() int64 {
 	return o.Cmd.Liveness.At()
 }
 
-// The path switch: a host's first command for a LUN over another nexus than its last one starts only after the node of the
-// old path has drained that host's sessions and has started or killed what it found, and after the host has shown, later than
-// that, that it has not given the new nexus up: an answer to a ping that was sent after the old path had been released. Without
-// the second a command that was on its way for long, over a session that its host has left, would take the path back. An
-// answer from before proves too little: the host may have left since, and its retry may have started over the old path while
-// that was still its own.
+// The path switch: a host's first command for a LUN over another nexus than its last one starts
+// only after the node of the old path has drained that host's sessions and has started or killed
+// what it found, and after the host has shown, later than that, that it has not given the new nexus
+// up: an answer to a ping that was sent after the old path had been released. Without the second a
+// command that was on its way for long, over a session that its host has left, would take the path
+// back. An answer from before proves too little: the host may have left since, and its retry may
+// have started over the old path while that was still its own.
 
-// pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not exclude each other, for a
-// host may use several to one node.
+// pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not
+// exclude each other, for a host may use several to one node.
 type pathKey struct {
 	lun  LUNID
 	host string
 }
 
-// pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained here.
+// pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained
+// here.
 type pathAsk struct {
 	key   pathKey
 	ours  bool
@@ -248,13 +219,13 @@ type pathAsk struct {
 	since int64 // when it was asked
 }
 
-// pathMax is how long a switch continues without a command that waits for it (ns): hosts repeat what was answered BUSY. It takes a
-// round trip to the host and one to the peer.
+// pathMax is how long a switch continues without a command that waits for it (ns): hosts repeat
+// what was answered BUSY. It takes a round trip to the host and one to the peer.
 const pathMax = 12_000_000_000
 
-// unasked notes a host's command that is held while no peer can be asked for its path. Its host may give it up and continue at
-// the other node, which takes the path for its own: such a command starts only if the host shows, once this node serves,
-// that it is still there.
+// unasked notes a host's command that is held while no peer can be asked for its path. Its host may
+// give it up and continue at the other node, which takes the path for its own: such a command
+// starts only if the host shows, once this node serves, that it is still there.
 func (m *Machine) unasked(o *Op) {
 	if !o.remote && !o.internal() && !m.pathKnown(o) {
 		o.stray = true
@@ -273,9 +244,10 @@ func (m *Machine) onPathSwitch(now int64, msg *Msg) {
 	m.act(Action{Kind: ActDrain, ID: m.nextID, Host: k.host, LUN: k.lun})
 }
 
-// Drained reports that what was readable from the host's sessions here, when the switch was asked for, has been
-// submitted. If both nodes ask at once for one host and LUN, node a goes first: it answers b only after its own
-// commands have started, while b kills its own, which the host repeats.
+// Drained reports that what was readable from the host's sessions here, when the switch was asked
+// for, has been submitted. If both nodes ask at once for one host and LUN, node a goes first: it
+// answers b only after its own commands have started, while b kills its own, which the host
+// repeats.
 func (m *Machine) Drained(now int64, id uint64) {
 	ask, ok := m.paths[id]
 	if !ok {
@@ -289,7 +261,8 @@ func (m *Machine) Drained(now int64, id uint64) {
 	m.settle(now)
 }
 
-// asking reports whether commands of this node wait for the path. A switch whose last command was answered BUSY makes way.
+// asking reports whether commands of this node wait for the path. A switch whose last command was
+// answered BUSY makes way.
 func (m *Machine) asking(k pathKey) bool {
 	for _, p := range m.paths {
 		if p.ours && p.key == k && m.wanted(p, nil) {
@@ -355,7 +328,8 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 	m.pathResume(ask.key)
 }
 
-// pathResume continues with the switches that the peer has asked for and that had to wait for our own.
+// pathResume continues with the switches that the peer has asked for and that had to wait for our
+// own.
 func (m *Machine) pathResume(k pathKey) {
 	for _, id := range sorted(m.paths) {
 		p := m.paths[id]
@@ -365,7 +339,8 @@ func (m *Machine) pathResume(k pathKey) {
 	}
 }
 
-// pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited for.
+// pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited
+// for.
 func (m *Machine) pathDrop(o *Op) {
 	if len(m.paths) == 0 || o.remote || o.internal() {
 		return
@@ -399,7 +374,8 @@ func (m *Machine) wanted(p *pathAsk, o *Op) bool {
 	return false
 }
 
-// tickPaths forgets the switches that no command has been waiting for, for long: their hosts have left.
+// tickPaths forgets the switches that no command has been waiting for, for long: their hosts have
+// left.
 func (m *Machine) tickPaths(now int64) {
 	for _, id := range sorted(m.paths) {
 		if p := m.paths[id]; p != nil && p.ours && now-p.since > pathMax && !m.wanted(p, nil) {

@@ -33,8 +33,8 @@ func (r *rig) reads() {
 	r.ended(o, scsi.OK)
 }
 
-// Where a round trip takes longer than a sign of life lasts, a write starts as long as no other nexus has started a command since:
-// its host cannot have gone on.
+// Where a round trip takes longer than a sign of life lasts, a write starts as long as no other
+// nexus has started a command since: its host cannot have gone on.
 func TestWriteOverALongRoundTrip(t *testing.T) {
 	for name, self := range map[string]func(*testing.T) *rig{"paired": func(t *testing.T) *rig { return paired(t, A) },
 		"after a transfer": func(t *testing.T) *rig {
@@ -65,7 +65,8 @@ func TestWriteOverALongRoundTrip(t *testing.T) {
 	}
 }
 
-// That no other nexus has started a command is known for this node's time as the owner only, and from the end of a snapshot on.
+// That no other nexus has started a command is known for this node's time as the owner only, and
+// from the end of a snapshot on.
 func TestStartsElsewhereAreNotKnown(t *testing.T) {
 	for name, happen := range map[string]func(*rig){
 		"a transfer and back": func(r *rig) {
@@ -96,7 +97,8 @@ func TestStartsElsewhereAreNotKnown(t *testing.T) {
 	}
 }
 
-// Whether somebody else has started a command is judged when the write starts, not when it begins to wait for its range.
+// Whether somebody else has started a command is judged when the write starts, not when it begins
+// to wait for its range.
 func TestCalmIsJudgedAtTheStart(t *testing.T) {
 	r := paired(t, A)
 	life := new(scsi.Liveness)
@@ -116,8 +118,8 @@ func TestCalmIsJudgedAtTheStart(t *testing.T) {
 	r.completes(second)
 }
 
-// Where the owner is the other node, it is not known here who else has started a command. A peer of release 0.1.0 cannot be sent when
-// the last sign of life was, either.
+// Where the owner is the other node, it is not known here who else has started a command. A peer of
+// release 0.1.0 cannot be sent when the last sign of life was, either.
 func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
@@ -129,8 +131,8 @@ func TestForwardedWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.notSent(MsgForward)
 }
 
-// A path switch takes a round trip to the host. Where that is longer than a command is held, the switch continues, and serves the
-// command that is repeated.
+// A path switch takes a round trip to the host. Where that is longer than a command is held, the
+// switch continues, and serves the command that is repeated.
 func TestPathSwitchOutlivesBusy(t *testing.T) {
 	r := unowned(t, A)
 	life := new(scsi.Liveness)
@@ -155,7 +157,8 @@ func TestPathSwitchOutlivesBusy(t *testing.T) {
 	r.completes(again)
 }
 
-// A switch for which no command waits any more neither keeps the peer from its own nor lasts for ever.
+// A switch for which no command waits any more neither keeps the peer from its own nor lasts for
+// ever.
 func TestPathSwitchNobodyWaitsFor(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		r := unowned(t, A)

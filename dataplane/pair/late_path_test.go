@@ -53,7 +53,8 @@ func TestPathSwitchYields(t *testing.T) {
 	r.sent(MsgPathSwitch) // the path is the other one now
 }
 
-// Both ask at once: a goes first and answers only after its own commands have started, b kills its own.
+// Both ask at once: a goes first and answers only after its own commands have started, b kills its
+// own.
 func TestPathSwitchOfBothAtOnce(t *testing.T) {
 	a, b := unowned(t, A), unowned(t, B)
 	oa, ob := a.submit(a.op(scsi.OpRead, 0, 512)), b.submit(b.op(scsi.OpRead, 0, 512))
@@ -108,7 +109,8 @@ func TestQuiesceHoldsAndReleases(t *testing.T) {
 	if q := r.next(ActQuiet); q.ID != 1 || q.Result != scsi.OK || !r.m.Quiesced(lun1) {
 		t.Fatalf("%+v", q)
 	}
-	// The transfer: the entry names the other node the owner; what was held is forwarded there (R10).
+	// The transfer: the entry names the other node the owner; what was held is forwarded there
+	// (R10).
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
 	r.notSent(MsgForward)
 	r.m.Release(r.now, 1)
@@ -140,8 +142,8 @@ func TestQuiesceGivesUp(t *testing.T) {
 	}
 }
 
-// A snapshot that is asked for during a transfer begins afterwards, and only if the LUN is still ours: the new
-// owner's writes are not held here (R14).
+// A snapshot that is asked for during a transfer begins afterwards, and only if the LUN is still
+// ours: the new owner's writes are not held here (R14).
 func TestQuiescesTakeTurns(t *testing.T) {
 	for name, owner := range map[string]Node{"stays": A, "moves": B} {
 		r := paired(t, A)
@@ -182,11 +184,13 @@ func TestQuiesceOfWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-// A host goes over to this node; before its command starts it has to answer a ping that was sent after the command came.
+// A host goes over to this node; before its command starts it has to answer a ping that was sent
+// after the command came.
 func TestPathSwitchWantsASignOfLife(t *testing.T) {
 	for name, life := range map[string]func(*scsi.Liveness, int64){
 		"never": func(*scsi.Liveness, int64) {},
-		// The command had come by then, and yet: the host may have left since, and have started its retry over the old path.
+		// The command had come by then, and yet: the host may have left since, and have started its
+		// retry over the old path.
 		"to a ping of before the peer let go": func(l *scsi.Liveness, now int64) { l.Answered(now - 1) },
 		"to a ping of since then":             func(l *scsi.Liveness, now int64) { l.Answered(now) },
 	} {
@@ -220,8 +224,9 @@ func TestPathSwitchWantsASignOfLife(t *testing.T) {
 	}
 }
 
-// A node that has become alone has no path switch to protect it from what a host sent before it left for the other node: a
-// write wants a sign of life of after that moment, however young another one is.
+// A node that has become alone has no path switch to protect it from what a host sent before it
+// left for the other node: a write wants a sign of life of after that moment, however young another
+// one is.
 func TestLoneNodeWantsASignOfLifeSince(t *testing.T) {
 	r := paired(t, A)
 	life := new(scsi.Liveness)
@@ -242,8 +247,8 @@ func TestLoneNodeWantsASignOfLifeSince(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// A session that its host has left asked for the path; the next one of that nexus gets it. Nothing of the first is waited for
-// then, and the peer can have the path.
+// A session that its host has left asked for the path; the next one of that nexus gets it. Nothing
+// of the first is waited for then, and the peer can have the path.
 func TestPathOfALaterSessionOfTheNexus(t *testing.T) {
 	r := unowned(t, A)
 	left, o := r.op(scsi.OpRead, 0, 512), r.op(scsi.OpRead, 0, 512)
@@ -265,8 +270,8 @@ func TestPathOfALaterSessionOfTheNexus(t *testing.T) {
 	r.sent(MsgPathSwitchAck)
 }
 
-// Over a path that is here, too, a write wants a sign of life that is not old: its host may have left the session it came by,
-// and gone on over another one to this very node.
+// Over a path that is here, too, a write wants a sign of life that is not old: its host may have
+// left the session it came by, and gone on over another one to this very node.
 func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r := paired(t, A)
 	life := new(scsi.Liveness)
@@ -302,7 +307,8 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 	r.ended(b, scsi.OK)
 }
 
-// Held while no peer could be asked: it starts once its host has shown that it is still there, or never.
+// Held while no peer could be asked: it starts once its host has shown that it is still there, or
+// never.
 func TestHeldCommandWantsASignOfLife(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		r := unowned(t, A)

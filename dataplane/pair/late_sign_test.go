@@ -28,7 +28,8 @@ func (r *rig) beats(d int64) {
 	}
 }
 
-// A write that is forwarded over a long round trip to its host says when the last sign of life was, by the owner's clock and not later.
+// A write that is forwarded over a long round trip to its host says when the last sign of life was,
+// by the owner's clock and not later.
 func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 	r := signing(t, true)
 	r.beats(5000 * ms)
@@ -63,8 +64,8 @@ func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// A write waits for a young sign if the peer's clock at the time of the last one is not known, and if the peer is of a release that would not
-// understand it. With a young one nothing is said.
+// A write waits for a young sign if the peer's clock at the time of the last one is not known, and
+// if the peer is of a release that would not understand it. With a young one nothing is said.
 func TestForwardedWithoutASign(t *testing.T) {
 	for name, f := range map[string]func(*testing.T) (*rig, *scsi.Liveness){
 		"no heartbeat had come before it": func(t *testing.T) (*rig, *scsi.Liveness) {
@@ -127,7 +128,8 @@ func (r *rig) refuses(id uint64, want scsi.Result) {
 	}
 }
 
-// The owner starts a forwarded write with an old sign of life only if no other nexus has started a command since.
+// The owner starts a forwarded write with an old sign of life only if no other nexus has started a
+// command since.
 func TestOwnerJudgesASign(t *testing.T) {
 	r := paired(t, A)
 	sign := r.now

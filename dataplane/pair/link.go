@@ -7,8 +7,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// LinkUp reports a new link: both connections are up and the peer has proved who it is. The runtime promises that
-// everything received on an older link has been handed over and begun, and that links are numbered upwards.
+// LinkUp reports a new link: both connections are up and the peer has proved who it is. The runtime
+// promises that everything received on an older link has been handed over and begun, and that links
+// are numbered upwards.
 func (m *Machine) LinkUp(now int64, n uint64) {
 	m.linked, m.linkN = true, n
 	m.peerKnown, m.agreed = false, false
@@ -20,8 +21,9 @@ func (m *Machine) LinkUp(now int64, n uint64) {
 	m.settle(now)
 }
 
-// LinkDown reports the end of a link. reset reports that the peer's end is known to be closed (as opposed to
-// silent), as after the death of its process: then there is no partition to be polite about.
+// LinkDown reports the end of a link. reset reports that the peer's end is known to be closed (as
+// opposed to silent), as after the death of its process: then there is no partition to be polite
+// about.
 func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	if n != m.linkN || !m.linked {
 		return
@@ -98,8 +100,8 @@ func (m *Machine) Receive(now int64, n uint64, msg *Msg) {
 	m.settle(now)
 }
 
-// current applies R4: only messages sent under the record that this node is at count. A command that was forwarded
-// under an older one has been given up by its host.
+// current applies R4: only messages sent under the record that this node is at count. A command
+// that was forwarded under an older one has been given up by its host.
 func (m *Machine) current(msg *Msg) bool { return m.peerKnown && !m.saving && msg.Epoch == m.rec.Epoch }
 
 func (m *Machine) onData(now int64, msg *Msg) {
@@ -145,8 +147,8 @@ func (m *Machine) onData(now int64, msg *Msg) {
 	}
 }
 
-// onBeat answers a heartbeat, which gives the peer a lease: only under one and the same record, and never from
-// the start of an exclude on (R3).
+// onBeat answers a heartbeat, which gives the peer a lease: only under one and the same record, and
+// never from the start of an exclude on (R3).
 func (m *Machine) onBeat(now int64, msg *Msg) {
 	if msg.Epoch > m.rec.Epoch && !m.saving {
 		m.get(now) // a readmission we have not heard of
@@ -225,9 +227,9 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 			m.resyncBegin(now)
 		}
 	}
-	// An answer lets the sender see that both directions work. It ends because an unchanged standing, sent by one that
-	// has seen ours, needs none; what counts is the first number under which ours was said, or two that cross would
-	// answer each other for ever.
+	// An answer lets the sender see that both directions work. It ends because an unchanged
+	// standing, sent by one that has seen ours, needs none; what counts is the first number under
+	// which ours was said, or two that cross would answer each other for ever.
 	if answerDue && m.linked && (changed || m.excl.active || !m.agreed) {
 		m.sync(now)
 	}
@@ -240,8 +242,8 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	pm := m.rec.Member(m.cfg.Self.Peer())
 	switch {
 	case in.Incarnation != pm.Incarnation || in.Store != pm.Store:
-		// A new process. If it speaks for the one of the record, that one is dead (R2b). Else the old process may still
-		// serve, and its lease is waited out.
+		// A new process. If it speaks for the one of the record, that one is dead (R2b). Else the
+		// old process may still serve, and its lease is waited out.
 		m.exclude(now, "the peer has restarted", in.speaksFor(pm), 0)
 	case in.Leaving:
 		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
@@ -249,16 +251,16 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	case m.excl.active && (m.excl.firm || m.graced && now >= m.leaseUntil):
 		// Called off once already, and the heartbeats did not come back: it takes its course.
 	case m.excl.active:
-		// Two-way again: the peer answered something sent after the exclude began, and nothing of ours is on
-		// its way to the arbiter.
+		// Two-way again: the peer answered something sent after the exclude began, and nothing of
+		// ours is on its way to the arbiter.
 		if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN && !in.Excluding {
 			m.excl = exclusion{}
 			m.reason = ""
 			m.event("the handshake with the peer succeeded: the peer is not excluded")
 			m.agree(now)
 		} else if !m.excl.sent && !m.excl.consent && echo >= m.exclSyncN {
-			// Both wanted to exclude: calling it off needs one of them to move first. It is safe for each
-			// alone, since neither has asked the arbiter.
+			// Both wanted to exclude: calling it off needs one of them to move first. It is safe
+			// for each alone, since neither has asked the arbiter.
 			m.excl = exclusion{}
 			m.reason = ""
 			m.sync(now)
@@ -266,19 +268,19 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	case !m.agreed && !in.Excluding:
 		m.agree(now)
 	case m.agreed && joins:
-		// The peer had not agreed until now and may have ignored what was sent; it is harmless twice, because
-		// frames of one link are applied in order and the ranges are still locked.
+		// The peer had not agreed until now and may have ignored what was sent; it is harmless
+		// twice, because frames of one link are applied in order and the ranges are still locked.
 		m.resend(now)
 	}
 }
 
-// agree starts the service under this record on this link: what was in flight is sent again (it is idempotent
-// under the locks that are still held), and heartbeats are exchanged at once.
+// agree starts the service under this record on this link: what was in flight is sent again (it is
+// idempotent under the locks that are still held), and heartbeats are exchanged at once.
 func (m *Machine) agree(now int64) {
 	m.agreed = true
 	if now >= m.leaseUntil && !m.graced {
-		// Heartbeats get one lease to bring the lease back. Only one: if the handshake comes through and they do
-		// not, the exclude has to take its course.
+		// Heartbeats get one lease to bring the lease back. Only one: if the handshake comes
+		// through and they do not, the exclude has to take its course.
 		m.graced, m.graceUntil = true, now+int64(m.cfg.Lease)
 	}
 	m.Stats.Relinks++
@@ -322,12 +324,14 @@ func (m *Machine) tickLink(now int64) {
 	if quiet > int64(m.cfg.Lease) || lapsed > 0 {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())
-		// Silence may be our own: commands may have waited unread for longer than a command may be old (R11b).
+		// Silence may be our own: commands may have waited unread for longer than a command may be
+		// old (R11b).
 		m.act(Action{Kind: ActDropHosts, Text: "the lease expired while the peer was silent"})
 	}
 }
 
-// failAll ends every op of hosts that is not done, with res; started ones end when the store is done with them.
+// failAll ends every op of hosts that is not done, with res; started ones end when the store is
+// done with them.
 func (m *Machine) failAll(now int64, res scsi.Result) {
 	for o := range m.eachOp() {
 		m.abandon(now, o, res)

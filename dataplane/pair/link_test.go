@@ -2,7 +2,8 @@ package pair
 
 import "testing"
 
-// Two standings that cross on the wire must not answer each other for ever: the link would carry nothing else.
+// Two standings that cross on the wire must not answer each other for ever: the link would carry
+// nothing else.
 func TestCrossingSyncsEnd(t *testing.T) {
 	r := alone(t, A)
 	r.linkUp()

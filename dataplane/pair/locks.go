@@ -33,8 +33,9 @@ func (m *Machine) setRange(o *Op) {
 	}
 }
 
-// wide makes a range one of whole blocks: two writes into one block must not be under way at once, for each would make a
-// checksum of what it sees itself, and no read may find a block and a checksum that are not of one moment.
+// wide makes a range one of whole blocks: two writes into one block must not be under way at once,
+// for each would make a checksum of what it sees itself, and no read may find a block and a
+// checksum that are not of one moment.
 func (m *Machine) wide(off, end int64) (int64, int64) {
 	if off >= end {
 		return off, end // a flush, which locks nothing

@@ -6,10 +6,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The metadata log (R9): the chair gives every change an index; the peer applies it durably first, then the
-// chair does, then the proposer hears the outcome. Changes are applied one at a time and deterministically.
+// The metadata log (R9): the chair gives every change an index; the peer applies it durably first,
+// then the chair does, then the proposer hears the outcome. Changes are applied one at a time and
+// deterministically.
 
-// Proposal is a change on its way. Nonce and ID tag it, so that its proposer recognises it in the log.
+// Proposal is a change on its way. Nonce and ID tag it, so that its proposer recognises it in the
+// log.
 type Proposal struct {
 	Nonce, ID uint64
 	Entry     []byte
@@ -43,13 +45,15 @@ func (l *logState) forget() { clear(l.done) }
 // chair reports whether this node serialises the log.
 func (m *Machine) chair() bool { return m.have && m.rec.Chair() == m.cfg.Self }
 
-// logBarred: no new entry while a joiner is given the whole metadata or is about to be admitted at equal indexes.
+// logBarred: no new entry while a joiner is given the whole metadata or is about to be admitted at
+// equal indexes.
 func (m *Machine) logBarred() bool {
 	return m.resync.stage == rsInstall || m.resync.stage == rsFlush || m.resync.stage == rsRecord || m.resync.stage == rsAdmit
 }
 
-// Propose submits a change; ActProposed with the returned number reports its end. Unavailable means that this
-// node cannot tell any more; asking again must be harmless, which idempotent changes and tags take care of.
+// Propose submits a change; ActProposed with the returned number reports its end. Unavailable means
+// that this node cannot tell any more; asking again must be harmless, which idempotent changes and
+// tags take care of.
 func (m *Machine) Propose(now int64, entry []byte) uint64 {
 	m.log.nextID++
 	p := &Proposal{Nonce: m.cfg.Incarnation.Nonce, ID: m.log.nextID, Entry: entry}
@@ -166,9 +170,9 @@ func (m *Machine) onAppendAck(now int64, msg *Msg) {
 	m.logSelf(now)
 }
 
-// Appended reports ActAppend: the entry is durable and applied here. units is the table after it when the entry
-// changed it, else nil. A result other than OK is an outcome of the change, not of the log: a log that cannot
-// be written is reported with StoreFailed.
+// Appended reports ActAppend: the entry is durable and applied here. units is the table after it
+// when the entry changed it, else nil. A result other than OK is an outcome of the change, not of
+// the log: a log that cannot be written is reported with StoreFailed.
 func (m *Machine) Appended(now int64, index uint64, res scsi.Result, outcome []byte, units []UnitInfo) {
 	l := &m.log
 	l.selfAt = false
@@ -239,7 +243,8 @@ func (m *Machine) logAlone(now int64) {
 	l.forget()
 	l.queue = slices.DeleteFunc(l.queue, func(p *Proposal) bool { return p.Nonce != m.cfg.Incarnation.Nonce })
 	if l.cur != nil && !l.selfAt {
-		// We were the chair and waited for the peer. It may have applied the entry; it will be given ours.
+		// We were the chair and waited for the peer. It may have applied the entry; it will be
+		// given ours.
 		l.peerOK = true
 		m.logSelf(now)
 	}

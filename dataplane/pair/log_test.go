@@ -93,7 +93,8 @@ func TestAppendOfAJoiner(t *testing.T) {
 	}
 }
 
-// The chair dies after the peer applied an entry: the survivor knows its outcome and does not apply it twice.
+// The chair dies after the peer applied an entry: the survivor knows its outcome and does not apply
+// it twice.
 func TestLogSurvivesTheChair(t *testing.T) {
 	r := paired(t, B)
 	id := r.m.Propose(r.now, []byte("one"))

@@ -69,7 +69,7 @@ type Machine struct {
 	nextBeat   int64
 	nextSync   int64
 	beatN      uint64
-	beats      []beat // of the peer (late.go)
+	beats      []beat // of the peer (clock.go)
 
 	// Commands (write.go, partner.go, forward.go, late.go).
 	units     map[LUNID]*unit
@@ -116,7 +116,8 @@ type Machine struct {
 	log    logState
 	resync resyncState
 	plan   *copyPlan
-	// ActInstall is under way: this node serves nothing and does not claim before it is known which metadata it has.
+	// ActInstall is under way: this node serves nothing and does not claim before it is known which
+	// metadata it has.
 	installing bool
 	refusal    string // why the metadata could not be sent, while that is so
 	copies     uint64 // counts resyncs: a copy of an earlier one is nothing to the present one
@@ -246,7 +247,8 @@ type UnitInfo struct {
 	Group uint8  // backing volume: writes to one of them are paced together
 }
 
-// SetUnits replaces the table of units by what the applied metadata says. Ops of a unit that is gone end.
+// SetUnits replaces the table of units by what the applied metadata says. Ops of a unit that is
+// gone end.
 func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 	seen := make(map[LUNID]bool, len(infos))
 	var moved bool
@@ -309,7 +311,8 @@ func (m *Machine) Tick(now int64) {
 	m.settle(now)
 }
 
-// SetNexuses sets how many hosts are logged in here: a node without any lets the other exclude first (R3).
+// SetNexuses sets how many hosts are logged in here: a node without any lets the other exclude
+// first (R3).
 func (m *Machine) SetNexuses(n int) { m.nexuses = n }
 
 // Serving reports whether a status may be sent at this moment (R1, R3).
@@ -319,9 +322,9 @@ func (m *Machine) Serving(now int64) bool {
 	}
 	switch m.phase {
 	case Alone:
-		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer may already
-		// be a member; it gives us at least a lease before it could exclude us.
-		// Before the arbiter was asked it cannot.
+		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer
+		// may already be a member; it gives us at least a lease before it could exclude us. Before
+		// the arbiter was asked it cannot.
 		return now >= m.holdTill && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
 	case Paired:
 		return m.agreed && !m.excl.active && now < m.leaseUntil
@@ -345,7 +348,8 @@ func (m *Machine) owns(u *unit) bool {
 	return m.phase == Alone || m.phase == Paired && u.owner == m.cfg.Self
 }
 
-// mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is being copied to.
+// mirrors reports whether a write goes to the peer as well: as a member, or as a joiner that is
+// being copied to.
 func (m *Machine) mirrors() bool { return m.phase == Paired || m.phase == Alone && m.resync.mirror }
 
 // View is a snapshot of the machine's state, for status and metrics.

@@ -7,8 +7,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// arbiter is the one conversation with the arbiter. want is the record a compare-and-swap tries to install; after
-// an unknown outcome doubt stays set until the write is observed or a successor bars it (R2).
+// arbiter is the one conversation with the arbiter. want is the record a compare-and-swap tries to
+// install; after an unknown outcome doubt stays set until the write is observed or a successor bars
+// it (R2).
 type arbiter struct {
 	busy    bool
 	calls   uint64
@@ -106,7 +107,8 @@ func (m *Machine) recordMissing(now int64) {
 	m.maybeInit(now)
 }
 
-// maybeInit founds the pair: node a writes the first record once both empty stores have met (R2 init).
+// maybeInit founds the pair: node a writes the first record once both empty stores have met (R2
+// init).
 func (m *Machine) maybeInit(now int64) {
 	if m.phase != Starting || !m.missing || m.arb.busy || m.durable > 0 || !m.peerKnown || !m.linked || m.cfg.Self != A {
 		return
@@ -152,7 +154,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
 		me := r.Member(m.cfg.Self)
-		// A source has put the copy's number on record before it asked; that holds for a joiner that has restarted since as well.
+		// A source has put the copy's number on record before it asked; that holds for a joiner
+		// that has restarted since as well.
 		if rec.Both() && me != nil && me.Store == m.cfg.Store {
 			m.state.Check.Settled = m.state.Check.Count[m.cfg.Self.Peer()]
 		}
@@ -189,8 +192,8 @@ func (m *Machine) enter(now int64) {
 	me := m.rec.Member(m.cfg.Self)
 	mine := me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store
 	if m.phase == Fenced {
-		// What was read is no reason to be fenced, unless it takes the service from a lone member: a person decides on what that has
-		// acknowledged, for its next life joins (watch.go).
+		// What was read is no reason to be fenced, unless it takes the service from a lone member:
+		// a person decides on what that has acknowledged, for its next life joins (watch.go).
 		m.recordBack = m.force.fenced && (!m.wasAlone || mine)
 		return
 	}
@@ -211,8 +214,8 @@ func (m *Machine) enter(now int64) {
 			return
 		}
 		if m.leaving != "" {
-			// Our exclude landed after we had begun to leave. The peer is out, this node does not serve: only its
-			// next process, or the replacement of its disk, can continue.
+			// Our exclude landed after we had begun to leave. The peer is out, this node does not
+			// serve: only its next process, or the replacement of its disk, can continue.
 			m.fence(now, m.leaving)
 			return
 		}
@@ -270,8 +273,8 @@ func (m *Machine) casSelf(now int64) {
 		Members: []Member{m.me()}})
 }
 
-// exclude begins to exclude the peer. From here on nothing is served, no heartbeat answered, no mirrored write
-// applied, until the outcome is known or a new handshake succeeds (R3).
+// exclude begins to exclude the peer. From here on nothing is served, no heartbeat answered, no
+// mirrored write applied, until the outcome is known or a new handshake succeeds (R3).
 func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
 	if m.phase != Paired || m.leaving != "" {
 		return
@@ -336,8 +339,9 @@ func (m *Machine) tickMembership(now int64) {
 	}
 }
 
-// StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served from here on;
-// alone it has no peer to hand over to, and the caller just stops. Over tells when the process may end.
+// StepDown consents to be excluded: orderly stop, or a store that failed (R12). Nothing is served
+// from here on; alone it has no peer to hand over to, and the caller just stops. Over tells when
+// the process may end.
 func (m *Machine) StepDown(now int64, why string) {
 	if m.leaving != "" {
 		return
@@ -357,8 +361,9 @@ func (m *Machine) StepDown(now int64, why string) {
 	m.settle(now)
 }
 
-// leaveOps ends what a leaving node need not finish. What was sent to the peer keeps its buffer as long as its frame
-// may still be on the way out and be believed: until the answer, the end of the link, or the epoch that excludes us.
+// leaveOps ends what a leaving node need not finish. What was sent to the peer keeps its buffer as
+// long as its frame may still be on the way out and be believed: until the answer, the end of the
+// link, or the epoch that excludes us.
 func (m *Machine) leaveOps(now int64) {
 	for o := range m.eachOp() {
 		sent := o.stage == stMirror || o.stage == stForward || o.stage == stRepair && m.ops[o.id] != nil

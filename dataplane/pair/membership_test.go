@@ -102,8 +102,8 @@ func TestFoundingRefusesStoresWithData(t *testing.T) {
 	}
 }
 
-// A fenced node reads the record again whenever its peer tells of a newer one. What it says is said once, and again when the
-// reason is another.
+// A fenced node reads the record again whenever its peer tells of a newer one. What it says is said
+// once, and again when the reason is another.
 func TestFencedSaysSoOnce(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch = 9
@@ -139,8 +139,8 @@ func TestForkedRecordFences(t *testing.T) {
 	r.reason("another record of epoch 6")
 }
 
-// An exclude whose outcome is unknown: the record is read, still the old one, so the write may land yet. It is
-// barred by a successor of the same content before anything else (R2).
+// An exclude whose outcome is unknown: the record is read, still the old one, so the write may land
+// yet. It is barred by a successor of the same content before anything else (R2).
 func TestUnknownOutcomeIsBarred(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)
@@ -209,8 +209,8 @@ func TestLeaseEndsService(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// One way dead: heartbeats that are not answered must not be answered either, so that one of the two gives up; a
-// new two-way handshake calls the exclude off as long as the arbiter was not asked.
+// One way dead: heartbeats that are not answered must not be answered either, so that one of the
+// two gives up; a new two-way handshake calls the exclude off as long as the arbiter was not asked.
 func TestHandshakeCallsExcludeOff(t *testing.T) {
 	r := paired(t, B)
 	r.pass(lease + 20*ms)
@@ -256,7 +256,8 @@ func TestStoreFailureAloneFences(t *testing.T) {
 	r.reason("check the disk")
 }
 
-// Our own exclude lands after the disk failed: this node is the record's only member and must not serve.
+// Our own exclude lands after the disk failed: this node is the record's only member and must not
+// serve.
 func TestExcludeThatLandsAfterSteppingDown(t *testing.T) {
 	r := paired(t, A)
 	in := r.peerInfo(Outside)
@@ -284,7 +285,8 @@ func TestEpochThatCannotBeSaved(t *testing.T) {
 	r.reason("check the disk")
 }
 
-// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve no host.
+// The handshake comes through and heartbeats do not: calling the exclude off for ever would serve
+// no host.
 func TestExcludeIsCalledOffOnce(t *testing.T) {
 	r := paired(t, B)
 	r.pass(lease + 20*ms)

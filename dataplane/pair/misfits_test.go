@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A store that lacks files says so to its peer as one that is not trusted does, for releases that know nothing else; whether all of it is to be copied is said beside that.
+// A store that lacks files says so to its peer as one that is not trusted does, for releases that
+// know nothing else; whether all of it is to be copied is said beside that.
 func TestMisfitsAreTold(t *testing.T) {
 	for _, c := range []struct{ distrust, misfits string }{{"", ""}, {"", "a file"}, {"fsync failed", ""}, {"fsync failed", "a file"}} {
 		t.Run(fmt.Sprintf("%q %q", c.distrust, c.misfits), func(t *testing.T) {
@@ -26,7 +27,8 @@ func TestMisfitsAreTold(t *testing.T) {
 	}
 }
 
-// What the joiner lacks is copied whole, and of the rest what was written since, unless its store has failed as well.
+// What the joiner lacks is copied whole, and of the rest what was written since, unless its store
+// has failed as well.
 func TestMisfitsAreCopied(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		r, in := source(t)
@@ -72,7 +74,8 @@ func TestMisfitsOfBothThatRestarted(t *testing.T) {
 	}
 }
 
-// A lone member serves without the files that it lacks, and readmits no node before it has them again, or needs them no more.
+// A lone member serves without the files that it lacks, and readmits no node before it has them
+// again, or needs them no more.
 func TestLoneMemberWithMisfits(t *testing.T) {
 	cfg := config(A)
 	cfg.DurableEpoch, cfg.Empty, cfg.Misfits = 6, false, "a file"

@@ -56,7 +56,8 @@ const (
 	MsgTypeEnd
 )
 
-// Msg is a message on the link. Messages of one link arrive in order, whole and once, or the link is down.
+// Msg is a message on the link. Messages of one link arrive in order, whole and once, or the link
+// is down.
 type Msg struct {
 	Type   MsgType
 	Kind   scsi.OpKind
@@ -76,10 +77,12 @@ type Msg struct {
 
 	// Op is the sender's op, so that the link can wait with its buffer; not on the wire.
 	Op *Op
-	// Ended is the forwarded command that a result answers, for the sender's counters; not on the wire.
+	// Ended is the forwarded command that a result answers, for the sender's counters; not on the
+	// wire.
 	Ended *Op
 
-	// Sum is the checksum that Meta of a MsgMetaInstall must have, for ActInstall, if it came in parts; not on the wire.
+	// Sum is the checksum that Meta of a MsgMetaInstall must have, for ActInstall, if it came in
+	// parts; not on the wire.
 	Sum []byte
 
 	wait *applyWait
@@ -99,7 +102,8 @@ const (
 	FlagSign               // a forwarded write: Meta has the last sign of life of its host, by the owner's clock, behind the nexus
 	FlagSums               // a flush that covers the checksums of blocks as well (R15)
 
-	// FlagVerify is a bit that no MsgFetch has otherwise: a joiner may answer, for what it has is compared (R15).
+	// FlagVerify is a bit that no MsgFetch has otherwise: a joiner may answer, for what it has is
+	// compared (R15).
 	FlagVerify = FlagRepair
 )
 
@@ -125,6 +129,7 @@ type SyncInfo struct {
 	Moved       uint64      `json:"moved"`            // counts that
 	Signs       bool        `json:"signs,omitempty"`  // it understands FlagSign; 0.1.0 does not
 	Sums        bool        `json:"sums,omitempty"`   // it keeps checksums of blocks, and answers MsgFetch (R15)
-	// Partial: Untrusted is said because of single objects only, which its answer to the metadata names (R12). Release 0.1.0 copies everything.
+	// Partial: Untrusted is said because of single objects only, which its answer to the metadata
+	// names (R12). Release 0.1.0 copies everything.
 	Partial bool `json:"partial,omitempty"`
 }

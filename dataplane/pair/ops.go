@@ -20,7 +20,8 @@ func (m *Machine) eachOp() iter.Seq[*Op] {
 	}
 }
 
-// sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map order.
+// sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map
+// order.
 func sorted[V any](t map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(t)) }
 
 // internal reports an op that no host sent.
@@ -66,9 +67,9 @@ func (m *Machine) relink(now int64) {
 	m.pathResend()
 }
 
-// sendAgain sends what was sent before, with data of its own: the answer to one frame ends the op and frees its buffer
-// while another of its frames may still wait for the socket. A frame that then carried the next command's bytes would
-// be applied in place of the write that was acknowledged.
+// sendAgain sends what was sent before, with data of its own: the answer to one frame ends the op
+// and frees its buffer while another of its frames may still wait for the socket. A frame that then
+// carried the next command's bytes would be applied in place of the write that was acknowledged.
 func (m *Machine) sendAgain(msg *Msg) {
 	msg.Data = slices.Clone(msg.Data)
 	m.send(msg)

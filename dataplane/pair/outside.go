@@ -25,12 +25,14 @@ func (m *Machine) outside(now int64) {
 		return
 	}
 	if m.old() {
-		// A member makes an epoch durable before it acts on it; only the last step may be in doubt (R6).
+		// A member makes an epoch durable before it acts on it; only the last step may be in doubt
+		// (R6).
 		m.reason = fmt.Sprintf("the store has epoch %d, but the record names this store at epoch %d, so it is an older copy of that store: restore the newest copy, or start this node with an empty state directory to copy everything from the peer", m.cfg.DurableEpoch, m.rec.Epoch)
 		return
 	}
 	if !m.rec.Both() {
-		// The lone member has restarted. Alone means write-through, so its store has all that was acknowledged.
+		// The lone member has restarted. Alone means write-through, so its store has all that was
+		// acknowledged.
 		m.renewing = m.replacing(me)
 		if m.neverActed() {
 			m.yield(now)
@@ -45,10 +47,12 @@ func (m *Machine) outside(now int64) {
 	}
 	mineKept := m.kept(me)
 	pm := m.rec.Member(m.cfg.Self.Peer())
-	// A peer with another store says nothing about the store that the record names: that one is away.
+	// A peer with another store says nothing about the store that the record names: that one is
+	// away.
 	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
 		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
-			// The member that should take us back will never serve again, and consents to be excluded.
+			// The member that should take us back will never serve again, and consents to be
+			// excluded.
 			if mineKept {
 				m.claim(now)
 			} else {
@@ -62,7 +66,8 @@ func (m *Machine) outside(now int64) {
 		if m.peer.Phase != Outside {
 			return
 		}
-		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the other waits.
+		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the
+		// other waits.
 		if why := m.olderThan(&m.peer); why != "" {
 			m.reason = why
 			return
@@ -78,7 +83,8 @@ func (m *Machine) outside(now int64) {
 		}
 		return
 	}
-	// The peer is away. After a reboot this node may lack writes that only the page cache had: it waits (coldStart).
+	// The peer is away. After a reboot this node may lack writes that only the page cache had: it
+	// waits (coldStart).
 	if !mineKept {
 		m.reason = "this node has rebooted and has not connected to its peer since: waiting for the peer to start (coldStart: Wait)"
 		return

@@ -2,13 +2,16 @@ package pair
 
 import "fmt"
 
-// The end of a life: a node that will never serve again in this one says so, and its process ends, to be started again by what supervises
-// it. The next life looks at the record, the peer and the store afresh.
+// The end of a life: a node that will never serve again in this one says so, and its process ends,
+// to be started again by what supervises it. The next life looks at the record, the peer and the
+// store afresh.
 
-// Over is why this life has stopped serving for good; empty as long as that may change. A node that leaves waits for its
-// exclusion, by when its hosts have their answers and every frame of its is void (R12), but not for longer than LeaveMax: its end is
-// as good a consent, because only one process at a time can hold a store (R2b). The life of a node whose record is lost is not over:
-// an administrator restores the record or forces a node, and force needs the process. If the record comes back, it is.
+// Over is why this life has stopped serving for good; empty as long as that may change. A node that
+// leaves waits for its exclusion, by when its hosts have their answers and every frame of its is
+// void (R12), but not for longer than LeaveMax: its end is as good a consent, because only one
+// process at a time can hold a store (R2b). The life of a node whose record is lost is not over: an
+// administrator restores the record or forces a node, and force needs the process. If the record
+// comes back, it is.
 func (m *Machine) Over(now int64) string {
 	switch {
 	case m.phase == Fenced && m.leaving == "" && m.force.fenced:
@@ -23,8 +26,8 @@ func (m *Machine) Over(now int64) string {
 	return ""
 }
 
-// lookAgain reads the record now and then although this node is fenced because it was lost: it may have been restored, or the other
-// node may have been forced.
+// lookAgain reads the record now and then although this node is fenced because it was lost: it may
+// have been restored, or the other node may have been forced.
 func (m *Machine) lookAgain(now int64) {
 	if m.force.fenced && !m.recordBack && m.leaving == "" && now-m.lookedAt >= int64(lookAgainEvery) {
 		m.lookedAt = now
@@ -35,9 +38,10 @@ func (m *Machine) lookAgain(now int64) {
 // lookAgainEvery is how often.
 const lookAgainEvery = 5_000_000_000 // ns
 
-// faults counts the failures of the peer's store, so that a disk that is broken for good does not disturb this node and its hosts
-// again and again: each try to copy to it costs them bandwidth, and if it hangs, writes wait for it. It knows nothing of how often
-// the peer's process is started: whatever runs that may forget its own back-off when a copy takes long.
+// faults counts the failures of the peer's store, so that a disk that is broken for good does not
+// disturb this node and its hosts again and again: each try to copy to it costs them bandwidth, and
+// if it hangs, writes wait for it. It knows nothing of how often the peer's process is started:
+// whatever runs that may forget its own back-off when a copy takes long.
 type faults struct {
 	store  string      // whose store
 	n      int         // in a row
@@ -84,8 +88,8 @@ func (m *Machine) peerWaits(now int64) bool {
 	return waits
 }
 
-// peerDistrusted tells that the joiner's store had failed when the joiner last reported, whatever the joiner remembers of that: the disk may have
-// refused the mark that makes it remember (R12).
+// peerDistrusted tells that the joiner's store had failed when the joiner last reported, whatever
+// the joiner remembers of that: the disk may have refused the mark that makes it remember (R12).
 func (m *Machine) peerDistrusted() bool {
 	return m.peer.Untrusted && !m.peer.Partial || m.distrust != "" && m.distrust == m.peer.Store
 }

@@ -17,7 +17,8 @@ func (r *rig) over(part string) {
 	}
 }
 
-// A member whose store failed is over once it is excluded: until then its hosts may be owed an answer.
+// A member whose store failed is over once it is excluded: until then its hosts may be owed an
+// answer.
 func TestLeavingNodeIsOverOnceExcluded(t *testing.T) {
 	r := paired(t, A)
 	r.over("")
@@ -59,8 +60,9 @@ func TestLoneMemberWhoseStoreFailedIsOver(t *testing.T) {
 	r.over("check the disk")
 }
 
-// A node whose record is lost stays: force needs its process. When the record is there again, it does not, unless it was
-// alone and the record names the other node now: its next life would join, and a person has to decide on what only this store has (R2).
+// A node whose record is lost stays: force needs its process. When the record is there again, it
+// does not, unless it was alone and the record names the other node now: its next life would join,
+// and a person has to decide on what only this store has (R2).
 func TestLostRecordIsWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		as   func(*testing.T, Node) *rig
@@ -120,7 +122,8 @@ func TestFencedForAnotherReasonIsOver(t *testing.T) {
 	}
 }
 
-// joinerFails has a process of the joiner come and say that its store fails, in another life each time.
+// joinerFails has a process of the joiner come and say that its store fails, in another life each
+// time.
 func (r *rig) joinerFails(nonce uint64, failed bool) {
 	r.t.Helper()
 	in := r.peerInfo(Outside)
@@ -134,7 +137,8 @@ func (r *rig) joinerFails(nonce uint64, failed bool) {
 	r.queue = nil
 }
 
-// A joiner whose store fails again and again is copied to ever less often; the lone member and its hosts are left in peace.
+// A joiner whose store fails again and again is copied to ever less often; the lone member and its
+// hosts are left in peace.
 func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 	r := alone(t, A)
 	wait := func() (d int64) {
@@ -178,8 +182,8 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 	}
 }
 
-// The member that takes over remembers that its peer's store failed, for the disk may have refused the mark that makes the peer remember:
-// it is given a full copy without a comparison (R12).
+// The member that takes over remembers that its peer's store failed, for the disk may have refused
+// the mark that makes the peer remember: it is given a full copy without a comparison (R12).
 func TestFailedStoreIsDistrustedByItsPeer(t *testing.T) {
 	for _, failed := range []bool{true, false} {
 		r := alone(t, A)

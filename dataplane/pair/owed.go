@@ -1,8 +1,9 @@
 package pair
 
-// What a node owes its partner, and since when: mirrored writes and flushes that are under way here, and an entry of the log at
-// either. The owner watches its own commands (slow.go), and sees of the partner only what it waits for itself. It may also be gone: a
-// partner that then took over would wait for its own disk for ever (R4, R12).
+// What a node owes its partner, and since when: mirrored writes and flushes that are under way
+// here, and an entry of the log at either. The owner watches its own commands (slow.go), and sees
+// of the partner only what it waits for itself. It may also be gone: a partner that then took over
+// would wait for its own disk for ever (R4, R12).
 
 // owe notes work for the owner that begins here.
 func (m *Machine) owe(now int64, msg *Msg) {
@@ -29,15 +30,17 @@ func (m *Machine) lookOwed(now int64, l *lateness) {
 	}
 }
 
-// unanswered reports whether the partner has been given an entry of the log and has said nothing of it for Dm. One of
-// release 0.1.0 does not say that it is at work, which may be for long: a snapshot is a copy where files share no extents.
+// unanswered reports whether the partner has been given an entry of the log and has said nothing of
+// it for Dm. One of release 0.1.0 does not say that it is at work, which may be for long: a
+// snapshot is a copy where files share no extents.
 func (m *Machine) unanswered(now int64) bool {
 	l := &m.log
 	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
 }
 
-// AppendMoves reports that the work of ActAppend makes progress although it takes long: the runtime says so while it copies files or waits for
-// commands to end, and not while it makes the entry durable.
+// AppendMoves reports that the work of ActAppend makes progress although it takes long: the runtime
+// says so while it copies files or waits for commands to end, and not while it makes the entry
+// durable.
 func (m *Machine) AppendMoves(now int64) {
 	l := &m.log
 	if !l.selfAt {

@@ -26,7 +26,8 @@ func peerMoves(r *rig) {
 	r.sync(in)
 }
 
-// An entry that the partner is given and says nothing of is waited for as long as a mirrored write (R9).
+// An entry that the partner is given and says nothing of is waited for as long as a mirrored write
+// (R9).
 func TestEntryThatStaysUnanswered(t *testing.T) {
 	r := paired(t, A)
 	peerMoves(r)
@@ -104,7 +105,8 @@ func TestEntryThatAJoinerDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A node that does not finish what its partner waits for steps down without being excluded: the partner may be gone (R12).
+// A node that does not finish what its partner waits for steps down without being excluded: the
+// partner may be gone (R12).
 func TestPartnerThatHangsStepsDown(t *testing.T) {
 	mirror := func(r *rig) *Msg {
 		m := &Msg{Type: MsgMirror, ID: 7, LUN: lun1, Kind: scsi.OpWrite, Len: 512, Data: make([]byte, 512), Seq: 1}
@@ -177,8 +179,8 @@ func TestAppendMoves(t *testing.T) {
 	}
 }
 
-// What a node owes is judged as its own work is: it stays as long as its disk gets on with other work, and as long as the owner's disk
-// does not answer either, for its leaving would help neither.
+// What a node owes is judged as its own work is: it stays as long as its disk gets on with other
+// work, and as long as the owner's disk does not answer either, for its leaving would help neither.
 func TestPartnerThatIsSlowStays(t *testing.T) {
 	mirror := func(r *rig, id uint64) *Msg {
 		r.recv(&Msg{Type: MsgMirror, ID: id, LUN: lun1, Kind: scsi.OpWrite, Off: int64(id) * 512, Len: 512, Data: make([]byte, 512), Seq: 1})

@@ -7,10 +7,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Writes of hosts are paced. What the disks of both nodes cannot take waits here, before it has begun, and not at the disks: there
-// a checkpoint's flush, a transfer or a read would wait behind it, for as long as Dm and longer. A window bounds the bytes of
-// writes that have begun and not ended, for each backing volume; it follows the time that they take, the partner's part included, so
-// the slower disk of the two decides. LUNs of a backing volume take turns.
+// Writes of hosts are paced. What the disks of both nodes cannot take waits here, before it has
+// begun, and not at the disks: there a checkpoint's flush, a transfer or a read would wait behind
+// it, for as long as Dm and longer. A window bounds the bytes of writes that have begun and not
+// ended, for each backing volume; it follows the time that they take, the partner's part included,
+// so the slower disk of the two decides. LUNs of a backing volume take turns.
 
 // maxGroups is how many backing volumes have a window of their own.
 const maxGroups = 8
@@ -35,7 +36,8 @@ func (o *Op) bytes() int64 {
 	return max(o.Cmd.Len, 1)
 }
 
-// paceEnter gives a write its part of the window. False: the window is full, and the write is held until there is room.
+// paceEnter gives a write its part of the window. False: the window is full, and the write is held
+// until there is room.
 func (m *Machine) paceEnter(o *Op) bool {
 	if o.cost > 0 || o.internal() || !o.Cmd.Kind.Writes() {
 		return true

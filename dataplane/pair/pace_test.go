@@ -65,7 +65,8 @@ func TestLUNsOfAVolumeTakeTurns(t *testing.T) {
 	r.none(ActStore)
 }
 
-// Reads wait for no window, a write that is larger than it goes alone, and one that ends while it waits leaves no hole.
+// Reads wait for no window, a write that is larger than it goes alone, and one that ends while it
+// waits leaves no hole.
 func TestWindowEdges(t *testing.T) {
 	r := pacing(t)
 	big := r.op(scsi.OpWrite, 0, 8192)
@@ -126,7 +127,8 @@ func TestWindowFollowsTheDisks(t *testing.T) {
 	}
 }
 
-// A write that waits is judged when it begins: after D it is answered BUSY (R11b), and the LUN's new owner gets it if it moves.
+// A write that waits is judged when it begins: after D it is answered BUSY (R11b), and the LUN's
+// new owner gets it if it moves.
 func TestWaitingWritesAreJudgedWhenTheyBegin(t *testing.T) {
 	r := pacing(t)
 	r.m.Submit(r.now, r.op(scsi.OpWrite, 0, 8192))

@@ -5,11 +5,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The partner's half of a mirrored write, in the order in which it happens: onMirror, applyInOrder (what overlaps waits for
-// the messages before it are done), applyHot (the bits are durable), Applied (the answer).
+// The partner's half of a mirrored write, in the order in which it happens: onMirror, applyInOrder
+// (what overlaps waits for the messages before it are done), applyHot (the bits are durable),
+// Applied (the answer).
 
-// onMirror is the partner's half: apply, then answer. Nothing is applied unless this node takes part: as a member
-// that agrees, or as a joiner whose metadata is installed (R3, R4).
+// onMirror is the partner's half: apply, then answer. Nothing is applied unless this node takes
+// part: as a member that agrees, or as a joiner whose metadata is installed (R3, R4).
 func (m *Machine) onMirror(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	member := m.phase == Paired && m.agreed && !m.excl.active && m.leaving == ""
@@ -26,7 +27,8 @@ func (m *Machine) onMirror(now int64, msg *Msg) {
 	u.intents.dirty += msg.Len
 }
 
-// forwarded is the command of this node's front end that a mirrored write belongs to, nil if there is none (R11d).
+// forwarded is the command of this node's front end that a mirrored write belongs to, nil if there
+// is none (R11d).
 func (m *Machine) forwarded(msg *Msg) *Op {
 	if msg.Type != MsgMirror || msg.Front != m.cfg.Incarnation.Nonce || msg.FrontN == 0 {
 		return nil
@@ -44,8 +46,9 @@ type applyWait struct {
 	unit *unit
 }
 
-// applyInOrder begins applications that overlap in the order they came, one after the other, also when the runtime works
-// on several at once: a frame that is sent twice must not land after a younger write.
+// applyInOrder begins applications that overlap in the order they came, one after the other, also
+// when the runtime works on several at once: a frame that is sent twice must not land after a
+// younger write.
 func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
 	w := &applyWait{msg: msg}
 	w.lock.Off, w.lock.End = m.wide(mirrorSpan(msg))
@@ -111,7 +114,8 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	}
 	m.waited(now, msg)
 	if f := m.forwarded(msg); f != nil {
-		// A repair takes the write back: the owner found no space for it. What it puts here is what a refused write has left there.
+		// A repair takes the write back: the owner found no space for it. What it puts here is what
+		// a refused write has left there.
 		if repair := msg.Flags&FlagRepair != 0; res == scsi.OK {
 			f.peerOK = !repair
 			f.touched = f.touched || repair
@@ -151,7 +155,8 @@ func (m *Machine) waited(now int64, msg *Msg) {
 	}
 }
 
-// applyEnded counts store work for the peer that is over; with the last one of an older epoch the barrier opens (R4).
+// applyEnded counts store work for the peer that is over; with the last one of an older epoch the
+// barrier opens (R4).
 func (m *Machine) applyEnded(now int64) {
 	m.applying--
 	if m.straggle == 0 {
@@ -166,9 +171,9 @@ func (m *Machine) applyEnded(now int64) {
 	}
 }
 
-// lags reports whether writes that the former owner of u mirrored here are still being applied, frames that came twice
-// included: until they have ended the new owner, this node, executes nothing, or a straggler would land on a younger write (R4,
-// R10).
+// lags reports whether writes that the former owner of u mirrored here are still being applied,
+// frames that came twice included: until they have ended the new owner, this node, executes
+// nothing, or a straggler would land on a younger write (R4, R10).
 func (m *Machine) lags(u *unit) bool {
 	return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0
 }

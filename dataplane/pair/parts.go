@@ -6,9 +6,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The whole metadata of a pair on its way to a joiner. A frame of the link takes MaxFrameMeta bytes of it, and so does a peer of 0.1.0.
-// A later one is sent parts in order, a few under way at a time, then a description of the whole: its length and a checksum, which the
-// runtime compares before anything is installed. Whatever cuts the parts off, the next attempt begins with the first.
+// The whole metadata of a pair on its way to a joiner. A frame of the link takes MaxFrameMeta bytes
+// of it, and so does a peer of 0.1.0. A later one is sent parts in order, a few under way at a
+// time, then a description of the whole: its length and a checksum, which the runtime compares
+// before anything is installed. Whatever cuts the parts off, the next attempt begins with the
+// first.
 
 const (
 	MaxFrameMeta = 16 << 20 // bytes of metadata in one frame: link.MaxMeta
@@ -42,7 +44,8 @@ func (m *Machine) tooLarge(n int, parts bool) string {
 	return ""
 }
 
-// refusedAgain is when a resync that cannot begin is tried again, in ns, if the joiner does not come as another process before.
+// refusedAgain is when a resync that cannot begin is tried again, in ns, if the joiner does not
+// come as another process before.
 const refusedAgain = 60_000_000_000
 
 // metaRefused ends a resync that cannot begin.
@@ -87,7 +90,8 @@ func (m *Machine) metaNext(now int64) {
 	}
 }
 
-// onMetaPart is the joiner's: a part that does not begin where the one before it ended ends the attempt.
+// onMetaPart is the joiner's: a part that does not begin where the one before it ended ends the
+// attempt.
 func (m *Machine) onMetaPart(msg *Msg) {
 	r := &m.resync
 	if msg.Off == 0 {
@@ -111,7 +115,8 @@ func (m *Machine) onMetaPart(msg *Msg) {
 	m.send(&Msg{Type: MsgMetaAck, Flags: FlagParts, Aux: g.index, Off: int64(len(g.raw))})
 }
 
-// metaWhole puts the parts together: they come to installation as one, with what they have to add up to.
+// metaWhole puts the parts together: they come to installation as one, with what they have to add
+// up to.
 func (m *Machine) metaWhole(msg *Msg) bool {
 	r := &m.resync
 	g := r.gather

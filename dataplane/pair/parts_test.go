@@ -40,7 +40,8 @@ func large(n int) []byte {
 	return b
 }
 
-// The joiner has the very bytes, whatever their number; the source sends no more than a few parts that it has no answer to.
+// The joiner has the very bytes, whatever their number; the source sends no more than a few parts
+// that it has no answer to.
 func TestMetadataComeInParts(t *testing.T) {
 	for _, n := range []int{metaPart + 1, 3 * metaPart, 40<<20 + 17, MaxMetadata} {
 		src, dst := exporting(t), outside(t)
@@ -172,7 +173,8 @@ func TestPartsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A link that is cut in the midst of the parts: nothing of them is left, and the next attempt is whole.
+// A link that is cut in the midst of the parts: nothing of them is left, and the next attempt is
+// whole.
 func TestPartsAndALinkThatIsCut(t *testing.T) {
 	r := outside(t)
 	raw := large(3 * metaPart)

@@ -8,7 +8,8 @@ import (
 
 // Units are held still for a transfer of ownership or a snapshot.
 
-// quiesce holds the commands of some units until they are released: for a transfer of ownership, a snapshot.
+// quiesce holds the commands of some units until they are released: for a transfer of ownership, a
+// snapshot.
 type quiesce struct {
 	id       uint64
 	turn     uint64 // order of arrival
@@ -17,11 +18,12 @@ type quiesce struct {
 	quiet    bool
 }
 
-// Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at work any
-// more, or why that cannot be within limit (ns). Once quiet it lasts until Release, whatever that takes: what the
-// caller has proposed meanwhile may be in effect on the peer already (R10, R14). A unit has one at a time: a snapshot
-// whose entry follows the one of a transfer would be taken while the new owner's writes run. The next one starts when
-// the one before is released, if the unit is still ours.
+// Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at
+// work any more, or why that cannot be within limit (ns). Once quiet it lasts until Release,
+// whatever that takes: what the caller has proposed meanwhile may be in effect on the peer already
+// (R10, R14). A unit has one at a time: a snapshot whose entry follows the one of a transfer would
+// be taken while the new owner's writes run. The next one starts when the one before is released,
+// if the unit is still ours.
 func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
 	m.quiesceN++
 	q := &quiesce{id: id, turn: m.quiesceN, deadline: now + limit}
@@ -104,7 +106,8 @@ func (m *Machine) drop(q *quiesce) {
 	}
 }
 
-// passed notes that what a quiesce was for has happened to its units: a host may have continued because of it.
+// passed notes that what a quiesce was for has happened to its units: a host may have continued
+// because of it.
 func (q *quiesce) passed(now int64) {
 	for _, u := range q.units {
 		u.starts = unknownStarts(now)

@@ -1,10 +1,12 @@
 package pair
 
-// The end of a resync: both nodes put on record whose halves they hold, the arbiter is asked for {a,b}, or it is given up.
+// The end of a resync: both nodes put on record whose halves they hold, the arbiter is asked for
+// {a,b}, or it is given up.
 
-// ownsAll reports whether the metadata say that this node owns every unit. Alone it does in any case; the entry that takes
-// them over may be on its way, or an earlier transfer may have come after it. The peer may own none when it comes back:
-// what this node has under way would land on what the owner does (R10).
+// ownsAll reports whether the metadata say that this node owns every unit. Alone it does in any
+// case; the entry that takes them over may be on its way, or an earlier transfer may have come
+// after it. The peer may own none when it comes back: what this node has under way would land on
+// what the owner does (R10).
 func (m *Machine) ownsAll() bool {
 	for _, u := range m.units {
 		if u.owner != m.cfg.Self {
@@ -14,11 +16,12 @@ func (m *Machine) ownsAll() bool {
 	return true
 }
 
-// copied: the joiner has everything, durably. Before the arbiter is asked this node has it on record that the joiner's
-// store is the counterpart now; what it writes from here on has a bit.
+// copied: the joiner has everything, durably. Before the arbiter is asked this node has it on
+// record that the joiner's store is the counterpart now; what it writes from here on has a bit.
 func (m *Machine) copied(now int64) {
 	if !m.ownsAll() { // R10
-		// A transfer that began while both were members has given a LUN away since: the log is barred now, so the check holds.
+		// A transfer that began while both were members has given a LUN away since: the log is
+		// barred now, so the check holds.
 		m.resyncStop(now, "the joiner owns a LUN, but it is not a member yet")
 		return
 	}
@@ -37,10 +40,11 @@ func (m *Machine) admitSaved(now int64) {
 	m.admit(now)
 }
 
-// joinFlushed: everything that was copied is durable here. Before the source hears of it, it is on record which store
-// this one is the counterpart of.
+// joinFlushed: everything that was copied is durable here. Before the source hears of it, it is on
+// record which store this one is the counterpart of.
 func (m *Machine) joinFlushed(now int64, msg *Msg) {
-	// The copy counts as a checkpoint that the source leads: a store from before it lacks its number.
+	// The copy counts as a checkpoint that the source leads: a store from before it lacks its
+	// number.
 	c := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count, Settled: m.peer.Check.Count[m.cfg.Self.Peer()]}
 	c.Count[m.cfg.Self.Peer()]++
 	m.state.Check = c
@@ -88,8 +92,8 @@ func (m *Machine) admitRefused(now int64) {
 	}
 }
 
-// resyncStop gives up; the next handshake begins again. While the arbiter may yet say {a,b} nothing is decided:
-// writes still wait for the joiner (R1c) until the record is read.
+// resyncStop gives up; the next handshake begins again. While the arbiter may yet say {a,b} nothing
+// is decided: writes still wait for the joiner (R1c) until the record is read.
 func (m *Machine) resyncStop(now int64, why string) {
 	r := &m.resync
 	r.joined, r.install, r.gather = false, nil, nil
@@ -97,7 +101,8 @@ func (m *Machine) resyncStop(now int64, why string) {
 		return
 	}
 	if r.stage == rsAdmit && r.asked {
-		// Whatever the arbiter has answered or not, the record decides, once it has been read (admitRefused).
+		// Whatever the arbiter has answered or not, the record decides, once it has been read
+		// (admitRefused).
 		r.stopped = true
 		if !m.arb.busy && !m.saving && m.arb.retryAt == 0 {
 			m.get(now)

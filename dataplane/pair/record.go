@@ -42,8 +42,8 @@ func ParseNode(s string) (Node, error) {
 	return 0, fmt.Errorf("%w, not %q", ErrNode, s)
 }
 
-// Incarnation names one life of a target process (R2): the operating system's boot id tells whether the page
-// cache survived, the nonce tells two processes of one boot apart.
+// Incarnation names one life of a target process (R2): the operating system's boot id tells whether
+// the page cache survived, the nonce tells two processes of one boot apart.
 type Incarnation struct {
 	Boot  string `json:"boot"`
 	Nonce uint64 `json:"nonce"`
@@ -56,7 +56,8 @@ type Member struct {
 	Incarnation Incarnation `json:"incarnation"`
 }
 
-// Record is the arbiter's record (R2): who may serve. Members is never empty; the first one is the chair.
+// Record is the arbiter's record (R2): who may serve. Members is never empty; the first one is the
+// chair.
 type Record struct {
 	Cluster    string   `json:"cluster"`
 	Pair       string   `json:"pair"`

@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// Regions is a set of regions of one LUN, a bit each: bit i%64 of word i/64 is region i. It grows as needed.
+// Regions is a set of regions of one LUN, a bit each: bit i%64 of word i/64 is region i. It grows
+// as needed.
 type Regions []uint64
 
 // Has reports whether region i is in the set.
@@ -124,8 +125,8 @@ func (r Regions) Encode() []byte {
 	return b
 }
 
-// decodeRegions reads Encode's form; a region at or beyond limit is an error, so that nothing large is allocated for a
-// short message.
+// decodeRegions reads Encode's form; a region at or beyond limit is an error, so that nothing large
+// is allocated for a short message.
 func decodeRegions(b []byte, limit int) (r Regions, err error) {
 	if len(b)%8 != 0 {
 		return nil, errWire

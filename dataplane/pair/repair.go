@@ -2,11 +2,12 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// A write that found no space on one node (R5, R13): the range is copied again, from the owner to the partner.
+// A write that found no space on one node (R5, R13): the range is copied again, from the owner to
+// the partner.
 
-// repair makes both copies equal again after one store refused a write for lack of space: the range as it is
-// here is re-copied to the peer, under the same lock (R5, R13). Zero blocks become holes there, so that the
-// repair itself needs no space that was not there before.
+// repair makes both copies equal again after one store refused a write for lack of space: the range
+// as it is here is re-copied to the peer, under the same lock (R5, R13). Zero blocks become holes
+// there, so that the repair itself needs no space that was not there before.
 func (m *Machine) repair(now int64, o *Op) {
 	delete(m.ops, o.id)
 	if !m.mirrors() {

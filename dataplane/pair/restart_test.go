@@ -18,8 +18,8 @@ func TestColdStartWaits(t *testing.T) {
 	r.reason("coldStart: Wait")
 }
 
-// claims plays the flush that comes before a node asks for {self} from outside, and returns what it asks for. Before the
-// flush it must not ask: what was acknowledged may be in the page cache only.
+// claims plays the flush that comes before a node asks for {self} from outside, and returns what it
+// asks for. Before the flush it must not ask: what was acknowledged may be in the page cache only.
 func (r *rig) claims() (Action, bool) {
 	r.t.Helper()
 	r.none(ActArbiterCAS)
@@ -57,7 +57,8 @@ func TestFailedFlushClaimsNothing(t *testing.T) {
 	r.reason("check the disk")
 }
 
-// The process died and its peer is away: same boot, so the store is as good, and the peer's lease has run out.
+// The process died and its peer is away: same boot, so the store is as good, and the peer's lease
+// has run out.
 func TestWarmStartTakesOver(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
@@ -154,7 +155,8 @@ func TestBothRestarted(t *testing.T) {
 	}
 }
 
-// The peer comes back on a new disk while this node, of the same boot, has restarted too: no other node has the data.
+// The peer comes back on a new disk while this node, of the same boot, has restarted too: no other
+// node has the data.
 func TestPeerWithNewDiskDoesNotBlock(t *testing.T) {
 	cfg := config(B)
 	cfg.DurableEpoch, cfg.Empty, cfg.Start = 5, false, 1000*ms
@@ -186,7 +188,8 @@ func TestLeavingMemberYieldsToRestartedPeer(t *testing.T) {
 	}
 }
 
-// A store that was restored from a copy has the right id and lacks what was acknowledged since (R6).
+// A store that was restored from a copy has the right id and lacks what was acknowledged since
+// (R6).
 func TestRolledBackStoreIsNoSource(t *testing.T) {
 	for name, rec := range map[string]Record{"lone member": record(9, B), "both": record(9, A, B)} {
 		for durable, source := range map[uint64]bool{7: false, 8: true, 9: true} {

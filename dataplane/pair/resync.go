@@ -8,11 +8,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Readmission: the lone member gives its whole metadata to the joiner, copies the regions in which the two stores may
-// differ, each range under its lock from the read to the joiner's answer (R7), has the joiner make all of it durable, and
-// asks the arbiter for {a,b} again. From the moment the joiner has the metadata every new write is mirrored to it as well,
-// so the copy runs once over each range. Which regions: the union of both nodes' bits if the joiner's store is the
-// counterpart that they are relative to (R6), else all. copy.go copies them.
+// Readmission: the lone member gives its whole metadata to the joiner, copies the regions in which
+// the two stores may differ, each range under its lock from the read to the joiner's answer (R7),
+// has the joiner make all of it durable, and asks the arbiter for {a,b} again. From the moment the
+// joiner has the metadata every new write is mirrored to it as well, so the copy runs once over
+// each range. Which regions: the union of both nodes' bits if the joiner's store is the counterpart
+// that they are relative to (R6), else all. copy.go copies them.
 
 type resyncStage uint8
 
@@ -68,10 +69,12 @@ type ResyncView struct {
 	Finished   int64
 }
 
-// stuckAfter is how long a resync may go without an answer of the joiner; a flush of everything is the longest step.
+// stuckAfter is how long a resync may go without an answer of the joiner; a flush of everything is
+// the longest step.
 const stuckAfter = 60 * time.Second
 
-// joinerReady reports whether the peer is in a phase in which a resync can begin: outside, having acted on our record.
+// joinerReady reports whether the peer is in a phase in which a resync can begin: outside, having
+// acted on our record.
 func (m *Machine) joinerReady() bool {
 	p := &m.peer
 	return m.linked && m.peerKnown && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving
@@ -115,8 +118,9 @@ func (m *Machine) resyncBegin(now int64) {
 	m.act(Action{Kind: ActExport})
 }
 
-// SendMeta gives the whole metadata as it is at index, and the objects that it names, for ActExport. sum is a checksum of it, which the
-// joiner's runtime knows how to compare; nil for a peer that does not know parts.
+// SendMeta gives the whole metadata as it is at index, and the objects that it names, for
+// ActExport. sum is a checksum of it, which the joiner's runtime knows how to compare; nil for a
+// peer that does not know parts.
 func (m *Machine) SendMeta(now int64, index uint64, meta, sum []byte, objs []CopyObject) {
 	switch why := m.tooLarge(len(meta), sum != nil); {
 	case m.resync.stage != rsInstall || m.phase != Alone:
@@ -142,8 +146,9 @@ func (m *Machine) tickResync(now int64) {
 		m.peerFailed(now)
 		m.resyncStop(now, "the joiner did not answer for too long")
 	}
-	// Once it has asked, the record decides, also after a conflict: the request may have landed, and what was heard be the answer to its
-	// repetition. Asking again would give this node another part of a lease to serve, while the peer may be a member and exclude it.
+	// Once it has asked, the record decides, also after a conflict: the request may have landed,
+	// and what was heard be the answer to its repetition. Asking again would give this node another
+	// part of a lease to serve, while the peer may be a member and exclude it.
 	if m.resync.stage == rsAdmit && !m.resync.asked && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
 	}
@@ -267,8 +272,8 @@ func (m *Machine) onResync(now int64, msg *Msg) {
 	}
 }
 
-// installNow begins the installation once none of our own store work is left: no straggling write of an earlier
-// life as a member lands on the copy (R4).
+// installNow begins the installation once none of our own store work is left: no straggling write
+// of an earlier life as a member lands on the copy (R4).
 func (m *Machine) installNow(now int64) {
 	r := &m.resync
 	if m.arb.want != nil { // what this node has asked for may be a record of its own, by force: it is that or a joiner, not both
@@ -281,8 +286,8 @@ func (m *Machine) installNow(now int64) {
 	r.install, m.installing = nil, true
 }
 
-// Installed reports ActInstall. full are the objects whose content here is not of the lineage of the source's: they were
-// missing, or are others under the same id.
+// Installed reports ActInstall. full are the objects whose content here is not of the lineage of
+// the source's: they were missing, or are others under the same id.
 func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitInfo, full []LUNID, res scsi.Result) {
 	m.installing = false
 	if res == scsi.OK {
@@ -308,7 +313,8 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 	m.settle(now)
 }
 
-// replaceUnits takes the units of the metadata that were installed. Nothing is at work: this node is no member.
+// replaceUnits takes the units of the metadata that were installed. Nothing is at work: this node
+// is no member.
 func (m *Machine) replaceUnits(now int64, units []UnitInfo, full []LUNID) {
 	old := m.units
 	m.units = map[LUNID]*unit{}
@@ -321,7 +327,8 @@ func (m *Machine) replaceUnits(now int64, units []UnitInfo, full []LUNID) {
 	}
 }
 
-// sendDirty tells the source which regions this node may have changed. An object with too scattered bits is copied whole.
+// sendDirty tells the source which regions this node may have changed. An object with too scattered
+// bits is copied whole.
 func (m *Machine) sendDirty(full []LUNID) []LUNID {
 	for _, u := range m.sortedUnits() {
 		if u.intents.hot.Empty() {
@@ -350,8 +357,9 @@ func (m *Machine) SumDone(now int64, link uint64, msg *Msg, need bool, res scsi.
 	m.settle(now)
 }
 
-// ResyncObjects answers ActResyncList with everything that must be alike: what was made since the metadata was sent is
-// compared whole, for the joiner may have made it from what had not been copied yet.
+// ResyncObjects answers ActResyncList with everything that must be alike: what was made since the
+// metadata was sent is compared whole, for the joiner may have made it from what had not been
+// copied yet.
 func (m *Machine) ResyncObjects(now int64, objs []CopyObject) {
 	r := &m.resync
 	if r.stage != rsList || m.phase != Alone {

@@ -113,8 +113,9 @@ func TestResyncToReadmission(t *testing.T) {
 	}
 }
 
-// A conflict does not say that the request has not landed: what was heard may be the answer to its repetition. As long as the record
-// cannot be read this node neither asks again, nor serves for longer than after its first request.
+// A conflict does not say that the request has not landed: what was heard may be the answer to its
+// repetition. As long as the record cannot be read this node neither asks again, nor serves for
+// longer than after its first request.
 func TestReadmissionAfterAConflict(t *testing.T) {
 	r := joining(t)
 	r.copied()
@@ -153,8 +154,8 @@ func TestResyncNeedsEqualIndexes(t *testing.T) {
 	r.next(ActDropLink)
 }
 
-// The link breaks while ranges are being copied: everything of that resync ends, a snapshot's copies included, and a
-// read that comes late belongs to no later one.
+// The link breaks while ranges are being copied: everything of that resync ends, a snapshot's
+// copies included, and a read that comes late belongs to no later one.
 func TestResyncThatStops(t *testing.T) {
 	r := joining(t)
 	r.copyRead()
@@ -209,8 +210,8 @@ func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 	r.ended(o, scsi.Unavailable) // copied to, but no member
 }
 
-// A transfer that was decided while there were two ends alone: the peer would come back as owner of what this node still
-// executes (R10).
+// A transfer that was decided while there were two ends alone: the peer would come back as owner of
+// what this node still executes (R10).
 func TestNobodyElseOwnsAUnitAtReadmission(t *testing.T) {
 	r := joining(t)
 	r.alike()

@@ -6,10 +6,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Scrub compares both copies while the pair serves. The owner of a LUN reads range by range, each under its lock, so that
-// no write is half way on either node, and the partner compares. A difference is reported with its place. What does
-// not match its checksums is written again from the other copy (R15). If asked for, so is what differs otherwise, at the
-// partner from the owner's copy: what says that this one is right is that nothing else was ever served.
+// Scrub compares both copies while the pair serves. The owner of a LUN reads range by range, each
+// under its lock, so that no write is half way on either node, and the partner compares. A
+// difference is reported with its place. What does not match its checksums is written again from
+// the other copy (R15). If asked for, so is what differs otherwise, at the partner from the owner's
+// copy: what says that this one is right is that nothing else was ever served.
 
 // ScrubRange is the length of a range, but for the last one of an object.
 const ScrubRange = scrubChunk
@@ -36,7 +37,8 @@ type scrubState struct {
 	findings uint64 // so far
 }
 
-// Scrub begins to compare objects that this node owns, at most rate bytes a second. False: a scrub is under way, and it continues.
+// Scrub begins to compare objects that this node owns, at most rate bytes a second. False: a scrub
+// is under way, and it continues.
 func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) bool {
 	s := &m.scrub
 	if s.view.Active || m.phase != Paired || !m.agreed {

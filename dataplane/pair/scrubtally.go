@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// What a scrub has done, in numbers that add up: each byte of its total has been compared, or is skipped for a reason, or is still to do.
+// What a scrub has done, in numbers that add up: each byte of its total has been compared, or is
+// skipped for a reason, or is still to do.
 
 // Skip is why a range was not compared.
 type Skip uint8
@@ -41,7 +42,8 @@ type SkipCount struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// ScrubView is the progress of the present or last scrub of this node's LUNs: Total is Done, SkippedBytes and what is still to do.
+// ScrubView is the progress of the present or last scrub of this node's LUNs: Total is Done,
+// SkippedBytes and what is still to do.
 type ScrubView struct {
 	Active       bool
 	Done         uint64 // bytes compared

@@ -85,7 +85,8 @@ func TestScrubSaysWhyItSkips(t *testing.T) {
 	}
 }
 
-// What has not begun when the pair comes apart is skipped as well, and what ends later is not counted again.
+// What has not begun when the pair comes apart is skipped as well, and what ends later is not
+// counted again.
 func TestScrubThatStopsAddsUp(t *testing.T) {
 	r := paired(t, A)
 	r.m.Scrub(r.now, []CopyObject{{lun1, 5 << 20, 1}, {LUNID{9}, 3 << 20, 1}}, 0, false)
@@ -122,7 +123,8 @@ func TestScrubFindingsAreNumbered(t *testing.T) {
 	}
 }
 
-// The time that is left follows the rate of the last minute: hosts that come or go change it, and a scrub that makes no progress says so.
+// The time that is left follows the rate of the last minute: hosts that come or go change it, and a
+// scrub that makes no progress says so.
 func TestTimeLeftOfAScrub(t *testing.T) {
 	const second = int64(time.Second)
 	s := &scrubState{view: ScrubView{Active: true, Total: 1000 << 20}}

@@ -2,16 +2,18 @@ package pair
 
 import "github.com/gemel-storage/gemel/dataplane/scsi"
 
-// Slow is not failed (R3, R12). A node leaves, or is excluded, for slowness only when that helps: when the other one is a member and
-// is faster. Two disks that are equally busy make writes take long on both nodes; if one of them left, the other one
-// would have the same load, write through, and a resync on top.
+// Slow is not failed (R3, R12). A node leaves, or is excluded, for slowness only when that helps:
+// when the other one is a member and is faster. Two disks that are equally busy make writes take
+// long on both nodes; if one of them left, the other one would have the same load, write through,
+// and a resync on top.
 
 // lateness is what the unfinished work says of both nodes.
 type lateness struct {
 	self bool // an operation is at this node's store for longer than Dm, and the store has stopped or the peer did its part in less than a quarter of that
 	peer bool // an operation waits for the peer for longer than Dm, and the peer has stopped, or lets it wait for three times that
 	slow bool // the peer may be about to be late
-	// The backing volume of the first one that waits, and a LUN on it; no LUN: the first backing volume.
+	// The backing volume of the first one that waits, and a LUN on it; no LUN: the first backing
+	// volume.
 	of    *pacer
 	group uint64
 	lun   LUNID
@@ -73,7 +75,8 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 	}
 }
 
-// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the undecided.
+// tickOps watches how long things take: Dm for the peer and the store (R3), HoldMax for the
+// undecided.
 func (m *Machine) tickOps(now int64) {
 	var l lateness
 	for o := range m.eachOp() {
@@ -98,8 +101,8 @@ func (m *Machine) tickOps(now int64) {
 	case m.phase == Paired && l.self && m.leaving == "":
 		m.Stats.SlowLeaves++
 		m.StepDown(now, "the local store does not finish its I/O: "+diskFix)
-		// What is at the disk cannot be answered before the disk does, while its sessions answer pings: hosts would wait until
-		// their commands time out.
+		// What is at the disk cannot be answered before the disk does, while its sessions answer
+		// pings: hosts would wait until their commands time out.
 		m.act(Action{Kind: ActDropHosts, Text: "the disk does not finish its I/O"})
 		return
 	case m.phase == Paired && l.peer && !m.selfAlive(now, &l):
@@ -115,8 +118,9 @@ func (m *Machine) tickOps(now int64) {
 	m.tickQuiesce(now)
 }
 
-// prober asks a disk whether it is at work, again and again: it has to take a block durably. Only a disk that answers promptly for a
-// while counts, because disks that stopped for one reason come back together, and not at one instant.
+// prober asks a disk whether it is at work, again and again: it has to take a block durably. Only a
+// disk that answers promptly for a while counts, because disks that stopped for one reason come
+// back together, and not at one instant.
 type prober struct {
 	busy  bool
 	at    int64  // when the probe under way was asked for
@@ -148,15 +152,16 @@ func (p *prober) answered(now, prompt int64) {
 // prompt is how soon a probe is answered by a disk that is well, and for how long it has to be.
 func (m *Machine) prompt() int64 { return int64(m.cfg.MirrorMax) / 10 }
 
-// selfAlive tells whether this node's own disk does what the peer's does not. A mirrored write is at the peer first, so an owner whose
-// disk has stopped as well need not have noticed.
+// selfAlive tells whether this node's own disk does what the peer's does not. A mirrored write is
+// at the peer first, so an owner whose disk has stopped as well need not have noticed.
 func (m *Machine) selfAlive(now int64, l *lateness) bool {
 	return l.of.self.alive(now, m.prompt(), func() {
 		m.act(Action{Kind: ActProbe, LUN: l.lun, ID: l.group})
 	})
 }
 
-// Probed reports ActProbe done: the disk has taken a block durably. A failure is reported by StoreFailed.
+// Probed reports ActProbe done: the disk has taken a block durably. A failure is reported by
+// StoreFailed.
 func (m *Machine) Probed(now int64, group uint64) {
 	p := &m.pacers[group%maxGroups]
 	p.self.answered(now, m.prompt())
@@ -164,8 +169,9 @@ func (m *Machine) Probed(now int64, group uint64) {
 	m.settle(now)
 }
 
-// peerAlive tells whether the peer's disk does what this node's does not: what has stopped here may be all that was under way. A peer
-// of release 0.1.0 does not know the flag and flushes the LUN, which asks its disk if it has applied anything since the last flush.
+// peerAlive tells whether the peer's disk does what this node's does not: what has stopped here may
+// be all that was under way. A peer of release 0.1.0 does not know the flag and flushes the LUN,
+// which asks its disk if it has applied anything since the last flush.
 func (m *Machine) peerAlive(now int64, l *lateness) bool {
 	p := &l.of.peer
 	if p.busy && p.link != m.linkN {

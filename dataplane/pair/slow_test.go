@@ -123,8 +123,8 @@ func TestPeerThatLetsAWriteWait(t *testing.T) {
 	}
 }
 
-// A mirrored write is at the peer first. Before a node excludes it, its own disk has to show that it is at work, promptly and for a
-// while: disks that stopped for one reason come back together.
+// A mirrored write is at the peer first. Before a node excludes it, its own disk has to show that
+// it is at work, promptly and for a while: disks that stopped for one reason come back together.
 func TestOwnDiskIsAskedFirst(t *testing.T) {
 	r := paired(t, A)
 	dm := int64(r.m.cfg.MirrorMax)

@@ -4,8 +4,8 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // What a change of standing means for the commands under way: alone, outside.
 
-// becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands are executed
-// here unless their mirror frame shows that they already were (R11d).
+// becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands
+// are executed here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
 	m.resync = resyncState{}
 	m.plan = nil
@@ -51,16 +51,17 @@ func (m *Machine) becomeAlone(now int64) {
 	m.act(Action{Kind: ActTakeAll})
 }
 
-// exposeFlush makes durable what was written while there were two, once every mirrored write that was under way has been
-// applied: one that lands after the flush would be acknowledged as if it were in it.
+// exposeFlush makes durable what was written while there were two, once every mirrored write that
+// was under way has been applied: one that lands after the flush would be acknowledged as if it
+// were in it.
 func (m *Machine) exposeFlush() {
 	if m.straggle == 0 {
 		m.flushSelf()
 	}
 }
 
-// redoAll takes back what was forwarded to the dead owner, once every mirrored write that it sent has been applied:
-// only then is it known which of ours took effect there.
+// redoAll takes back what was forwarded to the dead owner, once every mirrored write that it sent
+// has been applied: only then is it known which of ours took effect there.
 func (m *Machine) redoAll(now int64) {
 	if m.phase != Alone || m.straggle > 0 {
 		return
@@ -76,7 +77,8 @@ func (m *Machine) redoAll(now int64) {
 func (m *Machine) redo(now int64, o *Op) {
 	delete(m.ops, o.id)
 	if o.peerOK {
-		// Its write is here, mirrored by the owner before it died; it is acknowledged once the flush is done.
+		// Its write is here, mirrored by the owner before it died; it is acknowledged once the
+		// flush is done.
 		o.result, o.Forwarded = scsi.OK, true
 		m.answer(now, o)
 		return
@@ -86,7 +88,8 @@ func (m *Machine) redo(now int64, o *Op) {
 		return
 	}
 	if o.touched && o.Cmd.Kind == scsi.OpCompareWrite {
-		// It would be compared with what it has changed itself. The owner cannot answer any more what it would have.
+		// It would be compared with what it has changed itself. The owner cannot answer any more
+		// what it would have.
 		o.result = scsi.NoSpace
 		m.answer(now, o)
 		return
@@ -119,7 +122,8 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	m.settle(now)
 }
 
-// becomeOutside ends everything this node can no longer answer for; the host goes to the other path.
+// becomeOutside ends everything this node can no longer answer for; the host goes to the other
+// path.
 func (m *Machine) becomeOutside(now int64) {
 	m.resync = resyncState{}
 	m.plan = nil

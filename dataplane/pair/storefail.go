@@ -6,7 +6,8 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	if m.phase == Alone {
-		// There is no peer to hand over to: the host gets the error, and nothing more is served from this store.
+		// There is no peer to hand over to: the host gets the error, and nothing more is served
+		// from this store.
 		m.finish(now, o, res)
 	} else {
 		m.finish(now, o, scsi.Unavailable)
@@ -19,7 +20,8 @@ func (m *Machine) diskFailed(now int64, o *Op, res scsi.Result) {
 	}
 }
 
-// diskFix is what a person has to do about a store that failed; the next process of the node does the rest automatically.
+// diskFix is what a person has to do about a store that failed; the next process of the node does
+// the rest automatically.
 const diskFix = "check the disk, and replace it if this error returns"
 
 // StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).

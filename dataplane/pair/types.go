@@ -32,7 +32,8 @@ func (p Phase) Text() string {
 	return p.String()
 }
 
-// Config is the configuration of a Machine. Durations are bounds promised by the runtime's clock (R3).
+// Config is the configuration of a Machine. Durations are bounds promised by the runtime's clock
+// (R3).
 type Config struct {
 	Self          Node
 	Cluster, Pair string
@@ -52,24 +53,26 @@ type Config struct {
 	Lease     time.Duration // T, default 500 ms
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
-	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter takes at most, default 1 s. Their
-	// sum bounds for how long it serves after the record names another node (R2), as long as the arbiter answers it.
+	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter
+	// takes at most, default 1 s. Their sum bounds for how long it serves after the record names
+	// another node (R2), as long as the arbiter answers it.
 	RecordEvery time.Duration
 	ArbiterMax  time.Duration
 	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats continue (slow.go)
 	AgeMax      time.Duration // D, default 1 s
 	HoldMax     time.Duration // how long a command waits undecided, default 3 s
 	LeaveMax    time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
-	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became due, whatever the load,
-	// or so many regions hot; never sooner than Idle after the last one. Dirty bytes written to all its LUNs have it flush
-	// the one with most of them, on both nodes.
+	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became
+	// due, whatever the load, or so many regions hot; never sooner than Idle after the last one.
+	// Dirty bytes written to all its LUNs have it flush the one with most of them, on both nodes.
 	CheckpointIdle  time.Duration // default 5 s
 	CheckpointEvery time.Duration // default 30 s
 	CheckpointDirty int64         // default 32 MiB: bounds what a node that becomes alone has to flush
 	CheckpointHot   int           // default 1024: bounds what a resync has to compare
 
-	// Writes of hosts to one backing volume are paced (pace.go): the window, in bytes, at the start and its bounds, and what a write may
-	// take, the peer's part included, before the window is made smaller.
+	// Writes of hosts to one backing volume are paced (pace.go): the window, in bytes, at the start
+	// and its bounds, and what a write may take, the peer's part included, before the window is
+	// made smaller.
 	Window, WindowMin, WindowMax int64         // defaults 8, 1 and 32 MiB
 	WriteTime                    time.Duration // default 250 ms
 
@@ -78,8 +81,8 @@ type Config struct {
 	Sums      bool  // this node keeps checksums of blocks (R15)
 	Preferred bool  // this node excludes first when neither hears the other
 
-	// Check judges an op at the moment its execution starts, under its lock (R9): reservations, host map, size.
-	// It must be a pure read of applied metadata.
+	// Check judges an op at the moment its execution starts, under its lock (R9): reservations,
+	// host map, size. It must be a pure read of applied metadata.
 	Check func(*scsi.Op, LUNID) scsi.Result
 }
 
@@ -140,17 +143,19 @@ const (
 	stDone
 )
 
-// Op is the pair's side of a scsi.Op. The runtime takes it from a pool, sets S and LUN and calls Submit; it gets
-// it back with ActReply.
+// Op is the pair's side of a scsi.Op. The runtime takes it from a pool, sets S and LUN and calls
+// Submit; it gets it back with ActReply.
 type Op struct {
 	Cmd *scsi.Op
 	LUN LUNID
-	// Started tells, when the op is back, whether it may have taken effect: it was executed or forwarded.
+	// Started tells, when the op is back, whether it may have taken effect: it was executed or
+	// forwarded.
 	Started bool
 	// Forwarded tells, when the op is back, that the other node executed it.
 	Forwarded bool
-	// StartedAt is when it was, CLOCK_BOOTTIME in ns, if it was started here: judged (R9, R11b), its range locked. The store's
-	// work may come later, after that of the peer or of the write-intent bits.
+	// StartedAt is when it was, CLOCK_BOOTTIME in ns, if it was started here: judged (R9, R11b),
+	// its range locked. The store's work may come later, after that of the peer or of the
+	// write-intent bits.
 	StartedAt int64
 
 	unit    *unit
@@ -192,9 +197,10 @@ type Op struct {
 	skip  Skip   // of a scrub: why it was not compared, where that is known
 	gen   uint64 // a copy: of which resync
 
-	// Bad are the blocks that do not match their checksums, whole ones: what the runtime found with Damaged, or in what it
-	// read for a copy (R15). Heal is what ActHeal writes at HealAt; Verify has it written only if it is what the checksums
-	// here say, for it is a joiner's, which may be older.
+	// Bad are the blocks that do not match their checksums, whole ones: what the runtime found with
+	// Damaged, or in what it read for a copy (R15). Heal is what ActHeal writes at HealAt; Verify
+	// has it written only if it is what the checksums here say, for it is a joiner's, which may be
+	// older.
 	Bad    []scsi.Range
 	Heal   []byte
 	HealAt int64
@@ -218,8 +224,8 @@ func (o *Op) Uses() uint64 { return o.uses }
 // ActionKind says what the runtime is asked to do.
 type ActionKind uint8
 
-// Actions. Those that read or write the store end in Machine.StoreDone, those of the arbiter in ArbiterDone, and
-// so on; the comment names the call. Actions are to be begun in order.
+// Actions. Those that read or write the store end in Machine.StoreDone, those of the arbiter in
+// ArbiterDone, and so on; the comment names the call. Actions are to be begun in order.
 const (
 	ActSend       ActionKind = iota + 1 // Msg to the peer
 	ActReply                            // Op is complete, its S.Result is set

@@ -100,8 +100,9 @@ func TestLoneMemberGoesOn(t *testing.T) {
 	r.none(ActArbiterGet)
 }
 
-// A lone member that has asked for {a,b} and does not know what became of that may find that the other node was a member, and has
-// excluded it: nothing was given up, for everything that it had acknowledged was on both (R1c).
+// A lone member that has asked for {a,b} and does not know what became of that may find that the
+// other node was a member, and has excluded it: nothing was given up, for everything that it had
+// acknowledged was on both (R1c).
 func TestLoneMemberThatHasAskedIsExcluded(t *testing.T) {
 	for generation, want := range map[uint64]Phase{1: Outside, 2: Fenced} {
 		r := alone(t, A)

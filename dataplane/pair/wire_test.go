@@ -28,8 +28,8 @@ func TestNexusAndRangesTravel(t *testing.T) {
 	}
 }
 
-// FuzzReceive gives any message to a member, a lone member that copies, and a joiner. Whatever it says, the machine
-// lives and asks for nothing that is not bounded.
+// FuzzReceive gives any message to a member, a lone member that copies, and a joiner. Whatever it
+// says, the machine lives and asks for nothing that is not bounded.
 func FuzzReceive(f *testing.F) {
 	nexus := appendNexus(nil, scsi.NexusID{Initiator: testHost, Port: 1})
 	for ty := MsgHeartbeat; ty < MsgTypeEnd; ty++ {

@@ -36,7 +36,8 @@ func (m *Machine) begin(now int64, o *Op) {
 	m.dispatch(now, o)
 }
 
-// dispatch moves an op that has not started: hold it, send it to the owner, or queue it for its range.
+// dispatch moves an op that has not started: hold it, send it to the owner, or queue it for its
+// range.
 func (m *Machine) dispatch(now int64, o *Op) {
 	switch {
 	case m.gone():
@@ -86,8 +87,8 @@ func (m *Machine) hold(now int64, o *Op) {
 	}
 }
 
-// run starts an op whose range is locked. This is the moment of R9 and R11b: what the host may still expect is
-// judged here.
+// run starts an op whose range is locked. This is the moment of R9 and R11b: what the host may
+// still expect is judged here.
 func (m *Machine) run(now int64, o *Op) {
 	u := o.unit
 	if o.stage == stHealLock {
@@ -138,7 +139,8 @@ func (m *Machine) run(now int64, o *Op) {
 	}
 }
 
-// startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone (R1b).
+// startWrite sends a write to the peer first (R5), or straight to the store, durably, when alone
+// (R1b).
 func (m *Machine) startWrite(now int64, o *Op) {
 	o.since = now
 	o.seq = o.unit.seq // a comparison may have taken so long that this node has taken the unit over again meanwhile
@@ -193,7 +195,8 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	switch {
 	case o.stage == stRepair:
 		if msg.Result != scsi.OK {
-			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent again.
+			// It stays locked and among the unanswered: the peer's exclusion ends it, or it is sent
+			// again.
 			m.peerRefuses(now, "the peer could not copy a range again after a failed write")
 			return
 		}
@@ -211,7 +214,8 @@ func (m *Machine) onMirrorAck(now int64, msg *Msg) {
 	case m.phase == Alone:
 		m.resyncStop(now, "the joiner's store failed to write")
 	default:
-		// The partner's disk failed, and the partner steps down for that; the exclusion makes sure of it. The write keeps its lock until then.
+		// The partner's disk failed, and the partner steps down for that; the exclusion makes sure
+		// of it. The write keeps its lock until then.
 		m.excludeFirm(now, "the peer's store failed to write")
 	}
 }
@@ -238,9 +242,9 @@ func (m *Machine) storeWrite(now int64, o *Op) {
 	m.act(Action{Kind: ActStore, Op: o, Durable: o.durable})
 }
 
-// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have waited long in the queue of
-// a disk that is busy, and only one that the disk itself does not answer shows that it hangs. A read that the page cache
-// answers needs none.
+// StoreBegins tells that the disk has been asked for a read. Dm counts from here: a read may have
+// waited long in the queue of a disk that is busy, and only one that the disk itself does not
+// answer shows that it hangs. A read that the page cache answers needs none.
 func (m *Machine) StoreBegins(now int64, o *Op) {
 	if o.stage == stStore && o.waits {
 		o.waits, o.since = false, now

@@ -67,7 +67,8 @@ func TestAgeLimit(t *testing.T) {
 	}
 }
 
-// A write that waits for a range grows old there; what matters is the moment its execution starts (R11b).
+// A write that waits for a range grows old there; what matters is the moment its execution starts
+// (R11b).
 func TestAgeLimitCountsWaiting(t *testing.T) {
 	r := paired(t, A)
 	r.submit(r.op(scsi.OpWrite, 0, 512))
@@ -205,7 +206,8 @@ func TestPeerThatCannotBeRepaired(t *testing.T) {
 	r.ended(o, scsi.NoSpace)
 }
 
-// A write that was sent again on a new link is answered twice. The second answer is none to the repair.
+// A write that was sent again on a new link is answered twice. The second answer is none to the
+// repair.
 func TestSecondAnswerIsNotTheRepairs(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
@@ -243,8 +245,8 @@ func TestPeerRefusesAWrite(t *testing.T) {
 	r.ended(o, scsi.OK)
 }
 
-// A frame that waits to be sent shares the command's buffer: the command must not end, and its buffer not be used
-// again, while the peer would still believe the frame.
+// A frame that waits to be sent shares the command's buffer: the command must not end, and its
+// buffer not be used again, while the peer would still believe the frame.
 func TestLeavingKeepsBuffersOfSentFrames(t *testing.T) {
 	r := paired(t, A)
 	w := r.submit(r.op(scsi.OpWrite, 0, 512))
@@ -319,8 +321,8 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 	t.Fatal("a store operation unfinished for Dm does not make the node step down")
 }
 
-// What is sent again has data of its own: the answer to the first frame frees the op's buffer, and the host's next
-// command may be in it before the second frame has left.
+// What is sent again has data of its own: the answer to the first frame frees the op's buffer, and
+// the host's next command may be in it before the second frame has left.
 func TestSentAgainOwnsItsData(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpWrite, 0, 4096))
@@ -336,7 +338,8 @@ func TestSentAgainOwnsItsData(t *testing.T) {
 	}
 }
 
-// Dm is for a disk that hangs. A read that waits in the queue of one that is busy shows nothing of the kind.
+// Dm is for a disk that hangs. A read that waits in the queue of one that is busy shows nothing of
+// the kind.
 func TestDmCountsFromWhereTheDiskIsAsked(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 512))

@@ -1,16 +1,16 @@
-// Package rangelock is a table of locks of byte ranges, as each LUN has one. It is a plain data structure: no mutex,
-// no clock and no goroutine, so that a state machine may have one.
+// Package rangelock is a table of locks of byte ranges, as each LUN has one. It is a plain data
+// structure: no mutex, no clock and no goroutine, so that a state machine may have one.
 package rangelock
 
 import "iter"
 
-// Request asks for one byte range [Off, End). The zero value of the unexported part is ready for use; a
-// request may be reused once it has been released or cancelled.
+// Request asks for one byte range [Off, End). The zero value of the unexported part is ready for
+// use; a request may be reused once it has been released or cancelled.
 type Request struct {
 	Off, End int64
 	Shared   bool // readers share; a writer excludes
-	// Granted is called by the Release (or Cancel) that made room, with the caller's mutex held, so it must only
-	// queue work. It is not called when Acquire returned true.
+	// Granted is called by the Release (or Cancel) that made room, with the caller's mutex held, so
+	// it must only queue work. It is not called when Acquire returned true.
 	Granted func(*Request)
 
 	held       bool
@@ -24,10 +24,11 @@ func (r *Request) Held() bool { return r.held }
 // Queued reports whether the request waits.
 func (r *Request) Queued() bool { return r.in != nil && !r.held }
 
-// Table is the table of range locks of one logical unit. It is fair: a request waits for every earlier request,
-// held or waiting, that overlaps it and conflicts, so writers are not starved by readers and overlapping writes
-// take effect in the order they were asked for. It is a plain data structure: the caller brings the mutex (and
-// in the simulator, the determinism). Cost is linear in the requests at hand, which the queue depth bounds.
+// Table is the table of range locks of one logical unit. It is fair: a request waits for every
+// earlier request, held or waiting, that overlaps it and conflicts, so writers are not starved by
+// readers and overlapping writes take effect in the order they were asked for. It is a plain data
+// structure: the caller brings the mutex (and in the simulator, the determinism). Cost is linear in
+// the requests at hand, which the queue depth bounds.
 type Table struct {
 	head, tail *Request
 	n          int
@@ -59,8 +60,9 @@ func (l *Table) blocked(r *Request) bool {
 	return false
 }
 
-// Acquire asks for a range. It returns true when the lock is held on return, false when the request is queued
-// and Granted will be called. A request that is held or queued already must not be passed again.
+// Acquire asks for a range. It returns true when the lock is held on return, false when the request
+// is queued and Granted will be called. A request that is held or queued already must not be passed
+// again.
 func (l *Table) Acquire(r *Request) bool {
 	if r.in != nil {
 		panic("rangelock: a lock request was used twice")
@@ -85,7 +87,8 @@ func (l *Table) Release(r *Request) {
 	l.remove(r)
 }
 
-// Cancel withdraws a request that still waits and reports whether it did: false means it is held (or unknown here).
+// Cancel withdraws a request that still waits and reports whether it did: false means it is held
+// (or unknown here).
 func (l *Table) Cancel(r *Request) bool {
 	if r.in != l || r.held {
 		return false
@@ -108,8 +111,8 @@ func (l *Table) remove(r *Request) {
 	}
 	r.in, r.prev, r.next, r.held = nil, nil, nil, false
 	l.n--
-	// Only later requests that overlap r can have waited for it. Granted must not change the table (it runs
-	// inside the walk), which is why it only queues work.
+	// Only later requests that overlap r can have waited for it. Granted must not change the table
+	// (it runs inside the walk), which is why it only queues work.
 	for q := after; q != nil; q = q.next {
 		if !q.held && q.Off < r.End && r.Off < q.End && !l.blocked(q) {
 			q.held = true

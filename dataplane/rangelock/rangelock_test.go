@@ -50,8 +50,8 @@ func TestLocksCancelLetsOthersIn(t *testing.T) {
 	}
 }
 
-// Random requests against the definition: held ranges never conflict, everyone is served in the end, and no
-// request overtakes an earlier conflicting one.
+// Random requests against the definition: held ranges never conflict, everyone is served in the
+// end, and no request overtakes an earlier conflicting one.
 func TestLocksRandom(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := 0; round < 200; round++ {

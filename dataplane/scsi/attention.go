@@ -2,7 +2,8 @@ package scsi
 
 import "slices"
 
-// Attention is the additional sense of a unit attention condition, ASC in the high byte (SAM-5 §5.14).
+// Attention is the additional sense of a unit attention condition, ASC in the high byte (SAM-5
+// §5.14).
 type Attention uint16
 
 // Unit attentions that Gemel raises.
@@ -22,8 +23,8 @@ const (
 	AttnLUNsChanged          Attention = 0x3f0e // reported LUNs data has changed
 )
 
-// RaiseUA establishes a unit attention on a unit (nil: on every unit that the host of the nexus sees) for every local
-// nexus but except, as far as only takes it. except and only may be nil.
+// RaiseUA establishes a unit attention on a unit (nil: on every unit that the host of the nexus
+// sees) for every local nexus but except, as far as only takes it. except and only may be nil.
 func (s *Server) RaiseUA(unit *Unit, except *NexusID, only func(NexusID) bool, asc, ascq byte) {
 	a := Attention(asc)<<8 | Attention(ascq)
 	nexuses := s.each(func(id *NexusID) bool {
@@ -49,8 +50,8 @@ func (n *Nexus) raise(u *Unit, a Attention) {
 		return
 	}
 	if len(q) >= maxUnitAttnPend {
-		// More different events than there are codes here cannot be; if there were, the most general one tells the
-		// host to look at everything again.
+		// More different events than there are codes here cannot be; if there were, the most
+		// general one tells the host to look at everything again.
 		n.pending.Add(int32(1 - len(q)))
 		n.attentions[u] = append(q[:0], AttnPowerOn)
 		return

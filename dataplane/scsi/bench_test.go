@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// BenchmarkRead is a READ(16) of 4 KiB from the page cache through device server, range lock and store.
+// BenchmarkRead is a READ(16) of 4 KiB from the page cache through device server, range lock and
+// store.
 func BenchmarkRead(b *testing.B) {
 	h := newRig(b, nil).login("iqn.a", 1)
 	buf := make([]byte, 4096)

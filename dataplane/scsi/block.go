@@ -25,8 +25,8 @@ func (t *Task) extent() (lba, blocks uint64) {
 	return binary.BigEndian.Uint64(c[2:]), uint64(binary.BigEndian.Uint32(c[10:]))
 }
 
-// within checks an extent against the unit and, for what moves data, against the transfer limit. The medium checks
-// the bounds again under its lock.
+// within checks an extent against the unit and, for what moves data, against the transfer limit.
+// The medium checks the bounds again under its lock.
 func (t *Task) within(st *unitState, lba, blocks uint64, limit uint64) bool {
 	if lba > st.blocks || blocks > st.blocks-lba {
 		return !t.fail(&sense{key: IllegalRequest, code: ascLBAOutOfRange, info: max(lba, st.blocks), hasInfo: true})
@@ -80,7 +80,8 @@ func (s *Server) read(t *Task) bool {
 	}
 	n := int(blocks) << st.shift
 	t.Transfer = n
-	// Only what the host takes is read: memory is accounted for by what it expects, not by what its CDB says.
+	// Only what the host takes is read: memory is accounted for by what it expects, not by what its
+	// CDB says.
 	expected := 0
 	if t.Read {
 		expected = min(n, t.Expected)
@@ -94,8 +95,9 @@ func (s *Server) read(t *Task) bool {
 	return s.execute(t, nil)
 }
 
-// write is WRITE (6, 10, 12, 16) and WRITE AND VERIFY (10, 12, 16). The latter is a write that is durable before its
-// status: reading it back would only return what was just written to the page cache.
+// write is WRITE (6, 10, 12, 16) and WRITE AND VERIFY (10, 12, 16). The latter is a write that is
+// durable before its status: reading it back would only return what was just written to the page
+// cache.
 func (s *Server) write(t *Task) bool {
 	st := t.unit.state.Load()
 	lba, blocks := t.extent()
@@ -125,7 +127,8 @@ func (s *Server) write(t *Task) bool {
 	return s.execute(t, nil)
 }
 
-// nothing ends a command for the medium that moves nothing; it still has to be one that the host may send.
+// nothing ends a command for the medium that moves nothing; it still has to be one that the host
+// may send.
 func (s *Server) nothing(t *Task) bool {
 	s.admit(t, lookupCommand(&t.CDB))
 	return true
@@ -135,10 +138,11 @@ func (t *Task) isWriteVerify() bool {
 	return t.CDB[0] == opWriteVerify10 || t.CDB[0] == opWriteVerify12 || t.CDB[0] == opWriteVerify16
 }
 
-// payload notes what the CDB asks to move and gives what has come of it, whole blocks only. A host that announces
-// less than its CDB asks for gets what it sent written, and an overflow residual (SAM-5 §5.4.3, RFC 7143 §11.4.5.1): nothing, if it
-// announces nothing. Of less than a block nothing can be written, and GOOD would say that something was: that is INVALID FIELD IN
-// COMMAND INFORMATION UNIT, with the same residual. False: the command has ended so.
+// payload notes what the CDB asks to move and gives what has come of it, whole blocks only. A host
+// that announces less than its CDB asks for gets what it sent written, and an overflow residual
+// (SAM-5 §5.4.3, RFC 7143 §11.4.5.1): nothing, if it announces nothing. Of less than a block
+// nothing can be written, and GOOD would say that something was: that is INVALID FIELD IN COMMAND
+// INFORMATION UNIT, with the same residual. False: the command has ended so.
 func (t *Task) payload(n int, st *unitState) ([]byte, bool) {
 	have := len(t.DataOut)
 	if have > 0 && have < min(n, st.BlockSize) {
@@ -164,7 +168,8 @@ func (s *Server) synchronizeCache(t *Task) bool {
 	return s.execute(t, nil)
 }
 
-// prefetch has nothing to do that the page cache's read-ahead does not do better; GOOD promises nothing.
+// prefetch has nothing to do that the page cache's read-ahead does not do better; GOOD promises
+// nothing.
 func (s *Server) prefetch(t *Task) bool {
 	lba, blocks := t.extent()
 	t.within(t.unit.state.Load(), lba, blocks, ^uint64(0))
@@ -262,7 +267,8 @@ func (s *Server) unmap(t *Task) bool {
 	return s.execute(t, nil)
 }
 
-// getLBAStatus reports the run at the starting LBA (SBC-3 §5.4): one descriptor, which the standard allows.
+// getLBAStatus reports the run at the starting LBA (SBC-3 §5.4): one descriptor, which the standard
+// allows.
 func (s *Server) getLBAStatus(t *Task) bool {
 	st := t.unit.state.Load()
 	if !st.Thin {

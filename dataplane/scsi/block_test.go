@@ -72,7 +72,8 @@ func TestBlockCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Less than a block cannot be written, nor compared: GOOD would say that it was. Nothing at all is as the host announced it.
+// Less than a block cannot be written, nor compared: GOOD would say that it was. Nothing at all is
+// as the host announced it.
 func TestAnOverflowOfLessThanABlock(t *testing.T) {
 	for _, size := range []int{512, 4096} {
 		h := newRig(t, func(c *scsi.UnitConfig) { c.BlockSize = size }).login("iqn.a", 1)

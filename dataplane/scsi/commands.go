@@ -52,8 +52,8 @@ type command struct {
 	run    func(*Server, *Task) bool
 }
 
-// access is the command's kind for reservations; START STOP UNIT and PREVENT ALLOW MEDIUM REMOVAL depend on what
-// they ask (SPC-4 table 66).
+// access is the command's kind for reservations; START STOP UNIT and PREVENT ALLOW MEDIUM REMOVAL
+// depend on what they ask (SPC-4 table 66).
 func (c *command) access(t *Task) AccessKind {
 	switch c.op {
 	case opStartStop:
@@ -85,7 +85,8 @@ func lookupCommand(cdb *[16]byte) *command {
 	return nil
 }
 
-// u makes a CDB usage map: which bits of the CDB are looked at (SPC-4 §6.35.3). The control byte has NACA.
+// u makes a CDB usage map: which bits of the CDB are looked at (SPC-4 §6.35.3). The control byte
+// has NACA.
 func u(b ...byte) []byte { return b }
 
 const ff = 0xff

@@ -2,14 +2,16 @@ package scsi
 
 import "bytes"
 
-// maxORTries bounds how often ORWRITE starts over because another command wrote between its read and its write.
+// maxORTries bounds how often ORWRITE starts over because another command wrote between its read
+// and its write.
 const maxORTries = 16
 
-// verifyChunk is how much VERIFY reads at a time, in bytes: a host that sends no data must not make us hold much.
+// verifyChunk is how much VERIFY reads at a time, in bytes: a host that sends no data must not make
+// us hold much.
 const verifyChunk = 256 << 10
 
-// verify is VERIFY (10, 12, 16) (SBC-3 §5.30): the medium is read, and compared with what the host sent if BYTCHK
-// asks for it: 01b block by block, 11b one block against all.
+// verify is VERIFY (10, 12, 16) (SBC-3 §5.30): the medium is read, and compared with what the host
+// sent if BYTCHK asks for it: 01b block by block, 11b one block against all.
 func (s *Server) verify(t *Task) bool {
 	st := t.unit.state.Load()
 	lba, blocks := t.extent()
@@ -71,8 +73,8 @@ func compared(_ *Server, t *Task) bool {
 	return false
 }
 
-// difference compares a piece, at bytes into the whole, with what is wanted, repeated as often as it takes. It
-// returns where they differ, or -1; nothing wanted is no difference.
+// difference compares a piece, at bytes into the whole, with what is wanted, repeated as often as
+// it takes. It returns where they differ, or -1; nothing wanted is no difference.
 func difference(have, want []byte, at int) int {
 	for i := 0; i < len(have) && len(want) > 0; {
 		w := want[(at+i)%len(want):]
@@ -94,7 +96,8 @@ func firstDifference(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// compareAndWrite is SBC-3 §5.2: atomic against every other operation, because the medium does it under one lock.
+// compareAndWrite is SBC-3 §5.2: atomic against every other operation, because the medium does it
+// under one lock.
 func (s *Server) compareAndWrite(t *Task) bool {
 	st := t.unit.state.Load()
 	lba, blocks := binaryLBA16(t), uint64(t.CDB[13])
@@ -127,8 +130,8 @@ func binaryLBA16(t *Task) uint64 {
 	return lba
 }
 
-// orWrite is ORWRITE(16) (SBC-3 §5.14). It reads, and writes only if the medium still holds what was read, which
-// makes it atomic without an operation of its own.
+// orWrite is ORWRITE(16) (SBC-3 §5.14). It reads, and writes only if the medium still holds what
+// was read, which makes it atomic without an operation of its own.
 func (s *Server) orWrite(t *Task) bool {
 	st := t.unit.state.Load()
 	lba, blocks := t.extent()

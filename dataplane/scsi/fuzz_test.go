@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// FuzzSubmit sends any CDB with any data: no panic, an answer, and one that keeps to its own limits.
+// FuzzSubmit sends any CDB with any data: no panic, an answer, and one that keeps to its own
+// limits.
 func FuzzSubmit(f *testing.F) {
 	h := newRig(f, nil).login("iqn.a", 1)
 	for op := range 256 {

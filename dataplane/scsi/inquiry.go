@@ -113,8 +113,9 @@ func (s *Server) vpd(u *Unit, page byte) []byte {
 	return b
 }
 
-// appendDesignators is the list of page 83h. What names the unit is equal through both nodes; what names the port is
-// the node's own. Linux attaches its ALUA handler only when port and group are there.
+// appendDesignators is the list of page 83h. What names the unit is equal through both nodes; what
+// names the port is the node's own. Linux attaches its ALUA handler only when port and group are
+// there.
 func (s *Server) appendDesignators(b []byte, u *Unit) []byte {
 	const (
 		binaryCode, ascii, utf8       = 1, 2, 3

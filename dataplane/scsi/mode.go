@@ -14,7 +14,8 @@ type ModeState struct {
 	Current ModeValues `json:"current"`
 	Saved   ModeValues `json:"saved"`
 	Default ModeValues `json:"default"`
-	// WriteThrough: an administrator wants every write durable. WCE is zero in all values, and hosts cannot change it.
+	// WriteThrough: an administrator wants every write durable. WCE is zero in all values, and
+	// hosts cannot change it.
 	WriteThrough bool `json:"write_through,omitempty"`
 }
 
@@ -24,7 +25,8 @@ func DefaultMode(writeCache bool) ModeState {
 	return ModeState{Current: v, Saved: v, Default: v}
 }
 
-// SetWriteThrough sets an administrator's choice. If the choice is withdrawn, the unit is in the state in which no host has switched its cache off.
+// SetWriteThrough sets an administrator's choice. If the choice is withdrawn, the unit is in the
+// state in which no host has switched its cache off.
 func (s ModeState) SetWriteThrough(on bool) ModeState {
 	s.WriteThrough = on
 	for _, v := range []*ModeValues{&s.Current, &s.Saved, &s.Default} {
@@ -51,8 +53,8 @@ const (
 	FieldProtect
 )
 
-// ApplyModeSelect applies a change; it is deterministic. changed reports that current values differ, which calls for
-// 2A/01 on every nexus but the one that asked.
+// ApplyModeSelect applies a change; it is deterministic. changed reports that current values
+// differ, which calls for 2A/01 on every nexus but the one that asked.
 func ApplyModeSelect(s ModeState, req *ModeSelect) (next ModeState, out Outcome, changed bool) {
 	next = s
 	if req.Restore {

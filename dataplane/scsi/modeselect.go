@@ -38,8 +38,9 @@ func badParam(at int) *sense {
 	return &sense{key: IllegalRequest, code: ascInvalidFieldParam, sks: [3]byte{0x80, byte(at >> 8), byte(at)}}
 }
 
-// parseModeSelect reads a MODE SELECT parameter list into req: header, at most one block descriptor that changes
-// nothing, pages in which only changeable bits differ from what is (SPC-4 §6.11, §7.5).
+// parseModeSelect reads a MODE SELECT parameter list into req: header, at most one block descriptor
+// that changes nothing, pages in which only changeable bits differ from what is (SPC-4 §6.11,
+// §7.5).
 func parseModeSelect(p []byte, ten bool, st *unitState, mode ModeState, req *ModeSelect) *sense {
 	header, descLen, long := 4, 0, false
 	if ten {

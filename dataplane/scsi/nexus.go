@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Nexus is an I_T nexus as long as its session lives. Two may share an ID for a moment, while a session is being
-// reinstated.
+// Nexus is an I_T nexus as long as its session lives. Two may share an ID for a moment, while a
+// session is being reinstated.
 type Nexus struct {
 	ID       NexusID
 	Liveness Liveness
@@ -19,10 +19,12 @@ type Nexus struct {
 	askedGroups atomic.Int64
 }
 
-// AskedGroups is when the last REPORT TARGET PORT GROUPS arrived that was answered, as Task.Arrived has it; 0: none was.
+// AskedGroups is when the last REPORT TARGET PORT GROUPS arrived that was answered, as Task.Arrived
+// has it; 0: none was.
 func (n *Nexus) AskedGroups() int64 { return n.askedGroups.Load() }
 
-// OpenNexus makes a nexus for a new session. Each unit that the host sees has a 29/00 attention for it.
+// OpenNexus makes a nexus for a new session. Each unit that the host sees has a 29/00 attention for
+// it.
 func (s *Server) OpenNexus(id NexusID) *Nexus {
 	n := &Nexus{ID: id, attentions: make(map[*Unit][]Attention)}
 	// Known to RaiseUA before the units are listed, so that none slips through between.
@@ -35,9 +37,9 @@ func (s *Server) OpenNexus(id NexusID) *Nexus {
 	return n
 }
 
-// CloseNexus ends a nexus: commands not yet started never will, and done is called when all the others have ended
-// and what the nexus had reserved with RESERVE(6) is free again. Tasks end with Aborted set. The transport submits
-// nothing for it any more.
+// CloseNexus ends a nexus: commands not yet started never will, and done is called when all the
+// others have ended and what the nexus had reserved with RESERVE(6) is free again. Tasks end with
+// Aborted set. The transport submits nothing for it any more.
 func (s *Server) CloseNexus(n *Nexus, done func()) {
 	s.mu.Lock()
 	delete(s.nexuses, n)
@@ -50,7 +52,8 @@ func (s *Server) CloseNexus(n *Nexus, done func()) {
 	s.abort([]*Nexus{n}, func(*Task) bool { return true }, silently, false, func() { s.dropReserved(n, done) })
 }
 
-// dropReserved proposes the end of the RESERVE(6) reservations that n holds (SPC-2 §5.5.1: a nexus loss ends them).
+// dropReserved proposes the end of the RESERVE(6) reservations that n holds (SPC-2 §5.5.1: a nexus
+// loss ends them).
 func (s *Server) dropReserved(n *Nexus, done func()) {
 	w := &waiter{done: done}
 	w.left.Store(1)
@@ -88,20 +91,22 @@ func (s *Server) each(sel func(*NexusID) bool) []*Nexus {
 	return out
 }
 
-// AbortUnit kills the commands of every local nexus on u (nil: on all units) that have not started, and calls done
-// when all have ended but those whose change the cluster has: the caller is an entry of its log, for which they wait. They end with
-// TASK ABORTED (the control mode page says TAS = 1).
+// AbortUnit kills the commands of every local nexus on u (nil: on all units) that have not started,
+// and calls done when all have ended but those whose change the cluster has: the caller is an entry
+// of its log, for which they wait. They end with TASK ABORTED (the control mode page says TAS = 1).
 func (s *Server) AbortUnit(u *Unit, done func()) {
 	s.AbortUnitFor(u, NexusID{}, done)
 }
 
-// AbortUnitFor is AbortUnit at the request of one nexus, whose own commands end without a response: its initiator
-// asked for it (SAM-5 §5.6). Those that came after it had asked are answered as other nexuses' are.
+// AbortUnitFor is AbortUnit at the request of one nexus, whose own commands end without a response:
+// its initiator asked for it (SAM-5 §5.6). Those that came after it had asked are answered as other
+// nexuses' are.
 func (s *Server) AbortUnitFor(u *Unit, by NexusID, done func()) {
 	s.abort(s.each(nil), onUnit(u), func(t *Task) bool { return t.Nexus.ID == by && t.serverRef.asked }, true, done)
 }
 
-// AbortNexusUnit is AbortUnit for the nexuses of one host (iSCSI name): its access to u is being withdrawn.
+// AbortNexusUnit is AbortUnit for the nexuses of one host (iSCSI name): its access to u is being
+// withdrawn.
 func (s *Server) AbortNexusUnit(host string, u *Unit, done func()) {
 	nexuses := s.each(func(id *NexusID) bool { return id.Initiator == host })
 	for _, n := range nexuses {
@@ -115,8 +120,8 @@ func (s *Server) AbortNexus(id NexusID, u *Unit, done func()) {
 	s.abort(s.each(func(o *NexusID) bool { return *o == id }), onUnit(u), loudly, true, done)
 }
 
-// Drain waits and aborts nothing: done is called when the commands of a host (iSCSI name) that are in flight on u now
-// have ended.
+// Drain waits and aborts nothing: done is called when the commands of a host (iSCSI name) that are
+// in flight on u now have ended.
 func (s *Server) Drain(host string, u *Unit, done func()) {
 	w := &waiter{done: done}
 	w.left.Store(1)

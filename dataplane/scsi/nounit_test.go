@@ -16,8 +16,8 @@ type standing struct {
 
 func (s *standing) Access() scsi.Access { return scsi.Access(s.access.Load()) }
 
-// Hosts give up a unit that a target does not know, so only a node that serves says that it does not know one: the tables of
-// another may be older than the mapping.
+// Hosts give up a unit that a target does not know, so only a node that serves says that it does
+// not know one: the tables of another may be older than the mapping.
 func TestNoUnitIsSaidByWhoServes(t *testing.T) {
 	r := newRig(t, nil)
 	c := &standing{Cluster: r.cluster}

@@ -21,7 +21,8 @@ type Registrant struct {
 	Key   uint64  `json:"key"`
 }
 
-// PRState is the reservation state of a unit: a value that is replicated and never changed in place.
+// PRState is the reservation state of a unit: a value that is replicated and never changed in
+// place.
 type PRState struct {
 	Generation  uint32       `json:"generation"`
 	Registrants []Registrant `json:"registrants,omitempty"` // in order of registration
@@ -50,8 +51,8 @@ func KindOf(k OpKind) AccessKind {
 	return AccessWrite // SYNCHRONIZE CACHE too (SBC-3 table 13)
 }
 
-// Conflict reports whether a command of nexus n has to end with RESERVATION CONFLICT. It does not allocate: it is
-// called for every operation when its execution starts (R9).
+// Conflict reports whether a command of nexus n has to end with RESERVATION CONFLICT. It does not
+// allocate: it is called for every operation when its execution starts (R9).
 func (s *PRState) Conflict(n *NexusID, kind AccessKind) bool {
 	if kind == AccessFree || s.Type == 0 && s.Reserved == nil {
 		return false

@@ -194,8 +194,8 @@ func TestConflictTable(t *testing.T) {
 	}
 }
 
-// Whatever is asked in whatever order: the state stays well-formed, survives its encoding and does not depend on who
-// computes it.
+// Whatever is asked in whatever order: the state stays well-formed, survives its encoding and does
+// not depend on who computes it.
 func TestReservationsStayWellFormed(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

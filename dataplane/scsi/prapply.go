@@ -2,8 +2,8 @@ package scsi
 
 import "slices"
 
-// PRAction is a service action of PERSISTENT RESERVE OUT (SPC-4 table 217), or one of the changes to the same state
-// that other commands and events make.
+// PRAction is a service action of PERSISTENT RESERVE OUT (SPC-4 table 217), or one of the changes
+// to the same state that other commands and events make.
 type PRAction byte
 
 // Actions.
@@ -46,7 +46,8 @@ func (u PRUA) ASCQ() byte { return byte(u.Attention) }
 
 var prConflict = Outcome{Status: StatusReservationConflict}
 
-// NoRegistrationResources is the outcome of a registration for which there is no room (SPC-4 §5.13.7.2).
+// NoRegistrationResources is the outcome of a registration for which there is no room (SPC-4
+// §5.13.7.2).
 func NoRegistrationResources() Outcome {
 	return prFail(ascRegistrationResources>>8, ascRegistrationResources&0xff)
 }
@@ -55,10 +56,10 @@ func prFail(asc, ascq byte) Outcome {
 	return Outcome{Status: StatusCheckCondition, Sense: FixedSense(IllegalRequest, asc, ascq)}
 }
 
-// ApplyPROut is the whole of SPC-4 §5.13 as a function: from a state and a request of a nexus to the next state, the
-// command's outcome, the unit attentions to raise and the nexuses whose commands on the unit are to be aborted. It
-// is deterministic, so that every node that applies the log arrives at the same. next is s itself when nothing
-// changes; s is not modified.
+// ApplyPROut is the whole of SPC-4 §5.13 as a function: from a state and a request of a nexus to
+// the next state, the command's outcome, the unit attentions to raise and the nexuses whose
+// commands on the unit are to be aborted. It is deterministic, so that every node that applies the
+// log arrives at the same. next is s itself when nothing changes; s is not modified.
 func ApplyPROut(s *PRState, nexus NexusID, req *PROut) (next *PRState, out Outcome, uas []PRUA, aborts []NexusID) {
 	c := prChange{PRState: *s, nexus: nexus, req: req}
 	c.Registrants = slices.Clone(s.Registrants)
@@ -137,8 +138,8 @@ func (c *prChange) touched() {
 	c.Generation++
 }
 
-// release ends the reservation. The registrants-only and all-registrants types tell those that remain registered
-// (SPC-4 §5.13.11.2).
+// release ends the reservation. The registrants-only and all-registrants types tell those that
+// remain registered (SPC-4 §5.13.11.2).
 func (c *prChange) release() {
 	typ := c.Type
 	c.Type, c.Holder = 0, NexusID{}
@@ -257,8 +258,8 @@ func (c *prChange) preempt() Outcome {
 	return Outcome{}
 }
 
-// remove takes away the other nexuses' registrations that match. matched also counts the asking nexus's own, which
-// stays (SPC-4 §5.13.11.4.4).
+// remove takes away the other nexuses' registrations that match. matched also counts the asking
+// nexus's own, which stays (SPC-4 §5.13.11.4.4).
 func (c *prChange) remove(match func(Registrant) bool) (removed []NexusID, matched bool) {
 	c.Registrants = slices.DeleteFunc(c.Registrants, func(r Registrant) bool {
 		if !match(r) {
@@ -298,8 +299,8 @@ func (c *prChange) move() Outcome {
 	return Outcome{}
 }
 
-// reserve6 follows SPC-4 §5.13.3 (CRH = 1): beside persistent reservations a RESERVE of a nexus that is allowed
-// everything anyway succeeds without effect; any other conflicts.
+// reserve6 follows SPC-4 §5.13.3 (CRH = 1): beside persistent reservations a RESERVE of a nexus
+// that is allowed everything anyway succeeds without effect; any other conflicts.
 func (c *prChange) reserve6() Outcome {
 	if len(c.Registrants) > 0 {
 		if c.find(&c.nexus) >= 0 && (c.holds(&c.nexus) || registrantsOnly(c.Type)) {

@@ -40,7 +40,8 @@ func (s *Server) persistentReserveOut(t *Task) bool {
 	if length != prParamLen && p[20]&0x08 == 0 {
 		return t.check(IllegalRequest, ascParamListLength)
 	}
-	// SPEC_I_PT and ALL_TG_PT are not supported, and REPORT CAPABILITIES says so (SIP_C, ATP_C = 0).
+	// SPEC_I_PT and ALL_TG_PT are not supported, and REPORT CAPABILITIES says so (SIP_C, ATP_C =
+	// 0).
 	if action == PRRegister || action == PRRegisterIgnore {
 		if p[20]&0x0c != 0 {
 			return t.invalidParam(20)
@@ -68,8 +69,8 @@ func parseRegisterMove(p []byte, req *PROut) bool {
 	return ok
 }
 
-// parseTransportID reads an iSCSI TransportID that names an initiator port (SPC-4 §7.6.4.6, format 01b):
-// "<iSCSI name>,i,0x<ISID in hex>".
+// parseTransportID reads an iSCSI TransportID that names an initiator port (SPC-4 §7.6.4.6, format
+// 01b): "<iSCSI name>,i,0x<ISID in hex>".
 func parseTransportID(b []byte) (name string, isid [6]byte, ok bool) {
 	if len(b) < 4 || b[0] != 0x45 || len(b)-4 < int(binary.BigEndian.Uint16(b[2:])) {
 		return "", isid, false
@@ -89,8 +90,8 @@ func parseTransportID(b []byte) (name string, isid [6]byte, ok bool) {
 	return strings.ToLower(name), isid, true
 }
 
-// appendTransportID writes what parseTransportID reads, padded to a multiple of four and at least 20 bytes after the
-// header.
+// appendTransportID writes what parseTransportID reads, padded to a multiple of four and at least
+// 20 bytes after the header.
 func appendTransportID(b []byte, n *NexusID) []byte {
 	at := len(b)
 	b = append(b, 0x45, 0, 0, 0)
@@ -166,7 +167,8 @@ func prFullStatus(pr *PRState) []byte {
 	return b
 }
 
-// reserve6 is RESERVE and RELEASE, 6 and 10 bytes: whole units only, no third parties (SPC-2 §7.21, §7.16).
+// reserve6 is RESERVE and RELEASE, 6 and 10 bytes: whole units only, no third parties (SPC-2 §7.21,
+// §7.16).
 func (s *Server) reserve6(t *Task) bool {
 	if t.CDB[1]&0x11 != 0 {
 		return t.invalidCDB(1, 4)

@@ -78,8 +78,8 @@ func (s *Server) readCapacity16(t *Task) bool {
 	return t.dataIn(b[:], allocLength(t.CDB[10:14]))
 }
 
-// reportTargetPortGroups is SPC-4 §6.37: the same content through both nodes while they are linked, whatever the
-// state.
+// reportTargetPortGroups is SPC-4 §6.37: the same content through both nodes while they are linked,
+// whatever the state.
 func (s *Server) reportTargetPortGroups(t *Task) bool {
 	r := s.cluster.Groups(t.unit)
 	b := []byte{0, 0, 0, 0}
@@ -122,8 +122,8 @@ func (s *Server) logSense(t *Task) bool {
 	return t.dataIn([]byte{0, 0, 0, 1, 0}, int(binary.BigEndian.Uint16(t.CDB[7:9])))
 }
 
-// startStopUnit has no motor to stop: a stop makes the medium durable, and everything continues to work. There is nothing to
-// load or eject.
+// startStopUnit has no motor to stop: a stop makes the medium durable, and everything continues to
+// work. There is nothing to load or eject.
 func (s *Server) startStopUnit(t *Task) bool {
 	const loej, start, noFlush = 0x02, 0x01, 0x04
 	if t.CDB[4]>>4 != 0 { // power conditions: START and LOEJ do not count; the unit stays active

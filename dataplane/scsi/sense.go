@@ -64,7 +64,8 @@ type sense struct {
 	sks     [3]byte // sense key specific, byte 0 with SKSV
 }
 
-// encode writes the sense in fixed or descriptor format (SPC-4 §4.5.2, §4.5.3) and returns its length, at most 30.
+// encode writes the sense in fixed or descriptor format (SPC-4 §4.5.2, §4.5.3) and returns its
+// length, at most 30.
 func (e *sense) encode(b []byte, descriptor bool) int {
 	if descriptor {
 		clear(b[:30])
@@ -114,7 +115,8 @@ func (t *Task) descriptorSense() bool { return t.unit != nil && t.unit.mode.Load
 // check ends the task with CHECK CONDITION; it returns true, as what completes a task does.
 func (t *Task) check(key SenseKey, code uint16) bool { return t.fail(&sense{key: key, code: code}) }
 
-// invalidCDB is ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at a byte and its highest bit in error.
+// invalidCDB is ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at a byte and its highest bit in
+// error.
 func (t *Task) invalidCDB(at, bit int) bool {
 	return t.fail(&sense{key: IllegalRequest, code: ascInvalidFieldCDB,
 		sks: [3]byte{0xc0 | 0x08 | byte(bit), byte(at >> 8), byte(at)}})
@@ -152,8 +154,9 @@ func (t *Task) finishOp() {
 	case Busy:
 		t.Status = StatusBusy
 	case Aborted:
-		// Only what this server asked to abort carries killed, which decides between silence and TASK ABORTED. An
-		// operation that ends so without a request was cut off with its forwarder; the host may try again.
+		// Only what this server asked to abort carries killed, which decides between silence and
+		// TASK ABORTED. An operation that ends so without a request was cut off with its forwarder;
+		// the host may try again.
 		t.Status = StatusTaskAborted
 	case ReservationConflict:
 		t.Status = StatusReservationConflict

@@ -25,8 +25,8 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Server is the SCSI device server and task manager of one node (SAM-5 §4.6): the logical units are the Cluster's,
-// the I_T nexuses are its own.
+// Server is the SCSI device server and task manager of one node (SAM-5 §4.6): the logical units are
+// the Cluster's, the I_T nexuses are its own.
 type Server struct {
 	cluster Cluster
 	cfg     Config
@@ -47,8 +47,8 @@ func NewServer(cluster Cluster, cfg Config) *Server {
 	return &Server{cluster: cluster, cfg: cfg, log: cfg.Log, nexuses: make(map[*Nexus]struct{})}
 }
 
-// Submit executes a command. It returns true when the task is complete; false when t.Done will be called later,
-// once. The fast path (READ and WRITE) takes no allocation beyond t.Alloc.
+// Submit executes a command. It returns true when the task is complete; false when t.Done will be
+// called later, once. The fast path (READ and WRITE) takes no allocation beyond t.Alloc.
 func (s *Server) Submit(t *Task) bool {
 	n := t.Nexus
 	t.Status, t.Sense, t.DataIn, t.Transfer, t.Aborted = StatusGood, nil, nil, 0, false
@@ -84,8 +84,8 @@ func (s *Server) Submit(t *Task) bool {
 	return c.run(s, t)
 }
 
-// admit applies what comes before commands that do not go to the medium: the access state and reservations.
-// Commands for the medium meet both there, when their execution starts (R9).
+// admit applies what comes before commands that do not go to the medium: the access state and
+// reservations. Commands for the medium meet both there, when their execution starts (R9).
 func (s *Server) admit(t *Task, c *command) bool {
 	switch t.unit.medium.Access() {
 	case AccessUnavailable:
@@ -111,8 +111,8 @@ func (s *Server) admit(t *Task, c *command) bool {
 	return true
 }
 
-// transitioning answers a command that no medium can hold. Some hosts fail a path on the first 04/0A, so it comes
-// only after BUSY has been said for as long as a transition may take.
+// transitioning answers a command that no medium can hold. Some hosts fail a path on the first
+// 04/0A, so it comes only after BUSY has been said for as long as a transition may take.
 func (s *Server) transitioning(t *Task) {
 	since := &t.unit.transitioning
 	if since.CompareAndSwap(0, t.Arrived) || t.Arrived-since.Load() < transitionSecs*1e9 {
@@ -122,9 +122,10 @@ func (s *Server) transitioning(t *Task) {
 	t.check(NotReady, ascTransition)
 }
 
-// submitNoUnit answers for a LUN that is not there: INQUIRY says so in the peripheral qualifier, REPORT LUNS and
-// REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37). Hosts give a unit up when they get LOGICAL UNIT
-// NOT SUPPORTED, so a node that does not serve says that it does not, whether the LUN is mapped or not.
+// submitNoUnit answers for a LUN that is not there: INQUIRY says so in the peripheral qualifier,
+// REPORT LUNS and REQUEST SENSE work, everything else fails (SAM-5 §5.11, SPC-4 §6.37). Hosts give
+// a unit up when they get LOGICAL UNIT NOT SUPPORTED, so a node that does not serve says that it
+// does not, whether the LUN is mapped or not.
 func (s *Server) submitNoUnit(t *Task, c *command) bool {
 	if c != nil {
 		switch t.CDB[0] {
@@ -147,8 +148,8 @@ func (s *Server) noUnitSense() sense {
 	return sense{key: IllegalRequest, code: ascLUNotSupported}
 }
 
-// FlatLUN decodes the LUN formats that a host may use for a small number: peripheral device addressing on bus 0 and
-// flat space addressing (SAM-5 §4.7.5, §4.7.7).
+// FlatLUN decodes the LUN formats that a host may use for a small number: peripheral device
+// addressing on bus 0 and flat space addressing (SAM-5 §4.7.5, §4.7.7).
 func FlatLUN(l uint64) (uint16, bool) {
 	if l&0x0000ffffffffffff != 0 {
 		return 0, false

@@ -1,17 +1,21 @@
-// Package scsi is the device server: what turns SCSI commands (SAM-5, SPC-4, SBC-3) into operations on a medium and
-// the results into status, sense and data. It knows nothing of the transport above and of mirroring below.
+// Package scsi is the device server: what turns SCSI commands (SAM-5, SPC-4, SBC-3) into operations
+// on a medium and the results into status, sense and data. It knows nothing of the transport above
+// and of mirroring below.
 //
-// The way of a command: Server.Submit finds the unit (Cluster.Lookup) and the command (the table in commands.go), sees
-// to unit attentions, and runs the command's function. That either answers at once, or fills in Task.op and hands it
-// to the unit's Medium (execute), or proposes a change of replicated state (propose). What is on its way is tracked per
-// nexus (track.go), so that task management, nexus loss and fencing can end it and know when it has ended.
+// The way of a command: Server.Submit finds the unit (Cluster.Lookup) and the command (the table in
+// commands.go), sees to unit attentions, and runs the command's function. That either answers at
+// once, or fills in Task.op and hands it to the unit's Medium (execute), or proposes a change of
+// replicated state (propose). What is on its way is tracked per nexus (track.go), so that task
+// management, nexus loss and fencing can end it and know when it has ended.
 //
-// Reservations and mode parameters are values (PRState, ModeState) that pure functions (ApplyPROut, ApplyModeSelect)
-// change, so that every node of a pair arrives at the same. Unit attentions live at the nexus.
+// Reservations and mode parameters are values (PRState, ModeState) that pure functions (ApplyPROut,
+// ApplyModeSelect) change, so that every node of a pair arrives at the same. Unit attentions live
+// at the nexus.
 package scsi
 
-// NexusID names an I_T nexus: an initiator port (iSCSI name and ISID, RFC 7143 §4.4.1) joined to a target port.
-// It is comparable, travels in forwarded operations and identifies persistent reservation registrants.
+// NexusID names an I_T nexus: an initiator port (iSCSI name and ISID, RFC 7143 §4.4.1) joined to a
+// target port. It is comparable, travels in forwarded operations and identifies persistent
+// reservation registrants.
 type NexusID struct {
 	Initiator string  // iSCSI name, lower case
 	ISID      [6]byte // initiator session id
@@ -30,9 +34,9 @@ const (
 	AttrACA
 )
 
-// Task is one SCSI command on its way through the device server. The transport fills the first part, calls
-// Server.Submit and reads the second part when the task is complete. Transports reuse tasks: code that keeps a
-// *Task after it completed has a bug.
+// Task is one SCSI command on its way through the device server. The transport fills the first
+// part, calls Server.Submit and reads the second part when the task is complete. Transports reuse
+// tasks: code that keeps a *Task after it completed has a bug.
 type Task struct {
 	// Set by the transport.
 	Nexus    *Nexus
@@ -46,10 +50,11 @@ type Task struct {
 	Expected int    // expected data transfer length in bytes, of the read direction for reads, else of the write
 	Read     bool   // R bit: the initiator expects data
 	Write    bool   // W bit: the initiator sent data
-	// Alloc returns a buffer of n bytes that lives until the transport has sent it. The content is undefined.
+	// Alloc returns a buffer of n bytes that lives until the transport has sent it. The content is
+	// undefined.
 	Alloc func(n int) []byte
-	// Done is called once when Submit returned false: from any goroutine (the submitting one included), maybe before
-	// Submit has returned, and with no lock of the device server held.
+	// Done is called once when Submit returned false: from any goroutine (the submitting one
+	// included), maybe before Submit has returned, and with no lock of the device server held.
 	Done func(*Task)
 
 	// Set by the device server.
@@ -57,8 +62,9 @@ type Task struct {
 	Sense    []byte // fixed or descriptor format; nil with GOOD. Points into senseBuf.
 	DataIn   []byte // from Alloc; at most what the CDB's allocation length allows. May exceed Expected: the transport cuts.
 	Transfer int    // bytes the CDB asks to move; the transport computes over- and underflow against Expected
-	// Aborted: the command was ended by a task management function or the loss of its nexus, and no response is sent
-	// for it. Status and the rest are meaningless then. (What another nexus aborted ends with TASK ABORTED instead.)
+	// Aborted: the command was ended by a task management function or the loss of its nexus, and no
+	// response is sent for it. Status and the rest are meaningless then. (What another nexus
+	// aborted ends with TASK ABORTED instead.)
 	Aborted   bool
 	senseBuf  [64]byte
 	unit      *Unit
@@ -104,8 +110,9 @@ const (
 // Range is a run of bytes.
 type Range struct{ Off, Len int64 }
 
-// Op is one operation on a medium: what is left of a command after parsing. It is executed at the owner, wherever
-// it arrived, and carries all that the owner needs to judge it there, under the lock.
+// Op is one operation on a medium: what is left of a command after parsing. It is executed at the
+// owner, wherever it arrived, and carries all that the owner needs to judge it there, under the
+// lock.
 type Op struct {
 	Kind     OpKind
 	Off      int64   // bytes
@@ -150,16 +157,18 @@ const (
 	AccessUnavailable                 // fenced: NOT READY 04/0C
 )
 
-// Medium is the storage beneath a logical unit. Implementations: the pair (mirrored, owned, forwarded) and
-// lun.Local (one replica).
+// Medium is the storage beneath a logical unit. Implementations: the pair (mirrored, owned,
+// forwarded) and lun.Local (one replica).
 type Medium interface {
-	// Submit starts an op. It returns true when the op is already complete (Done is then not called) and false
-	// when Done will be called later, exactly once, from any goroutine. Bounds against the unit's size are
-	// checked again inside, under the lock, because the size may change meanwhile.
+	// Submit starts an op. It returns true when the op is already complete (Done is then not
+	// called) and false when Done will be called later, exactly once, from any goroutine. Bounds
+	// against the unit's size are checked again inside, under the lock, because the size may change
+	// meanwhile.
 	Submit(op *Op) bool
-	// Abort asks that op, submitted and not complete, never take effect. An op that has not started completes
-	// with Aborted, at once and maybe before Abort returns; a started one runs to its end. Done is called either way.
-	// Aborting an op that has completed is harmless only if the caller still holds it; the device server does.
+	// Abort asks that op, submitted and not complete, never take effect. An op that has not started
+	// completes with Aborted, at once and maybe before Abort returns; a started one runs to its
+	// end. Done is called either way. Aborting an op that has completed is harmless only if the
+	// caller still holds it; the device server does.
 	Abort(op *Op)
 	// Access tells how commands that do not touch the medium are to be answered.
 	Access() Access

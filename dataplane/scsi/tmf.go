@@ -39,10 +39,11 @@ type TMF struct {
 	Tag      uint32 // ABORT TASK: initiator task tag of the command
 }
 
-// TaskManagement executes r and calls done, once, from any goroutine, when every affected command has been delivered
-// (with Task.Aborted where no response follows) or will never start, on both nodes where the function reaches both
-// (R11c). A cold reset is executed as a warm one; dropping the connections is the transport's part.
-// TMFNoSuchTask for ABORT TASK means that the device server does not have the command: the transport may.
+// TaskManagement executes r and calls done, once, from any goroutine, when every affected command
+// has been delivered (with Task.Aborted where no response follows) or will never start, on both
+// nodes where the function reaches both (R11c). A cold reset is executed as a warm one; dropping
+// the connections is the transport's part. TMFNoSuchTask for ABORT TASK means that the device
+// server does not have the command: the transport may.
 func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 	switch r.Function {
 	case TMFTargetWarmReset, TMFTargetColdReset:
@@ -87,8 +88,8 @@ func (s *Server) TaskManagement(r TMF, done func(TMResponse)) {
 	}
 }
 
-// reset has the cluster abort commands on both nodes, then ends what a reset ends: RESERVE(6) reservations, and mode
-// parameters that were not saved.
+// reset has the cluster abort commands on both nodes, then ends what a reset ends: RESERVE(6)
+// reservations, and mode parameters that were not saved.
 func (s *Server) reset(n *Nexus, u *Unit, scope ResetScope, done func(TMResponse)) {
 	n.resetAsked(u)
 	s.cluster.Reset(u, scope, n.ID, func(ok bool) {

@@ -90,8 +90,8 @@ func TestLUNResetReachesEveryNexusOfBothPorts(t *testing.T) {
 	}
 }
 
-// A reset takes its time, for it is an entry of a log. What the host that has asked for it sends meanwhile is not what it gave up: it waits
-// for a response, also when the reset meets it.
+// A reset takes its time, for it is an entry of a log. What the host that has asked for it sends
+// meanwhile is not what it gave up: it waits for a response, also when the reset meets it.
 func TestResetAnswersWhatCameAfterItWasAskedFor(t *testing.T) {
 	r := newRig(t, nil)
 	a := r.login("iqn.a", 1)
@@ -174,7 +174,8 @@ func TestDrainWaitsAndKillsNothing(t *testing.T) {
 	other.wait(t)
 }
 
-// Aborts that race with submission and completion: every command ends exactly once, and every waiter is notified.
+// Aborts that race with submission and completion: every command ends exactly once, and every
+// waiter is notified.
 func TestAbortsRaceWithEverything(t *testing.T) {
 	r := newRig(t, nil)
 	hosts := []*host{r.login("iqn.a", 1), r.login("iqn.b", 2)}

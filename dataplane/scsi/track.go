@@ -2,12 +2,13 @@ package scsi
 
 import "sync/atomic"
 
-// taskState is the device server's part of a Task. The first group is guarded by the nexus, the second belongs to
-// the command's own steps.
+// taskState is the device server's part of a Task. The first group is guarded by the nexus, the
+// second belongs to the command's own steps.
 //
-// A task on its way is pinned by everyone who may still touch it: the goroutine that submits its operation, and each
-// aborter. A task that completes while pinned is delivered by the one who takes the last pin away. That is what
-// lets an aborter call Medium.Abort on an operation without holding a lock and without finding the task reused.
+// A task on its way is pinned by everyone who may still touch it: the goroutine that submits its
+// operation, and each aborter. A task that completes while pinned is delivered by the one who takes
+// the last pin away. That is what lets an aborter call Medium.Abort on an operation without holding
+// a lock and without finding the task reused.
 type taskState struct {
 	next, prev *Task
 	pins       int
@@ -45,8 +46,8 @@ func (w *waiter) drop() {
 	}
 }
 
-// track enters a task, pinned once, before it leaves the command path. False: the nexus is closed, so the task
-// has ended as aborted.
+// track enters a task, pinned once, before it leaves the command path. False: the nexus is closed,
+// so the task has ended as aborted.
 func (n *Nexus) track(t *Task) bool {
 	st := &t.serverRef
 	n.mu.Lock()
@@ -66,9 +67,10 @@ func (n *Nexus) track(t *Task) bool {
 	return true
 }
 
-// resetAsked marks the commands that a reset is asked for on behalf of: those on a unit (nil: all) that are there. A later one, which the
-// reset may meet as well when its entry in the log is applied, has a greater CmdSN than the function, and its initiator waits for a
-// response (RFC 7143 §4.2.2.3.3).
+// resetAsked marks the commands that a reset is asked for on behalf of: those on a unit (nil: all)
+// that are there. A later one, which the reset may meet as well when its entry in the log is
+// applied, has a greater CmdSN than the function, and its initiator waits for a response (RFC 7143
+// §4.2.2.3.3).
 func (n *Nexus) resetAsked(u *Unit) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,8 +81,8 @@ func (n *Nexus) resetAsked(u *Unit) {
 	}
 }
 
-// finishInline ends a task whose submitter holds a pin. True: it is complete and the caller returns it as such.
-// False: it has been or will be delivered by Done.
+// finishInline ends a task whose submitter holds a pin. True: it is complete and the caller returns
+// it as such. False: it has been or will be delivered by Done.
 func (n *Nexus) finishInline(t *Task) bool {
 	st := &t.serverRef
 	n.mu.Lock()
@@ -152,12 +154,14 @@ func (n *Nexus) unlink(t *Task) []*waiter {
 	return st.waiters
 }
 
-// abort kills the tasks of nexuses that match: those that have not started end at once, the others run to their
-// end. done is called, once, when all of them have been delivered. It returns how many there were.
+// abort kills the tasks of nexuses that match: those that have not started end at once, the others
+// run to their end. done is called, once, when all of them have been delivered. It returns how many
+// there were.
 //
-// With entry, an entry of the log is what ends them. It must not wait for a task whose change is a later entry of the same
-// log: that one waits for it. Such a task is killed and waited for only until its change has been handed over, which
-// waits for nothing; the caller that proposed the entry waits for the rest by a second entry (Cluster.Reset, R11c).
+// With entry, an entry of the log is what ends them. It must not wait for a task whose change is a
+// later entry of the same log: that one waits for it. Such a task is killed and waited for only
+// until its change has been handed over, which waits for nothing; the caller that proposed the
+// entry waits for the rest by a second entry (Cluster.Reset, R11c).
 func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, entry bool, done func()) int {
 	w := &waiter{done: done}
 	w.left.Store(1)
@@ -204,8 +208,8 @@ func (s *Server) abort(nexuses []*Nexus, match, silent func(*Task) bool, entry b
 	return total
 }
 
-// execute hands t.op to the medium. after, if not nil, looks at a good result before the task ends; it returns false
-// when it has prepared t.op for another operation.
+// execute hands t.op to the medium. after, if not nil, looks at a good result before the task ends;
+// it returns false when it has prepared t.op for another operation.
 func (s *Server) execute(t *Task, after func(*Server, *Task) bool) bool {
 	st := &t.serverRef
 	st.after, st.srv = after, s
@@ -251,8 +255,8 @@ func (t *Task) submitOp() bool {
 	return t.unit.medium.Submit(op)
 }
 
-// opened lets aborters at the operation, now that Submit has returned, and makes up for one that came too early.
-// If another operation has followed already, that one's submitter does it.
+// opened lets aborters at the operation, now that Submit has returned, and makes up for one that
+// came too early. If another operation has followed already, that one's submitter does it.
 func (t *Task) opened(round uint16) {
 	n, st := t.Nexus, &t.serverRef
 	n.mu.Lock()
@@ -268,9 +272,10 @@ func (t *Task) opened(round uint16) {
 	n.unpin(t)
 }
 
-// step turns the result of an operation into the task's outcome. False: another operation is prepared. Before a
-// command of several steps touches its operation again it takes it back from aborters: one that comes from here on
-// only marks the task, one that came before keeps it from starting.
+// step turns the result of an operation into the task's outcome. False: another operation is
+// prepared. Before a command of several steps touches its operation again it takes it back from
+// aborters: one that comes from here on only marks the task, one that came before keeps it from
+// starting.
 func (t *Task) step() bool {
 	n, st := t.Nexus, &t.serverRef
 	if st.after != nil && (t.op.Result == OK || t.op.Result == Miscompare && st.tries > 0) {
@@ -285,8 +290,8 @@ func (t *Task) step() bool {
 	return true
 }
 
-// propose hands a change to the cluster and ends the task with its outcome. A task that was killed before has none: what an
-// entry of the log has ended must not come after it.
+// propose hands a change to the cluster and ends the task with its outcome. A task that was killed
+// before has none: what an entry of the log has ended must not come after it.
 func (s *Server) propose(t *Task, c Change) bool {
 	n, st := t.Nexus, &t.serverRef
 	if !n.track(t) {

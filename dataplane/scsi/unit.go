@@ -20,7 +20,8 @@ type UnitConfig struct {
 	OptimalBytes int64  // optimal transfer length; 1 MiB when 0
 }
 
-// physicalBlock is what the unit calls its physical block, in bytes: the block of the filesystems beneath.
+// physicalBlock is what the unit calls its physical block, in bytes: the block of the filesystems
+// beneath.
 const physicalBlock = 4096
 
 // unitState is a UnitConfig with what the command path wants of it.
@@ -53,8 +54,8 @@ func NewUnit(cfg UnitConfig, medium Medium) (*Unit, error) {
 	return u, nil
 }
 
-// Update changes the configuration; raising 2A/09 (capacity) or whatever follows is the caller's, on both nodes.
-// The uuid and the block size of a unit never change.
+// Update changes the configuration; raising 2A/09 (capacity) or whatever follows is the caller's,
+// on both nodes. The uuid and the block size of a unit never change.
 func (u *Unit) Update(cfg UnitConfig) error {
 	if cfg.BlockSize == 0 {
 		cfg.BlockSize = 512
@@ -91,7 +92,8 @@ func (u *Unit) Medium() Medium { return u.medium }
 // PR is the reservation state; never nil. It is replaced, never changed.
 func (u *Unit) PR() *PRState { return u.pr.Load() }
 
-// SetPR publishes a new reservation state: the metadata log applied a change. nil is the empty state.
+// SetPR publishes a new reservation state: the metadata log applied a change. nil is the empty
+// state.
 func (u *Unit) SetPR(s *PRState) {
 	if s == nil {
 		s = &PRState{}
@@ -105,10 +107,11 @@ func (u *Unit) Mode() ModeState { return *u.mode.Load() }
 // SetMode publishes a new mode page state.
 func (u *Unit) SetMode(m ModeState) { u.mode.Store(&m) }
 
-// WWID derives a LUN's NAA designator from its uuid: NAA 6 (SPC-4 §7.8.6.6.5), an organisation id of 02474Dh, then the
-// first 100 bits of SHA-256 over "gemel lun " and the uuid. The organisation id has the "locally administered" bit, so
-// it belongs to no company. Hashing keeps the designators apart whatever kind of uuid is used; 100 bits make a collision
-// among a million LUNs less likely than one in 10^18.
+// WWID derives a LUN's NAA designator from its uuid: NAA 6 (SPC-4 §7.8.6.6.5), an organisation id
+// of 02474Dh, then the first 100 bits of SHA-256 over "gemel lun " and the uuid. The organisation
+// id has the "locally administered" bit, so it belongs to no company. Hashing keeps the designators
+// apart whatever kind of uuid is used; 100 bits make a collision among a million LUNs less likely
+// than one in 10^18.
 func WWID(uuid string) (naa [16]byte) {
 	sum := sha256.Sum256([]byte("gemel lun " + uuid))
 	copy(naa[3:], sum[:13])
@@ -117,7 +120,8 @@ func WWID(uuid string) (naa [16]byte) {
 	return naa
 }
 
-// WWIDString is WWID as dm-multipath and udev show it after the leading 3: 32 lower-case hex digits.
+// WWIDString is WWID as dm-multipath and udev show it after the leading 3: 32 lower-case hex
+// digits.
 func WWIDString(uuid string) string {
 	n := WWID(uuid)
 	return hex.EncodeToString(n[:])

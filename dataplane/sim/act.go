@@ -197,8 +197,8 @@ func (h *host) install(msg *pair.Msg) {
 	h.later(ms, 20*ms, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
 }
 
-// entry is a log entry of the simulation: a change of ownership, hosts that are to get the error of a loss, or one that has
-// published a LUN again.
+// entry is a log entry of the simulation: a change of ownership, hosts that are to get the error of
+// a loss, or one that has published a LUN again.
 type entry struct {
 	All     bool      `json:"all,omitempty"`
 	LUN     int       `json:"lun,omitempty"`

@@ -2,8 +2,9 @@ package sim
 
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
-// administrator does what docs/operations.md says under "When a node or the record is lost", and nothing else: stop the one node, name
-// the other with force, start the first again. Before the faults have ended only a lost record calls for it.
+// administrator does what docs/operations.md says under "When a node or the record is lost", and
+// nothing else: stop the one node, name the other with force, start the first again. Before the
+// faults have ended only a lost record calls for it.
 type administrator struct {
 	since   int64   // help has been needed since then; 0: it is not
 	stopped *host   // this node is kept stopped
@@ -54,7 +55,8 @@ func (w *world) administer() {
 	}
 }
 
-// helpless tells whether the pair waits for a person: neither node serves, or one has fenced itself because the record is lost.
+// helpless tells whether the pair waits for a person: neither node serves, or one has fenced itself
+// because the record is lost.
 func (w *world) helpless() bool {
 	if w.arb.down || w.arb.flight[0]+w.arb.flight[1] > 0 || !w.healed && !w.arb.lost {
 		return false
@@ -75,7 +77,8 @@ func (w *world) helpless() bool {
 	return forceable && (!serves || fenced && w.arb.lost)
 }
 
-// survivor is the node with the higher epoch, or the one that was a member last; never one whose disk has failed.
+// survivor is the node with the higher epoch, or the one that was a member last; never one whose
+// disk has failed.
 func (w *world) survivor() (best *host) {
 	member := func(h *host) bool {
 		r := h.disk.record
@@ -130,7 +133,8 @@ func (w *world) release() {
 	h.boot()
 }
 
-// forces tells whether a record is an administrator's: of a new generation. It is believed whatever was there before.
+// forces tells whether a record is an administrator's: of a new generation. It is believed whatever
+// was there before.
 func (a *arbiterSim) forces(next *pair.Record) bool {
 	w := a.w
 	if next.Both() || !w.admin.ever[next.Chair()] || next.Generation <= a.rec.Generation {

@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// The survivor is the node with the higher epoch, or the one that was a member last, and never one whose disk has failed.
+// The survivor is the node with the higher epoch, or the one that was a member last, and never one
+// whose disk has failed.
 func TestSurvivorIsTheOneThatWasAMemberLast(t *testing.T) {
 	alone := func(n pair.Node, store string) *pair.Record {
 		return &pair.Record{Members: []pair.Member{{Node: n, Store: store}}}

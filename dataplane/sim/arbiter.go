@@ -7,8 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// arbiterSim keeps the record. Answers can be late or lost; a write whose answer is lost may have landed, or may
-// land later, or be asked twice of which the second answer is the one that is heard.
+// arbiterSim keeps the record. Answers can be late or lost; a write whose answer is lost may have
+// landed, or may land later, or be asked twice of which the second answer is the one that is heard.
 type arbiterSim struct {
 	w       *world
 	rec     pair.Record
@@ -141,9 +141,10 @@ func (a *arbiterSim) copy() pair.Record {
 	return r
 }
 
-// forget is the loss of what was answered: an older record is back, or none. Version numbers do not come twice, as with
-// a restored etcd whose revision was bumped. It happens only when both nodes have acted on the present epoch: a node that
-// never heard of it cannot know that the record is an old one.
+// forget is the loss of what was answered: an older record is back, or none. Version numbers do not
+// come twice, as with a restored etcd whose revision was bumped. It happens only when both nodes
+// have acted on the present epoch: a node that never heard of it cannot know that the record is an
+// old one.
 func (a *arbiterSim) forget() bool {
 	w := a.w
 	for _, h := range w.nodes {

@@ -77,7 +77,8 @@ func (a *attempt) submit(h *host, arrived int64) {
 	if a.lost && !ghost { // the connection is gone, and what was buffered with it
 		return
 	}
-	// A process that was paused cannot tell how long bytes have been waiting: it drops the connection (R11b).
+	// A process that was paused cannot tell how long bytes have been waiting: it drops the
+	// connection (R11b).
 	if h.clock()-arrived > s {
 		w.mark(markPaused)
 		c.dropped(pair.Node(a.node))
@@ -139,7 +140,8 @@ func (a *attempt) submit(h *host, arrived int64) {
 func (a *attempt) answered() {
 	c, l, w := a.c, a.l, a.c.w
 	res := a.scsi.Result
-	// BUSY says that the command was not accepted (SAM-5 §5.3.1): it has not taken effect and never will, whatever a front end knows of it.
+	// BUSY says that the command was not accepted (SAM-5 §5.3.1): it has not taken effect and never
+	// will, whatever a front end knows of it.
 	if (!a.op.Started || res == scsi.Busy) && l == c.op {
 		l.tries[a.n].none = true
 	}
@@ -208,7 +210,8 @@ func (c *client) giveUp() {
 		return
 	}
 	c.cur = nil
-	// One that leaves a far session at once has not waited for a silent target, and has what is under way executed or not (docs/decisions/0015).
+	// One that leaves a far session at once has not waited for a silent target, and has what is
+	// under way executed or not (docs/decisions/0015).
 	waited := c.w.now-a.l.tries[a.n].start >= hostPatience
 	a.lost, a.late = true, a.op == nil && (c.cutOff[a.node] || a.sess.far > 0 && waited)
 	c.endSession(a.node)
@@ -240,7 +243,8 @@ func (c *client) nodeDied(n pair.Node) {
 	}
 }
 
-// dropped: the node closed this host's connection. What is still on its way over it finds no socket.
+// dropped: the node closed this host's connection. What is still on its way over it finds no
+// socket.
 func (c *client) dropped(n pair.Node) {
 	if s := c.sess[n]; s != nil && s.isid != 0 {
 		s.closed = true
@@ -250,7 +254,8 @@ func (c *client) dropped(n pair.Node) {
 	}
 }
 
-// newOp takes an op from the pool, as the runtime does: one that the machine still held on to would change beneath it.
+// newOp takes an op from the pool, as the runtime does: one that the machine still held on to would
+// change beneath it.
 func (w *world) newOp() *pair.Op {
 	if n := len(w.pool); n > 0 {
 		o := w.pool[n-1]

@@ -25,7 +25,8 @@ func (h *host) intend(l pair.LUNID, regions []uint32) {
 	}, func(res scsi.Result) { m.Intended(h.clock(), l, res == scsi.OK) })
 }
 
-// check is what a host may do when its command starts: nothing, until it has published a LUN again that lost writes.
+// check is what a host may do when its command starts: nothing, until it has published a LUN again
+// that lost writes.
 func (h *host) check(o *scsi.Op, l pair.LUNID) scsi.Result {
 	if h.disk.meta.Lost[l[0]-1]&h.w.bitOf(o.Nexus.Initiator) != 0 {
 		return scsi.LostData
@@ -45,7 +46,8 @@ func (w *world) bitOf(name string) uint64 {
 	return 0
 }
 
-// markLost reports the loss to the hosts. From then on the history may show an older value of what was not flushed.
+// markLost reports the loss to the hosts. From then on the history may show an older value of what
+// was not flushed.
 func (h *host) markLost(units []pair.LUNID) {
 	w, life := h.w, h.life
 	e, forced := entry{}, h.disk.life.LostAll
@@ -81,7 +83,8 @@ func (h *host) markLost(units []pair.LUNID) {
 // publishEvery is how often a host publishes a LUN again at most.
 const publishEvery = 100 * ms
 
-// publish is a host that got the error of a loss and publishes the LUN again, over the node that returned it.
+// publish is a host that got the error of a loss and publishes the LUN again, over the node that
+// returned it.
 func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
 	if at, ok := c.published[l.lun]; ok && w.now-at < publishEvery {

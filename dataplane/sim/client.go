@@ -6,9 +6,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// client is one host with a session to each node. It does one logical operation at a time and repeats it, on either
-// path, until it is answered: what a multipath host does. A command whose session broke is given up; its next
-// attempt may come while the first still lies in a node's queue, which is what R11 is about.
+// client is one host with a session to each node. It does one logical operation at a time and
+// repeats it, on either path, until it is answered: what a multipath host does. A command whose
+// session broke is given up; its next attempt may come while the first still lies in a node's
+// queue, which is what R11 is about.
 type client struct {
 	w    *world
 	id   int
@@ -119,8 +120,8 @@ func (c *client) done(a *attempt, res scsi.Result, got []byte) {
 	w.after(w.between(100*us, think), c.next)
 }
 
-// fails ends a logical operation with an error that the application gets: it may have taken effect, in part too, unless BUSY was all
-// that any attempt was answered. No host may see its value then.
+// fails ends a logical operation with an error that the application gets: it may have taken effect,
+// in part too, unless BUSY was all that any attempt was answered. No host may see its value then.
 func (c *client) fails(l *logical) {
 	w := c.w
 	w.res.Operations++

@@ -16,7 +16,8 @@ func (w *world) crash(h *host, power bool) bool {
 	return w.until(20*ms, 3*s, h.boot)
 }
 
-// diskErrors: reads, writes or flushes of a node fail for a while, over restarts of its process too.
+// diskErrors: reads, writes or flushes of a node fail for a while, over restarts of its process
+// too.
 func (w *world) diskErrors(h *host) bool {
 	if h.m == nil || !w.spareable(h) || h.errors != 0 {
 		return false
@@ -52,10 +53,12 @@ func (w *world) replace(h *host) bool {
 	return w.until(20*ms, 2*s, h.boot)
 }
 
-// restore brings back an old copy of a node's disk, as a snapshot of a virtual machine would: the operating system starts
-// again. A copy of the same boot may be put back beneath it only if it is two epochs old, for that is what its node can know by
-// itself. Until it has been copied to, the peer keeps its page cache (crash, bothPower): if both nodes started from what is on
-// their disks, a copy that is younger than the last checkpoint could become the source, and nothing could detect that.
+// restore brings back an old copy of a node's disk, as a snapshot of a virtual machine would: the
+// operating system starts again. A copy of the same boot may be put back beneath it only if it is
+// two epochs old, for that is what its node can know by itself. Until it has been copied to, the
+// peer keeps its page cache (crash, bothPower): if both nodes started from what is on their disks,
+// a copy that is younger than the last checkpoint could become the source, and nothing could detect
+// that.
 func (w *world) restore(h *host) bool {
 	if h.snapshot == nil || h.snapshot.id != h.disk.id {
 		h.snapshot = nil
@@ -65,7 +68,8 @@ func (w *world) restore(h *host) bool {
 		return false
 	}
 	peer := w.nodes[h.id.Peer()]
-	// Nor has the peer's disk been moved since that was a member's: its node is as one that has rebooted then (R2b).
+	// Nor has the peer's disk been moved since that was a member's: its node is as one that has
+	// rebooted then (R2b).
 	if h.m == nil || w.now < h.copied+50*ms || !w.spareable(h) || peer.disk.life.Lock != peer.lock() {
 		return false
 	}

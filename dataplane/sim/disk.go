@@ -12,16 +12,17 @@ import (
 // blockSize is the unit of a host's write: one value of eight bytes.
 const blockSize = 8
 
-// page is one block: what reads see and what is on stable storage. A page whose writeback failed is neither dirty nor
-// stable: no later flush writes it, and it may be dropped from the cache at any time (R12).
+// page is one block: what reads see and what is on stable storage. A page whose writeback failed is
+// neither dirty nor stable: no later flush writes it, and it may be dropped from the cache at any
+// time (R12).
 type page struct {
 	cache, stable uint64
 	dirty         bool
 	flip          uint64 // what the disk has changed without a write: reads see it until the page is written
 }
 
-// disk is a node's store: what is durable, and what the page cache holds on top. A process that dies loses
-// neither, a power cut loses the cache.
+// disk is a node's store: what is durable, and what the page cache holds on top. A process that
+// dies loses neither, a power cut loses the cache.
 type disk struct {
 	luns      [][]page
 	meta      metaState // durable at once: bbolt
@@ -120,7 +121,8 @@ func (d *disk) flush(l pair.LUNID) {
 	}
 }
 
-// flushFails is a flush whose writeback failed: nothing became durable, and no later flush tries again.
+// flushFails is a flush whose writeback failed: nothing became durable, and no later flush tries
+// again.
 func (d *disk) flushFails(l pair.LUNID) {
 	u := d.unit(l)
 	for i := range u {
@@ -128,7 +130,8 @@ func (d *disk) flushFails(l pair.LUNID) {
 	}
 }
 
-// evict drops pages that the cache holds without need; those whose writeback failed read as of old then.
+// evict drops pages that the cache holds without need; those whose writeback failed read as of old
+// then.
 func (d *disk) evict(chosen func() bool) {
 	for _, u := range d.luns {
 		for i := range u {

@@ -12,8 +12,8 @@ type fault struct {
 	do   func() bool
 }
 
-// planFaults draws the faults of a history: a few kinds of them ("swarm"), several times each. One that cannot happen
-// when it is due is tried again a little later, so that every history has some.
+// planFaults draws the faults of a history: a few kinds of them ("swarm"), several times each. One
+// that cannot happen when it is due is tried again a little later, so that every history has some.
 func (w *world) planFaults() {
 	kinds := w.faults()
 	w.rnd.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -181,7 +181,8 @@ func (w *world) faults() []fault {
 	return append(all, w.compound()...)
 }
 
-// onRequest are situations that only Config.With brings about: so special that in every swarm they would crowd others out.
+// onRequest are situations that only Config.With brings about: so special that in every swarm they
+// would crowd others out.
 func (w *world) onRequest() []fault {
 	snapshot := func(h *host) {
 		slot := w.rnd.IntN(snapSlots)
@@ -252,7 +253,8 @@ func (w *world) onRequest() []fault {
 	}
 }
 
-// compound are faults that come together: what one delays the other overtakes. Drawn apart they meet too rarely.
+// compound are faults that come together: what one delays the other overtakes. Drawn apart they
+// meet too rarely.
 func (w *world) compound() []fault {
 	return []fault{
 		{"slow disk and the peer dies", func() bool {

@@ -11,8 +11,9 @@ import (
 // freshTime is how long histories that no run has played are played beside the fixed ones.
 const freshTime = 5 * time.Second
 
-// TestFreshSeeds plays histories that no run has played, and reports: a violation is printed with the command that replays it,
-// to be fixed and to join failedOnce. It does not fail the run, which would depend on chance.
+// TestFreshSeeds plays histories that no run has played, and reports: a violation is printed with
+// the command that replays it, to be fixed and to join failedOnce. It does not fail the run, which
+// would depend on chance.
 func TestFreshSeeds(t *testing.T) {
 	base := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(base, 1))

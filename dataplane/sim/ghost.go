@@ -2,9 +2,10 @@ package sim
 
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
-// ghost is a process that continues after another process has its store (R2b): the disk was moved into another machine, or the folder copied
-// beside it, and a new process has begun there. It hears nothing of its partner any more. What it may read from its page cache it
-// serves for as long as it takes itself for a member; if it is alone it still looks at the record.
+// ghost is a process that continues after another process has its store (R2b): the disk was moved
+// into another machine, or the folder copied beside it, and a new process has begun there. It hears
+// nothing of its partner any more. What it may read from its page cache it serves for as long as it
+// takes itself for a member; if it is alone it still looks at the record.
 type ghost struct {
 	w     *world
 	m     *pair.Machine
@@ -12,8 +13,9 @@ type ghost struct {
 	asked bool
 }
 
-// move takes the disk of a node away from a process that continues. Within the machine the copy has another lock; in another machine the
-// lock may look like the same one, and what was not flushed is gone. Now and then the partner restarts at that moment.
+// move takes the disk of a node away from a process that continues. Within the machine the copy has
+// another lock; in another machine the lock may look like the same one, and what was not flushed is
+// gone. Now and then the partner restarts at that moment.
 func (w *world) move(h *host) bool {
 	peer := w.nodes[h.id.Peer()]
 	if h.m == nil || h.frozenNow() || h.sick || h.disk.suspect() || peer.disk.suspect() || peer.m == nil || !h.m.Serving(h.clock()) || w.arb.lost {
@@ -42,7 +44,8 @@ func (w *world) move(h *host) bool {
 	return true
 }
 
-// tick is the ghost's life: it looks at the record if it is alone, and nothing that it asks for is done.
+// tick is the ghost's life: it looks at the record if it is alone, and nothing that it asks for is
+// done.
 func (g *ghost) tick() {
 	w := g.w
 	g.m.Tick(g.h.clock())

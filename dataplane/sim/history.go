@@ -67,8 +67,9 @@ func (h *history) lost(lun int, now int64, forced bool) {
 // forever is when an operation returned that never did.
 const forever = int64(1) << 62
 
-// add records a finished logical operation. Each attempt of a write may have taken effect once, at any time from its
-// start until the operation returned: a host's own retry is at-least-once (R11d). The last one did what was answered.
+// add records a finished logical operation. Each attempt of a write may have taken effect once, at
+// any time from its start until the operation returned: a host's own retry is at-least-once (R11d).
+// The last one did what was answered.
 func (h *history) add(client int, l *logical, res scsi.Result, got []byte, end int64) {
 	last := l.tries[len(l.tries)-1]
 	switch l.kind {

@@ -7,7 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// host is one node: a disk that outlives its processes, a clock of its own, and the machine of the present life.
+// host is one node: a disk that outlives its processes, a clock of its own, and the machine of the
+// present life.
 type host struct {
 	w      *world
 	id     pair.Node
@@ -92,7 +93,8 @@ func (h *host) clock() int64 {
 	return h.offset + int64(float64(h.w.now)*h.rate)
 }
 
-// standStill stops the machine with its clocks. The code that resumes it sets the wall clock right (R3).
+// standStill stops the machine with its clocks. The code that resumes it sets the wall clock right
+// (R3).
 func (h *host) standStill(d int64) bool {
 	if !h.freeze(d) {
 		return false
@@ -338,8 +340,8 @@ func (h *host) arrive(n uint64, msg *pair.Msg) {
 	}
 }
 
-// drain carries out what the machine asks for. Sends are begun at once, in the machine's order, the rest after: what the
-// runtime does.
+// drain carries out what the machine asks for. Sends are begun at once, in the machine's order, the
+// rest after: what the runtime does.
 func (h *host) drain() {
 	if h.draining {
 		return

@@ -109,8 +109,8 @@ func (h *host) starts(o *pair.Op) {
 	}
 }
 
-// judge checks a transition of the record, at the moment the arbiter takes it (R2), and that every node it names holds
-// what was acknowledged.
+// judge checks a transition of the record, at the moment the arbiter takes it (R2), and that every
+// node it names holds what was acknowledged.
 func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	w, old := a.w, &a.rec
 	if a.forces(next) {
@@ -201,8 +201,8 @@ func (a *arbiterSim) judge(next *pair.Record, asked int64) {
 	}
 }
 
-// gaveUp judges a claim after which hosts get MEDIUM ERROR after a loss: the peer, which was a member as well when the claimant last acted
-// on a record, must not have kept what is lost (R2b).
+// gaveUp judges a claim after which hosts get MEDIUM ERROR after a loss: the peer, which was a
+// member as well when the claimant last acted on a record, must not have kept what is lost (R2b).
 func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
 	w, before := a.w, &a.rec
 	if acted := h.disk.acted; !before.Both() && (acted == nil || acted.Epoch < before.Epoch) && len(a.past) > 1 {
@@ -222,8 +222,8 @@ func (a *arbiterSim) gaveUp(next *pair.Record, h *host) {
 	}
 }
 
-// yields: a lone member that never acted on its record gives it to the peer, which was a member before and has kept all
-// that was acknowledged (R2b).
+// yields: a lone member that never acted on its record gives it to the peer, which was a member
+// before and has kept all that was acknowledged (R2b).
 func (a *arbiterSim) yields(next *pair.Record) bool {
 	w := a.w
 	if a.rec.Both() || next.Both() || a.rec.Chair() == next.Chair() || len(a.past) < 2 {
@@ -243,7 +243,8 @@ func (a *arbiterSim) yields(next *pair.Record) bool {
 	return true
 }
 
-// joined: what was acknowledged before the joiner flushed everything is durable there when it is readmitted (R7).
+// joined: what was acknowledged before the joiner flushed everything is durable there when it is
+// readmitted (R7).
 func (w *world) joined(h *host) {
 	since := h.flushedAll
 	if since == 0 {

@@ -105,7 +105,8 @@ func TestRecordIsJudged(t *testing.T) {
 	}
 }
 
-// An arbiter that forgets has been seen by both nodes before, and never gives a version number twice.
+// An arbiter that forgets has been seen by both nodes before, and never gives a version number
+// twice.
 func TestArbiterForgetsOnlyWhatBothSaw(t *testing.T) {
 	w := still()
 	w.res.Operations = minOperations

@@ -10,7 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// state is what a block may hold, sorted: more than one value only where an attempt was given up. It is never changed.
+// state is what a block may hold, sorted: more than one value only where an attempt was given up.
+// It is never changed.
 type state struct{ vals []uint64 }
 
 func (s *state) has(v uint64) bool { return slices.Contains(s.vals, v) }
@@ -46,8 +47,8 @@ func (r *rec) step(s *state) (bool, *state) {
 // checkTime bounds the search for one block; honest histories take a millisecond.
 const checkTime = 20 * time.Second
 
-// linearizable judges every block: one disk must have been able to give these answers (porcupine). Where both nodes lost
-// power the history is in parts.
+// linearizable judges every block: one disk must have been able to give these answers (porcupine).
+// Where both nodes lost power the history is in parts.
 func (h *history) linearizable() error {
 	for l := range h.blocks {
 		for b, recs := range h.blocks[l] {
@@ -94,8 +95,8 @@ func possible(start *state, recs []rec) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, ops, checkTime)
 }
 
-// shortest is the beginning of a history that is already impossible: the answer that came last is the one that cannot be.
-// Writes that had not returned by then may have happened.
+// shortest is the beginning of a history that is already impossible: the answer that came last is
+// the one that cannot be. Writes that had not returned by then may have happened.
 func shortest(start *state, recs []rec) []rec {
 	ends := make([]int64, 0, len(recs))
 	for i := range recs {

@@ -98,7 +98,8 @@ func TestPartsAroundALoss(t *testing.T) {
 	}
 }
 
-// After a force the block may hold whatever was ever written there; what came after the force counts as ever.
+// After a force the block may hold whatever was ever written there; what came after the force
+// counts as ever.
 func TestPartsAroundAForce(t *testing.T) {
 	recs := []rec{
 		{kind: recWrite, durable: true, value: 1, call: 10, ret: 20}, {kind: recWrite, durable: true, value: 2, call: 30, ret: 40},
@@ -115,7 +116,8 @@ func TestPartsAroundAForce(t *testing.T) {
 	}
 }
 
-// Two losses: what survived the first unflushed may go with the second, what was flushed between may not.
+// Two losses: what survived the first unflushed may go with the second, what was flushed between
+// may not.
 func TestPartsAroundTwoLosses(t *testing.T) {
 	h := &history{losses: []loss{{lun: 0, at: 100}, {lun: 0, at: 200}}}
 	recs := []rec{w(1, 1, 2), r(1, 110, 111), w(2, 120, 121)}

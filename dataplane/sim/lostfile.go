@@ -8,9 +8,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// In some histories a file of a LUN or a snapshot is lost, or cut off, while its node is stopped. The node's next process finds that by its length. Where
-// the peer was a member, that object is copied whole, and nothing else for it. A lone member serves the rest, and copies nothing from what it
-// lacks, until the file is put back.
+// In some histories a file of a LUN or a snapshot is lost, or cut off, while its node is stopped.
+// The node's next process finds that by its length. Where the peer was a member, that object is
+// copied whole, and nothing else for it. A lone member serves the rest, and copies nothing from
+// what it lacks, until the file is put back.
 
 const lostFileName = "lost file"
 
@@ -54,7 +55,8 @@ func (w *world) losesFile() (done bool) {
 	return done
 }
 
-// putBackLater has a person put the file back that is about to be lost, while the node is stopped once more.
+// putBackLater has a person put the file back that is about to be lost, while the node is stopped
+// once more.
 func (h *host) putBackLater(object int) {
 	w, d := h.w, h.disk
 	pages := append([]page(nil), d.luns[object]...)

@@ -5,7 +5,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// mark is a situation that only some histories meet. One that no history meets is not tested, whatever else passes.
+// mark is a situation that only some histories meet. One that no history meets is not tested,
+// whatever else passes.
 type mark int
 
 const (
@@ -168,7 +169,8 @@ func (h *host) sending(msg *pair.Msg) {
 	}
 }
 
-// receiving looks at a frame before the machine is given it. The front end answers its host at once.
+// receiving looks at a frame before the machine is given it. The front end answers its host at
+// once.
 func (h *host) receiving(msg *pair.Msg) {
 	if msg.Type == pair.MsgForwardResult && msg.Result == scsi.Busy {
 		h.refused[msg.ID] = true

@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// network is the link between the nodes: two connections, that of heartbeats and that of everything else.
+// network is the link between the nodes: two connections, that of heartbeats and that of everything
+// else.
 type network struct {
 	w       *world
 	n       uint64
@@ -18,9 +19,10 @@ type network struct {
 	dialing bool
 }
 
-// lane is one direction of one connection. A frame first waits in the sender's queue, as the very message that the machine
-// gave: a real link reads header and buffers when the socket has room. Once read it is on the wire, which delivers
-// in order; while the direction is cut, frames on the wire come late, as TCP's do, unless the connection is given up.
+// lane is one direction of one connection. A frame first waits in the sender's queue, as the very
+// message that the machine gave: a real link reads header and buffers when the socket has room.
+// Once read it is on the wire, which delivers in order; while the direction is cut, frames on the
+// wire come late, as TCP's do, unless the connection is given up.
 type lane struct {
 	queue  []*pair.Msg // not read yet
 	wire   []*pair.Msg // copies under way
@@ -154,8 +156,8 @@ func (n *network) resume(from int) {
 	}
 }
 
-// drop ends the present link: each node learns of it separately, a dead one never. What was not sent is lost, and
-// some of what was.
+// drop ends the present link: each node learns of it separately, a dead one never. What was not
+// sent is lost, and some of what was.
 func (n *network) drop(why string) {
 	if !n.up {
 		return

@@ -4,10 +4,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// Disks stop, and they have a bandwidth in some histories, less than what hosts write: a write waits while the disk has more to write out
-// than it does in backlogMax, as with the store's bound (store/writeback.go), and a flush takes as long as there is dirty data. In a
-// part of them nothing else goes wrong: then no node may leave or be excluded for slowness (R12), both disks are
-// equally busy.
+// Disks stop, and they have a bandwidth in some histories, less than what hosts write: a write
+// waits while the disk has more to write out than it does in backlogMax, as with the store's bound
+// (store/writeback.go), and a flush takes as long as there is dirty data. In a part of them nothing
+// else goes wrong: then no node may leave or be excluded for slowness (R12), both disks are equally
+// busy.
 
 const (
 	overloadName = "writes above the disks' speed"
@@ -33,7 +34,8 @@ func (w *world) overload() bool {
 	})
 }
 
-// bothStop has both disks answer nothing for a while that may be longer than Dm, and come back a moment apart.
+// bothStop has both disks answer nothing for a while that may be longer than Dm, and come back a
+// moment apart.
 func (w *world) bothStop() bool {
 	d := w.even(300*ms, 5*s)
 	for _, h := range w.nodes {
@@ -73,13 +75,15 @@ func (h *host) writeOut() {
 	b.dirty, b.drained = b.dirty-n, b.drained+n
 }
 
-// room tells whether the page cache takes another write: not more than the disk writes in backlogMax.
+// room tells whether the page cache takes another write: not more than the disk writes in
+// backlogMax.
 func (h *host) room() bool {
 	h.writeOut()
 	return h.load.perBlock == 0 || h.load.dirty*h.load.perBlock < backlogMax
 }
 
-// whenRoom begins a write of n bytes when there is room for it; a durable one when it and all before it would be written.
+// whenRoom begins a write of n bytes when there is room for it; a durable one when it and all
+// before it would be written.
 func (h *host) whenRoom(n int64, durable bool, begin func()) {
 	if h.load.perBlock == 0 && len(h.load.waiting) == 0 {
 		begin()

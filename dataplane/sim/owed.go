@@ -2,9 +2,10 @@ package sim
 
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
-// What a node owes its partner, and for how long already, by its own clock: no node takes longer for it than Dm and continues as a
-// member, if its disk has stopped and the other one's has not (R9, R12). Slow is not failed: both disks must be known to be well or not
-// for a part of Dm, over a link that carries questions and answers promptly, before it follows that one of them has to go.
+// What a node owes its partner, and for how long already, by its own clock: no node takes longer
+// for it than Dm and continues as a member, if its disk has stopped and the other one's has not
+// (R9, R12). Slow is not failed: both disks must be known to be well or not for a part of Dm, over
+// a link that carries questions and answers promptly, before it follows that one of them has to go.
 
 // owed is what a node has begun for its partner, and the entry that it waits for as the chair.
 type owed struct {

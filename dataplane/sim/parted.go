@@ -2,14 +2,16 @@ package sim
 
 import "github.com/gemel-storage/gemel/dataplane/pair"
 
-// Records that change over the head of a lone member (R2): an administrator forces the other node and has not stopped this one,
-// or the arbiter is set back and the other node, which has not heard of its exclusion yet, continues from there.
+// Records that change over the head of a lone member (R2): an administrator forces the other node
+// and has not stopped this one, or the arbiter is set back and the other node, which has not heard
+// of its exclusion yet, continues from there.
 
 // partTime bounds how long the nodes stay cut off while the moment for it is waited for.
 const partTime = 6 * s
 
-// part cuts the nodes off from each other until one of them is alone, then has do change the record. It begins once the pair is
-// well; who is alone and who is out is for the protocol to decide.
+// part cuts the nodes off from each other until one of them is alone, then has do change the
+// record. It begins once the pair is well; who is alone and who is out is for the protocol to
+// decide.
 func (w *world) part(do func(lone, other *host) bool) bool {
 	for _, h := range w.nodes {
 		if h.m == nil || h.frozenNow() || h.phase != pair.Paired || h.sick || h.disk.suspect() || w.arb.lost || w.parted > 0 || w.admin.stopped != nil {
@@ -61,13 +63,15 @@ func (w *world) forceOther(lone, other *host) bool {
 	return ok
 }
 
-// forceStanding: the lone member is paused with its clocks while the other one is forced, and continues when that one serves.
+// forceStanding: the lone member is paused with its clocks while the other one is forced, and
+// continues when that one serves.
 func (w *world) forceStanding(lone, other *host) bool {
 	return w.forceOther(lone, other) && lone.standStill(w.even(3500*ms, 5*s))
 }
 
-// setBack is an arbiter that was restored to an earlier record, while the node that was excluded has not heard of that. It
-// takes over as it may, and for a while there are two: what hosts see then is nothing that one disk could give, and is not judged.
+// setBack is an arbiter that was restored to an earlier record, while the node that was excluded
+// has not heard of that. It takes over as it may, and for a while there are two: what hosts see
+// then is nothing that one disk could give, and is not judged.
 func (w *world) setBack(lone, other *host) bool {
 	a := &w.arb
 	v := other.m.View(other.clock())
@@ -82,14 +86,17 @@ func (w *world) setBack(lone, other *host) bool {
 	return true
 }
 
-// exposure is for how long a lone member may serve after the record names another node: the period of its looks, one call, drift.
+// exposure is for how long a lone member may serve after the record names another node: the period
+// of its looks, one call, drift.
 const exposure = 2*s + callTimeout + 100*ms
 
-// partedNow tells whether two nodes may be alone at this moment. The other one has waited for less than two leases when it takes over.
+// partedNow tells whether two nodes may be alone at this moment. The other one has waited for less
+// than two leases when it takes over.
 func (w *world) partedNow() bool { return w.parted > 0 && w.now < w.parted+2*s+exposure }
 
-// reunite is the administrator who finds the fenced node and decides for the other: what it holds beyond that is given up. One that
-// shares its epoch with the other's record starts with an empty disk.
+// reunite is the administrator who finds the fenced node and decides for the other: what it holds
+// beyond that is given up. One that shares its epoch with the other's record starts with an empty
+// disk.
 func (w *world) reunite(h *host) {
 	peer := w.nodes[h.id.Peer()]
 	switch {

@@ -2,17 +2,19 @@ package sim
 
 import "slices"
 
-// When both nodes have lost power, writes that were not flushed may be gone; flushed ones never are (R8). The history of a
-// block falls into parts, and each later one starts from any value that may have survived.
+// When both nodes have lost power, writes that were not flushed may be gone; flushed ones never are
+// (R8). The history of a block falls into parts, and each later one starts from any value that may
+// have survived.
 
-// part is a stretch of a block's history between losses. start is what it may begin with, nil: the very beginning.
+// part is a stretch of a block's history between losses. start is what it may begin with, nil: the
+// very beginning.
 type part struct {
 	start *state
 	recs  []rec
 }
 
-// parts cuts the attempts of a block at the losses. What was under way then may have happened before it; what
-// began before it cannot happen after it, for both processes are gone.
+// parts cuts the attempts of a block at the losses. What was under way then may have happened
+// before it; what began before it cannot happen after it, for both processes are gone.
 func (h *history) parts(lun int, recs []rec) (out []part) {
 	var losses []loss
 	for _, x := range h.losses {
@@ -53,7 +55,8 @@ func (h *history) parts(lun int, recs []rec) (out []part) {
 	return out
 }
 
-// everWritten is what a block may hold on a node that takes over by force: it may have been away for long.
+// everWritten is what a block may hold on a node that takes over by force: it may have been away
+// for long.
 func everWritten(recs []rec, at int64) []uint64 {
 	out := []uint64{0}
 	for _, r := range recs {
@@ -65,8 +68,9 @@ func everWritten(recs []rec, at int64) []uint64 {
 	return slices.Compact(out)
 }
 
-// survivors are the values that a block may hold after a loss at the given moment: each that some write may have left
-// there, unless a durable write certainly came after it. began is what the part began with, all older than it.
+// survivors are the values that a block may hold after a loss at the given moment: each that some
+// write may have left there, unless a durable write certainly came after it. began is what the part
+// began with, all older than it.
 func (h *history) survivors(lun int, began []uint64, recs []rec, from, at int64) []uint64 {
 	// The latest start among the durable writes: what returned before it is certainly superseded.
 	durable := int64(-1)
@@ -88,7 +92,8 @@ func (h *history) survivors(lun int, began []uint64, recs []rec, from, at int64)
 	return slices.Compact(out)
 }
 
-// flushedAfter tells whether a flush that began after the given moment was answered before the loss.
+// flushedAfter tells whether a flush that began after the given moment was answered before the
+// loss.
 func (h *history) flushedAfter(lun int, ret, at int64) bool {
 	for _, f := range h.flushes {
 		if f.lun == lun && f.call >= ret && f.ret <= at {

@@ -1,6 +1,7 @@
 package sim
 
-// event is something that will happen at a moment; seq keeps those of one moment in the order they were planned.
+// event is something that will happen at a moment; seq keeps those of one moment in the order they
+// were planned.
 type event struct {
 	at  int64
 	seq uint64

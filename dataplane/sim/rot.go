@@ -9,9 +9,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// In some histories blocks also rot where there is no good copy: at a lone member, at either end of a resync, at both nodes. What is lost
-// is answered with its place, never with a value, and is copied as bad, until a host writes it again. Two things are not promised: what
-// rots and is in doubt when a process starts, for whatever is there is taken, and what a loss of power takes back.
+// In some histories blocks also rot where there is no good copy: at a lone member, at either end of
+// a resync, at both nodes. What is lost is answered with its place, never with a value, and is
+// copied as bad, until a host writes it again. Two things are not promised: what rots and is in
+// doubt when a process starts, for whatever is there is taken, and what a loss of power takes back.
 
 // rotName is the kind of fault that makes every history such a one.
 const rotName = "rot"
@@ -120,8 +121,8 @@ func (w *world) gone(h *host, l, b int) bool {
 	return h.disk.misfit[l] || w.shape.lone && !h.disk.matches(l, b/w.shape.group)
 }
 
-// vouches judges each serving node: what matches its checksum is what was written last. So garbage has none. One that is about to tell hosts
-// of a loss (R8) holds what it holds.
+// vouches judges each serving node: what matches its checksum is what was written last. So garbage
+// has none. One that is about to tell hosts of a loss (R8) holds what it holds.
 func (w *world) vouches() {
 	if !w.shape.lone {
 		return
@@ -139,11 +140,12 @@ func (w *world) vouches() {
 	}
 }
 
-// askedWithin is how long it may take from the question to a joiner to the second look, which is what is copied.
+// askedWithin is how long it may take from the question to a joiner to the second look, which is
+// what is copied.
 const askedWithin = 100 * ms
 
-// givenUp judges what is marked as lost at a joiner: the joiner must not have what the checksums of the source say that the blocks were. What
-// rots after the joiner was asked is excused.
+// givenUp judges what is marked as lost at a joiner: the joiner must not have what the checksums of
+// the source say that the blocks were. What rots after the joiner was asked is excused.
 func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 	source := h.w.nodes[h.id.Peer()]
 	if source.m == nil || source.disk.suspect() || h.disk.suspect() || h.sick {
@@ -179,7 +181,8 @@ func (w *world) lost() string {
 	return ""
 }
 
-// comesBack is the start of a process: what is in doubt is as it was written, and what is known to be lost stays so.
+// comesBack is the start of a process: what is in doubt is as it was written, and what is known to
+// be lost stays so.
 func (d *disk) comesBack() {
 	for object, list := range d.sums {
 		for g := range list {
@@ -198,7 +201,8 @@ func (d *disk) comesBack() {
 	}
 }
 
-// finds is a host that gets the error that a block is lost. Sooner or later a host writes the whole block again.
+// finds is a host that gets the error that a block is lost. Sooner or later a host writes the whole
+// block again.
 func (c *client) finds(a *attempt) {
 	w, l := c.w, a.l
 	w.mark(markLostAnswered)

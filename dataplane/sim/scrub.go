@@ -6,10 +6,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// Scrubs run under load now and then, and once more at the end. In some histories a block of the partner's disk changes by
-// itself right before: no host is served from there, so no host may ever see it, and the scrub has to find and repair it. If
-// anything happens to the pair meanwhile the disk finds its way back (unflip): a copy that has rotted and becomes the source
-// without having been scrubbed is not promised to be found.
+// Scrubs run under load now and then, and once more at the end. In some histories a block of the
+// partner's disk changes by itself right before: no host is served from there, so no host may ever
+// see it, and the scrub has to find and repair it. If anything happens to the pair meanwhile the
+// disk finds its way back (unflip): a copy that has rotted and becomes the source without having
+// been scrubbed is not promised to be found.
 
 func (w *world) planScrubs() {
 	for range w.shape.scrubs {
@@ -66,8 +67,9 @@ func (h *host) scrub() {
 	})
 }
 
-// flip changes a block of a LUN that h owns at its partner, if both are well. Not where busy disks are all that is wrong: the repair of the
-// range is one write that all others of the LUN wait for, and alone does not show that the partner's disk makes progress.
+// flip changes a block of a LUN that h owns at its partner, if both are well. Not where busy disks
+// are all that is wrong: the repair of the range is one write that all others of the LUN wait for,
+// and alone does not show that the partner's disk makes progress.
 func (w *world) flip(h *host) {
 	if w.onlyBusy() {
 		return

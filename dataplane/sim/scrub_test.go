@@ -6,7 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// A flipped block reads as something else until it is written, or taken back; what is durable is not touched by it.
+// A flipped block reads as something else until it is written, or taken back; what is durable is
+// not touched by it.
 func TestFlippedBlock(t *testing.T) {
 	w := still()
 	d := w.nodes[1].disk
@@ -34,7 +35,8 @@ func TestFlippedBlock(t *testing.T) {
 	}
 }
 
-// A scrub that ends without having found what changed is a violation; one that skipped something claims nothing.
+// A scrub that ends without having found what changed is a violation; one that skipped something
+// claims nothing.
 func TestScrubIsJudged(t *testing.T) {
 	for _, x := range []struct {
 		name string

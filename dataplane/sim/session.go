@@ -6,9 +6,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// session is a host's connection to a node. Its bytes can be under way for long: the host's network is cut, the host gives
-// the session up after a while of silence and continues over the other node, and what it had sent arrives when the network
-// heals, at a node that takes it for new (R11). The only sign is that no host answers a ping.
+// session is a host's connection to a node. Its bytes can be under way for long: the host's network
+// is cut, the host gives the session up after a while of silence and continues over the other node,
+// and what it had sent arrives when the network heals, at a node that takes it for new (R11). The
+// only sign is that no host answers a ping.
 type session struct {
 	c     *client
 	node  int
@@ -22,8 +23,8 @@ type session struct {
 	closed bool
 }
 
-// hostPatience is how long a host waits for a silent target before it gives a session up. It is longer than the age at which
-// a node wants a new sign of life, as the timeouts of initiators are.
+// hostPatience is how long a host waits for a silent target before it gives a session up. It is
+// longer than the age at which a node wants a new sign of life, as the timeouts of initiators are.
 const hostPatience = 1200 * ms
 
 func (c *client) session(node int) *session {
@@ -117,8 +118,9 @@ func (c *client) reconnect(node int) {
 	}
 }
 
-// farName is the fault that has sessions of a host come over a network on which no sign of life is ever young. They begin as others do, so that
-// their paths are known; a host that leaves one continues over the next, beside which what it had sent over the first still arrives.
+// farName is the fault that has sessions of a host come over a network on which no sign of life is
+// ever young. They begin as others do, so that their paths are known; a host that leaves one
+// continues over the next, beside which what it had sent over the first still arrives.
 const farName = "sessions far away"
 
 // remote histories are one of sixteen.

@@ -1,7 +1,8 @@
 package sim
 
-// shape is what a seed draws before the first event: how much there is of everything. Histories that differ in shape find
-// more than histories that are all alike ("swarm"): a bug that needs few blocks and many writes is not met by an average.
+// shape is what a seed draws before the first event: how much there is of everything. Histories
+// that differ in shape find more than histories that are all alike ("swarm"): a bug that needs few
+// blocks and many writes is not met by an average.
 type shape struct {
 	length, think int64
 	clients       int

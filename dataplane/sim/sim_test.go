@@ -19,7 +19,8 @@ func fixed() (all []Config) {
 	return all
 }
 
-// failedOnce found a bug of the pair when they were fresh, under today's generator, and pass since it is fixed.
+// failedOnce found a bug of the pair when they were fresh, under today's generator, and pass since
+// it is fixed.
 var failedOnce = []Config{
 	{Seed: 3893223846172118379}, // a resync was interrupted after the joiner had taken a snapshot
 	{Seed: 9223936591952761838, With: []string{"both killed", "slow disk"}}, // two snapshots under one index of the log
@@ -34,7 +35,8 @@ var failedOnce = []Config{
 	{Seed: 7245067617997926924, With: []string{"slow disk"}},                             // a resync went on with a joiner whose disk was put back
 }
 
-// TestFixedSeeds plays the gate's histories; `go run ./hack/sim` plays fresh ones and prints any of them.
+// TestFixedSeeds plays the gate's histories; `go run ./hack/sim` plays fresh ones and prints any of
+// them.
 func TestFixedSeeds(t *testing.T) {
 	var total Total
 	for _, cfg := range fixed() {
@@ -54,7 +56,8 @@ func TestFixedSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d events, %d operations, faults %v", total.Events, total.Operations, total.Faults)
-	// Sixty histories do not meet everything; what every run must meet is less than what `make sim` reports.
+	// Sixty histories do not meet everything; what every run must meet is less than what `make sim`
+	// reports.
 	b := total.Branches()
 	for _, name := range []string{"machine: Excludes", "machine: Readmits", "machine: Forwarded", "machine: Repaired", "machine: PathSwitches",
 		"machine: LeaseLapses", "machine: Transfers", markNames[markRenew], markNames[markReplaced], markNames[markTrusted],
@@ -103,7 +106,8 @@ func TestRequestedFaults(t *testing.T) {
 	}
 }
 
-// A seed is one history: played again it is the same to the last event, or a failure could not be replayed.
+// A seed is one history: played again it is the same to the last event, or a failure could not be
+// replayed.
 func TestSeedReplaysExactly(t *testing.T) {
 	for _, seed := range []uint64{3, 12, 1 << 60} {
 		cfg := Config{Seed: seed, Trace: true}
@@ -139,7 +143,8 @@ func TestThinHistoriesFail(t *testing.T) {
 	}
 }
 
-// A frame is read when the socket takes it, not when it was sent: a buffer that changes in between is seen.
+// A frame is read when the socket takes it, not when it was sent: a buffer that changes in between
+// is seen.
 func TestFramesAreReadLate(t *testing.T) {
 	w := &world{cfg: Config{Seed: 1}}
 	w.seed()

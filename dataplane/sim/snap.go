@@ -5,11 +5,13 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Snapshots (R14): made on both nodes at one index of the log while the LUN's writes are held, durable at once, never
-// written again. A joiner that lacks one, or has another one in its slot, gets it whole, and has on record that it is not
-// complete until the resync has ended. The final comparison of the disks covers them.
+// Snapshots (R14): made on both nodes at one index of the log while the LUN's writes are held,
+// durable at once, never written again. A joiner that lacks one, or has another one in its slot,
+// gets it whole, and has on record that it is not complete until the resync has ended. The final
+// comparison of the disks covers them.
 
-// snapSlots is how many there can be. A node that has lost its place may hold another one in the same slot.
+// snapSlots is how many there can be. A node that has lost its place may hold another one in the
+// same slot.
 const snapSlots = 3
 
 // snap is what a slot holds: a snapshot is prepared, then committed.
@@ -57,7 +59,8 @@ func (d *disk) exists(id pair.LUNID) bool {
 	return slot < 0 || d.meta.Snaps[slot].Born > 0
 }
 
-// prepared tells whether an object is a snapshot that no entry has committed: its content is not promised.
+// prepared tells whether an object is a snapshot that no entry has committed: its content is not
+// promised.
 func (d *disk) prepared(object int) bool {
 	slot := object - len(d.meta.Units)
 	return slot >= 0 && !d.meta.Snaps[slot].Ready
@@ -92,8 +95,9 @@ func (d *disk) take(lun, slot int) {
 	d.clone(lun, slot)
 }
 
-// replaceMeta is an installation: what is not the source's object in a slot goes, and is named as incomplete. So does what
-// the last entry here made: the source may have done that entry at another time, or another one in its place.
+// replaceMeta is an installation: what is not the source's object in a slot goes, and is named as
+// incomplete. So does what the last entry here made: the source may have done that entry at another
+// time, or another one in its place.
 func (h *host) replaceMeta(m metaState) {
 	for slot, s := range m.Snaps {
 		if own := h.disk.meta.Snaps[slot].Born; own == s.Born && own != h.disk.meta.Index {
@@ -121,8 +125,9 @@ func (h *host) incomplete() (ids []pair.LUNID) {
 	return ids
 }
 
-// snapshotOf takes a snapshot of a LUN in two steps, as the runtime does it: what an earlier proposer has left is undone
-// first, what cannot be prepared is undone, and one whose proposer dies stays as it is.
+// snapshotOf takes a snapshot of a LUN in two steps, as the runtime does it: what an earlier
+// proposer has left is undone first, what cannot be prepared is undone, and one whose proposer dies
+// stays as it is.
 func (h *host) snapshotOf(lun, slot int) {
 	w := h.w
 	if h.disk.misfit[lun] {

@@ -18,12 +18,14 @@ const (
 
 func duration(ns int64) time.Duration { return time.Duration(ns) }
 
-// later is a disk operation: it ends after a while. If the process dies first it may have happened, in part.
+// later is a disk operation: it ends after a while. If the process dies first it may have happened,
+// in part.
 func (h *host) later(lo, hi int64, effect func(torn func() bool), done func()) {
 	w, life, boots, disk := h.w, h.life, h.boots, h.disk
 	w.after(w.between(lo, hi)+h.lag(), func() {
 		if h.life != life {
-			// Not once another process has the store: it opens it when nothing of the former one is left.
+			// Not once another process has the store: it opens it when nothing of the former one is
+			// left.
 			if h.boots == boots && h.m == nil && h.life == life+1 && h.disk == disk && w.chance(0.5) {
 				w.mark(markTorn)
 				disk.orphan = true
@@ -60,8 +62,8 @@ func (h *host) lag() int64 {
 	return h.w.even(0, h.slow)
 }
 
-// refuses decides whether the disk fails an operation. A store that has failed once in this life takes nothing more,
-// as the runtime's; one that cannot read may do the rest.
+// refuses decides whether the disk fails an operation. A store that has failed once in this life
+// takes nothing more, as the runtime's; one that cannot read may do the rest.
 func (h *host) refuses(k ioKind) bool {
 	if h.broken && k != ioRead || h.errors&k != 0 && h.w.chance(0.7) {
 		h.sick = true
@@ -70,8 +72,8 @@ func (h *host) refuses(k ioKind) bool {
 	return false
 }
 
-// io is an operation that the disk may refuse; res is then the result. A refused write may have changed some of its
-// blocks; after a refused flush it is unknown.
+// io is an operation that the disk may refuse; res is then the result. A refused write may have
+// changed some of its blocks; after a refused flush it is unknown.
 func (h *host) io(k ioKind, lo, hi int64, effect func(torn func() bool), done func(res scsi.Result)) {
 	switch {
 	case !h.refuses(k):
@@ -111,7 +113,8 @@ func (h *host) breaks(k ioKind, lo, hi int64, effect func(torn func() bool), don
 	})
 }
 
-// flushing is a sync. What is written while it is under way may or may not be in it: the least is what was there before.
+// flushing is a sync. What is written while it is under way may or may not be in it: the least is
+// what was there before.
 func (h *host) flushing(luns []pair.LUNID, sums bool, done func(res scsi.Result)) {
 	none := func(func() bool) {}
 	if h.refuses(ioFlush) {
@@ -126,7 +129,8 @@ func (h *host) flushing(luns []pair.LUNID, sums bool, done func(res scsi.Result)
 	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
 }
 
-// read begins at once, or, where the disk has much to do, when the requests before it are done, which may be later than Dm.
+// read begins at once, or, where the disk has much to do, when the requests before it are done,
+// which may be later than Dm.
 func (h *host) read(o *pair.Op) {
 	w, m, life := h.w, h.m, h.life
 	begin := func() {
@@ -205,7 +209,8 @@ func (h *host) write(o *pair.Op, durable bool) {
 	})
 }
 
-// noSpace is a write that finds no space. It may have changed the beginning of its range before it knew.
+// noSpace is a write that finds no space. It may have changed the beginning of its range before it
+// knew.
 func (h *host) noSpace(lo, hi, length int64, effect func(torn func() bool), done func(scsi.Result)) {
 	h.later(lo, hi, func(func() bool) {
 		left := h.w.rnd.Int64N(length / blockSize)
@@ -220,7 +225,8 @@ func (h *host) space() scsi.Result {
 	return scsi.OK
 }
 
-// apply is a mirrored write, or a copied range. Its buffer goes back to the pool before the machine hears of the end.
+// apply is a mirrored write, or a copied range. Its buffer goes back to the pool before the machine
+// hears of the end.
 func (h *host) apply(msg *pair.Msg, durable bool) {
 	link := h.linkN
 	over := func() {}

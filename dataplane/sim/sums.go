@@ -7,9 +7,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages has one checksum, and its content represents
-// the checksum. The newest checksums are in the memory of the process, which writes some of them out when it likes: a death
-// loses the others, a power cut also what was not flushed.
+// Checksums of blocks (R15), as dataplane/store keeps them. A group of pages has one checksum, and
+// its content represents the checksum. The newest checksums are in the memory of the process, which
+// writes some of them out when it likes: a death loses the others, a power cut also what was not
+// flushed.
 
 // maxGroup is the largest group, in pages.
 const maxGroup = 2
@@ -78,8 +79,9 @@ func (d *disk) look(l pair.LUNID, off, n int64) (bad []scsi.Range) {
 	return bad
 }
 
-// written keeps the checksums of a range that is about to be written; the function that it returns is called after that, with the
-// pages that were. What was written in part on what did not match gets no checksum.
+// written keeps the checksums of a range that is about to be written; the function that it returns
+// is called after that, with the pages that were. What was written in part on what did not match
+// gets no checksum.
 func (d *disk) written(l pair.LUNID, off, n int64) func(pages map[int]bool) {
 	if d.pages == 0 || d.orphan || n == 0 {
 		return func(map[int]bool) {}
@@ -250,8 +252,9 @@ func (w *world) planDamage() {
 	})
 }
 
-// damage changes a block of a node while both are members and well, and the other copy of it is good. What is there then is another
-// value, or that of another block, as after a write that was lost or went astray, or nothing.
+// damage changes a block of a node while both are members and well, and the other copy of it is
+// good. What is there then is another value, or that of another block, as after a write that was
+// lost or went astray, or nothing.
 func (w *world) damage() bool {
 	if !w.shape.sums {
 		return true
@@ -308,8 +311,8 @@ func (d *disk) believe() {
 	}
 }
 
-// judge looks at blocks that do not match where nothing has damaged them: a rule of R15 is broken. A snapshot of what was in doubt
-// has unknown checksums.
+// judge looks at blocks that do not match where nothing has damaged them: a rule of R15 is broken.
+// A snapshot of what was in doubt has unknown checksums.
 func (h *host) judge(bad []scsi.Range, l pair.LUNID) {
 	for _, r := range bad {
 		g, _ := h.disk.groups(r.Off, r.Len)

@@ -1,8 +1,9 @@
 package sim
 
-// supervisor is what runs a node's process (the kubelet, systemd): one that has ended without a stop is started again after a back-off,
-// which doubles as long as its lives are short. Nothing else starts a node that has left. The times are those of the kubelet
-// (10 s to 5 min, forgotten after 10 min), made short as histories are.
+// supervisor is what runs a node's process (the kubelet, systemd): one that has ended without a
+// stop is started again after a back-off, which doubles as long as its lives are short. Nothing
+// else starts a node that has left. The times are those of the kubelet (10 s to 5 min, forgotten
+// after 10 min), made short as histories are.
 type supervisor struct {
 	ending bool  // the process has said that it will end
 	due    int64 // it has ended, and starts then
@@ -29,8 +30,9 @@ func (r *supervisor) ended(now int64) (d int64) {
 	return d
 }
 
-// over ends a process whose life is over (pair.Machine.Over): its hosts log out, its files are closed, or a disk that hangs has it end
-// without. Sometimes its disk has been replaced by an empty one before it starts again, which nothing waits for.
+// over ends a process whose life is over (pair.Machine.Over): its hosts log out, its files are
+// closed, or a disk that hangs has it end without. Sometimes its disk has been replaced by an empty
+// one before it starts again, which nothing waits for.
 func (h *host) over(why string) {
 	if h.run.ending {
 		return

@@ -54,7 +54,8 @@ func TestEndedProcessWaitsUntilItIsDue(t *testing.T) {
 	}
 }
 
-// A node that does not serve in the end counts, unless docs/operations.md names a person: here, both disks have failed.
+// A node that does not serve in the end counts, unless docs/operations.md names a person: here,
+// both disks have failed.
 func TestUnservedNodesAreCounted(t *testing.T) {
 	w := still()
 	if w.unserved() != 0 {

@@ -42,8 +42,9 @@ func (t *Total) Add(r Result) {
 	}
 }
 
-// Branches are the rare ways through the protocol, with how often they were taken: the machine's own counters and
-// the situations that the simulator looks for. One that no history takes is not tested, whatever else passes.
+// Branches are the rare ways through the protocol, with how often they were taken: the machine's
+// own counters and the situations that the simulator looks for. One that no history takes is not
+// tested, whatever else passes.
 func (t *Total) Branches() map[string]uint64 {
 	out := map[string]uint64{}
 	v := reflect.ValueOf(t.Stats)
@@ -58,7 +59,8 @@ func (t *Total) Branches() map[string]uint64 {
 	return out
 }
 
-// Uncovered names the branches that were never taken, sorted. A history that is excused is not wanted.
+// Uncovered names the branches that were never taken, sorted. A history that is excused is not
+// wanted.
 func (t *Total) Uncovered() []string {
 	skip := map[string]bool{markNames[markExcusedDisk]: true, "machine: ClockSteps": true}
 	for _, m := range []mark{markTaken, markForked, markGhostServes, markStood} { // of faults that come on request only

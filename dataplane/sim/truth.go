@@ -7,8 +7,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// truth knows what a block must hold at moments when that is beyond doubt: no host has a write of it open, and the last
-// write overlapped no other. What is claimed at such a moment needs no search, so it is claimed at every step.
+// truth knows what a block must hold at moments when that is beyond doubt: no host has a write of
+// it open, and the last write overlapped no other. What is claimed at such a moment needs no
+// search, so it is claimed at every step.
 type truth struct {
 	blocks [][]fact
 	off    bool // nothing is beyond doubt any more
@@ -40,7 +41,8 @@ func (t *truth) begin(op *logical) {
 	}
 }
 
-// end takes the outcome of a logical write. wrote tells that its value is there now; else it is there or is not.
+// end takes the outcome of a logical write. wrote tells that its value is there now; else it is
+// there or is not.
 func (t *truth) end(op *logical, wrote bool, now int64) {
 	for b := op.block; b < op.block+op.n; b++ {
 		f := &t.blocks[op.lun][b]
@@ -99,7 +101,8 @@ func (t *truth) alone(op *logical) bool {
 	return true
 }
 
-// acknowledged judges a status at the moment it leaves (R1, R8): what it promises must be on the disks already.
+// acknowledged judges a status at the moment it leaves (R1, R8): what it promises must be on the
+// disks already.
 func (w *world) acknowledged(h *host, a *attempt) {
 	op := a.l
 	if a.lost || op != a.c.op {

@@ -1,5 +1,6 @@
-// Package sim runs the real pair state machines of two nodes under a seeded scheduler, with a simulated network,
-// clocks, disks, arbiter and hosts, and judges what the hosts saw. One seed is one history, replayed exactly.
+// Package sim runs the real pair state machines of two nodes under a seeded scheduler, with a
+// simulated network, clocks, disks, arbiter and hosts, and judges what the hosts saw. One seed is
+// one history, replayed exactly.
 package sim
 
 import (
@@ -44,7 +45,8 @@ const (
 	s  = int64(time.Second)
 )
 
-// Bounds of a history. One that is thinner proves too little and fails; one that is longer runs in circles.
+// Bounds of a history. One that is thinner proves too little and fails; one that is longer runs in
+// circles.
 const (
 	minEvents     = 1000
 	minOperations = 100
@@ -236,8 +238,9 @@ func (w *world) heal() {
 // wellWithin is the bound of the liveness claim.
 const wellWithin = 20 * s
 
-// untilWell is the liveness claim: within 20 s of the last fault, or of what an administrator had to do, both nodes are in sync,
-// a scrub of both copies finds them alike, and every host has its answers.
+// untilWell is the liveness claim: within 20 s of the last fault, or of what an administrator had
+// to do, both nodes are in sync, a scrub of both copies finds them alike, and every host has its
+// answers.
 func (w *world) untilWell() {
 	why := w.unwell()
 	switch {
@@ -262,8 +265,8 @@ func (w *world) untilWell() {
 	w.after(50*ms, w.untilWell)
 }
 
-// excused are histories that claim no service at their end: both disks have failed, and what was on them comes from a backup
-// or not at all.
+// excused are histories that claim no service at their end: both disks have failed, and what was on
+// them comes from a backup or not at all.
 func (w *world) excused() bool {
 	if w.nodes[0].disk.suspect() && w.nodes[1].disk.suspect() {
 		w.mark(markExcusedDisk)
@@ -290,8 +293,8 @@ func (w *world) unwell() string {
 	return ""
 }
 
-// unserved counts the nodes that do not serve although docs/operations.md does not ask a person to act: what runs
-// the processes has had its time, and so has the administrator.
+// unserved counts the nodes that do not serve although docs/operations.md does not ask a person to
+// act: what runs the processes has had its time, and so has the administrator.
 func (w *world) unserved() (n int) {
 	if !w.healed || w.excused() {
 		return 0
@@ -315,7 +318,8 @@ func (w *world) waiting() string {
 	return ""
 }
 
-// finish judges the whole: enough happened, equal copies, then a history that one disk could have given.
+// finish judges the whole: enough happened, equal copies, then a history that one disk could have
+// given.
 func (w *world) finish() {
 	if w.res.Err != nil {
 		return

@@ -8,8 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// Cluster is a scsi.Cluster without a pair: units in memory, seen by every host under the same numbers, and a metadata log
-// that is a mutex. With several servers it is several target ports on the same units. Add units and servers before anything is served.
+// Cluster is a scsi.Cluster without a pair: units in memory, seen by every host under the same
+// numbers, and a metadata log that is a mutex. With several servers it is several target ports on
+// the same units. Add units and servers before anything is served.
 type Cluster struct {
 	units   []*scsi.Unit // by LUN; nil: none
 	servers []*scsi.Server

@@ -18,11 +18,12 @@ import (
 // maxWait is how old a write may be when it starts after having waited for a lock (R11b).
 const maxWait = time.Second
 
-// Medium is a scsi.Medium with one replica: a file, with write-back caching in the page cache. It is what benchmarks and
-// conformance tests of the device server stand on; a pair's LUN is another medium.
+// Medium is a scsi.Medium with one replica: a file, with write-back caching in the page cache. It
+// is what benchmarks and conformance tests of the device server stand on; a pair's LUN is another
+// medium.
 //
-// An operation runs on the goroutine that submits it, under its range lock. Only one that has to wait for a lock
-// completes later, on a goroutine that Close waits for.
+// An operation runs on the goroutine that submits it, under its range lock. Only one that has to
+// wait for a lock completes later, on a goroutine that Close waits for.
 type Medium struct {
 	file *store.File
 	log  *slog.Logger
@@ -54,7 +55,8 @@ func NewMedium(file *store.File, log *slog.Logger) (*Medium, error) {
 	return l, nil
 }
 
-// Bind names the unit that the medium is beneath; its reservations are judged when an operation starts.
+// Bind names the unit that the medium is beneath; its reservations are judged when an operation
+// starts.
 func (l *Medium) Bind(u *scsi.Unit) { l.unit.Store(u) }
 
 // Resize takes over the size of a file that has grown.
@@ -114,7 +116,8 @@ func span(op *scsi.Op) (off, end int64) {
 	return off, end
 }
 
-// release gives the lock back and starts what waited for it elsewhere, so that the submitter is not kept.
+// release gives the lock back and starts what waited for it elsewhere, so that the submitter is not
+// kept.
 func (l *Medium) release(r *request) {
 	l.mu.Lock()
 	l.locks.Release(&r.Request)

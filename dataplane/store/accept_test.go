@@ -57,7 +57,8 @@ func TestAcceptLeavesWhatCannotBeRead(t *testing.T) {
 	reads(t, f, 0, content(1, 40960))
 }
 
-// Blocks without checksums get them if the whole is what the other node has; else they are marked, and stay so.
+// Blocks without checksums get them if the whole is what the other node has; else they are marked,
+// and stay so.
 func TestAcceptEqualBelievesTheOtherCopyOnly(t *testing.T) {
 	for name, x := range map[string]struct {
 		equal bool

@@ -14,8 +14,8 @@ const (
 	adoptEvery = 64 << 20  // bytes between two times that it is made durable how far adoption has come
 )
 
-// adoptLock is held by many writers or by one step of adoption, which comes first. Who waits for it waits on a condition, see
-// longlock.
+// adoptLock is held by many writers or by one step of adoption, which comes first. Who waits for it
+// waits on a condition, see longlock.
 type adoptLock struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -64,9 +64,11 @@ func (l *adoptLock) free() {
 	l.mu.Unlock()
 }
 
-// Adopt makes the checksums of an object that was there before any were kept, of what it holds now. Reads and writes continue, no write
-// for longer than 256 KiB are read. It may be stopped at any time, and continues where it was, or 64 MiB before. Blocks that
-// cannot be read are Bad. It reads at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done stays so.
+// Adopt makes the checksums of an object that was there before any were kept, of what it holds now.
+// Reads and writes continue, no write for longer than 256 KiB are read. It may be stopped at any
+// time, and continues where it was, or 64 MiB before. Blocks that cannot be read are Bad. It reads
+// at most SumsOptions.AdoptRate. ErrNoSpace says that there is none for the checksums; what is done
+// stays so.
 func (f *File) Adopt(ctx context.Context) error {
 	o := f.obj
 	if o == nil {
@@ -115,7 +117,8 @@ func (f *File) Adopt(ctx context.Context) error {
 			durable = at
 		}
 	}
-	// Of what the object may have grown by since, too: it is zero, or was written with its checksums.
+	// Of what the object may have grown by since, too: it is zero, or was written with its
+	// checksums.
 	return f.sumsError("adopt", o.sums.Adopt(allBlocks))
 }
 
@@ -147,7 +150,8 @@ func (f *File) adoptStep(buf []byte, off, size int64) (n, read int64, err error)
 	if !data && run > 0 {
 		return run, 0, nil
 	}
-	// No write is under way: what was read before one must not become the checksum of the block after it.
+	// No write is under way: what was read before one must not become the checksum of the block
+	// after it.
 	f.obj.adopting.take()
 	defer f.obj.adopting.free()
 	p := buf[:min(int64(len(buf)), size-off)]

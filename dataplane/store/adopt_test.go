@@ -131,7 +131,8 @@ func TestAdoptionWithoutSpace(t *testing.T) {
 	wantWrong(t, f)
 }
 
-// TestAdoptionUnderChanges: writes and discards of hosts go on meanwhile, and the checksum of no block is of what it was before them.
+// TestAdoptionUnderChanges: writes and discards of hosts go on meanwhile, and the checksum of no
+// block is of what it was before them.
 func TestAdoptionUnderChanges(t *testing.T) {
 	const size, workers = 24 << 20, 4
 	dir := before(t, size, func(f *File) { must(t, f.WriteAt(content(1, size), 0)) })
@@ -189,8 +190,9 @@ func TestAdoptionUnderChanges(t *testing.T) {
 	}
 }
 
-// TestAdoptionAndChangesKeepApart: a discard between the read of a step and what it makes of that would leave the checksum of what was
-// there before, and a step within a write one of what is not written yet.
+// TestAdoptionAndChangesKeepApart: a discard between the read of a step and what it makes of that
+// would leave the checksum of what was there before, and a step within a write one of what is not
+// written yet.
 func TestAdoptionAndChangesKeepApart(t *testing.T) {
 	for _, held := range []string{FaultRead, FaultWrite, FaultDiscard} {
 		t.Run("held in "+held, func(t *testing.T) {

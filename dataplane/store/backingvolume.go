@@ -17,7 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
-// DefaultBackingVolume is the backing volume in the store's own directory, beside the metadata. There always is one.
+// DefaultBackingVolume is the backing volume in the store's own directory, beside the metadata.
+// There always is one.
 const DefaultBackingVolume = "default"
 
 // MaxBackingVolumes of a node, the default one included.
@@ -29,11 +30,12 @@ type BackingVolumeDir struct {
 	Dir  string `json:"dir"`
 }
 
-// ErrBackingVolume is wrapped when the backing volumes that were given cannot be what they are said to be.
+// ErrBackingVolume is wrapped when the backing volumes that were given cannot be what they are said
+// to be.
 var ErrBackingVolume = errors.New("backing volume")
 
-// BackingVolume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies in one, and so does whatever shares
-// extents with it. All methods are safe for concurrent use.
+// BackingVolume is one backing volume: the folders of LUNs, of snapshots and of intents. A LUN lies
+// in one, and so does whatever shares extents with it. All methods are safe for concurrent use.
 type BackingVolume struct {
 	s       *Store
 	name    string
@@ -56,7 +58,8 @@ type BackingVolume struct {
 // Name of the volume.
 func (v *BackingVolume) Name() string { return v.name }
 
-// ID is the random uuid that the volume got when it was made; that of the store for the default one.
+// ID is the random uuid that the volume got when it was made; that of the store for the default
+// one.
 func (v *BackingVolume) ID() string { return v.id }
 
 // Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
@@ -73,7 +76,8 @@ func (v *BackingVolume) Capacity() (total, free int64, err error) {
 
 func (v *BackingVolume) folder(k kind) string { return filepath.Join(v.dir, string(k)) }
 
-// prepare makes the folders, removes what a crash left unfinished, and finds out what the filesystem can do.
+// prepare makes the folders, removes what a crash left unfinished, and finds out what the
+// filesystem can do.
 func (v *BackingVolume) prepare(opts Options) (err error) {
 	var keep []string
 	if v.sumsStale = !v.sumsMarked(); opts.Sums != nil {
@@ -87,7 +91,8 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 			return err
 		}
 	}
-	// The folders must be there after a power loss too, or a durable LUN could vanish with its folder.
+	// The folders must be there after a power loss too, or a durable LUN could vanish with its
+	// folder.
 	if err := fd.SyncDir(v.dir); err != nil {
 		return err
 	}
@@ -165,8 +170,9 @@ func overlap(a, b string) bool {
 	return in(a, b) || in(b, a)
 }
 
-// checkPlaces looks at the directories, which are there: behind other names, by links, they may be one, or within each other; and two
-// on one filesystem would count its space twice, and one could fill the other.
+// checkPlaces looks at the directories, which are there: behind other names, by links, they may be
+// one, or within each other; and two on one filesystem would count its space twice, and one could
+// fill the other.
 func checkPlaces(dir string, volumes []BackingVolumeDir, shared bool) error {
 	type place struct {
 		BackingVolumeDir
@@ -199,8 +205,8 @@ func checkPlaces(dir string, volumes []BackingVolumeDir, shared bool) error {
 	return nil
 }
 
-// volumeRecord is volume.json: whose volume a directory is. Store ties it to one store: what a volume holds means something only with
-// the metadata that it belongs to.
+// volumeRecord is volume.json: whose volume a directory is. Store ties it to one store: what a
+// volume holds means something only with the metadata that it belongs to.
 type volumeRecord struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"`
@@ -267,8 +273,9 @@ func (v *BackingVolume) load() error {
 	return nil
 }
 
-// notBesideAnother refuses to make a new store beside backing volumes that this node has used with another one: that one's metadata say what is in
-// them, and its disk may only not be mounted. Nothing is written before. What else may be wrong with them is seen when they are opened.
+// notBesideAnother refuses to make a new store beside backing volumes that this node has used with
+// another one: that one's metadata say what is in them, and its disk may only not be mounted.
+// Nothing is written before. What else may be wrong with them is seen when they are opened.
 func (s *Store) notBesideAnother(volumes []BackingVolumeDir) error {
 	for _, d := range volumes {
 		path := filepath.Join(d.Dir, volumeFile)
@@ -299,8 +306,8 @@ func (v *BackingVolume) record(id string) volumeRecord {
 	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
-// initialise makes a new volume, only in a directory without files that could be other data. The mark comes first, so that a volume
-// that has a name has a mark too.
+// initialise makes a new volume, only in a directory without files that could be other data. The
+// mark comes first, so that a volume that has a name has a mark too.
 func (v *BackingVolume) initialise(path string) error {
 	if err := onlyOurs(v.dir, volumeFile, markName); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// elsewhere is a directory on another filesystem than the test's temporary ones, "" where there is none.
+// elsewhere is a directory on another filesystem than the test's temporary ones, "" where there is
+// none.
 func elsewhere(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "gemel-test-")

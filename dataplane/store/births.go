@@ -13,9 +13,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// The birth of an image is the index of the log entry that made its object. The name of an image says little: a LUN that is deleted
-// and made again has the uuid that it had. An image has its birth before it has its name, so one with another birth than the
-// metadata's is of another object, and one without any was not made here: by an earlier release, or by a person.
+// The birth of an image is the index of the log entry that made its object. The name of an image
+// says little: a LUN that is deleted and made again has the uuid that it had. An image has its
+// birth before it has its name, so one with another birth than the metadata's is of another object,
+// and one without any was not made here: by an earlier release, or by a person.
 
 // NoBirth is the birth of an image that no log entry has made: it is the store's, and no object's.
 const NoBirth uint64 = 0
@@ -23,7 +24,8 @@ const NoBirth uint64 = 0
 const (
 	// bornAttr is the extended attribute with the birth, a decimal number.
 	bornAttr = "user.gemel.born"
-	// asideDir is the folder of a backing volume with files that were not made here and were in the way.
+	// asideDir is the folder of a backing volume with files that were not made here and were in the
+	// way.
 	asideDir = "aside"
 )
 
@@ -32,10 +34,12 @@ var errNoBirths = errors.New("the store is opened without birth attributes")
 // FaultAside is what Options.Faults sees before a file is set aside.
 const FaultAside = "aside"
 
-// Births reports whether images keep their birth. Not every filesystem has extended attributes of users.
+// Births reports whether images keep their birth. Not every filesystem has extended attributes of
+// users.
 func (v *BackingVolume) Births() bool { return v.births }
 
-// probeBirths tries an extended attribute in dir. A full disk does not say whether there are any: there are.
+// probeBirths tries an extended attribute in dir. A full disk does not say whether there are any:
+// there are.
 func probeBirths(dir string) error {
 	f, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
 	if err != nil {
@@ -116,9 +120,10 @@ func (v *BackingVolume) markImage(k kind, id string, born uint64) error {
 	return errors.Join(v.bear(f, rel, born), f.Close())
 }
 
-// makeWay takes away what has the name of an object that is about to be made: the metadata has no such object, so it counts for
-// nothing. What the store has made is removed: a deletion could not, or a crash came between the making of the object and the metadata. What
-// it has not made may be data of a person, and is set aside. ErrOccupied if neither can be done. The objects are locked.
+// makeWay takes away what has the name of an object that is about to be made: the metadata has no
+// such object, so it counts for nothing. What the store has made is removed: a deletion could not,
+// or a crash came between the making of the object and the metadata. What it has not made may be
+// data of a person, and is set aside. ErrOccupied if neither can be done. The objects are locked.
 func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	if _, err := os.Lstat(full); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -141,8 +146,8 @@ func (v *BackingVolume) makeWay(k kind, id, full, rel string) error {
 	return nil
 }
 
-// setAside moves a file to a folder in which the store looks for no objects, durably. What the store has noted of it is removed, in the order of a removal. A
-// crash leaves it in either place.
+// setAside moves a file to a folder in which the store looks for no objects, durably. What the
+// store has noted of it is removed, in the order of a removal. A crash leaves it in either place.
 func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 	if err := v.s.fault(FaultAside, rel, 0, 0); err != nil {
 		return classify("set aside", rel, err)

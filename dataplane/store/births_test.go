@@ -16,7 +16,8 @@ import (
 
 const snapB = "7b0e5a3c-6a64-4a38-9d0b-0c7a3c1f9e0b"
 
-// makings are all ways to make an object under lunA or snapA, of lunB or snapB, which hold content number 9.
+// makings are all ways to make an object under lunA or snapA, of lunB or snapB, which hold content
+// number 9.
 var makings = map[string]struct {
 	k    kind
 	make func(t *testing.T, v *BackingVolume, born uint64) error
@@ -111,7 +112,8 @@ func asides(t *testing.T, dir string) []string {
 	return names
 }
 
-// leftover is an object of the store under the name of the one to be made, with other content, checksums and a clear intent.
+// leftover is an object of the store under the name of the one to be made, with other content,
+// checksums and a clear intent.
 func leftover(t *testing.T, s *Store, k kind) {
 	t.Helper()
 	v := s.Default()
@@ -128,7 +130,8 @@ func leftover(t *testing.T, s *Store, k kind) {
 	must(t, errors.Join(f.WriteAt(content(4, 1<<20), 0), f.Checkpoint(), f.Close()))
 }
 
-// What a deletion has left is as long as the new object and holds another one's bytes: nothing of it comes back.
+// What a deletion has left is as long as the new object and holds another one's bytes: nothing of
+// it comes back.
 func TestLeftoversAreMadeAnew(t *testing.T) {
 	for name, m := range makings {
 		for _, sums := range []bool{true, false} {
@@ -160,7 +163,8 @@ func TestLeftoversAreMadeAnew(t *testing.T) {
 	}
 }
 
-// What the store has not made is somebody's: it is kept, under a name of its own, and is not in the new object.
+// What the store has not made is somebody's: it is kept, under a name of its own, and is not in the
+// new object.
 func TestStrangersAreSetAside(t *testing.T) {
 	for name, m := range makings {
 		for what, put := range strangers {
@@ -228,7 +232,8 @@ func TestWithoutBirths(t *testing.T) {
 	}
 }
 
-// A crash at any point leaves the old file, in its place or aside, or none, or the new object; never one with the checksums of the other.
+// A crash at any point leaves the old file, in its place or aside, or none, or the new object;
+// never one with the checksums of the other.
 func TestMakingIsCutShort(t *testing.T) {
 	for name, m := range makings {
 		for _, stranger := range []bool{true, false} {

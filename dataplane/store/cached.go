@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probing says how ReadCached finds out whether a read would wait for the disk. It is a property of the filesystem, so it is
-// looked at once, when the file is opened.
+// probing says how ReadCached finds out whether a read would wait for the disk. It is a property of
+// the filesystem, so it is looked at once, when the file is opened.
 type probing uint8
 
 const (
@@ -17,8 +17,9 @@ const (
 	probeMemory                // a filesystem in memory, which cannot tell but has nothing to wait for
 )
 
-// probe is one preadv2 with RWF_NOWAIT. RawConn.Control keeps the descriptor from being closed and used for another file
-// meanwhile; the function that it calls is bound once, so that a read that finds its pages allocates nothing.
+// probe is one preadv2 with RWF_NOWAIT. RawConn.Control keeps the descriptor from being closed and
+// used for another file meanwhile; the function that it calls is bound once, so that a read that
+// finds its pages allocates nothing.
 type probe struct {
 	p    []byte
 	iov  [1][]byte
@@ -49,11 +50,13 @@ func (f *File) nowait(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be asked, which may wait for
-// the disk, and says why if the read cannot succeed; p is undefined then. The disk is not waited for, but a read that misses
-// begins: the kernel reads ahead, and a ReadAt that follows finds its request under way.
+// ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be
+// asked, which may wait for the disk, and says why if the read cannot succeed; p is undefined then.
+// The disk is not waited for, but a read that misses begins: the kernel reads ahead, and a ReadAt
+// that follows finds its request under way.
 //
-// With checksums it is also false if they are not in memory, or say that something is wrong: ReadAt has to find out.
+// With checksums it is also false if they are not in memory, or say that something is wrong: ReadAt
+// has to find out.
 func (f *File) ReadCached(p []byte, off int64) bool {
 	if f.obj == nil {
 		return f.cachedRaw(p, off)

@@ -27,8 +27,8 @@ func (f *File) changeRaw(op changeOp, p []byte, off, length int64) error {
 	return f.writeRaw(p, off)
 }
 
-// change does it and keeps the checksums: data first, so that a checksum that is younger than its block is never durable before the
-// write-intent bit of the write is.
+// change does it and keeps the checksums: data first, so that a checksum that is younger than its
+// block is never durable before the write-intent bit of the write is.
 func (f *File) change(op changeOp, p []byte, off, length int64) error {
 	if f.obj == nil || length == 0 {
 		return f.changeRaw(op, p, off, length)
@@ -144,8 +144,8 @@ func (f *File) readEdge(c *changed, at, size int64) error {
 	return nil
 }
 
-// putSums makes the checksums those of what was written. A block of which a part was lost is still lost when the other part was
-// written, and one of which nothing is known stays so.
+// putSums makes the checksums those of what was written. A block of which a part was lost is still
+// lost when the other part was written, and one of which nothing is known stays so.
 func (f *File) putSums(c *changed) (err error) {
 	o := f.obj
 	for i := range c.edges[:c.n] {
@@ -173,9 +173,9 @@ func (f *File) putSums(c *changed) (err error) {
 	return err
 }
 
-// afterFailure looks at what a change has come to that found no space. Each block is as it was, or as it was to become, or has a part
-// of both: then it is unknown whether the rest is what was written before, and the block is Bad. In a store that has failed checksums do
-// not count any more.
+// afterFailure looks at what a change has come to that found no space. Each block is as it was, or
+// as it was to become, or has a part of both: then it is unknown whether the rest is what was
+// written before, and the block is Bad. In a store that has failed checksums do not count any more.
 func (f *File) afterFailure(c *changed) {
 	if f.s.Failed() != nil {
 		return

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// TestChangesAgainstAModel: whatever is changed, aligned or not, is read back, and checks; also by the checksums that are in the file.
+// TestChangesAgainstAModel: whatever is changed, aligned or not, is read back, and checks; also by
+// the checksums that are in the file.
 func TestChangesAgainstAModel(t *testing.T) {
 	const size = 4<<20 + 2560
 	dir := t.TempDir()
@@ -73,7 +74,8 @@ func TestChangesAgainstAModel(t *testing.T) {
 	}
 }
 
-// TestPartOfARottenBlock: what is written to a part of it does not make the rest valid, and what covers it does.
+// TestPartOfARottenBlock: what is written to a part of it does not make the rest valid, and what
+// covers it does.
 func TestPartOfARottenBlock(t *testing.T) {
 	for name, change := range map[string]func(f *File, off, n int64) error{
 		"write":   func(f *File, off, n int64) error { return f.WriteAt(content(7, int(n)), off) },
@@ -129,7 +131,8 @@ func TestPartOfABlockThatCannotBeRead(t *testing.T) {
 	wantWrong(t, f, Range{8192, 4096})
 }
 
-// TestChangesThatFindNoSpace: what of them has come into the file checks, and what is not known to be as it was written does not.
+// TestChangesThatFindNoSpace: what of them has come into the file checks, and what is not known to
+// be as it was written does not.
 func TestChangesThatFindNoSpace(t *testing.T) {
 	const size = 1<<20 + 512
 	old, p := content(1, size), content(2, 40960)
@@ -214,8 +217,8 @@ func sumsFile(dir, id string) string {
 	return filepath.Join(dir, sumsDir, DefaultBackingVolume, "luns", id+sumsSuffix)
 }
 
-// TestNoSpaceForChecksums: nothing is lost, the store stays trusted, and what would clear write-intent bits fails until there is
-// space again.
+// TestNoSpaceForChecksums: nothing is lost, the store stays trusted, and what would clear
+// write-intent bits fails until there is space again.
 func TestNoSpaceForChecksums(t *testing.T) {
 	var full atomic.Bool
 	var seen atomic.Int64

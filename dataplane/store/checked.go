@@ -63,7 +63,8 @@ func checksumError(path string, bad []Range) error {
 // buffers are of one block, for what is not read or written as a whole.
 var buffers = sync.Pool{New: func() any { return new([sumBlock]byte) }}
 
-// whole says whether a range is one of whole blocks, of which the last one of the object may be shorter.
+// whole says whether a range is one of whole blocks, of which the last one of the object may be
+// shorter.
 func (f *File) whole(off, length int64) (bool, error) {
 	n, err := f.wholePart(off, length)
 	return err == nil && n == length, err
@@ -192,8 +193,8 @@ func (f *File) cachedBlocks(p []byte, off int64) bool {
 	return ok
 }
 
-// check compares whole blocks that were read with their checksums. Where these are not believed or not known yet, the content is
-// taken as it is. It returns what is bad.
+// check compares whole blocks that were read with their checksums. Where these are not believed or
+// not known yet, the content is taken as it is. It returns what is bad.
 func (f *File) check(data []byte, off int64) (bad []Range, err error) {
 	o := f.obj
 	faults, err := o.sums.Check(off/sumBlock, data)
@@ -297,7 +298,8 @@ func (f *File) Hole(off, length int64) (bool, error) {
 	return true, nil
 }
 
-// eachReadable reads whole blocks and calls fn for them, block by block if the disk cannot read them all.
+// eachReadable reads whole blocks and calls fn for them, block by block if the disk cannot read
+// them all.
 func (f *File) eachReadable(p []byte, off int64, fn func(p []byte, off int64, readable bool) error) error {
 	err := f.readRaw(p, off)
 	if err == nil {
@@ -320,9 +322,9 @@ func (f *File) eachReadable(p []byte, off int64, fn func(p []byte, off int64, re
 	return nil
 }
 
-// Checkpoint makes all that was written before the call durable, data and checksums: what has to be before write-intent bits are
-// cleared. ErrNoSpace if there is none for the checksums, which stay in memory: the bits stay set, and the next one tries again. Any
-// other failure is final (R12).
+// Checkpoint makes all that was written before the call durable, data and checksums: what has to be
+// before write-intent bits are cleared. ErrNoSpace if there is none for the checksums, which stay
+// in memory: the bits stay set, and the next one tries again. Any other failure is final (R12).
 func (f *File) Checkpoint() error {
 	if err := f.Sync(); err != nil || f.obj == nil {
 		return err

@@ -199,7 +199,8 @@ func TestReadMarked(t *testing.T) {
 	}
 }
 
-// TestHealVerified: what a joiner has is written only if it is what the checksums say that the blocks were.
+// TestHealVerified: what a joiner has is written only if it is what the checksums say that the
+// blocks were.
 func TestHealVerified(t *testing.T) {
 	s := open(t, t.TempDir(), withSums())
 	f := newLUN(t, s, lunA, 1<<20)

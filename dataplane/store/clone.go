@@ -10,14 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is called with how many bytes a copy has done, of how many; holes count as done. A reflink reports once.
+// Progress is called with how many bytes a copy has done, of how many; holes count as done. A
+// reflink reports once.
 type Progress func(done, total int64)
 
 // copyChunk is how much is copied between two looks at the context, in bytes.
 const copyChunk = 1 << 20
 
-// Snapshot makes a point-in-time copy of a LUN, durably, that is born at an index of the log. The caller keeps writes to the LUN away
-// meanwhile (R14). What has the name of the snapshot already counts for nothing (makeWay). progress may be nil.
+// Snapshot makes a point-in-time copy of a LUN, durably, that is born at an index of the log. The
+// caller keeps writes to the LUN away meanwhile (R14). What has the name of the snapshot already
+// counts for nothing (makeWay). progress may be nil.
 func (v *BackingVolume) Snapshot(ctx context.Context, lun, snapshot string, born uint64, progress Progress) error {
 	src, err := v.OpenLUN(lun)
 	if err != nil {
@@ -31,8 +33,8 @@ func (v *BackingVolume) Snapshot(ctx context.Context, lun, snapshot string, born
 	return v.clone(ctx, src, kindSnapshot, snapshot, size, born, progress)
 }
 
-// CloneFromSnapshot makes a LUN of size bytes from a snapshot, size being at least the snapshot's; what is beyond
-// reads as zero. It is otherwise as Snapshot.
+// CloneFromSnapshot makes a LUN of size bytes from a snapshot, size being at least the snapshot's;
+// what is beyond reads as zero. It is otherwise as Snapshot.
 func (v *BackingVolume) CloneFromSnapshot(ctx context.Context, snapshot, lun string, size int64, born uint64, progress Progress) error {
 	src, err := v.OpenSnapshot(snapshot)
 	if err != nil {
@@ -83,7 +85,8 @@ func (v *BackingVolume) clone(ctx context.Context, src *File, k kind, id string,
 	if err != nil {
 		return err
 	}
-	// A name of its own for each attempt: a copy runs without the lock, and two may run for one uuid.
+	// A name of its own for each attempt: a copy runs without the lock, and two may run for one
+	// uuid.
 	dst, err := os.CreateTemp(v.folder(k), id+"-*"+tmpSuffix)
 	if err != nil {
 		return classify("clone", rel, err)
@@ -129,8 +132,8 @@ func (v *BackingVolume) fill(ctx context.Context, src *File, dst *os.File, from,
 	return nil
 }
 
-// copySparse copies the data runs of src; what it does not write stays a hole. Nothing is checked: what is rotten stays so, and the
-// checksums, which are copied as they are, say so of the copy too.
+// copySparse copies the data runs of src; what it does not write stays a hole. Nothing is checked:
+// what is rotten stays so, and the checksums, which are copied as they are, say so of the copy too.
 func copySparse(ctx context.Context, src *File, dst *os.File, from, total int64, progress Progress) error {
 	buf := make([]byte, copyChunk)
 	for off := int64(0); off < from; {

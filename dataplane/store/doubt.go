@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// doubt is of which blocks the checksums are not believed: a bitmap for each 4 MiB that has some, and none where all of them are.
-// It is in memory only: what says so after a crash is the write-intent bits.
+// doubt is of which blocks the checksums are not believed: a bitmap for each 4 MiB that has some,
+// and none where all of them are. It is in memory only: what says so after a crash is the
+// write-intent bits.
 type doubt struct {
 	count atomic.Int64
 
@@ -40,7 +41,8 @@ func (m *doubtMap) count(from, to int64) (n int64) {
 	return n
 }
 
-// each calls fn for the parts of n blocks from first on, by bitmap, until it says false. has is false where no block is in doubt.
+// each calls fn for the parts of n blocks from first on, by bitmap, until it says false. has is
+// false where no block is in doubt.
 func (d *doubt) each(first, n int64, fn func(key, from, to int64, m *doubtMap, has bool) bool) {
 	for end := first + n; first < end; {
 		key := first / doubtBlocks
@@ -82,7 +84,8 @@ func (d *doubt) add(first, n int64) {
 	})
 }
 
-// clear says that n blocks from first on are not in doubt any more, and returns how many of them were.
+// clear says that n blocks from first on are not in doubt any more, and returns how many of them
+// were.
 func (d *doubt) clear(first, n int64) (was int64) {
 	if d.count.Load() == 0 {
 		return 0

@@ -136,7 +136,8 @@ func TestDoubtIsSettled(t *testing.T) {
 	}
 }
 
-// TestDoubtOutlivesItsFiles: a LUN that is closed and opened again in the same life of a node is as much in doubt as it was.
+// TestDoubtOutlivesItsFiles: a LUN that is closed and opened again in the same life of a node is as
+// much in doubt as it was.
 func TestDoubtOutlivesItsFiles(t *testing.T) {
 	s := open(t, t.TempDir(), withSums())
 	f := newLUN(t, s, lunA, 1<<20)
@@ -161,7 +162,8 @@ func TestDoubtOutlivesItsFiles(t *testing.T) {
 	}
 }
 
-// TestCheckpointedBlocksAreTrustedAfterACrash: what a checkpoint covered is believed; what was written after it is not, where the caller says so, and is accepted.
+// TestCheckpointedBlocksAreTrustedAfterACrash: what a checkpoint covered is believed; what was
+// written after it is not, where the caller says so, and is accepted.
 func TestCheckpointedBlocksAreTrustedAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, withSums())

@@ -24,7 +24,8 @@ var (
 	ErrNoVolume = errors.New("this node has no backing volume")
 	// ErrExists: there is one, but of another size.
 	ErrExists = errors.New("the object already exists with another size")
-	// ErrOccupied: what has the name of an object that is to be made can be neither removed nor set aside.
+	// ErrOccupied: what has the name of an object that is to be made can be neither removed nor set
+	// aside.
 	ErrOccupied = errors.New("the file name of the new object is taken")
 	// ErrShrink: LUNs only grow.
 	ErrShrink = errors.New("a LUN cannot shrink")
@@ -32,14 +33,15 @@ var (
 	ErrBadUUID = errors.New("not a lower-case uuid")
 	// ErrRange: the bytes asked for are outside the file.
 	ErrRange = errors.New("outside the object")
-	// ErrNoSpace: ENOSPC or EDQUOT. The store stays trusted: the operation failed, nothing else did.
+	// ErrNoSpace: ENOSPC or EDQUOT. The store stays trusted: the operation failed, nothing else
+	// did.
 	ErrNoSpace = errors.New("no space left in the backing volume")
 	// ErrMedia: any other error of the backing volume.
 	ErrMedia = errors.New("backing volume error")
 	// ErrChecksum: blocks are not what was written, see ChecksumError. The store stays trusted.
 	ErrChecksum = errors.New("the content is not what was written")
-	// ErrFailed: a write or flush failed earlier, so what the store holds is no longer known. It is final for this
-	// process: every later write and flush fails with it.
+	// ErrFailed: a write or flush failed earlier, so what the store holds is no longer known. It is
+	// final for this process: every later write and flush fails with it.
 	ErrFailed = errors.New("the store has failed and is not trusted")
 )
 

@@ -23,9 +23,9 @@ func (s *Store) Failed() error {
 // FailedC is closed when the store fails.
 func (s *Store) FailedC() <-chan struct{} { return s.failC }
 
-// fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as the disk still
-// takes it: pages whose writeback failed are dropped from the cache, so a restarted process would read old data
-// without any sign that they are old.
+// fail makes the store untrusted, once. The marker file makes it stay so after a restart as far as
+// the disk still takes it: pages whose writeback failed are dropped from the cache, so a restarted
+// process would read old data without any sign that they are old.
 func (s *Store) fail(cause error) { s.end(cause, false) }
 
 // end is fail, or, if it is known what the store holds, the end of its use in this process only.
@@ -60,8 +60,8 @@ func (s *Store) Untrusted() (string, error) {
 // maxReason bounds the text of a marker, in bytes.
 const maxReason = 1 << 10
 
-// parseUntrusted makes a line of what the marker holds, which a failing disk may have garbled. It is never empty: the
-// marker counts by being there.
+// parseUntrusted makes a line of what the marker holds, which a failing disk may have garbled. It
+// is never empty: the marker counts by being there.
 func parseUntrusted(raw []byte) string {
 	text := printable(strings.ToValidUTF8(string(raw[:min(len(raw), maxReason)]), "?"))
 	if text = strings.TrimSpace(text); text == "" {

@@ -14,8 +14,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// File is an open LUN. Methods are safe for concurrent use; order between overlapping operations is the caller's
-// (range locks). Offsets and lengths are bytes. Open one File per LUN: flushes are coalesced per File.
+// File is an open LUN. Methods are safe for concurrent use; order between overlapping operations is
+// the caller's (range locks). Offsets and lengths are bytes. Open one File per LUN: flushes are
+// coalesced per File.
 type File struct {
 	s    *Store
 	f    *os.File
@@ -50,9 +51,9 @@ func (v *BackingVolume) openFile(path, rel string) (*File, error) {
 	return x, nil
 }
 
-// ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read does not make the
-// store untrusted, nor does a ChecksumError, which leaves p undefined. With checksums whole blocks are read, over which the
-// caller's lock of the range has to reach.
+// ReadAt fills p from off. Holes read as zero; reading beyond the end is ErrRange. A failed read
+// does not make the store untrusted, nor does a ChecksumError, which leaves p undefined. With
+// checksums whole blocks are read, over which the caller's lock of the range has to reach.
 func (f *File) ReadAt(p []byte, off int64) error {
 	if f.obj == nil {
 		return f.readRaw(p, off)
@@ -81,10 +82,11 @@ func (f *File) readRaw(p []byte, off int64) error {
 	return classify("read", f.path, err)
 }
 
-// WriteAt puts p at off into the page cache; Sync makes it durable. ErrNoSpace leaves the store trusted, any other
-// failure does not (R12). The caller keeps within the size: a write beyond it would grow the file. It waits while more of the
-// backing volume is not flushed than its disk writes in a quarter of a second. With checksums the blocks that are written in part
-// are read before, and the caller's lock of the range has to reach over whole blocks.
+// WriteAt puts p at off into the page cache; Sync makes it durable. ErrNoSpace leaves the store
+// trusted, any other failure does not (R12). The caller keeps within the size: a write beyond it
+// would grow the file. It waits while more of the backing volume is not flushed than its disk
+// writes in a quarter of a second. With checksums the blocks that are written in part are read
+// before, and the caller's lock of the range has to reach over whole blocks.
 func (f *File) WriteAt(p []byte, off int64) error { return f.change(opWrite, p, off, int64(len(p))) }
 
 func (f *File) writeRaw(p []byte, off int64) error {
@@ -100,8 +102,9 @@ func (f *File) writeRaw(p []byte, off int64) error {
 	return f.writeError("write", err)
 }
 
-// WriteAtDurable is WriteAt that returns when p and what is needed to read it back are on stable storage
-// (RWF_DSYNC). It says nothing of earlier writes, unless they are lost: then the store has failed.
+// WriteAtDurable is WriteAt that returns when p and what is needed to read it back are on stable
+// storage (RWF_DSYNC). It says nothing of earlier writes, unless they are lost: then the store has
+// failed.
 func (f *File) WriteAtDurable(p []byte, off int64) error {
 	return f.change(opDurable, p, off, int64(len(p)))
 }
@@ -143,7 +146,8 @@ func (f *File) writeDurableRaw(p []byte, off int64) error {
 	return nil
 }
 
-// Discard frees the blocks that lie wholly in the range and zeroes the rest of it: all of it reads as zero after.
+// Discard frees the blocks that lie wholly in the range and zeroes the rest of it: all of it reads
+// as zero after.
 func (f *File) Discard(off, length int64) error { return f.change(opDiscard, nil, off, length) }
 
 func (f *File) discardRaw(off, length int64) error {
@@ -183,9 +187,10 @@ func (f *File) writeZeroes(off, length int64) error {
 	return nil
 }
 
-// Sync returns when everything written before the call is durable (fdatasync). Concurrent calls share: each is
-// satisfied by any fdatasync that began after it was made. A failure is final: it is not retried, and every later
-// Sync fails (R12), because the kernel reports a lost page once and then calls it clean.
+// Sync returns when everything written before the call is durable (fdatasync). Concurrent calls
+// share: each is satisfied by any fdatasync that began after it was made. A failure is final: it is
+// not retried, and every later Sync fails (R12), because the kernel reports a lost page once and
+// then calls it clean.
 func (f *File) Sync() error {
 	if err := f.s.Failed(); err != nil {
 		return err
@@ -215,8 +220,9 @@ func (f *File) flush() error {
 	return nil
 }
 
-// Extents looks at [off, off+length): it returns the length of the run that starts at off, cut at the end of the
-// range, and whether that run is data or a hole. Data may still read as zero; a hole always does.
+// Extents looks at [off, off+length): it returns the length of the run that starts at off, cut at
+// the end of the range, and whether that run is data or a hole. Data may still read as zero; a hole
+// always does.
 func (f *File) Extents(off, length int64) (run int64, data bool, err error) {
 	if length <= 0 {
 		return 0, false, fmt.Errorf("extents of %s at %d+%d: %w", f.path, off, length, ErrRange)
@@ -251,7 +257,8 @@ func (f *File) Size() (int64, error) {
 	return st.Size(), nil
 }
 
-// Allocated is what the LUN occupies in the backing volume. Extents shared by reflink are counted in every sharer.
+// Allocated is what the LUN occupies in the backing volume. Extents shared by reflink are counted
+// in every sharer.
 func (f *File) Allocated() (int64, error) {
 	st, err := f.f.Stat()
 	if err != nil {
@@ -282,7 +289,8 @@ func (f *File) beforeWrite(op string, off, length int64) error {
 	return nil
 }
 
-// writeError classifies the failure of a change and makes the store untrusted unless it is only full.
+// writeError classifies the failure of a change and makes the store untrusted unless it is only
+// full.
 func (f *File) writeError(op string, err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("%s %s: %w", op, f.path, err)
@@ -294,13 +302,14 @@ func (f *File) writeError(op string, err error) error {
 	return err
 }
 
-// control runs fn with the descriptor, which stays open meanwhile, and repeats it when a signal cut it short.
+// control runs fn with the descriptor, which stays open meanwhile, and repeats it when a signal cut
+// it short.
 func (f *File) control(fn func(fd int) error) error {
 	return fd.Control(f.raw, fn)
 }
 
-// syncGroup lets callers share flushes. A flush that is already under way does not count for a caller: it may have
-// passed the caller's data by.
+// syncGroup lets callers share flushes. A flush that is already under way does not count for a
+// caller: it may have passed the caller's data by.
 type syncGroup struct {
 	mu      sync.Mutex
 	cond    *sync.Cond

@@ -206,7 +206,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// A caller is served only by a flush that began after it asked; callers that ask during one flush share the next.
+// A caller is served only by a flush that began after it asked; callers that ask during one flush
+// share the next.
 func TestFlushesAreCoalesced(t *testing.T) {
 	var g syncGroup
 	var flushes atomic.Int32

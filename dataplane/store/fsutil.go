@@ -54,7 +54,8 @@ func writeFileDurably(path string, content []byte) error {
 	return fd.SyncDir(filepath.Dir(path))
 }
 
-// removeLeftovers deletes files under a temporary name, but for those to keep: objects whose creation a crash cut short.
+// removeLeftovers deletes files under a temporary name, but for those to keep: objects whose
+// creation a crash cut short.
 func removeLeftovers(dir string, keep ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,7 +84,8 @@ func probeReflink(dir string) (bool, error) {
 	}
 	defer func() { dst.Close(); os.Remove(dst.Name()) }()
 	if _, err := src.Write(make([]byte, 4096)); err != nil {
-		// A full disk must not keep the node from starting: it can still read, delete and be resynced.
+		// A full disk must not keep the node from starting: it can still read, delete and be
+		// resynced.
 		if errors.Is(err, unix.ENOSPC) {
 			return false, nil
 		}

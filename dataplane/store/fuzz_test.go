@@ -17,7 +17,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A block decodes to what encodes to the same bytes, or not at all, and then the words are untouched.
+// A block decodes to what encodes to the same bytes, or not at all, and then the words are
+// untouched.
 func FuzzIntentBlock(f *testing.F) {
 	o := intentOwner{lun: uuid.MustParse(lunA), store: uuid.MustParse(lunB)}
 	good := make([]byte, intentBlock)
@@ -51,7 +52,8 @@ func FuzzIntentBlock(f *testing.F) {
 	})
 }
 
-// store.json: what is taken has every field that is later relied on, and survives being written again.
+// store.json: what is taken has every field that is later relied on, and survives being written
+// again.
 func FuzzIdentity(f *testing.F) {
 	f.Add([]byte(`{"format":1,"id":"` + lunA + `","cluster":"c1","pair":"p1","node":"a"}`))
 	f.Add([]byte(`{"format":2,"id":7}`))

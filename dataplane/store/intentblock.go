@@ -9,7 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// RegionSize is how many bytes of a LUN one write-intent bit covers (R7). It is recorded in every block.
+// RegionSize is how many bytes of a LUN one write-intent bit covers (R7). It is recorded in every
+// block.
 const RegionSize = 4 << 20
 
 // MaxIntentSize is the largest LUN that intents are kept for, in bytes.
@@ -29,8 +30,9 @@ const MaxIntentSize = 256 << 40
 //	60  4  CRC32C of the block without this field
 //	64     bits: bit i%64 of word i/64 is region index*blockRegions+i
 //
-// Every block is independent: nothing else in the file must be intact for a block to be read. What is torn,
-// misplaced, copied from another LUN or another node, or of another format does not decode.
+// Every block is independent: nothing else in the file must be intact for a block to be read. What
+// is torn, misplaced, copied from another LUN or another node, or of another format does not
+// decode.
 const (
 	intentBlock   = 4096
 	intentHeader  = 64
@@ -44,7 +46,8 @@ const (
 var (
 	intentMagic = [8]byte{'G', 'M', 'L', 'I', 'N', 'T', 'N', 'T'}
 	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
-	// errIntentBlock: the block is not what was written there, so every region of it counts as dirty.
+	// errIntentBlock: the block is not what was written there, so every region of it counts as
+	// dirty.
 	errIntentBlock = errors.New("write-intent block cannot be used")
 )
 

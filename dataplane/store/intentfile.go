@@ -16,13 +16,14 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// OpenIntents opens the write-intent bitmap of a LUN that has size bytes, at most MaxIntentSize; ErrNotFound when this
-// node has no such LUN. The file is as long as it will be for that size, all of it allocated, before OpenIntents
-// returns; ErrNoSpace changes nothing.
+// OpenIntents opens the write-intent bitmap of a LUN that has size bytes, at most MaxIntentSize;
+// ErrNotFound when this node has no such LUN. The file is as long as it will be for that size, all
+// of it allocated, before OpenIntents returns; ErrNoSpace changes nothing.
 //
-// What is not known to be clean is dirty: every region when there is no file yet (a new LUN, or one whose file was
-// lost: the first checkpoint clears them), and every region of a block that does not decode, or is not there; Unreadable
-// counts them. Such blocks are rewritten here, so that they are what they are read as.
+// What is not known to be clean is dirty: every region when there is no file yet (a new LUN, or one
+// whose file was lost: the first checkpoint clears them), and every region of a block that does not
+// decode, or is not there; Unreadable counts them. Such blocks are rewritten here, so that they are
+// what they are read as.
 func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
@@ -76,8 +77,9 @@ func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int
 	return v.publish(f, tmp, full, rel)
 }
 
-// fillIntents allocates the file up to its last block and writes those from the given one on, all dirty. Written, not only
-// allocated: nothing is left that a later write would have to ask the filesystem for.
+// fillIntents allocates the file up to its last block and writes those from the given one on, all
+// dirty. Written, not only allocated: nothing is left that a later write would have to ask the
+// filesystem for.
 func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
 	blocks := blocksFor(regions)
 	err := allocate(f, 0, int64(from)*intentBlock, int64(blocks-from)*intentBlock)
@@ -97,8 +99,8 @@ func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
 	return nil
 }
 
-// allocate gives a range of a file its space; mode is that of fallocate(2). Where the filesystem knows no fallocate the
-// writes that follow do it.
+// allocate gives a range of a file its space; mode is that of fallocate(2). Where the filesystem
+// knows no fallocate the writes that follow do it.
 func allocate(f *os.File, mode uint32, off, length int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), mode, off, length)
@@ -187,9 +189,9 @@ func (x *Intents) extend(have int) error {
 	return nil
 }
 
-// Grow follows an expansion of the LUN to size bytes; a smaller size is ErrShrink. ErrNoSpace changes nothing. New
-// regions within the last block start clear, since nothing was written there; those of new blocks start dirty, as a block
-// that a crash lost would.
+// Grow follows an expansion of the LUN to size bytes; a smaller size is ErrShrink. ErrNoSpace
+// changes nothing. New regions within the last block start clear, since nothing was written there;
+// those of new blocks start dirty, as a block that a crash lost would.
 func (x *Intents) Grow(size int64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -216,8 +218,8 @@ func (x *Intents) Grow(size int64) error {
 	return nil
 }
 
-// removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted first cannot outlive
-// the other, and a LUN without intents is all dirty.
+// removeIntents deletes the file of a LUN that is about to be deleted, durably: what is deleted
+// first cannot outlive the other, and a LUN without intents is all dirty.
 func (v *BackingVolume) removeIntents(id string) error {
 	full, rel, err := v.path(kindIntents, id)
 	if err != nil {
@@ -237,7 +239,8 @@ func (v *BackingVolume) removeIntents(id string) error {
 	return nil
 }
 
-// removeOrphans deletes intents of LUNs that are not there: a LUN made later under the same uuid must not find them.
+// removeOrphans deletes intents of LUNs that are not there: a LUN made later under the same uuid
+// must not find them.
 func (v *BackingVolume) removeOrphans() error {
 	dir := v.folder(kindIntents)
 	entries, err := os.ReadDir(dir)

@@ -44,7 +44,8 @@ func TestIntentsAreAllocatedBeforeUse(t *testing.T) {
 	}
 }
 
-// What is torn, garbled, misplaced, of another LUN, of another node or gone is dirty: all of that block, no other.
+// What is torn, garbled, misplaced, of another LUN, of another node or gone is dirty: all of that
+// block, no other.
 func TestUnreadableBlocksAreDirty(t *testing.T) {
 	whole := func(t *testing.T, path string, change func(b []byte) []byte) {
 		b, err := os.ReadFile(path)

@@ -7,23 +7,25 @@ import (
 	"sync"
 )
 
-// Intents is the durable write-intent bitmap of one LUN on this node (R7): a region's bit is on stable storage before
-// this node first applies a write to it, and it is cleared at a checkpoint, when both nodes are known to hold the same
-// there durably. After a crash the set bits are where the two copies may differ. All methods are safe for concurrent
-// use. Open one Intents per LUN.
+// Intents is the durable write-intent bitmap of one LUN on this node (R7): a region's bit is on
+// stable storage before this node first applies a write to it, and it is cleared at a checkpoint,
+// when both nodes are known to hold the same there durably. After a crash the set bits are where
+// the two copies may differ. All methods are safe for concurrent use. Open one Intents per LUN.
 //
-// There are two bitmaps in memory. set is what the callers want: the union of all Set minus Clear. durable is what is
-// on disk for certain, however a write that is under way ends. One write per block is under way at a time, and it
-// writes the block's part of set as it was when the write began, so
+// There are two bitmaps in memory. set is what the callers want: the union of all Set minus Clear.
+// durable is what is on disk for certain, however a write that is under way ends. One write per
+// block is under way at a time, and it writes the block's part of set as it was when the write
+// began, so
 //
-//   - while it runs, durable is cut down to what old and new content have in common (a torn block does not decode and
-//     counts as all dirty, so it takes nothing away either);
+//   - while it runs, durable is cut down to what old and new content have in common (a torn block
+//     does not decode and counts as all dirty, so it takes nothing away either);
 //   - when it has returned, durable is what was written.
 //
-// Set returns when its bits are in both maps at one moment. So a Set after a Clear of the same region is free while the
-// old bit is still on disk and no write that would remove it is under way, and otherwise waits for a write of its own;
-// the next write of the block, no matter who asks for it, has the bit because set has it. A cleared bit that is still set on
-// disk only costs a needless comparison after a crash.
+// Set returns when its bits are in both maps at one moment. So a Set after a Clear of the same
+// region is free while the old bit is still on disk and no write that would remove it is under way,
+// and otherwise waits for a write of its own; the next write of the block, no matter who asks for
+// it, has the bit because set has it. A cleared bit that is still set on disk only costs a needless
+// comparison after a crash.
 type Intents struct {
 	s     *Store
 	f     *os.File // O_DSYNC: a write that has returned is durable
@@ -40,7 +42,8 @@ type Intents struct {
 	count      uint64 // block writes begun since OpenIntents
 }
 
-// intentWrite is one write of one block. done is closed when it has ended and the maps are up to date.
+// intentWrite is one write of one block. done is closed when it has ended and the maps are up to
+// date.
 type intentWrite struct{ done chan struct{} }
 
 var intentBuffers = sync.Pool{New: func() any { return new([intentBlock]byte) }}
@@ -60,16 +63,16 @@ func (x *Intents) Unreadable() int {
 	return x.unreadable
 }
 
-// Writes is how many block writes have been made since OpenIntents. Compared with the number of Set it shows what group
-// commit saves.
+// Writes is how many block writes have been made since OpenIntents. Compared with the number of Set
+// it shows what group commit saves.
 func (x *Intents) Writes() uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.count
 }
 
-// Dirty is a copy of the regions that are set, those included whose Set has not returned yet: bit i%64 of word i/64
-// is region i.
+// Dirty is a copy of the regions that are set, those included whose Set has not returned yet: bit
+// i%64 of word i/64 is region i.
 func (x *Intents) Dirty() []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -87,10 +90,11 @@ func (x *Intents) Count() int64 {
 	return int64(n)
 }
 
-// Set returns when the bits of all these regions are durable. Those that are already cost nothing; concurrent calls for
-// regions of one block share writes. Several regions in one call are cheaper than one after the other, so a caller
-// that sees a sequential stream sets ahead. A region outside the LUN is ErrRange. A failed write makes the store
-// untrusted (R12); it never fails for space, which was allocated before.
+// Set returns when the bits of all these regions are durable. Those that are already cost nothing;
+// concurrent calls for regions of one block share writes. Several regions in one call are cheaper
+// than one after the other, so a caller that sees a sequential stream sets ahead. A region outside
+// the LUN is ErrRange. A failed write makes the store untrusted (R12); it never fails for space,
+// which was allocated before.
 func (x *Intents) Set(regions []uint32) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,7 +125,8 @@ type intentRequest struct {
 	first, last int64
 }
 
-// addLocked puts the request into set and returns the first block of it that is not durable, -1 when all is.
+// addLocked puts the request into set and returns the first block of it that is not durable, -1
+// when all is.
 func (x *Intents) addLocked(req *intentRequest) int {
 	block := -1
 	for _, r := range req.regions {
@@ -143,8 +148,8 @@ func (x *Intents) addLocked(req *intentRequest) int {
 	return block
 }
 
-// ensureLocked puts the request into set, and writes until it is durable. It releases the lock while it writes or
-// waits.
+// ensureLocked puts the request into set, and writes until it is durable. It releases the lock
+// while it writes or waits.
 func (x *Intents) ensureLocked(req intentRequest) error {
 	for {
 		if x.closed {
@@ -153,7 +158,8 @@ func (x *Intents) ensureLocked(req intentRequest) error {
 		if err := x.s.Failed(); err != nil {
 			return err
 		}
-		// In every round again: a Clear may have come meanwhile, and a write without what it took from set.
+		// In every round again: a Clear may have come meanwhile, and a write without what it took
+		// from set.
 		block := x.addLocked(&req)
 		if block < 0 {
 			return nil
@@ -164,8 +170,8 @@ func (x *Intents) ensureLocked(req intentRequest) error {
 	}
 }
 
-// writeLocked writes a block, or waits for the write of it that is under way, which may not hold what the caller
-// wants and may fail: the caller looks again.
+// writeLocked writes a block, or waits for the write of it that is under way, which may not hold
+// what the caller wants and may fail: the caller looks again.
 func (x *Intents) writeLocked(block int) error {
 	if w := x.writes[block]; w != nil {
 		x.waitLocked(w)
@@ -205,7 +211,8 @@ func (x *Intents) wordsOf(block int) (from, to int) {
 	return block * blockWords, min((block+1)*blockWords, len(x.set))
 }
 
-// pwrite puts a block on stable storage. Space is allocated, so any failure is one of the store (R12).
+// pwrite puts a block on stable storage. Space is allocated, so any failure is one of the store
+// (R12).
 func (x *Intents) pwrite(p []byte, block int) error {
 	off := int64(block) * intentBlock
 	err := x.s.fault(FaultIntent, x.path, off, intentBlock)
@@ -219,12 +226,13 @@ func (x *Intents) pwrite(p []byte, block int) error {
 	return err
 }
 
-// Clear takes every region that is not in keep out of the bitmap, at once in memory; words that keep lacks are zero.
-// On disk the bits go with the next write of their block, or with Flush or Close. It does not wait for writes.
+// Clear takes every region that is not in keep out of the bitmap, at once in memory; words that
+// keep lacks are zero. On disk the bits go with the next write of their block, or with Flush or
+// Close. It does not wait for writes.
 //
-// A Set that has not returned yet is not undone. One that has returned is: the caller decides what to keep and calls
-// Clear under the lock under which writes enter their regions, or a write could be under way in a region whose bit is
-// being cleared.
+// A Set that has not returned yet is not undone. One that has returned is: the caller decides what
+// to keep and calls Clear under the lock under which writes enter their regions, or a write could
+// be under way in a region whose bit is being cleared.
 func (x *Intents) Clear(keep []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -280,8 +288,8 @@ func (x *Intents) staleLocked(block int) bool {
 	return false
 }
 
-// Close flushes and closes the file. Calls that are waiting for durability meanwhile may fail with os.ErrClosed.
-// The file is closed even if the flush fails; a store that has failed is not written.
+// Close flushes and closes the file. Calls that are waiting for durability meanwhile may fail with
+// os.ErrClosed. The file is closed even if the flush fails; a store that has failed is not written.
 func (x *Intents) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

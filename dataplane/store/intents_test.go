@@ -259,7 +259,8 @@ func TestSetIsGroupCommitted(t *testing.T) {
 	}
 }
 
-// A region is cleared, and a write without its bit is under way when it is set again: the old bit does not count.
+// A region is cleared, and a write without its bit is under way when it is set again: the old bit
+// does not count.
 func TestSetAfterClearWaitsForAWriteOfItsOwn(t *testing.T) {
 	s, g := gated(t)
 	x := openIntents(t, s, testLUN)
@@ -294,7 +295,8 @@ func TestSetAfterClearWaitsForAWriteOfItsOwn(t *testing.T) {
 	same(t, "on disk", onDisk(t, s, testLUN), bitset(testLUN, 5, 6))
 }
 
-// Whatever is set, cleared and flushed at once: when a Set has returned, its bit is on disk until it is cleared.
+// Whatever is set, cleared and flushed at once: when a Set has returned, its bit is on disk until
+// it is cleared.
 func TestIntentsConcurrently(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	x := intents(t, s, testLUN)
@@ -345,8 +347,8 @@ func TestIntentsConcurrently(t *testing.T) {
 	cleaner.Wait()
 }
 
-// hasBit reads the block of a region. The page cache may show a write half done, so an unreadable block, which counts as
-// dirty, is as good as a set bit.
+// hasBit reads the block of a region. The page cache may show a write half done, so an unreadable
+// block, which counts as dirty, is as good as a set bit.
 func hasBit(x *Intents, f *os.File, r uint32) error {
 	buf := make([]byte, intentBlock)
 	b := r / blockRegions

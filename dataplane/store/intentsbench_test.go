@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The sequential stream sets ahead by 16 regions; parallel callers show group commit, in calls per write.
+// The sequential stream sets ahead by 16 regions; parallel callers show group commit, in calls per
+// write.
 func BenchmarkIntents(b *testing.B) {
 	setup := func(b *testing.B) *Intents {
 		s, err := Open(b.TempDir(), testIdent, Options{Log: slog.New(slog.DiscardHandler)})

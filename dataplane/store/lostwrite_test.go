@@ -9,8 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// A thin volume whose pool is full fails writes for lack of space when they are written out, long after they have been acknowledged. A durable write
-// that hears of it is refused, which is not all: what was written before is lost, and the kernel says so only once.
+// A thin volume whose pool is full fails writes for lack of space when they are written out, long
+// after they have been acknowledged. A durable write that hears of it is refused, which is not all:
+// what was written before is lost, and the kernel says so only once.
 func TestLackOfSpaceWhileWritingOut(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize)
 	s, err := Open(filepath.Join(d.Mount, "store"), testIdent, Options{})
@@ -46,8 +47,8 @@ func TestLackOfSpaceWhileWritingOut(t *testing.T) {
 	}
 }
 
-// The kernel keeps what it has to say of a lost write for the next one who opens the file. One failure of a disk costs one life, however many LUNs
-// have lost something.
+// The kernel keeps what it has to say of a lost write for the next one who opens the file. One
+// failure of a disk costs one life, however many LUNs have lost something.
 func TestLossesOfAnEarlierLife(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize)
 	dir := filepath.Join(d.Mount, "store")

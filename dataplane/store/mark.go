@@ -13,12 +13,13 @@ import (
 	"syscall"
 )
 
-// A backing volume beside the default one has a number that moves on together with the node's own state, which is in the metadata
-// database (R6): a volume that was put back to an earlier state, alone or with some of the rest, has another mark than the database
-// says. The number is made durable here before it is there, so after a crash it may be one ahead.
+// A backing volume beside the default one has a number that moves on together with the node's own
+// state, which is in the metadata database (R6): a volume that was put back to an earlier state,
+// alone or with some of the rest, has another mark than the database says. The number is made
+// durable here before it is there, so after a crash it may be one ahead.
 //
-// The file has two blocks, written in turn, so that a torn write leaves the number before; both are allocated when it is made, so that it
-// never fails for space.
+// The file has two blocks, written in turn, so that a torn write leaves the number before; both are
+// allocated when it is made, so that it never fails for space.
 const (
 	markName  = "mark"
 	markBlock = 4096
@@ -53,7 +54,8 @@ func decodeMark(b []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(b[8:]), true
 }
 
-// openMark reads the number. One that is lost or cannot be read is 0, which no volume that holds something has.
+// openMark reads the number. One that is lost or cannot be read is 0, which no volume that holds
+// something has.
 func openMark(v *BackingVolume) (*markFile, error) {
 	path := filepath.Join(v.dir, markName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +101,8 @@ func (m *markFile) write(n uint64) error {
 	return err
 }
 
-// Mark is the number that the volume had when it was opened; always 0 of the default one, which has the database beside it.
+// Mark is the number that the volume had when it was opened; always 0 of the default one, which has
+// the database beside it.
 func (v *BackingVolume) Mark() uint64 {
 	if v.mark == nil {
 		return 0
@@ -107,8 +110,9 @@ func (v *BackingVolume) Mark() uint64 {
 	return v.mark.read
 }
 
-// SetMarks gives every volume beside the default one the next number, durably. The numbers follow each other, or a torn write could
-// take the block that counts. A failure makes the store untrusted (R12).
+// SetMarks gives every volume beside the default one the next number, durably. The numbers follow
+// each other, or a torn write could take the block that counts. A failure makes the store untrusted
+// (R12).
 func (s *Store) SetMarks(n uint64) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(s.volumes))

@@ -11,10 +11,11 @@ import (
 	"slices"
 )
 
-// bbolt maps its file into memory and follows what it finds there: a page number beyond the end of the file is a SIGBUS, a page that leads
-// back to itself is a stack without end, and both end the process, even where a caller recovers. So the file is walked here before bbolt has it, by
-// reading: everything that bbolt would follow is checked, and each page may be met once. bbolt's own Tx.Check needs the file mapped, and
-// runs into both.
+// bbolt maps its file into memory and follows what it finds there: a page number beyond the end of
+// the file is a SIGBUS, a page that leads back to itself is a stack without end, and both end the
+// process, even where a caller recovers. So the file is walked here before bbolt has it, by
+// reading: everything that bbolt would follow is checked, and each page may be met once. bbolt's
+// own Tx.Check needs the file mapped, and runs into both.
 //
 // The format is bbolt's version 2, in the byte order of the machine.
 const (
@@ -35,7 +36,8 @@ const (
 
 var native = binary.NativeEndian
 
-// itemFunc is called with each key and its value, in the order of the file. It must not keep the slices.
+// itemFunc is called with each key and its value, in the order of the file. It must not keep the
+// slices.
 type itemFunc func(bucket string, key, value []byte) error
 
 // metaPage is what a meta page says.
@@ -78,9 +80,10 @@ type checker struct {
 	item itemFunc
 }
 
-// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both meta pages have to be whole: bbolt continues
-// with the other one where one is not, and takes back the last transaction without an error. A commit that a crash cuts short leaves none that
-// is torn: what counts of a meta page lies in one sector.
+// checkBolt walks a bbolt file of size bytes and returns the number of its last transaction. Both
+// meta pages have to be whole: bbolt continues with the other one where one is not, and takes back
+// the last transaction without an error. A commit that a crash cuts short leaves none that is torn:
+// what counts of a meta page lies in one sector.
 func checkBolt(r io.ReaderAt, size int64, item itemFunc) (txid uint64, err error) {
 	c := &checker{r: r, item: item}
 	if c.meta, err = c.metaPages(size); err != nil {
@@ -169,7 +172,8 @@ func (c *checker) take(id, follow uint64) error {
 	return nil
 }
 
-// page reads a page with those that follow it, each for the first time. What it returns stays until the next one of the same depth.
+// page reads a page with those that follow it, each for the first time. What it returns stays until
+// the next one of the same depth.
 func (c *checker) page(id uint64, depth int) ([]byte, error) {
 	if id < 2 || id >= c.meta.pages {
 		return nil, fmt.Errorf("page %d is outside of the %d pages in use", id, c.meta.pages)
@@ -201,8 +205,9 @@ func (c *checker) page(id uint64, depth int) ([]byte, error) {
 	return b, nil
 }
 
-// walk checks a tree of pages, the first of whose keys has to be first (nil: any), all of them below high (nil: no bound). bucket is empty for
-// the tree of buckets. bbolt itself takes a page that begins behind what leads to it, but puts it into its parent a second time when it is
+// walk checks a tree of pages, the first of whose keys has to be first (nil: any), all of them
+// below high (nil: no bound). bucket is empty for the tree of buckets. bbolt itself takes a page
+// that begins behind what leads to it, but puts it into its parent a second time when it is
 // changed.
 func (c *checker) walk(id uint64, bucket string, first, high []byte, depth int) error {
 	b, err := c.page(id, depth)
@@ -294,7 +299,8 @@ func (c *checker) bucket(name string, v []byte, depth int) error {
 // element of a page.
 type element struct{ key, value []byte }
 
-// elements finds the elements of a page. Their keys and values follow each other without gaps, as bbolt writes them.
+// elements finds the elements of a page. Their keys and values follow each other without gaps, as
+// bbolt writes them.
 func elements(b []byte, parse func(e []byte) (pos, ksize, vsize uint32)) ([]element, error) {
 	n := int(native.Uint16(b[10:]))
 	at := boltHeader + n*boltElement

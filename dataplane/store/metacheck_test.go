@@ -77,8 +77,9 @@ func newPatient(t *testing.T, bare bool) *patient {
 	return p
 }
 
-// judge opens a damaged file: it is refused, or what is damaged is nothing that counts, and then it remains a database. Without a
-// checksum other content may be taken for right, but nothing ends the process.
+// judge opens a damaged file: it is refused, or what is damaged is nothing that counts, and then it
+// remains a database. Without a checksum other content may be taken for right, but nothing ends the
+// process.
 func (p *patient) judge(what string, file []byte) {
 	p.t.Helper()
 	if err := p.open(file); err != nil {
@@ -133,7 +134,8 @@ func (p *patient) open(file []byte) error {
 	return errors.Join(d.close(), os.Remove(filepath.Join(p.dir, metaMarkName)))
 }
 
-// Single bytes and whole pages of a database that has lived are changed: never a panic, never other content.
+// Single bytes and whole pages of a database that has lived are changed: never a panic, never other
+// content.
 func TestDamagedDatabaseIsRefusedOrWhole(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		t.Run(fmt.Sprintf("without checksums %v", bare), func(t *testing.T) {
@@ -223,7 +225,8 @@ func TestCutDatabase(t *testing.T) {
 	}
 }
 
-// A page that leads back to itself has no end; bbolt follows it until the stack has none left, which nothing recovers from.
+// A page that leads back to itself has no end; bbolt follows it until the stack has none left,
+// which nothing recovers from.
 func TestCircleOfPages(t *testing.T) {
 	p := newPatient(t, false)
 	page := os.Getpagesize()

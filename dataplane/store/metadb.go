@@ -64,8 +64,8 @@ func (d *DB) otherContent(bucket, key string) error {
 	return d.fail(fmt.Errorf("%w: %s/%s does not match its checksum", ErrDamaged, bucket, key))
 }
 
-// guard calls bbolt. A page fault, which is how the kernel tells of a mapped file that was cut or cannot be read, and a panic become errors,
-// and end the use of the database.
+// guard calls bbolt. A page fault, which is how the kernel tells of a mapped file that was cut or
+// cannot be read, and a panic become errors, and end the use of the database.
 func (d *DB) guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (d *DB) begin(writable bool) (*Tx, error) {
 	return t, err
 }
 
-// look sees whether the file is still there, as long as it has to be. Its end is looked at before bbolt goes there: a fault can be caught, what
-// a file that was cut and grew again reads as cannot.
+// look sees whether the file is still there, as long as it has to be. Its end is looked at before
+// bbolt goes there: a fault can be caught, what a file that was cut and grew again reads as cannot.
 func (d *DB) look(size int64) error {
 	var st unix.Stat_t
 	err := fd.With(d.file, func(fd int) error { return unix.Fstat(fd, &st) })
@@ -149,8 +149,9 @@ func (d *DB) View(f func(tx *Tx) error) error {
 	return d.Err()
 }
 
-// Update calls f with a transaction and makes what it has changed durable, all of it or, if f returns an error, nothing. A commit that fails
-// ends the use of the database and the trust in the store; one that finds no space ends the use only, and the next life has what was there before.
+// Update calls f with a transaction and makes what it has changed durable, all of it or, if f
+// returns an error, nothing. A commit that fails ends the use of the database and the trust in the
+// store; one that finds no space ends the use only, and the next life has what was there before.
 func (d *DB) Update(f func(tx *Tx) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,8 +184,8 @@ func (d *DB) Update(f func(tx *Tx) error) error {
 	return d.move(now)
 }
 
-// move takes the count and the mark on after a commit. They stand still while the database is older than the mark, so that the right one may
-// be put back.
+// move takes the count and the mark on after a commit. They stand still while the database is older
+// than the mark, so that the right one may be put back.
 func (d *DB) move(now markState) error {
 	if d.older != "" {
 		return nil
@@ -196,8 +197,8 @@ func (d *DB) move(now markState) error {
 	return nil
 }
 
-// nothingWritten tells of a commit that the filesystem had no space for when it was to be written: the pages that count are as they were. A
-// flush that says so has lost what was written before.
+// nothingWritten tells of a commit that the filesystem had no space for when it was to be written:
+// the pages that count are as they were. A flush that says so has lost what was written before.
 func nothingWritten(err error) bool {
 	var p *fs.PathError
 	return errors.As(err, &p) && p.Op == "write" && noSpace(err)
@@ -224,7 +225,8 @@ func (d *DB) Settle() {
 // the file and what to do.
 func (d *DB) Damaged(what error) error { return damaged(d.path, what) }
 
-// close closes the file. Where bbolt may be stuck only the locks on the file are given back; the rest goes with the process.
+// close closes the file. Where bbolt may be stuck only the locks on the file are given back; the
+// rest goes with the process.
 func (d *DB) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

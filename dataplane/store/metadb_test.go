@@ -25,7 +25,8 @@ func many(tx *Tx) error {
 	return nil
 }
 
-// ended checks that a database is not used any more and that its store is not trusted, now and after a restart.
+// ended checks that a database is not used any more and that its store is not trusted, now and
+// after a restart.
 func ended(t *testing.T, s *Store, err error, says string) {
 	t.Helper()
 	path := filepath.Join(s.Dir(), metaFile)
@@ -64,7 +65,8 @@ func filled(t *testing.T, dir string) *Store {
 	return s
 }
 
-// What happens to the file of a database that is in use is found by the next transaction, and is the end of it.
+// What happens to the file of a database that is in use is found by the next transaction, and is
+// the end of it.
 func TestDamageWhileTheDatabaseIsInUse(t *testing.T) {
 	get := func(tx *Tx) error { _, err := tx.Get("luns", "m"); return err }
 	set := func(tx *Tx) error { return tx.Put("luns", "m", []byte("other")) }
@@ -119,7 +121,8 @@ func TestDamageWhileTheDatabaseIsInUse(t *testing.T) {
 	}
 }
 
-// A page that goes away between two looks at the file is a fault, which ends the transaction and not the process.
+// A page that goes away between two looks at the file is a fault, which ends the transaction and
+// not the process.
 func TestFaultInATransaction(t *testing.T) {
 	for name, use := range map[string]func(tx *Tx) error{
 		"read":   func(tx *Tx) error { _, err := tx.Get("luns", "m"); return err },
@@ -151,7 +154,8 @@ func TestFaultInATransaction(t *testing.T) {
 	}
 }
 
-// A mistake of the caller is no damage: the caller gets its own error, and nothing of the transaction stays.
+// A mistake of the caller is no damage: the caller gets its own error, and nothing of the
+// transaction stays.
 func TestPanicOfTheCaller(t *testing.T) {
 	s := filled(t, t.TempDir())
 	func() {
@@ -199,8 +203,8 @@ func TestClosedDatabaseHasNotFailed(t *testing.T) {
 	}
 }
 
-// The kernel refuses what a commit writes (EFBIG, beyond the limit of a process): it is not tried again, although it would do. A process of its own,
-// since the limit is for all that it writes.
+// The kernel refuses what a commit writes (EFBIG, beyond the limit of a process): it is not tried
+// again, although it would do. A process of its own, since the limit is for all that it writes.
 func TestCommitThatFails(t *testing.T) {
 	const own = "GEMEL_TEST_COMMIT_THAT_FAILS"
 	if os.Getenv(own) == "" {
@@ -245,7 +249,8 @@ func TestCommitThatFails(t *testing.T) {
 	}
 }
 
-// A disk that gives errors: a commit fails, once and for all, and a file that cannot be read is refused at the start.
+// A disk that gives errors: a commit fails, once and for all, and a file that cannot be read is
+// refused at the start.
 func TestMetadataOnABrokenDisk(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize)
 	dir := filepath.Join(d.Mount, "store")

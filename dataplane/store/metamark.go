@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 )
 
-// metaMark is beside the LUNs and not beside the database: it says how far the database had come, so that one that was put back to an earlier
-// state, without the rest of the store, is recognised (R6). It is written after each commit and not flushed, which costs next to nothing: after a power cut it may be
-// behind, which is no sign of damage, and a person who puts back a backup comes later than the kernel's writeback.
+// metaMark is beside the LUNs and not beside the database: it says how far the database had come,
+// so that one that was put back to an earlier state, without the rest of the store, is recognised
+// (R6). It is written after each commit and not flushed, which costs next to nothing: after a power
+// cut it may be behind, which is no sign of damage, and a person who puts back a backup comes later
+// than the kernel's writeback.
 //
-// The file has two blocks, written in turn, so that a torn write leaves the one before; both are allocated when it is made.
+// The file has two blocks, written in turn, so that a torn write leaves the one before; both are
+// allocated when it is made.
 type metaMark struct {
 	path string
 	f    *os.File // nil: there is none yet

@@ -27,8 +27,8 @@ func damaged(path string, what error) error {
 	return fmt.Errorf("%s: %w: %w: %s", path, ErrDamaged, what, copyAll)
 }
 
-// createMeta makes a new database under a temporary name, durably: it gets its name after the store has one, so that a store without a
-// database is one that has lost it.
+// createMeta makes a new database under a temporary name, durably: it gets its name after the store
+// has one, so that a store without a database is one that has lost it.
 func createMeta(dir string, id uuid.UUID) (err error) {
 	tmp := filepath.Join(dir, metaFile+tmpSuffix)
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,8 @@ func nameMeta(dir string) error {
 	return errors.Join(err, fd.SyncDir(dir))
 }
 
-// lockTime bounds the wait for the lock of a database, which is free while the lock of the store is held.
+// lockTime bounds the wait for the lock of a database, which is free while the lock of the store is
+// held.
 const lockTime = 5 * time.Second
 
 // openMeta opens the database of a store and checks all of it. marks is the folder of the mark.
@@ -164,8 +165,9 @@ func (d *DB) check() error {
 	return d.compare(txid, r)
 }
 
-// compare says whether the content is what was written last. A database without a checksum, or that was written to after its checksum, was used
-// by a release that does not know checksums: 0.1.0. It gets one with the next transaction.
+// compare says whether the content is what was written last. A database without a checksum, or that
+// was written to after its checksum, was used by a release that does not know checksums: 0.1.0. It
+// gets one with the next transaction.
 func (d *DB) compare(txid uint64, r *record) error {
 	m := d.mark.last
 	if r == nil {

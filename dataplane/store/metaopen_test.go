@@ -16,7 +16,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A store without its database is refused, and gets no new database, whatever else is there or missing.
+// A store without its database is refused, and gets no new database, whatever else is there or
+// missing.
 func TestMissingDatabaseIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -53,8 +54,8 @@ func TestMissingDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// An empty state folder beside backing volumes that this node has used with another store: its disk is not mounted, as like as not. Nothing is
-// written into it.
+// An empty state folder beside backing volumes that this node has used with another store: its disk
+// is not mounted, as like as not. Nothing is written into it.
 func TestEmptyStateFolderBesideBackingVolumes(t *testing.T) {
 	fast, empty := t.TempDir(), t.TempDir()
 	s, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"fast", fast}))
@@ -111,8 +112,8 @@ func TestCrashWhileAStoreIsMade(t *testing.T) {
 	}
 }
 
-// A database that was put back to an earlier state, alone, is known, over restarts, until everything has been copied; and the right one
-// may be put back until then.
+// A database that was put back to an earlier state, alone, is known, over restarts, until
+// everything has been copied; and the right one may be put back until then.
 func TestDatabaseOfEarlier(t *testing.T) {
 	dir := t.TempDir()
 	older := func(want bool) {
@@ -172,7 +173,8 @@ func TestDatabaseOfOneChangeEarlier(t *testing.T) {
 	if s = open(t, dir, Options{}); s.DB().Older() == "" {
 		t.Error("the last change is gone, without an error")
 	}
-	// A power cut may have taken the mark back, or a part of it; that is no reason to distrust anything.
+	// A power cut may have taken the mark back, or a part of it; that is no reason to distrust
+	// anything.
 	for name, change := range map[string]func(b []byte) []byte{
 		"lost":    func([]byte) []byte { return nil },
 		"torn":    func(b []byte) []byte { clear(b[markBlock+8 : markBlock+20]); return b },
@@ -204,8 +206,8 @@ func TestDatabaseOfOneChangeEarlier(t *testing.T) {
 	}
 }
 
-// A database of 0.1.0 has no checksum, and 0.1.0 passes over one: it is read, gets its checksum with the first change, and may go back and come
-// again as often as anybody likes.
+// A database of 0.1.0 has no checksum, and 0.1.0 passes over one: it is read, gets its checksum
+// with the first change, and may go back and come again as often as anybody likes.
 func TestDatabaseOfARelaseWithoutChecksums(t *testing.T) {
 	dir := t.TempDir()
 	s := filled(t, dir)
@@ -255,7 +257,8 @@ func TestDatabaseOfARelaseWithoutChecksums(t *testing.T) {
 	}
 }
 
-// The checksum of a database that has lost it, has that of another store, of another transaction or of a newer release.
+// The checksum of a database that has lost it, has that of another store, of another transaction or
+// of a newer release.
 func TestChecksumThatIsNotItsOwn(t *testing.T) {
 	set := func(change func(r *record) []byte) func(tx *bbolt.Tx) error {
 		return func(tx *bbolt.Tx) error {
@@ -315,7 +318,8 @@ func TestContentOlderThanItsTransaction(t *testing.T) {
 	oneLine(t, err, ErrDamaged, metaPath(dir))
 }
 
-// Only this package has bbolt's own hands on the database: elsewhere a failed commit would not end its use, and a page fault would end the process.
+// Only this package has bbolt's own hands on the database: elsewhere a failed commit would not end
+// its use, and a page fault would end the process.
 func TestNobodyElseUsesBbolt(t *testing.T) {
 	root := filepath.Join("..", "..")
 	seen := 0

@@ -97,7 +97,8 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
-// metaDir is a folder with a database that has lived, and what it holds. Which page holds what is bbolt's choice, and another one each time.
+// metaDir is a folder with a database that has lived, and what it holds. Which page holds what is
+// bbolt's choice, and another one each time.
 func metaDir(t *testing.T, seed uint64, changes int) (dir string, id uuid.UUID, want contents) {
 	t.Helper()
 	dir, id, want = memoryDir(t), uuid.New(), contents{}

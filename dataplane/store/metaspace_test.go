@@ -54,7 +54,8 @@ func TestMetadataHasSpaceOnAFullDisk(t *testing.T) {
 			t.Fatalf("entry %d: %v", n, err)
 		}
 	}
-	// When even that is used up, nothing is changed any more in this life. What was there is known, so the next life trusts it.
+	// When even that is used up, nothing is changed any more in this life. What was there is known,
+	// so the next life trusts it.
 	for ; n < 20000 && err == nil; n++ {
 		err = put(n)
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// bbolt has checksums of its meta pages only: a value that the disk has changed is a value, and a count that is one less is a database
-// without its last keys. So the database holds a checksum of its content, which changes with it in one transaction. It is the sum of those
-// of the entries, so a change costs what it changes. Those of the entries are kept in memory from the start on: what is read is compared
-// with them, and what is replaced need not be read.
+// bbolt has checksums of its meta pages only: a value that the disk has changed is a value, and a
+// count that is one less is a database without its last keys. So the database holds a checksum of
+// its content, which changes with it in one transaction. It is the sum of those of the entries, so
+// a change costs what it changes. Those of the entries are kept in memory from the start on: what
+// is read is compared with them, and what is replaced need not be read.
 const (
 	sumBucket = "checksum" // the first one in the order of the file
 	sumKey    = "content"

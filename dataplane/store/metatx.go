@@ -43,7 +43,8 @@ func (t *Tx) Get(bucket, key string) (value []byte, err error) {
 	return value, err
 }
 
-// Each calls f with each entry of a bucket, in the order of their keys; a bucket that does not exist has none. f changes nothing in it.
+// Each calls f with each entry of a bucket, in the order of their keys; a bucket that does not
+// exist has none. f changes nothing in it.
 func (t *Tx) Each(bucket string, f func(key string, value []byte) error) error {
 	var c *bbolt.Cursor
 	var key string

@@ -14,7 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
-// object is what the open Files of one LUN or snapshot have in common: its checksums, and what is not believed of them.
+// object is what the open Files of one LUN or snapshot have in common: its checksums, and what is
+// not believed of them.
 type object struct {
 	v        *BackingVolume
 	rel      string // of the image
@@ -29,8 +30,8 @@ type object struct {
 	adopted  atomic.Int64 // bytes, where adoption has come to
 }
 
-// registry has a volume's objects by the path of their image. An object stays without a File as long as it knows something that its
-// file of checksums does not.
+// registry has a volume's objects by the path of their image. An object stays without a File as
+// long as it knows something that its file of checksums does not.
 type registry struct {
 	mu  longlock.Mutex
 	all map[string]*object
@@ -86,8 +87,9 @@ func (v *BackingVolume) openSums(k kind, id string, size int64) (*sums.File, err
 	return sums.Open(v.s.sums.cache, path, owner, size)
 }
 
-// release is the end of a File's use of the object. The last one has the checksums flushed: who opens it next reads them from the
-// file, and the data that they are of may be in the page cache only.
+// release is the end of a File's use of the object. The last one has the checksums flushed: who
+// opens it next reads them from the file, and the data that they are of may be in the page cache
+// only.
 func (o *object) release() (err error) {
 	r := &o.v.opened
 	for {
@@ -111,8 +113,8 @@ func (o *object) release() (err error) {
 	return o.sums.Close()
 }
 
-// unlink takes an image's name away, if it has one. Open files continue to use their object, and the one that opens the next image of that
-// name gets another one.
+// unlink takes an image's name away, if it has one. Open files continue to use their object, and
+// the one that opens the next image of that name gets another one.
 func (v *BackingVolume) unlink(full, rel string) error {
 	return v.unname(full, rel, func() error { return os.Remove(full) })
 }
@@ -165,7 +167,8 @@ func (r *registry) close() {
 // copiedSums are the checksums of a copy that has no name yet; nil if there are none.
 type copiedSums struct{ tmp, path string }
 
-// cloneSums makes the checksums of a copy of src, under a temporary name of its own. The caller keeps writes to src away.
+// cloneSums makes the checksums of a copy of src, under a temporary name of its own. The caller
+// keeps writes to src away.
 func (v *BackingVolume) cloneSums(ctx context.Context, src *File, k kind, id, tmp string, size int64) (*copiedSums, error) {
 	if src.obj == nil {
 		return nil, nil
@@ -209,7 +212,8 @@ func (c *copiedSums) drop() {
 	}
 }
 
-// sumsError classifies what the checksums of a file failed with. What is final has made the store untrusted already (Hooks.Failed).
+// sumsError classifies what the checksums of a file failed with. What is final has made the store
+// untrusted already (Hooks.Failed).
 func (f *File) sumsError(op string, err error) error {
 	switch {
 	case err == nil:

@@ -49,7 +49,8 @@ func TestFilesOfOneLUNShareItsChecksums(t *testing.T) {
 	}
 }
 
-// TestCloseKeepsChecksums: what is closed and opened again in one life of a process is not in doubt.
+// TestCloseKeepsChecksums: what is closed and opened again in one life of a process is not in
+// doubt.
 func TestCloseKeepsChecksums(t *testing.T) {
 	s := open(t, t.TempDir(), withSums())
 	f := newLUN(t, s, lunA, 1<<20)
@@ -105,7 +106,8 @@ func TestManyOpenAndClose(t *testing.T) {
 	wantWrong(t, openLUN(t, s, lunA))
 }
 
-// TestCopiesInheritChecksums, also those that are in memory only, and what is wrong with their source.
+// TestCopiesInheritChecksums, also those that are in memory only, and what is wrong with their
+// source.
 func TestCopiesInheritChecksums(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, withSums())

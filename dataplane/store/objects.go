@@ -42,8 +42,8 @@ func (k kind) suffix() string {
 	return imgSuffix
 }
 
-// path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no caller can name
-// a file outside its folder.
+// path gives the full and the relative name of an object. Only a well-formed uuid gets one, so no
+// caller can name a file outside its folder.
 func (v *BackingVolume) path(k kind, id string) (full, rel string, err error) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.String() != id {
@@ -53,14 +53,15 @@ func (v *BackingVolume) path(k kind, id string) (full, rel string, err error) {
 	return filepath.Join(v.folder(k), name), filepath.Join(v.rel, string(k), name), nil
 }
 
-// CreateLUN makes a LUN of size bytes, all of it a hole, that was born at an index of the log, or NoBirth. What has its name already
-// counts for nothing (makeWay): it must not be called for a LUN that is there.
+// CreateLUN makes a LUN of size bytes, all of it a hole, that was born at an index of the log, or
+// NoBirth. What has its name already counts for nothing (makeWay): it must not be called for a LUN
+// that is there.
 func (v *BackingVolume) CreateLUN(id string, size int64, born uint64) error {
 	return v.create(kindLUN, id, size, born)
 }
 
-// KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it makes one of size bytes if there is
-// none, and is ErrExists if there is one of another size.
+// KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it
+// makes one of size bytes if there is none, and is ErrExists if there is one of another size.
 func (v *BackingVolume) KeepLUN(id string, size int64) error {
 	there, err := v.LUN(id)
 	switch {
@@ -72,7 +73,8 @@ func (v *BackingVolume) KeepLUN(id string, size int64) error {
 	return err
 }
 
-// CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to be given its content by a resync.
+// CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to
+// be given its content by a resync.
 func (v *BackingVolume) CreateSnapshot(id string, size int64, born uint64) error {
 	return v.create(kindSnapshot, id, size, born)
 }
@@ -104,14 +106,16 @@ func (v *BackingVolume) create(k kind, id string, size int64, born uint64) error
 	if err := v.bear(f, rel, born); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(tmp))
 	}
-	// The checksums come first: an image that has its name would be taken for one from before there were any.
+	// The checksums come first: an image that has its name would be taken for one from before there
+	// were any.
 	if err := v.createSums(k, id, size); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(tmp))
 	}
 	return v.publish(f, tmp, full, rel)
 }
 
-// StandIn makes an empty file in the place of a LUN's file that is gone, durably. No LUN is that short: it is known for what it is by its length.
+// StandIn makes an empty file in the place of a LUN's file that is gone, durably. No LUN is that
+// short: it is known for what it is by its length.
 func (v *BackingVolume) StandIn(id string) error {
 	full, rel, err := v.path(kindLUN, id)
 	if err != nil {
@@ -149,8 +153,8 @@ func (v *BackingVolume) exists(k kind, id string) (bool, error) {
 	return true, nil
 }
 
-// publish gives a complete temporary file its name. Content before name, name before success: after a crash there is
-// either no object, or all of it, or a leftover that Open removes.
+// publish gives a complete temporary file its name. Content before name, name before success: after
+// a crash there is either no object, or all of it, or a leftover that Open removes.
 func (v *BackingVolume) publish(f *os.File, tmp, full, rel string) error {
 	err := f.Sync()
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -197,11 +201,12 @@ func (v *BackingVolume) open(k kind, id string) (*File, error) {
 	return f, nil
 }
 
-// DeleteLUN removes a LUN, its data and its intents; one that is not there is a success. An open File keeps working on the
-// nameless file until it is closed.
+// DeleteLUN removes a LUN, its data and its intents; one that is not there is a success. An open
+// File keeps working on the nameless file until it is closed.
 func (v *BackingVolume) DeleteLUN(id string) error { return v.remove(kindLUN, id) }
 
-// DeleteSnapshot removes a snapshot; one that is not there is a success. LUNs cloned from it are not affected.
+// DeleteSnapshot removes a snapshot; one that is not there is a success. LUNs cloned from it are
+// not affected.
 func (v *BackingVolume) DeleteSnapshot(id string) error { return v.remove(kindSnapshot, id) }
 
 func (v *BackingVolume) remove(k kind, id string) error {

@@ -17,8 +17,9 @@ const (
 // FaultProbe is what Options.Faults sees of Probe.
 const FaultProbe = "probe"
 
-// Probe returns when the disk of the backing volume has taken a block durably: it is at work. A flush would not tell, since one that
-// has nothing to write asks no disk. A volume without space is at work too. Any other failure makes the store untrusted (R12).
+// Probe returns when the disk of the backing volume has taken a block durably: it is at work. A
+// flush would not tell, since one that has nothing to write asks no disk. A volume without space is
+// at work too. Any other failure makes the store untrusted (R12).
 func (v *BackingVolume) Probe() (err error) {
 	if err := v.s.Failed(); err != nil {
 		return err

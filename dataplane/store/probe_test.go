@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// A disk that has stopped answers no probe, although nothing is dirty; one that fails makes the store untrusted.
+// A disk that has stopped answers no probe, although nothing is dirty; one that fails makes the
+// store untrusted.
 func TestProbeAsksTheDisk(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize)
 	s := open(t, filepath.Join(d.Mount, "store"), Options{})

@@ -6,9 +6,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/sums"
 )
 
-// ResizeLUN grows a LUN of from bytes to size, durably; the new part reads as zero, also where the file is longer than the LUN already:
-// a crash came before the LUN was said to be longer, or another program has appended to it. It never becomes shorter. With from equal to size it
-// only sees to it that the file is that long; a size below from is ErrShrink. Open Files see the new size.
+// ResizeLUN grows a LUN of from bytes to size, durably; the new part reads as zero, also where the
+// file is longer than the LUN already: a crash came before the LUN was said to be longer, or
+// another program has appended to it. It never becomes shorter. With from equal to size it only
+// sees to it that the file is that long; a size below from is ErrShrink. Open Files see the new
+// size.
 func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	v.objects.Lock()
 	defer v.objects.Unlock()
@@ -48,8 +50,9 @@ func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 	return f.Sync() // also when the size is right: an earlier call may have been cut short before this
 }
 
-// cut removes what a file has from an offset on, in a range that no caller reads or writes. The checksums come first, durably: those of what was there would
-// be wrong for what comes after it. The block that the cut goes through has that of its first part.
+// cut removes what a file has from an offset on, in a range that no caller reads or writes. The
+// checksums come first, durably: those of what was there would be wrong for what comes after it.
+// The block that the cut goes through has that of its first part.
 func (f *File) cut(from int64) error {
 	if o := f.obj; o != nil {
 		o.adopting.share()

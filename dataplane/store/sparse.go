@@ -7,8 +7,9 @@ const (
 	patternChunk = 1 << 20 // how much WritePattern writes at once, in bytes
 )
 
-// WriteSparse writes p at off; its blocks of 4 KiB that are all zero, counted from the start of p, become holes: what was a hole at
-// the source of a copy is one here, and a repair after ErrNoSpace needs no space for them. Errors are those of WriteAt and Discard.
+// WriteSparse writes p at off; its blocks of 4 KiB that are all zero, counted from the start of p,
+// become holes: what was a hole at the source of a copy is one here, and a repair after ErrNoSpace
+// needs no space for them. Errors are those of WriteAt and Discard.
 func (f *File) WriteSparse(p []byte, off int64) error {
 	for len(p) > 0 {
 		i := run(p, sparseBlock)
@@ -26,8 +27,8 @@ func (f *File) WriteSparse(p []byte, off int64) error {
 	return nil
 }
 
-// WritePattern fills length bytes at off with repetitions of block, which must not be empty (WRITE SAME, SBC-3 §5.50). Errors are those
-// of WriteAt.
+// WritePattern fills length bytes at off with repetitions of block, which must not be empty (WRITE
+// SAME, SBC-3 §5.50). Errors are those of WriteAt.
 func (f *File) WritePattern(block []byte, off, length int64) error {
 	buf := bytes.Repeat(block, max(1, int(min(patternChunk, length))/len(block)))
 	for length > 0 {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What is zero in whole blocks is a hole after it, whatever was there; the rest is data, and all of it reads as it was given.
+// What is zero in whole blocks is a hole after it, whatever was there; the rest is data, and all of
+// it reads as it was given.
 func TestWriteSparseMakesHolesOfZeroBlocks(t *testing.T) {
 	const block = sparseBlock
 	_, f := lunFile(t, Options{})
@@ -27,7 +28,8 @@ func TestWriteSparseMakesHolesOfZeroBlocks(t *testing.T) {
 	}
 }
 
-// A pattern fills the range to its last byte and nothing beyond, also where it does not divide what is written at once.
+// A pattern fills the range to its last byte and nothing beyond, also where it does not divide what
+// is written at once.
 func TestWritePatternFillsTheRange(t *testing.T) {
 	for _, x := range []struct{ block, length int }{{512, 512}, {512, 3 * 512}, {3 * 512, 2*patternChunk + 512}, {4096, patternChunk + 4096}} {
 		_, f := lunFile(t, Options{})

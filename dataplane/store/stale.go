@@ -14,10 +14,12 @@ import (
 // staleWorkers flush side by side: each flush asks the disk.
 const staleWorkers = 16
 
-// hearStale makes the kernel report lost writes of earlier lives. The kernel keeps that error for each file until some descriptor of it has
-// got it, also over the end of a process. A store that an earlier life distrusted is given a full copy, whatever was lost; but each file whose loss
-// is still unreported would make this life fail, with its first flush, and the next one by the next file: one short failure of a disk would cost as
-// many lives as there are LUNs. Nothing of the store may be open yet.
+// hearStale makes the kernel report lost writes of earlier lives. The kernel keeps that error for
+// each file until some descriptor of it has got it, also over the end of a process. A store that an
+// earlier life distrusted is given a full copy, whatever was lost; but each file whose loss is
+// still unreported would make this life fail, with its first flush, and the next one by the next
+// file: one short failure of a disk would cost as many lives as there are LUNs. Nothing of the
+// store may be open yet.
 func (s *Store) hearStale() error {
 	why, err := s.Untrusted()
 	if err != nil || why == "" {
@@ -54,7 +56,8 @@ func (s *Store) hearStale() error {
 	return nil
 }
 
-// volumeDirs are the folders of the backing volumes beside the first one, which is in the store's own.
+// volumeDirs are the folders of the backing volumes beside the first one, which is in the store's
+// own.
 func (s *Store) volumeDirs() (dirs []string) {
 	for _, v := range s.volumes[1:] {
 		dirs = append(dirs, v.dir)

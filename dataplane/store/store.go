@@ -1,6 +1,7 @@
-// Package store keeps one node's state: a directory with one small bbolt database, for replicated metadata and the node's own
-// state, and backing volumes with a sparse file per LUN and per snapshot. The first backing volume is in that directory; more of them
-// are directories on filesystems of their own.
+// Package store keeps one node's state: a directory with one small bbolt database, for replicated
+// metadata and the node's own state, and backing volumes with a sparse file per LUN and per
+// snapshot. The first backing volume is in that directory; more of them are directories on
+// filesystems of their own.
 //
 //	lock                               flock: one process at a time
 //	store.json                         format, store id, cluster, pair, node
@@ -22,7 +23,8 @@
 //	mark                               see SetMarks
 //	luns/, snapshots/, intents/, aside/  as above
 //
-// Trust is the store's, not a volume's: a node is a member with all that it holds or not at all (R12).
+// Trust is the store's, not a volume's: a node is a member with all that it holds or not at all
+// (R12).
 package store
 
 import (
@@ -64,8 +66,9 @@ type Identity struct {
 	Node    string `json:"node"` // "a" or "b"
 }
 
-// FaultFunc is consulted before a file operation; an error it returns takes the place of the operation.
-// op is one of the Fault names, path is relative to the store's directory. It is called concurrently.
+// FaultFunc is consulted before a file operation; an error it returns takes the place of the
+// operation. op is one of the Fault names, path is relative to the store's directory. It is called
+// concurrently.
 type FaultFunc func(op, path string, off, length int64) error
 
 // CachedFunc says whether the page cache answers a read.
@@ -88,7 +91,8 @@ const (
 	FaultSumsSync  = "sums-sync"
 )
 
-// Options are what is not part of the identity. The zero value is for production, with the default logger.
+// Options are what is not part of the identity. The zero value is for production, with the default
+// logger.
 type Options struct {
 	Log    *slog.Logger
 	Faults FaultFunc  // tests of the layers above; nil costs one comparison
@@ -99,8 +103,8 @@ type Options struct {
 	NoBirths bool
 	// Volumes are backing volumes beside the default one.
 	Volumes []BackingVolumeDir
-	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store that is opened without loses
-	// those that it had.
+	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store
+	// that is opened without loses those that it had.
 	Sums *SumsOptions
 	// SharedFilesystem lets them lie on one filesystem (trials, tests).
 	SharedFilesystem bool
@@ -131,8 +135,9 @@ type identityRecord struct {
 	Identity
 }
 
-// Open opens dir as the store of ident, with its backing volumes, making what is empty or missing. It fails with ErrLocked, ErrForeign,
-// ErrNewer, ErrVolume, ErrDamaged or ErrMissing, and a text that says what to do. What a crash left unfinished is removed.
+// Open opens dir as the store of ident, with its backing volumes, making what is empty or missing.
+// It fails with ErrLocked, ErrForeign, ErrNewer, ErrVolume, ErrDamaged or ErrMissing, and a text
+// that says what to do. What a crash left unfinished is removed.
 func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if ident.Cluster == "" || ident.Pair == "" || ident.Node == "" {
 		return nil, fmt.Errorf("store identity %+v: cluster, pair and node must all be set", ident)
@@ -242,7 +247,8 @@ func parseIdentity(raw []byte) (rec identityRecord, err error) {
 	return rec, err
 }
 
-// parseRecord reads store.json or volume.json. The format is looked at before anything else, since a newer one may have changed it.
+// parseRecord reads store.json or volume.json. The format is looked at before anything else, since
+// a newer one may have changed it.
 func parseRecord(raw []byte, into any, read func() (format int, id string)) error {
 	var f struct {
 		Format int `json:"format"`
@@ -269,7 +275,8 @@ func foreign(path, what, has, want string) error {
 		path, ErrForeign, what, has, what, want)
 }
 
-// onlyOurs refuses a directory without the file that says whose it is, but with something in it that could be data.
+// onlyOurs refuses a directory without the file that says whose it is, but with something in it
+// that could be data.
 func onlyOurs(dir, file string, known ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -298,8 +305,9 @@ func writeRecord(path string, record any) error {
 	return nil
 }
 
-// initialise makes a new store, only where nothing is that could be data of another owner. The metadata database is made first, under a temporary
-// name, then store.json: a crash leaves an empty directory, one with an unused database, or a store with all that it has to have.
+// initialise makes a new store, only where nothing is that could be data of another owner. The
+// metadata database is made first, under a temporary name, then store.json: a crash leaves an empty
+// directory, one with an unused database, or a store with all that it has to have.
 func (s *Store) initialise(path string, volumes []BackingVolumeDir) error {
 	if err := onlyOurs(s.dir, identityFile, metaFile+tmpSuffix); err != nil {
 		return err
@@ -330,7 +338,8 @@ func (s *Store) LockID() (string, error) {
 	return fmt.Sprintf("%x:%d", st.Dev, st.Ino), nil
 }
 
-// ID is the random uuid the store got when it was made. A wiped or replaced store has another one (R6).
+// ID is the random uuid the store got when it was made. A wiped or replaced store has another one
+// (R6).
 func (s *Store) ID() string { return s.id }
 
 // Identity is what Open was given.

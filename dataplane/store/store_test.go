@@ -51,7 +51,8 @@ func TestOpenKeepsItsID(t *testing.T) {
 func TestOpenRefusesASecondProcess(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, Options{})
-	// flock belongs to the open file, so a second Open in this process meets it as another process would.
+	// flock belongs to the open file, so a second Open in this process meets it as another process
+	// would.
 	if _, err := Open(dir, testIdent, Options{}); !errors.Is(err, ErrLocked) {
 		t.Fatalf("second open: %v", err)
 	}

@@ -108,8 +108,8 @@ func openLUN(t testing.TB, s *Store, id string) *File {
 	return f
 }
 
-// crashed is a copy of a store as the death of its process leaves it: what is in the page cache is there, what is only in its memory
-// is not.
+// crashed is a copy of a store as the death of its process leaves it: what is in the page cache is
+// there, what is only in its memory is not.
 func crashed(t *testing.T, dir string, opts Options) *Store {
 	t.Helper()
 	return open(t, copied(t, dir), opts)

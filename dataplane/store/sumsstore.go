@@ -17,7 +17,8 @@ import (
 
 // SumsOptions are for checksums of blocks.
 type SumsOptions struct {
-	// AdoptRate bounds what is read of images without checksums to compute theirs, in bytes a second; 0: as fast as it goes.
+	// AdoptRate bounds what is read of images without checksums to compute theirs, in bytes a
+	// second; 0: as fast as it goes.
 	AdoptRate int64
 	Budget    int64 // bytes of memory for checksums of the whole store, 1 MiB at least; sums.PageMemory serve 3.94 MiB of LUNs
 }
@@ -25,8 +26,9 @@ type SumsOptions struct {
 const (
 	// sumsDir is in the state directory, whatever volume the LUNs are in.
 	sumsDir = "sums"
-	// sumsMark is a file among a volume's LUNs that says that no release has written to them without their checksums. Its name is that
-	// of a leftover, so that a process that opens the volume without checksums deletes it, also one of a version that knows of none.
+	// sumsMark is a file among a volume's LUNs that says that no release has written to them
+	// without their checksums. Its name is that of a leftover, so that a process that opens the
+	// volume without checksums deletes it, also one of a version that knows of none.
 	sumsMark = "sums-are-kept" + tmpSuffix
 )
 
@@ -86,7 +88,8 @@ func (s *Store) openSums(o *SumsOptions) error {
 	return nil
 }
 
-// endSums deletes a folder of checksums, durably: what is written without them makes them wrong, and nothing could detect that.
+// endSums deletes a folder of checksums, durably: what is written without them makes them wrong,
+// and nothing could detect that.
 func (s *Store) endSums(dir, why string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -124,8 +127,8 @@ func (v *BackingVolume) sumsOwner(id string) (sums.Owner, error) {
 	return sums.Owner{LUN: u, Store: v.s.sums.owner}, err
 }
 
-// prepareSums makes the folders, and removes what does not belong to an image that is there. The mark is made when there is nothing
-// any more that it could be wrong about.
+// prepareSums makes the folders, and removes what does not belong to an image that is there. The
+// mark is made when there is nothing any more that it could be wrong about.
 func (v *BackingVolume) prepareSums() error {
 	top := filepath.Join(v.s.dir, sumsDir, v.name)
 	if v.sumsStale {
@@ -161,7 +164,8 @@ func (v *BackingVolume) prepareSums() error {
 	return nil
 }
 
-// removeSumsOrphans deletes checksums of what is not there: an object made later under the same uuid must not find them.
+// removeSumsOrphans deletes checksums of what is not there: an object made later under the same
+// uuid must not find them.
 func (v *BackingVolume) removeSumsOrphans(k kind) error {
 	entries, err := os.ReadDir(v.sumsFolder(k))
 	if err != nil {
@@ -202,8 +206,8 @@ func (v *BackingVolume) createSums(k kind, id string, size int64) error {
 	return nil
 }
 
-// removeSums deletes the checksums of an object that is gone. If that fails they wait for the next start of the store: an object that
-// is made under the same uuid before gets others in their place.
+// removeSums deletes the checksums of an object that is gone. If that fails they wait for the next
+// start of the store: an object that is made under the same uuid before gets others in their place.
 func (v *BackingVolume) removeSums(k kind, id string) {
 	if v.s.sums == nil {
 		return

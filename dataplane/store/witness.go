@@ -9,10 +9,13 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// witness is a second descriptor of a LUN's file, for errors that the kernel reports only once for each open descriptor. A durable write (RWF_DSYNC)
-// that fails for lack of space either found no space for its own data, and nothing has happened; or earlier data found no space when it was written
-// out, on a thin volume whose pool is full. The second means that earlier writes may be lost, and a later flush of the same descriptor does not
-// report that again. A flush of the witness does: it is opened before the first durable write, and an error since then was not reported to it yet.
+// witness is a second descriptor of a LUN's file, for errors that the kernel reports only once for
+// each open descriptor. A durable write (RWF_DSYNC) that fails for lack of space either found no
+// space for its own data, and nothing has happened; or earlier data found no space when it was
+// written out, on a thin volume whose pool is full. The second means that earlier writes may be
+// lost, and a later flush of the same descriptor does not report that again. A flush of the witness
+// does: it is opened before the first durable write, and an error since then was not reported to it
+// yet.
 type witness struct {
 	mu     sync.Mutex
 	f      *os.File
@@ -53,7 +56,8 @@ func (w *witness) close() error {
 	return f.Close()
 }
 
-// notLost asks the witness what a lack of space means. It returns the error as it is if nothing is lost; else it makes the store untrusted.
+// notLost asks the witness what a lack of space means. It returns the error as it is if nothing is
+// lost; else it makes the store untrusted.
 func (f *File) notLost(w *os.File, noSpace error) error {
 	err := fd.Datasync(w)
 	switch {

@@ -11,23 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writes go into the page cache, and the kernel lets it take a fifth of the memory before it makes writers wait. A flush then
-// takes as long as the disk needs for all of that: many seconds, in which a member answers nothing. So what is not
-// flushed is bounded here, by backing volume: by what its disk was seen to write in unflushedTime. Above half of the bound it
-// is written out in pieces, above the bound writers wait. The kernel's own bound stays behind it.
+// Writes go into the page cache, and the kernel lets it take a fifth of the memory before it makes
+// writers wait. A flush then takes as long as the disk needs for all of that: many seconds, in
+// which a member answers nothing. So what is not flushed is bounded here, by backing volume: by
+// what its disk was seen to write in unflushedTime. Above half of the bound it is written out in
+// pieces, above the bound writers wait. The kernel's own bound stays behind it.
 
 const (
 	// unflushedTime is how long a flush of everything takes at the bound.
 	unflushedTime = 250 * time.Millisecond
-	// The bound stays between these, in bytes: a disk that writes nothing for a moment must not stop writers for good, and memory is
-	// other processes', too.
+	// The bound stays between these, in bytes: a disk that writes nothing for a moment must not
+	// stop writers for good, and memory is other processes', too.
 	unflushedMin = 8 << 20
 	unflushedMax = 256 << 20
 	// unflushedStart is the bound of a disk that has not been seen to write under pressure yet.
 	unflushedStart = 32 << 20
 	// pieceSize is the range of a file, in bytes, that is written out at once.
 	pieceSize = 16 << 20
-	// pieces are written out side by side, so that a disk that serves several requests at a time is kept busy.
+	// pieces are written out side by side, so that a disk that serves several requests at a time is
+	// kept busy.
 	pieces = 4
 	// rateEvery is how much time at work one sample of the rate covers.
 	rateEvery = 100 * time.Millisecond
@@ -56,7 +58,8 @@ type rate struct {
 	took      time.Duration
 }
 
-// pieceMap is what a file has in the page cache, by piece. It is protected by the volume's writeback.mu.
+// pieceMap is what a file has in the page cache, by piece. It is protected by the volume's
+// writeback.mu.
 type pieceMap struct {
 	bytes  map[int64]int64 // by number of the piece
 	queued bool            // the file is in writeback.files
@@ -69,8 +72,8 @@ func newWriteback(s *Store) *writeback {
 	return w
 }
 
-// wait holds a writer until there is room for what it writes. It returns early when the store has failed, whose writes are
-// refused then.
+// wait holds a writer until there is room for what it writes. It returns early when the store has
+// failed, whose writes are refused then.
 func (w *writeback) wait() {
 	if w.dirty.Load() < w.limit.Load() {
 		return
@@ -146,7 +149,8 @@ func (w *writeback) next() (*File, int64, int64) {
 func (w *writeback) worker(f *File, piece, bytes int64) {
 	for {
 		if err := f.writeOut(piece*pieceSize, pieceSize); err != nil && !errors.Is(err, os.ErrClosed) {
-			// Final, as for Sync: the kernel reports a lost page once, and it has just done so (R12).
+			// Final, as for Sync: the kernel reports a lost page once, and it has just done so
+			// (R12).
 			w.s.fail(err)
 		}
 		w.mu.Lock()
@@ -211,8 +215,9 @@ func (w *writeback) flushed(bytes int64) {
 	}
 }
 
-// writeOut writes a range of a file to the disk and waits for it. Unlike Sync it neither writes what is needed to find the
-// data again nor empties the disk's own cache: it makes room, no promise.
+// writeOut writes a range of a file to the disk and waits for it. Unlike Sync it neither writes
+// what is needed to find the data again nor empties the disk's own cache: it makes room, no
+// promise.
 func (f *File) writeOut(off, length int64) error {
 	if err := f.s.fault(FaultWriteback, f.path, off, length); err != nil {
 		return classify("writeback", f.path, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// Writers that are faster than the disk wait, and a flush in the midst of it is short: without a bound it takes as long as the disk
-// needs for all that was ever written.
+// Writers that are faster than the disk wait, and a flush in the midst of it is short: without a
+// bound it takes as long as the disk needs for all that was ever written.
 func TestUnflushedIsBoundedByTheDisk(t *testing.T) {
 	d := testDisk(t, slowdisk.MinSize+512<<20)
 	s := open(t, filepath.Join(d.Mount, "store"), Options{})

@@ -72,8 +72,8 @@ type key struct {
 	n int64 // of the page in the file
 }
 
-// page is one page of a file in memory. All of it belongs to the lock of its shard, but for sums and
-// used, which are also read without it (atlas.go).
+// page is one page of a file in memory. All of it belongs to the lock of its shard, but for sums
+// and used, which are also read without it (atlas.go).
 type page struct {
 	key
 	sums    [pageSums]Sum // changed by store only
@@ -137,8 +137,8 @@ func (c *Cache) drop(s *shard, p *page) {
 }
 
 // relieve writes pages out, of the file that has most to write, while more than half of the budget
-// has changed: a page that has changed cannot be evicted. What goes wrong is that file's affair; one
-// that finds no space keeps its pages in memory, beyond the budget if it has to be.
+// has changed: a page that has changed cannot be evicted. What goes wrong is that file's affair;
+// one that finds no space keeps its pages in memory, beyond the budget if it has to be.
 func (c *Cache) relieve() {
 	var stuck []*File
 	for c.dirty.Load() > c.limit/2 {

@@ -15,8 +15,8 @@
 //     checksum of a region whose bit was set when the node started.
 //   - After an error other than ErrRange and a lack of space the file is not what it should be, and
 //     the store is not trusted any more: File.Failed says so, and Hooks.Failed is called. A lack of
-//     space leaves what has changed in memory, for the next Flush. What cannot be read is no error: it is Unknown, and stays so until it is
-//     put again.
+//     space leaves what has changed in memory, for the next Flush. What cannot be read is no error:
+//     it is Unknown, and stays so until it is put again.
 //
 // # What the caller may rely on
 //

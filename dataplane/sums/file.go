@@ -20,8 +20,8 @@ var (
 	ErrClosed = errors.New("the checksum file is closed")
 )
 
-// medium is where a file is kept. Sync makes what was written and zeroed before durable. Keep leaves
-// the range with space of its own, where the filesystem can; Zero gives it back.
+// medium is where a file is kept. Sync makes what was written and zeroed before durable. Keep
+// leaves the range with space of its own, where the filesystem can; Zero gives it back.
 type medium interface {
 	io.ReaderAt
 	io.WriterAt
@@ -131,8 +131,8 @@ func (f *File) compare(first int64, data []byte, wait bool) (known bool, faults 
 	return true, faults, nil
 }
 
-// told is what checksum x of a block means: beyond what is adopted, zero is what is found where nothing
-// was ever put.
+// told is what checksum x of a block means: beyond what is adopted, zero is what is found where
+// nothing was ever put.
 func (f *File) told(block int64, x Sum) Sum {
 	if x == 0 && block >= f.known.Load() {
 		return Unknown
@@ -200,8 +200,8 @@ func (f *File) change(first, n int64, fn func(block int64, is Sum) Sum) error {
 	return err
 }
 
-// each calls fn for n blocks from first on, a page's at a time, under the lock of its shard. changes
-// says that fn changes all of them; a page that is changed as a whole is not read.
+// each calls fn for n blocks from first on, a page's at a time, under the lock of its shard.
+// changes says that fn changes all of them; a page that is changed as a whole is not read.
 func (f *File) each(first, n int64, changes bool, fn func(p *page, at, n int64)) error {
 	for n > 0 {
 		k := min(n, pageSums-first%pageSums)

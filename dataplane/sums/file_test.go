@@ -124,8 +124,8 @@ func playModel(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestCacheStaysWithinItsBudget: what has changed is written out before it fills the cache, and what has not makes
-// room.
+// TestCacheStaysWithinItsBudget: what has changed is written out before it fills the cache, and
+// what has not makes room.
 func TestCacheStaysWithinItsBudget(t *testing.T) {
 	c := NewCache(1 << 20)
 	const blocks = 3000 * pageSums
@@ -290,8 +290,8 @@ func TestFailureIsFinal(t *testing.T) {
 	}
 }
 
-// TestDamagedSectorsAreUnknown: sectors that are not what was written are Unknown, and only those; putting a block
-// again is enough.
+// TestDamagedSectorsAreUnknown: sectors that are not what was written are Unknown, and only those;
+// putting a block again is enough.
 func TestDamagedSectorsAreUnknown(t *testing.T) {
 	r := newRAM(t, testBlocks*BlockSize, true)
 	f := openRAM(t, NewCache(0), r, testBlocks*BlockSize)

@@ -15,8 +15,8 @@ import (
 // attempt.
 const tmpSuffix = ".tmp"
 
-// Create makes the file of an object of size bytes, durably, in place of one that is there. It has no
-// space of its own yet, see Reserve. known says that all of the object is zero now; else the
+// Create makes the file of an object of size bytes, durably, in place of one that is there. It has
+// no space of its own yet, see Reserve. known says that all of the object is zero now; else the
 // checksums of an object that has content are Unknown until they are put and Adopt says so.
 func Create(path string, owner Owner, size int64, known bool) error {
 	h := header{owner: owner}

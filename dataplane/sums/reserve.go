@@ -5,8 +5,8 @@ const keepPages = 16
 
 // Reserve has space kept for the checksums of n blocks from first on, before the blocks are written
 // (R13): a backing volume that is full refuses the write then, and not, later, its checksums. The
-// file as a whole would be a thousandth of what LUNs are promised, not of what they hold. ENOSPC or EDQUOT.
-// What is shared with a clone has no space of its own all the same; see Flush.
+// file as a whole would be a thousandth of what LUNs are promised, not of what they hold. ENOSPC or
+// EDQUOT. What is shared with a clone has no space of its own all the same; see Flush.
 func (f *File) Reserve(first, n int64) error {
 	if n <= 0 || f.inside(first, n) != nil {
 		return nil // Put will say why not

@@ -112,8 +112,8 @@ func TestWriteOutFailsForAnother(t *testing.T) {
 	}
 }
 
-// TestSpaceIsKept: what is about to be written has space, a large LUN costs none, and a discard gives
-// it back.
+// TestSpaceIsKept: what is about to be written has space, a large LUN costs none, and a discard
+// gives it back.
 func TestSpaceIsKept(t *testing.T) {
 	dir := t.TempDir()
 	probe, err := os.Create(filepath.Join(dir, "probe"))

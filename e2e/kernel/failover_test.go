@@ -17,7 +17,8 @@ const (
 	silentBound  = 15 * time.Second
 )
 
-// One load goes through everything that happens to targets and networks (cuts_test.go, restarts_test.go).
+// One load goes through everything that happens to targets and networks (cuts_test.go,
+// restarts_test.go).
 var _ = Describe("a load on a worker", Ordered, func() {
 	o := &ordeal{}
 	BeforeAll(func(ctx SpecContext) {

@@ -87,7 +87,8 @@ func (l *load) ask(ctx context.Context, what string) (r measured, err error) {
 	return r, err
 }
 
-// begin opens a window of measurement, measure closes it; count is what was acknowledged since the load began.
+// begin opens a window of measurement, measure closes it; count is what was acknowledged since the
+// load began.
 func (l *load) begin(ctx context.Context) (measured, error)   { return l.ask(ctx, "window") }
 func (l *load) count(ctx context.Context) (measured, error)   { return l.ask(ctx, "count") }
 func (l *load) measure(ctx context.Context) (measured, error) { return l.ask(ctx, "measure") }

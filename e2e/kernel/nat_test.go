@@ -17,9 +17,10 @@ var serviceIP = [2]string{"10.97.0.1", "10.97.0.2"}
 // movedIP are what nodes get when they start on another machine.
 var movedIP = [2]string{"10.98.1.101", "10.98.2.101"}
 
-// services do to the portals' addresses what kube-proxy does to those of Services: the test's namespace, which the guests send them to,
-// translates the destination of new connections. An established one keeps what it began with, be that dead; a Service without an endpoint
-// refuses; what belongs to no connection is dropped.
+// services do to the portals' addresses what kube-proxy does to those of Services: the test's
+// namespace, which the guests send them to, translates the destination of new connections. An
+// established one keeps what it began with, be that dead; a Service without an endpoint refuses;
+// what belongs to no connection is dropped.
 type services struct{ endpoints [2]string } // addresses; empty: there is none
 
 func virtualPortals(o *harness.Options) {
@@ -47,15 +48,16 @@ func (s *services) apply() error {
 			rules += fmt.Sprintf("ip daddr %s tcp dport %s dnat to %s\n", serviceIP[i], portalPort[1:], to+portalPort)
 		}
 	}
-	// Endpoint and guest are neighbours: without another source the answer would go past this router.
+	// Endpoint and guest are neighbours: without another source the answer would go past this
+	// router.
 	rules += "}\nchain source {\ntype nat hook postrouting priority srcnat; policy accept;\nct status dnat masquerade\n}\n"
 	rules += fmt.Sprintf("chain none {\ntype filter hook prerouting priority -50; policy accept;\nip daddr { %s, %s } reject\n}\n", serviceIP[0], serviceIP[1])
 	rules += "chain forward {\ntype filter hook forward priority filter; policy accept;\nct state invalid drop\n}\n}\n"
 	return own.NFT(rules)
 }
 
-// move loses the machine of a node without a word, and starts the node on another one, under another address. The Service learns both
-// when Kubernetes does: after they have happened.
+// move loses the machine of a node without a word, and starts the node on another one, under
+// another address. The Service learns both when Kubernetes does: after they have happened.
 func (s *services) move(ctx SpecContext, r *rig, i int) error {
 	node, from := r.net.nodes[i], s.endpoints[i]
 	if err := errors.Join(r.net.silence(i, "portal", "inter"), r.pair.Kill(i)); err != nil {

@@ -8,9 +8,11 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
-// The wiring: two storage networks, each a bridge in the test's namespace that every guest is plugged into; node a of the pair has its
-// portal on the first, node b on the second; where both networks reach both nodes (twoNetworks) each has one more on the other. The nodes are in namespaces of their own, with a wire between them for the link and one to
-// the test for the control API.
+// The wiring: two storage networks, each a bridge in the test's namespace that every guest is
+// plugged into; node a of the pair has its portal on the first, node b on the second; where both
+// networks reach both nodes (twoNetworks) each has one more on the other. The nodes are in
+// namespaces of their own, with a wire between them for the link and one to the test for the
+// control API.
 const (
 	portalPort  = ":3260"
 	controlPort = ":3261"
@@ -76,7 +78,8 @@ func (n *network) close() {
 	}
 }
 
-// silence drops what arrives at and what leaves one node by an interface ("portal", "cross", "inter"), as a cut wire does; nothing is reset.
+// silence drops what arrives at and what leaves one node by an interface ("portal", "cross",
+// "inter"), as a cut wire does; nothing is reset.
 func (n *network) silence(i int, interfaces ...string) error {
 	rules := "table inet cut\ndelete table inet cut\ntable inet cut {\n"
 	for _, hook := range []string{"input", "output"} {
@@ -92,7 +95,8 @@ func (n *network) silence(i int, interfaces ...string) error {
 // heal ends a silence.
 func (n *network) heal(i int) error { return n.silence(i) }
 
-// cut ends all traffic on one of the storage networks, as a switch does that has lost its power; nothing is reset, no card notices.
+// cut ends all traffic on one of the storage networks, as a switch does that has lost its power;
+// nothing is reset, no card notices.
 func (n *network) cut(i int) error {
 	var own *netns.Namespace
 	return own.Command("ip", "link", "set", bridges[i], "down")

@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// enough operations have to be acknowledged after an event, so that the longest one means something.
+// enough operations have to be acknowledged after an event, so that the longest one means
+// something.
 const enough = 1000
 
 // ordeal is a worker with a load on one volume, to which things happen.
@@ -37,9 +38,10 @@ func (o *ordeal) begin(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// event measures the longest operation around something that happens; worst, if any, is where the longest of its kind is kept. Bounds are
-// generous: the worker is emulated. An event during which the machine starved this process is not counted: a target that does not run, or can
-// not write, loses its lease and is right to.
+// event measures the longest operation around something that happens; worst, if any, is where the
+// longest of its kind is kept. Bounds are generous: the worker is emulated. An event during which
+// the machine starved this process is not counted: a target that does not run, or can not write,
+// loses its lease and is right to.
 func (o *ordeal) event(ctx context.Context, what string, worst *float64, bound time.Duration, happen func() error) (counted bool) {
 	GinkgoHelper()
 	before, err := o.l.begin(ctx)
@@ -64,7 +66,8 @@ func (o *ordeal) event(ctx context.Context, what string, worst *float64, bound t
 	return true
 }
 
-// repeat has an event happen until it was counted so often; a machine that starves all the time proves nothing.
+// repeat has an event happen until it was counted so often; a machine that starves all the time
+// proves nothing.
 func repeat(times int, event func() (counted bool)) {
 	GinkgoHelper()
 	counted := 0
@@ -122,8 +125,8 @@ func (v *volume) move(ctx context.Context, to int) error {
 	return err
 }
 
-// settled waits until every path serves again and the owner's, and no other, are optimized. The owner is asked for each time: a node that
-// is starved for longer than its lease loses its LUNs.
+// settled waits until every path serves again and the owner's, and no other, are optimized. The
+// owner is asked for each time: a node that is starved for longer than its lease loses its LUNs.
 func (v *volume) settled(ctx context.Context) {
 	GinkgoHelper()
 	Expect(v.w.rig.pair.WaitInSync(ctx)).To(Succeed())

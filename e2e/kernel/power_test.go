@@ -7,7 +7,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// losePower resets a worker while its filesystems are written to. What was synced before is there afterwards, and the journals are sound.
+// losePower resets a worker while its filesystems are written to. What was synced before is there
+// afterwards, and the journals are sound.
 func losePower(ctx context.Context, w *worker) {
 	GinkgoHelper()
 	all := []*tried{w.try(ctx, "xfs", "a"), w.try(ctx, "ext4", "b")}

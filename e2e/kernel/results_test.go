@@ -82,5 +82,6 @@ operations %d, I/O errors %d, lost writes %d; events not counted because the mac
 		results.Operations, results.IOErrors, results.LostWrites, results.Starved)
 })
 
-// hazard labels a spec with the hazards that it is about: what the numbers mean is in docs/workers.md.
+// hazard labels a spec with the hazards that it is about: what the numbers mean is in
+// docs/workers.md.
 func hazard(numbers ...int) Labels { return report.Hazards(numbers...) }

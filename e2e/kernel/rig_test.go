@@ -57,7 +57,8 @@ func newRig(ctx context.Context, dir, lab, target string, options ...func(*harne
 	return r, r.startPair(ctx)
 }
 
-// startPair starts an empty pair. A second one has the name, portals and LUN numbers of the first, and other LUNs.
+// startPair starts an empty pair. A second one has the name, portals and LUN numbers of the first,
+// and other LUNs.
 func (r *rig) startPair(ctx context.Context) (err error) {
 	if r.pair != nil {
 		if err := r.pair.Close(); err != nil {

@@ -10,14 +10,15 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// shared is one LUN as raw ReadWriteMany volume of two workers, which keep each other off by persistent reservations (SPC-4 §5.13), as
-// cluster software does.
+// shared is one LUN as raw ReadWriteMany volume of two workers, which keep each other off by
+// persistent reservations (SPC-4 §5.13), as cluster software does.
 type shared struct {
 	*volume
 	key string
 }
 
-// persist is a PERSISTENT RESERVE OUT on every path, the way multipath does it; it also registers paths that come back.
+// persist is a PERSISTENT RESERVE OUT on every path, the way multipath does it; it also registers
+// paths that come back.
 func (s *shared) persist(ctx context.Context, arguments string) (string, error) {
 	return s.w.Shell(ctx, "exec 2>&1; mpathpersist --out "+arguments+" /dev/mapper/3"+s.wwid)
 }

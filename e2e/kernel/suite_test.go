@@ -1,5 +1,5 @@
-// Package kernel proves the worker's side on a real kernel: Debian's open-iscsi, multipathd and scsi_dh_alua in guests of an emulator,
-// against real targets.
+// Package kernel proves the worker's side on a real kernel: Debian's open-iscsi, multipathd and
+// scsi_dh_alua in guests of an emulator, against real targets.
 package kernel
 
 import (
@@ -58,8 +58,9 @@ var (
 	machine  = lag.New(runBegun, tolerated)
 )
 
-// tolerated is how late the machine may run this process, or make a block durable, in an event that counts: a target's lease is 500 ms by
-// default, and in half of it it has to hear its partner and write its record.
+// tolerated is how late the machine may run this process, or make a block durable, in an event that
+// counts: a target's lease is 500 ms by default, and in half of it it has to hear its partner and
+// write its record.
 const tolerated = 200 * time.Millisecond
 
 var _ = BeforeSuite(func(ctx SpecContext) {

@@ -26,7 +26,8 @@ type tried struct {
 	fsx, fio int // processes
 }
 
-// checks is what fio does over and over again: once over the file in random order, then everything is read and compared.
+// checks is what fio does over and over again: once over the file in random order, then everything
+// is read and compared.
 const checks = `n=0; while [ ! -e %[1]s.end ]; do
   fio --name=checked --filename=%[1]s --size=8m --rw=randwrite --bs=16k --direct=1 --ioengine=libaio --iodepth=4 --end_fsync=1 \
     --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=$RANDOM --output=/tmp/fio-%[2]s.log || { cat /tmp/fio-%[2]s.log; exit 1; }

@@ -61,8 +61,9 @@ var _ = Describe("an etcd that is restored to an older state", Serial, func() {
 		startControlPlane(ctx, "etcd", "kube-apiserver")
 		restartWatchers(ctx)
 		Eventually(func() string { return phase(ctx, ns, "app") }).WithContext(ctx).Should(Equal("Running"))
-		// While both nodes hear each other nothing changes. A machine that is starved by all of these restarts may make one silent for
-		// longer than its lease: then they are fenced now, and the write is not acknowledged before a node is named.
+		// While both nodes hear each other nothing changes. A machine that is starved by all of
+		// these restarts may make one silent for longer than its lease: then they are fenced now,
+		// and the write is not acknowledged before a node is named.
 		inPod(ctx, ns, "app", "nohup bash -c 'echo third > /data/third && sync && touch /tmp/acknowledged' >/dev/null 2>&1 &")
 		third := func() bool {
 			return inPod(ctx, ns, "app", "test ! -e /tmp/acknowledged || echo yes") == "yes"

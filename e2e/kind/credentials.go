@@ -9,7 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// hidden looks for the CHAP credentials of all workers where people look: objects, events, logs. There have to be some.
+// hidden looks for the CHAP credentials of all workers where people look: objects, events, logs.
+// There have to be some.
 func hidden(ctx context.Context) {
 	GinkgoHelper()
 	var secrets []string

@@ -89,7 +89,8 @@ var _ = Describe("a pod that writes", func() {
 			if before == lease {
 				lease = "500ms"
 			}
-			// Any change of what targets run is rolled out the same way; the lease can be changed without a second image.
+			// Any change of what targets run is rolled out the same way; the lease can be changed
+			// without a second image.
 			kubectl(ctx, "patch", "storagecluster", cluster, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"lease":"%s"}}`, lease))
 			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).Should(Equal("False"))
 			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))

@@ -9,7 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// cut is a command that cuts a worker off from the control plane, under all of its addresses (-I), or lets it back (-D).
+// cut is a command that cuts a worker off from the control plane, under all of its addresses (-I),
+// or lets it back (-D).
 func cut(how string) string {
 	return `for a in $(getent ahosts ` + controlPlane + ` | cut -d' ' -f1 | sort -u); do
 	t=iptables; case $a in *:*) t=ip6tables;; esac
@@ -57,7 +58,8 @@ var _ = Describe("a worker that is cut off from the cluster, but not from the st
 		By("reconnecting the worker")
 		heal(ctx)
 		Eventually(ready).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
-		// The targets tell the old worker that it has no such LUN, so its I/O does not wait for node.ioDeadline and everything can go.
+		// The targets tell the old worker that it has no such LUN, so its I/O does not wait for
+		// node.ioDeadline and everything can go.
 		Eventually(func() string { return strings.TrimSpace(leftovers(ctx, away, lun)) }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(BeEmpty())
 		Expect(content("new")).To(Equal("new"))
 		deletePod(ctx, ns, "new")

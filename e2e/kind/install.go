@@ -24,7 +24,8 @@ func workers(ctx context.Context) []string {
 	return strings.Fields(kubectl(ctx, "get", "nodes", "-l", "!node-role.kubernetes.io/control-plane", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
-// readme is the commands by which the README puts Gemel on the cluster of kind-up, and a pod on a volume.
+// readme is the commands by which the README puts Gemel on the cluster of kind-up, and a pod on a
+// volume.
 func readme() (commands []string) {
 	GinkgoHelper()
 	b, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -40,7 +41,8 @@ func readme() (commands []string) {
 	return commands
 }
 
-// install puts Gemel on the cluster, with one pair, by the commands of the README. On a cluster that has it, it is an upgrade.
+// install puts Gemel on the cluster, with one pair, by the commands of the README. On a cluster
+// that has it, it is an upgrade.
 func install(ctx context.Context) {
 	GinkgoHelper()
 	start := time.Now()

@@ -54,8 +54,8 @@ func killTarget(ctx context.Context, worker, node string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// stopControlPlane takes static pods away, whose processes are then gone; the kubelet starts them again when startControlPlane puts
-// them back.
+// stopControlPlane takes static pods away, whose processes are then gone; the kubelet starts them
+// again when startControlPlane puts them back.
 func stopControlPlane(ctx context.Context, components ...string) {
 	GinkgoHelper()
 	for _, c := range components {
@@ -79,7 +79,8 @@ func startControlPlane(ctx context.Context, components ...string) {
 	}).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Succeed())
 }
 
-// deleteComponents takes the pods of operator, driver and node plugin away; they come back by themselves.
+// deleteComponents takes the pods of operator, driver and node plugin away; they come back by
+// themselves.
 func deleteComponents(ctx context.Context, how ...string) {
 	GinkgoHelper()
 	for _, c := range []string{"operator", "csi-controller", "csi-node"} {

@@ -59,7 +59,8 @@ spec:
 `, name, access, mode, class, size, from))
 }
 
-// pod runs a shell command with a claim at /data, or as /dev/data if it is a block volume. worker may be empty.
+// pod runs a shell command with a claim at /data, or as /dev/data if it is a block volume. worker
+// may be empty.
 func pod(ctx context.Context, ns, name, claim, worker, command string, block bool) {
 	GinkgoHelper()
 	mount := "volumeMounts: [{name: data, mountPath: /data}]"
@@ -159,7 +160,8 @@ type fioDir struct {
 	} `json:"clat_ns"`
 }
 
-// load is a pod that writes and verifies with O_DIRECT and a queue for some seconds; finish judges it.
+// load is a pod that writes and verifies with O_DIRECT and a queue for some seconds; finish judges
+// it.
 func load(ctx context.Context, ns, name, claim, worker string, seconds int) {
 	GinkgoHelper()
 	pod(ctx, ns, name, claim, worker, fmt.Sprintf(`cd /data && fio --name=load --filename=/data/%s --size=48m --direct=1 --ioengine=libaio --iodepth=4 \
@@ -170,8 +172,9 @@ func load(ctx context.Context, ns, name, claim, worker string, seconds int) {
 	Eventually(func() string { return inPod(ctx, ns, name, "stat -c %s /data/"+name+" 2>/dev/null || echo 0") }).WithContext(ctx).Should(Equal("50331648"))
 }
 
-// volume is what a spec of load begins with: a pair in sync, a namespace with a claim "data", and a pair that is in sync again
-// afterwards. Called in a BeforeEach, what it cleans up runs after the cleanups of the spec, which bring workers back.
+// volume is what a spec of load begins with: a pair in sync, a namespace with a claim "data", and a
+// pair that is in sync again afterwards. Called in a BeforeEach, what it cleans up runs after the
+// cleanups of the spec, which bring workers back.
 func volume(ctx context.Context) (ns string) {
 	GinkgoHelper()
 	inSync(ctx)
@@ -198,7 +201,8 @@ func fileKept(ctx context.Context, ns, claim string) {
 	Expect(inPod(ctx, ns, "reader", "cat /data/file")).To(Equal("kept"))
 }
 
-// finish waits for a load's end: no command failed, nothing was lost, enough was done. It gives the longest operation.
+// finish waits for a load's end: no command failed, nothing was lost, enough was done. It gives the
+// longest operation.
 func finish(ctx context.Context, ns, name string, atLeast uint64) (pauseMS float64) {
 	GinkgoHelper()
 	Eventually(func() string { return phase(ctx, ns, name) }).WithContext(ctx).WithTimeout(4 * time.Minute).Should(Or(Equal("Succeeded"), Equal("Failed")))

@@ -10,8 +10,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// A cluster of its own, because a pool is never taken away again: what a worker needs for it is made here and removed at the end. Its
-// second volumes are in memory: they only have to be filesystems of their own.
+// A cluster of its own, because a pool is never taken away again: what a worker needs for it is
+// made here and removed at the end. Its second volumes are in memory: they only have to be
+// filesystems of their own.
 const (
 	poolsCluster = "pools"
 	poolsPair    = "pools-p0"
@@ -67,8 +68,9 @@ parameters:
 `, name, poolsCluster, chosen))
 }
 
-// deleteCluster deletes StorageClusters, which may take that long once it is accepted. It is refused as long as the status says that a pair
-// holds a LUN, which it does for some seconds after the last one has gone.
+// deleteCluster deletes StorageClusters, which may take that long once it is accepted. It is
+// refused as long as the status says that a pair holds a LUN, which it does for some seconds after
+// the last one has gone.
 func deleteCluster(ctx context.Context, limit time.Duration, which ...string) {
 	GinkgoHelper()
 	args := append([]string{"delete", "storagecluster", "--wait=true", fmt.Sprintf("--timeout=%.0fs", limit.Seconds())}, which...)

@@ -1,5 +1,5 @@
-// Package kind proves on a kind cluster what an app team and an administrator see. `make kind-up` makes the cluster, `make e2e`
-// runs this against it.
+// Package kind proves on a kind cluster what an app team and an administrator see. `make kind-up`
+// makes the cluster, `make e2e` runs this against it.
 package kind
 
 import (

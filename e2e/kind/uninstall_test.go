@@ -54,7 +54,8 @@ var _ = Describe("an uninstallation", Serial, func() {
 			}
 		}
 		for _, w := range workers(ctx) {
-			// Sockets and mounts go with the pods; the folder of the worker's own iSCSI name stays, so that it is the same host again.
+			// Sockets and mounts go with the pods; the folder of the worker's own iSCSI name stays,
+			// so that it is the same host again.
 			Eventually(func() string {
 				return on(ctx, w, "ls /var/lib/kubelet/plugins_registry | grep gemel; grep csi.gemel.storage /proc/mounts; losetup -a | grep "+lun+"; find /var/lib/kubelet/plugins/csi.gemel.storage -type s 2>/dev/null; "+
 					"ls /etc/multipath/conf.d/gemel.conf /etc/iscsi/ifaces/gemel /var/lib/iscsi/ifaces/gemel 2>/dev/null; true") // only attaching with the kernel has these

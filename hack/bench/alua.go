@@ -13,7 +13,8 @@ import (
 // each way.
 const aluaRate = 1500
 
-// aluaCases show what it is worth that hosts know the owner: paths chosen by ALUA against paths used in turn.
+// aluaCases show what it is worth that hosts know the owner: paths chosen by ALUA against paths
+// used in turn.
 func aluaCases() []testCase {
 	return []testCase{
 		{name: "alua_honoured_to_round_robin", rows: "alua_hop_only alua_hop_and_no_switch", quick: true, uses: []string{sysDefault}, run: alua(85)},
@@ -21,8 +22,9 @@ func aluaCases() []testCase {
 	}
 }
 
-// alua is 16 KiB at a fixed rate. Round-robin sends every other operation to the node that does not own the LUN. If both paths are one
-// host's, each change of path meets the path-switch barrier besides the hop; if they are two hosts', there is only the hop.
+// alua is 16 KiB at a fixed rate. Round-robin sends every other operation to the node that does not
+// own the LUN. If both paths are one host's, each change of path meets the path-switch barrier
+// besides the hop; if they are two hosts', there is only the hop.
 func alua(reads int) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 		p, err := b.pair(ctx, sysDefault)

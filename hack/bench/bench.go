@@ -19,7 +19,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// bench is a run: what it has started, by name, is started when a case first asks for it and ends after the last case that uses it.
+// bench is a run: what it has started, by name, is started when a case first asks for it and ends
+// after the last case that uses it.
 type bench struct {
 	o       options
 	rig     *rig.Rig

@@ -24,7 +24,8 @@ func command(t *testing.T, bin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// One case from beginning to end: systems are made, filled and measured, the row has what others rely on, and nothing is left.
+// One case from beginning to end: systems are made, filled and measured, the row has what others
+// rely on, and nothing is left.
 func TestOneCase(t *testing.T) {
 	if err := lab.CanMount(); err != nil {
 		t.Skipf("no filesystems of our own here: %v", err)
@@ -108,7 +109,8 @@ func TestCasesAreSelectedByName(t *testing.T) {
 	}
 }
 
-// In each two rounds the case follows its control as often as the other way round, and everything is measured once a round.
+// In each two rounds the case follows its control as often as the other way round, and everything
+// is measured once a round.
 func TestCaseAndControlTakeTurns(t *testing.T) {
 	for n := 2; n < 9; n++ {
 		for round := 0; round < 10; round += 2 {

@@ -37,7 +37,8 @@ func (o options) selected() (list []testCase) {
 	return list
 }
 
-// names says whether -only means a case: by its whole name or that of a row, else by a part of either.
+// names says whether -only means a case: by its whole name or that of a row, else by a part of
+// either.
 func (o options) names(c testCase) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(o.only, func(r rune) bool { return r == ',' }), func(name string) bool {
 		whole := slices.ContainsFunc(cases(), func(x testCase) bool { return x.makes(name) })
@@ -62,7 +63,8 @@ func listCases(w io.Writer) {
 	}
 }
 
-// runCases runs them; one that fails does not keep the others from being run, and its error is in the result.
+// runCases runs them; one that fails does not keep the others from being run, and its error is in
+// the result.
 func (b *bench) runCases(ctx context.Context) (results.Report, error) {
 	report := b.identify(ctx)
 	list := b.o.selected()

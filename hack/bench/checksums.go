@@ -9,9 +9,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// checksumCases are what the checksums of blocks cost: the default case without them to the default case with them, so that 1.05 means
-// 5 % more. The bad rows are among them: long reads, of which each byte is looked at once more, writes of less than a block, which
-// read the rest of it, and cold reads, which may find their checksums on the disk only.
+// checksumCases are what the checksums of blocks cost: the default case without them to the default
+// case with them, so that 1.05 means 5 % more. The bad rows are among them: long reads, of which
+// each byte is looked at once more, writes of less than a block, which read the rest of it, and
+// cold reads, which may find their checksums on the disk only.
 func checksumCases() (list []testCase) {
 	for _, x := range []struct {
 		name  string
@@ -43,14 +44,16 @@ func checksumCases() (list []testCase) {
 
 const checksumNote = "without checksums to with them: above 1 is what they cost; the control is between two pairs without them"
 
-// What checksums cost is a few in a hundred, less than what two measurements of one pair differ by: it takes many short ones to see it.
+// What checksums cost is a few in a hundred, less than what two measurements of one pair differ by:
+// it takes many short ones to see it.
 const (
 	costRounds = 41
 	costTime   = 200 * time.Millisecond
 )
 
-// costOf compares the default case without checksums with the default case; open opens what is loaded of a system. The control is not the
-// same processes once more but another pair without checksums: two pairs that are alike differ, too, by where their memory and files lie.
+// costOf compares the default case without checksums with the default case; open opens what is
+// loaded of a system. The control is not the same processes once more but another pair without
+// checksums: two pairs that are alike differ, too, by where their memory and files lie.
 func (b *bench) costOf(ctx context.Context, c comparison, open func(context.Context, string) (*rig.Served, error)) ([]results.Row, error) {
 	for _, system := range []string{sysUnchecked, sysDefault, sysTwin} {
 		s, err := open(ctx, system)

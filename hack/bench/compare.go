@@ -22,8 +22,9 @@ type arm struct {
 	w       *load.Workload // default the comparison's
 }
 
-// comparison is a workload on several systems: the first is the case, and is measured twice in each round, so that the two say what
-// the run can tell apart, or beside a system like it; the second is the peer in the case's own row, every other one has a row of its own.
+// comparison is a workload on several systems: the first is the case, and is measured twice in each
+// round, so that the two say what the run can tell apart, or beside a system like it; the second is
+// the peer in the case's own row, every other one has a row of its own.
 type comparison struct {
 	name   string
 	w      load.Workload
@@ -41,8 +42,9 @@ type comparison struct {
 // is measured.
 const repeats = 3
 
-// order is that of a round's measurements. It turns from one round to the next, so that no arm always meets the quieter machine, and every
-// other round goes backwards: the case and its control are the same processes, and whichever comes second finds them warm.
+// order is that of a round's measurements. It turns from one round to the next, so that no arm
+// always meets the quieter machine, and every other round goes backwards: the case and its control
+// are the same processes, and whichever comes second finds them warm.
 func order(round, n int) (list []int) {
 	for k := range n {
 		list = append(list, (k+round/2)%n)
@@ -160,7 +162,8 @@ func (b *bench) awaitWhole(ctx context.Context, s *rig.Served, limit time.Durati
 	}
 }
 
-// arms are the LUNs of systems that are measured hot; a peer that is not installed is left out, by name.
+// arms are the LUNs of systems that are measured hot; a peer that is not installed is left out, by
+// name.
 func (b *bench) arms(ctx context.Context, systems ...string) (list []arm, err error) {
 	if b.o.base != "" {
 		systems = append(systems, sysBase)

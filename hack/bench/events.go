@@ -12,8 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// eventCases are a load around something that happens: ownership moves, an owner dies, a partner is lost and comes back, copies are
-// compared, a snapshot is taken.
+// eventCases are a load around something that happens: ownership moves, an owner dies, a partner is
+// lost and comes back, copies are compared, a snapshot is taken.
 func eventCases() []testCase {
 	return []testCase{
 		{name: "partner_lost_qd64", rows: "write_during_resync_qd64 partner_lost_pause_ms", quick: true, uses: []string{sysEvents}, run: partnerLost},
@@ -63,7 +63,8 @@ func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pai
 // partnerLostSize keeps the resync of each round short: random writes dirty all of it.
 const partnerLostSize = 128 << 20
 
-// partnerLost writes to a whole pair, then to what is left of it (write-through), then while the other one is copied to, in turns.
+// partnerLost writes to a whole pair, then to what is left of it (write-through), then while the
+// other one is copied to, in turns.
 func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	p, _, s, err := b.eventLUN(ctx, "partner-lost", partnerLostSize)
 	if err != nil {
@@ -133,7 +134,8 @@ func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 	return []results.Row{lost, resync, gone}, nil
 }
 
-// duringScrub compares a load while both copies are being compared with the same load at other times.
+// duringScrub compares a load while both copies are being compared with the same load at other
+// times.
 func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	p, l, s, err := b.eventLUN(ctx, "scrubbed", b.o.size)
 	if err != nil {
@@ -188,7 +190,8 @@ func duringScrub(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 	return []results.Row{row}, nil
 }
 
-// duringSnapshot is the pause of a snapshot of a LUN in few extents: the best case of snapshot_pause_ms.
+// duringSnapshot is the pause of a snapshot of a LUN in few extents: the best case of
+// snapshot_pause_ms.
 func duringSnapshot(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	_, l, s, err := b.eventLUN(ctx, "snapped", b.o.size)
 	if err != nil {
@@ -205,8 +208,8 @@ func duringSnapshot(ctx context.Context, b *bench, c testCase) ([]results.Row, e
 	return []results.Row{eventRow(c.name, seen, fmt.Sprintf("a snapshot of a LUN of %d MiB that was written from end to end", b.o.size>>20))}, nil
 }
 
-// pauses applies events under load. It gives for each the longest operation that overlaps it, and the longest one of as many operations
-// before each, without an event.
+// pauses applies events under load. It gives for each the longest operation that overlaps it, and
+// the longest one of as many operations before each, without an event.
 func pauses(ctx context.Context, s *rig.Served, count int, event, between func(context.Context, int) error) (p paused, err error) {
 	r, err := load.Start(eventWrites, s.Device)
 	if err != nil {
@@ -239,7 +242,8 @@ func pauses(ctx context.Context, s *rig.Served, count int, event, between func(c
 	return p, errors.Join(err, r.Stop())
 }
 
-// paused is what pauses has seen: the longest operation around each event, the longest before each, and the load as a whole.
+// paused is what pauses has seen: the longest operation around each event, the longest before each,
+// and the load as a whole.
 type paused struct {
 	list, quiet []time.Duration
 	load        load.Sample

@@ -11,7 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// hotCases are LUNs that the page cache holds, on one session: depths, block sizes, mixtures, flushes.
+// hotCases are LUNs that the page cache holds, on one session: depths, block sizes, mixtures,
+// flushes.
 func hotCases() (list []testCase) {
 	for _, depth := range []int{1, 4, 16, 32, 128} {
 		systems := []string{sysDefault, sysUnmirrored, sysTgt, sysQSD}
@@ -59,7 +60,8 @@ func hotCase(name, rows string, quick bool, w load.Workload, systems ...string) 
 	}}
 }
 
-// shapeCases are the same load over several LUNs, several sessions, the wrong path, and on blocks that were never written.
+// shapeCases are the same load over several LUNs, several sessions, the wrong path, and on blocks
+// that were never written.
 func shapeCases() (list []testCase) {
 	for _, n := range []int{4, 16} {
 		list = append(list, testCase{name: fmt.Sprintf("mirrored_write_4k_qd32_%d_luns", n), uses: []string{sysDefault}, run: severalLUNs(n)})
@@ -104,7 +106,8 @@ func (b *bench) serveMore(ctx context.Context, name string, count int, size int6
 	return list, nil
 }
 
-// severalLUNs deals the same depth to several LUNs, each with sessions of its own; the peer is one LUN.
+// severalLUNs deals the same depth to several LUNs, each with sessions of its own; the peer is one
+// LUN.
 func severalLUNs(n int) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 		one, err := b.system(ctx, sysDefault)
@@ -169,7 +172,8 @@ func forwarded(w load.Workload) func(context.Context, *bench, testCase) ([]resul
 	}
 }
 
-// bothWays opens one filled LUN through the node that does not own it, and through the one that does, once.
+// bothWays opens one filled LUN through the node that does not own it, and through the one that
+// does, once.
 func (b *bench) bothWays(ctx context.Context) (wrong, right *rig.Served, err error) {
 	if s := b.served[sysDefault+"/wrong"]; s != nil {
 		return s, b.served[sysDefault+"/right"], nil

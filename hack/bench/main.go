@@ -1,6 +1,7 @@
-// Command bench measures what users get: the default case (mirrored, mutual TLS on the link, XFS), variants that explain it, and peers,
-// interleaved in the same rounds; cold, slow, overloaded and degraded as well as hot. It needs root: it runs itself in a network and a
-// mount namespace of its own, in which everything happens.
+// Command bench measures what users get: the default case (mirrored, mutual TLS on the link, XFS),
+// variants that explain it, and peers, interleaved in the same rounds; cold, slow, overloaded and
+// degraded as well as hot. It needs root: it runs itself in a network and a mount namespace of its
+// own, in which everything happens.
 //
 //	bench                      everything but the hour of ageing: half an hour
 //	bench -quick               the short part: 5 minutes

@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/scale"
 )
 
-// fewLUNs and manyLUNs are the two pairs that are compared: the pause of a fail-over must hardly depend on their number.
+// fewLUNs and manyLUNs are the two pairs that are compared: the pause of a fail-over must hardly
+// depend on their number.
 const fewLUNs, manyLUNs = 10, 1000
 
 func scaleCases() []testCase {

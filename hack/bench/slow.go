@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// slowCases have disks that take their time: reads of 5 ms that a disk serves side by side, and writes at twice of what disks take.
+// slowCases have disks that take their time: reads of 5 ms that a disk serves side by side, and
+// writes at twice of what disks take.
 func slowCases() []testCase {
 	return []testCase{
 		{name: "randread_4k_qd32_5ms", rows: "lab_parallelism_5ms", quick: true, uses: []string{sysSlow}, run: slowReads},
@@ -39,7 +40,8 @@ func (b *bench) slowDisk(ctx context.Context, system, name string, size int64, k
 	return d, nil
 }
 
-// slowReads: each read of the disk takes 5 ms, and as many as wanted are served side by side. The lab is shown to be parallel first.
+// slowReads: each read of the disk takes 5 ms, and as many as wanted are served side by side. The
+// lab is shown to be parallel first.
 func slowReads(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	const latency = 5 * time.Millisecond
 	size := int64(256 << 20) // at most 6,400 reads a second of 4 KiB at depth 32: a tenth of it in half a second
@@ -100,7 +102,8 @@ func slowReads(ctx context.Context, b *bench, c testCase) ([]results.Row, error)
 	return append(rows, control), err
 }
 
-// overload writes at twice the rate that the disks take, for a minute, and looks at what becomes of the pair.
+// overload writes at twice the rate that the disks take, for a minute, and looks at what becomes of
+// the pair.
 func overload(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	const (
 		bandwidth = 32 << 20 // bytes a second, of each node's disk

@@ -13,7 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/rig"
 )
 
-// snapshotCases are snapshots of a LUN whose images have many extents, as a database makes them of a thin LUN.
+// snapshotCases are snapshots of a LUN whose images have many extents, as a database makes them of
+// a thin LUN.
 func snapshotCases() []testCase {
 	return []testCase{
 		{name: "snapshot_pause_ms", uses: []string{sysDefault}, run: snapshotFragmented(200_000)},
@@ -24,8 +25,9 @@ func snapshotCases() []testCase {
 
 const fragmentedSize = 8 << 30
 
-// snapshotFragmented scatters so many blocks of 4 KiB over a thin LUN and takes a snapshot of it under load. A second one, directly after,
-// is of images that share all their extents with the first.
+// snapshotFragmented scatters so many blocks of 4 KiB over a thin LUN and takes a snapshot of it
+// under load. A second one, directly after, is of images that share all their extents with the
+// first.
 func snapshotFragmented(extents int64) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) (rows []results.Row, err error) {
 		l, s, err := b.thinLUN(ctx, fmt.Sprintf("fragmented-%d", extents))
@@ -126,8 +128,9 @@ const (
 // errNotBack: the pair did not become whole again, which is the result.
 var errNotBack = errors.New("a node left over a snapshot and did not come back")
 
-// snapshotAged writes at random for -age, with a snapshot every tenth of that of which the last three are kept, and then measures. A snapshot that
-// fails, or a node that leaves over it, is part of the result.
+// snapshotAged writes at random for -age, with a snapshot every tenth of that of which the last
+// three are kept, and then measures. A snapshot that fails, or a node that leaves over it, is part
+// of the result.
 func snapshotAged(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	l, s, err := b.thinLUN(ctx, "aged")
 	if err != nil {

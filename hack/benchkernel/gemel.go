@@ -32,7 +32,8 @@ type nodes struct {
 	pids    [2]int
 }
 
-// leaseTime is long: in an emulator on a busy machine a node may not run for a while, and a pair that falls apart measures nothing.
+// leaseTime is long: in an emulator on a busy machine a node may not run for a while, and a pair
+// that falls apart measures nothing.
 const leaseTime = "10s"
 
 func (n *nodes) start(ctx context.Context, program string) (err error) {
@@ -105,9 +106,10 @@ func (n *nodes) lun(ctx context.Context, name, what string, log *slog.Logger) (*
 	return open(ctx, name, what, cfg)
 }
 
-// gemelPlain is a pair whose link is not encrypted, as DRBD's is not. Without certificates gemel-target takes a link on loopback only, so the
-// guests' kernels translate addresses: what s2 sends to port link of itself arrives at s1's loopback. Its node a serves the unmirrored LUN
-// as well.
+// gemelPlain is a pair whose link is not encrypted, as DRBD's is not. Without certificates
+// gemel-target takes a link on loopback only, so the guests' kernels translate addresses: what s2
+// sends to port link of itself arrives at s1's loopback. Its node a serves the unmirrored LUN as
+// well.
 func (l *lab) gemelPlain(ctx context.Context, log *slog.Logger) ([]*system, error) {
 	program, err := l.program(ctx, "./cmd/gemel-target")
 	if err != nil {
@@ -116,7 +118,8 @@ func (l *lab) gemelPlain(ctx context.Context, log *slog.Logger) ([]*system, erro
 	n := &nodes{l: l, name: "plain", port: 3280, creds: insecure.NewCredentials()}
 	for i, g := range l.guests {
 		n.link[i] = fmt.Sprintf("127.0.0.1:%d", n.port+2)
-		// Behind prerouting the packet is for loopback; behind output it leaves, with this guest's own address.
+		// Behind prerouting the packet is for loopback; behind output it leaves, with this guest's
+		// own address.
 		hook, from, to := "prerouting priority dstnat", mirrorIP[0], "127.0.0.1"
 		if i == 1 {
 			hook, from, to = "output priority -100", "127.0.0.1", mirrorIP[0]

@@ -16,7 +16,8 @@ const (
 	drbdIQN = "iqn.2026-11.storage.gemel:lio-drbd"
 )
 
-// export makes a target of LIO with one LUN, on one portal, for every host. backstore is the line that its control file takes.
+// export makes a target of LIO with one LUN, on one portal, for every host. backstore is the line
+// that its control file takes.
 func (l *lab) export(ctx context.Context, driver, name, backstore, iqn, portal string) error {
 	core := "/sys/kernel/config/target/core/" + driver + "_0/" + name
 	tpg := "/sys/kernel/config/target/iscsi/" + iqn + "/tpgt_1"
@@ -31,7 +32,8 @@ func (l *lab) export(ctx context.Context, driver, name, backstore, iqn, portal s
 	return nil
 }
 
-// lio serves a file of s1 with its page cache as write cache, as Gemel does. It is opened twice: the second is the control.
+// lio serves a file of s1 with its page cache as write cache, as Gemel does. It is opened twice:
+// the second is the control.
 func (l *lab) lio(ctx context.Context, log *slog.Logger) (out []*system, err error) {
 	g := l.guests[0]
 	if err := modules(ctx, g, "target_core_mod", "target_core_file", "iscsi_target_mod"); err != nil {
@@ -54,7 +56,8 @@ func (l *lab) lio(ctx context.Context, log *slog.Logger) (out []*system, err err
 	return out, nil
 }
 
-// resource of DRBD: protocol C, an answer when both nodes have the write; everything else is its default.
+// resource of DRBD: protocol C, an answer when both nodes have the write; everything else is its
+// default.
 func resource() string {
 	var b strings.Builder
 	b.WriteString("resource r0 {\n  net { protocol C; }\n")

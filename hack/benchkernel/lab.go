@@ -16,7 +16,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
-// Two networks, each a bridge in this process's namespace: hosts use the first, the nodes of a mirror the second.
+// Two networks, each a bridge in this process's namespace: hosts use the first, the nodes of a
+// mirror the second.
 var (
 	bridges   = [2]string{"hosts", "mirror"}
 	testIP    = "10.98.1.254"
@@ -71,7 +72,8 @@ func (l *lab) close() {
 	}
 }
 
-// settle has both guests write their dirty pages out: those of one system are not to be written during another's turn.
+// settle has both guests write their dirty pages out: those of one system are not to be written
+// during another's turn.
 func (l *lab) settle(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var errs [2]error

@@ -33,8 +33,9 @@ type sample struct {
 	p50, p99 time.Duration
 }
 
-// order of n systems in a round. Within n rounds of an even number (2n of an odd one) each comes once (twice) at each place, and once (twice)
-// after each other one: what a turn leaves behind falls upon all alike (a Latin square of Williams).
+// order of n systems in a round. Within n rounds of an even number (2n of an odd one) each comes
+// once (twice) at each place, and once (twice) after each other one: what a turn leaves behind
+// falls upon all alike (a Latin square of Williams).
 func order(n, round int) []int {
 	out := make([]int, n)
 	for i := range out {

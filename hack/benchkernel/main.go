@@ -1,7 +1,9 @@
-// Command benchkernel measures Gemel beside the kernel's own storage, all of it in guests of an emulator: LIO, LIO over DRBD, and
-// gemel-target, each served by guest s1 (and mirrored to s2) to one client outside. Run by `make bench-kernel`, which makes the guests.
+// Command benchkernel measures Gemel beside the kernel's own storage, all of it in guests of an
+// emulator: LIO, LIO over DRBD, and gemel-target, each served by guest s1 (and mirrored to s2) to
+// one client outside. Run by `make bench-kernel`, which makes the guests.
 //
-// The systems take turns in every round, and LIO takes two: the ratio of a system to itself is what the run can resolve. Only ratios count.
+// The systems take turns in every round, and LIO takes two: the ratio of a system to itself is what
+// the run can resolve. Only ratios count.
 package main
 
 import (
@@ -88,8 +90,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The guests' disks are in this machine's memory: other programs' writes to its disks are not to be measured. The mount is seen by
-	// this process only, and goes with it.
+	// The guests' disks are in this machine's memory: other programs' writes to its disks are not
+	// to be measured. The mount is seen by this process only, and goes with it.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=6g"); err != nil {
 		return fmt.Errorf("tmpfs for the guests' disks: %w", err)
 	}

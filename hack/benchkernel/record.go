@@ -19,8 +19,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/arbiter/lease"
 )
 
-// record is where the pairs' records are: an API server that knows Leases and nothing else, updated as the real one does it, conditional
-// on uid and resourceVersion. The guests share no filesystem for a record in a file. It is asked when a pair is founded, not per write.
+// record is where the pairs' records are: an API server that knows Leases and nothing else, updated
+// as the real one does it, conditional on uid and resourceVersion. The guests share no filesystem
+// for a record in a file. It is asked when a pair is founded, not per write.
 type record struct {
 	server http.Server
 	url    string

@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/freeport"
 )
 
-// A target's arbiter takes the server for an API server: it founds a record, and of two writes that build on one state the second fails.
+// A target's arbiter takes the server for an API server: it founds a record, and of two writes that
+// build on one state the second fails.
 func TestRecordServesAnArbiter(t *testing.T) {
 	addr, err := freeport.Addr("127.0.0.1")
 	if err != nil {

@@ -54,8 +54,9 @@ type row struct {
 	Name    string             `json:"name"`
 	Systems map[string]figures `json:"systems"`
 	Ratios  []comparison       `json:"ratios"`
-	// Resolves is the factor by which the control, a system compared with itself, is away from 1 in its worst round. A ratio whose median
-	// is nearer to 1 than that is none. 0: there was no control.
+	// Resolves is the factor by which the control, a system compared with itself, is away from 1 in
+	// its worst round. A ratio whose median is nearer to 1 than that is none. 0: there was no
+	// control.
 	Resolves float64 `json:"resolves"`
 }
 
@@ -130,8 +131,8 @@ func (r *report) add(name string, samples map[string][]sample) {
 	r.Rows = append(r.Rows, x)
 }
 
-// resolves is the factor of row.Resolves. Its quartiles would say too much: in a trial on a busy machine, reads of two pairs, which take the same
-// way, differed by more than they did.
+// resolves is the factor of row.Resolves. Its quartiles would say too much: in a trial on a busy
+// machine, reads of two pairs, which take the same way, differed by more than they did.
 func resolves(ratios []float64) float64 {
 	s := spreadOf(ratios)
 	return max(s.Max, 1/s.Min)

@@ -76,7 +76,8 @@ func samples(rates ...float64) (out []sample) {
 	return out
 }
 
-// Ratios are made round by round; what was skipped is in none; the control says what a ratio has to exceed.
+// Ratios are made round by round; what was skipped is in none; the control says what a ratio has to
+// exceed.
 func TestRatiosAreMadeByRound(t *testing.T) {
 	r := newReport(options{rounds: 4, seconds: time.Second}, "6.1\n", []*system{{name: lioName, what: "x"}, {name: lioAgainName}, {name: unmirroredName}, {name: plainName}}, []skip{{lioDRBDName, "no module"}})
 	r.add("randwrite", map[string][]sample{lioName: samples(100, 200, 100, 100), lioAgainName: samples(110, 180, 100, 50),

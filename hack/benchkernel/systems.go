@@ -20,7 +20,8 @@ const (
 	mtlsName       = "gemel_mtls"
 )
 
-// size of what is used of every LUN, in bytes: small enough for the guests' memory to hold all of them. What is measured is the way, not the disk.
+// size of what is used of every LUN, in bytes: small enough for the guests' memory to hold all of
+// them. What is measured is the way, not the disk.
 const size = 64 << 20
 
 const hostIQN = "iqn.2026-11.storage.gemel:bench-kernel"
@@ -75,7 +76,8 @@ type skip struct {
 	Reason string `json:"reason"`
 }
 
-// systems are brought up one after the other. The kernel's may be missing, which is said; Gemel's may not.
+// systems are brought up one after the other. The kernel's may be missing, which is said; Gemel's
+// may not.
 func (l *lab) systems(ctx context.Context, log *slog.Logger) (out []*system, skipped []skip, err error) {
 	for _, x := range []struct {
 		names []string

@@ -8,8 +8,8 @@
 //	chaos -faults damage     only blocks, checksums and files that change behind a node's back
 //	chaos -soak -duration 8h memory, goroutines and open files have to stay flat
 //
-// Interrupted (SIGINT, SIGTERM), it ends the faults, judges what was recorded until then, prints and writes the report, and fails.
-// A second interrupt ends it at once.
+// Interrupted (SIGINT, SIGTERM), it ends the faults, judges what was recorded until then, prints
+// and writes the report, and fails. A second interrupt ends it at once.
 package main
 
 import (

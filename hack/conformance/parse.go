@@ -25,7 +25,8 @@ type result struct {
 var (
 	suiteLine = regexp.MustCompile(`(?m)^Suite: (\S+)$`)
 	testMark  = regexp.MustCompile(`(?m)^  Test: (\S+) \.\.\.`)
-	// CUnit prints the verdict right after the mark, or at the start of a line if the test printed something.
+	// CUnit prints the verdict right after the mark, or at the start of a line if the test printed
+	// something.
 	verdict = regexp.MustCompile(`(?m)^(passed|FAILED)`)
 	reason  = regexp.MustCompile(`(?m)^.*(\[SKIPPED\]|\[FAILED\]|\[FAILURE\]|^    1\. ).*$`)
 )
@@ -58,7 +59,8 @@ func parseTest(name, body string) result {
 	if v == nil {
 		return r
 	}
-	// What follows "passed" belongs to the cleanup between tests, what follows "FAILED" lists the assertions.
+	// What follows "passed" belongs to the cleanup between tests, what follows "FAILED" lists the
+	// assertions.
 	said := body[:v[0]]
 	switch {
 	case body[v[0]:v[1]] == "FAILED":

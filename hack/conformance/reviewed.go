@@ -13,8 +13,9 @@ type expectation struct {
 	reason  string
 }
 
-// readReviewed reads lines of "Family.Test failed|skipped reason"; # begins a comment. A test that is not listed is
-// expected to pass. A name may begin with "variant:" to hold for that variant only.
+// readReviewed reads lines of "Family.Test failed|skipped reason"; # begins a comment. A test that
+// is not listed is expected to pass. A name may begin with "variant:" to hold for that variant
+// only.
 func readReviewed(path string) (map[string]expectation, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 // settle bounds how long the demo waits for any state.
 const settle = 60 * time.Second
 
-// wait polls the pair; it ends early when a writer does, but not on an error of its own reading of the state.
+// wait polls the pair; it ends early when a writer does, but not on an error of its own reading of
+// the state.
 func (r *rig) wait(ctx context.Context, what string, ok func() (bool, string)) error {
 	return within(ctx, settle, func(ctx context.Context) error {
 		var dead error
@@ -208,7 +209,8 @@ func (r *rig) kill(ctx context.Context, node int) error {
 	return r.until(ctx, func() bool { return r.meter.Acked() >= acked+100 })
 }
 
-// restart starts a node, waits until both are in sync, and adds what the resync copied to the report.
+// restart starts a node, waits until both are in sync, and adds what the resync copied to the
+// report.
 func (r *rig) restart(ctx context.Context, node int) error {
 	if err := r.pair.StartNode(node); err != nil {
 		return err
@@ -216,7 +218,8 @@ func (r *rig) restart(ctx context.Context, node int) error {
 	return r.inSync(ctx)
 }
 
-// inSync waits until both nodes are in sync again and adds up what the last resync did: the source keeps it.
+// inSync waits until both nodes are in sync again and adds up what the last resync did: the source
+// keeps it.
 func (r *rig) inSync(ctx context.Context) error {
 	var saw *targetv1.Resync
 	defer r.note.Store(nil)

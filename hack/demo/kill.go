@@ -76,7 +76,8 @@ type killer struct {
 	busy bool // a restarted node may not be in sync yet
 }
 
-// writes lets the writers write on for a random number of writes: the moment is counted in the load's own time.
+// writes lets the writers write on for a random number of writes: the moment is counted in the
+// load's own time.
 func (k *killer) writes(ctx context.Context, atMost int64) error {
 	to := k.meter.Acked() + k.rng.Int64N(atMost)
 	return k.until(ctx, func() bool { return k.meter.Acked() >= to })

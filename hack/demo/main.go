@@ -1,10 +1,12 @@
-// Command demo tells Gemel's story on one machine: a volume on a pair of target nodes is written to while it is moved,
-// while its owner is killed, comes back, and takes it again; then every acknowledged write is looked for.
+// Command demo tells Gemel's story on one machine: a volume on a pair of target nodes is written to
+// while it is moved, while its owner is killed, comes back, and takes it again; then every
+// acknowledged write is looked for.
 //
 //	go run ./hack/demo                     the story
 //	go run ./hack/demo kill -n 20 --seed 7 either node killed at 20 random moments
 //
-// The exit status is 0 only if nothing was lost, nothing failed, both copies are identical and the pauses were short.
+// The exit status is 0 only if nothing was lost, nothing failed, both copies are identical and the
+// pauses were short.
 package main
 
 import (

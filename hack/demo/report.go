@@ -25,8 +25,9 @@ var errIncomplete = errors.New("the run did not come to its end")
 // phaseFill is before the story: every block is written once.
 const phaseFill = "fill"
 
-// Report is what a run found. Pauses are the longest time in milliseconds from submission to acknowledgement of any
-// operation that overlaps the event, from just before it is triggered until the state is settled; null: not measured.
+// Report is what a run found. Pauses are the longest time in milliseconds from submission to
+// acknowledgement of any operation that overlaps the event, from just before it is triggered until
+// the state is settled; null: not measured.
 type Report struct {
 	Success  bool     `json:"success"`
 	Problems []string `json:"problems,omitempty"` // why not

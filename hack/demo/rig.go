@@ -220,7 +220,8 @@ func tail(b []byte, n int) string {
 	return string(b)
 }
 
-// close ends everything in order, and what does not end in order by force. A failed run is not waited for as long.
+// close ends everything in order, and what does not end in order by force. A failed run is not
+// waited for as long.
 func (r *rig) close(failed bool) error {
 	stop := r.tell.Live(func() string { return "cleaning up" })
 	defer stop()
@@ -270,7 +271,8 @@ func (r *rig) close(failed bool) error {
 	return errors.Join(errs...)
 }
 
-// anyNode reports that at least one node answers; a node that was killed a moment ago may be about to be replaced.
+// anyNode reports that at least one node answers; a node that was killed a moment ago may be about
+// to be replaced.
 func (r *rig) anyNode(ctx context.Context) bool {
 	for i := range harness.Names {
 		if r.pair.PID(i) != 0 && syscall.Kill(r.pair.PID(i), 0) == nil {

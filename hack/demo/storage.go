@@ -33,8 +33,8 @@ type volume struct {
 	dev *initiator.Device
 }
 
-// storage is how the demo gets at volumes: through CSI, or straight at the pair without root. What is not there is no
-// error for release, destroy and destroySnapshot.
+// storage is how the demo gets at volumes: through CSI, or straight at the pair without root. What
+// is not there is no error for release, destroy and destroySnapshot.
 type storage interface {
 	// create makes a volume, from a snapshot if one is named, and attaches it for use.
 	create(ctx context.Context, name string, k kind, size int64, snapshot string) (*volume, error)

@@ -1,5 +1,6 @@
-// Command localtarget serves one thin LUN with one replica: the device server and the iSCSI server of gemel-target
-// without a pair. Conformance runs and benchmarks stand on it. With two addresses it is two target ports on one LUN.
+// Command localtarget serves one thin LUN with one replica: the device server and the iSCSI server
+// of gemel-target without a pair. Conformance runs and benchmarks stand on it. With two addresses
+// it is two target ports on one LUN.
 package main
 
 import (

@@ -66,7 +66,8 @@ func limit(pkg string) string {
 	return "1m"
 }
 
-// goTest runs tests of a package, which may build programs themselves: flags are those of every go command.
+// goTest runs tests of a package, which may build programs themselves: flags are those of every go
+// command.
 func (r *runner) goTest(ctx context.Context, pkg, tests string, flags ...string) (string, error) {
 	c := exec.CommandContext(ctx, "go", "test", "-v", "-count=1", "-vet=off", "-timeout", limit(pkg), "-run", "^("+tests+")$", "./"+pkg)
 	c.Dir = r.root

@@ -24,7 +24,8 @@ Every program and every command of it with its flags, as ` + "`--help`" + ` prin
 its text lists.
 `
 
-// programs has a new tree of commands for each call: --help is a flag that stays set in a tree once it was parsed.
+// programs has a new tree of commands for each call: --help is a flag that stays set in a tree once
+// it was parsed.
 var programs = []func() *cobra.Command{target.Command, csi.Command, operator.Command, kubectlgemel.Command}
 
 func main() {
@@ -55,8 +56,8 @@ func flags() (string, error) {
 	return b.String(), nil
 }
 
-// paths are the arguments that name each command of a tree, the root's first. Hidden ones are for programs, and cobra adds others
-// (help, completion) that are the same everywhere.
+// paths are the arguments that name each command of a tree, the root's first. Hidden ones are for
+// programs, and cobra adds others (help, completion) that are the same everywhere.
 func paths(cmd *cobra.Command, at []string) [][]string {
 	all := [][]string{at}
 	for _, c := range cmd.Commands() {

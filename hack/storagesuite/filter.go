@@ -25,8 +25,8 @@ var leftOut = []rule{
 		"ReadWriteMany is offered for raw block; the tests know only of one capability for both"},
 }
 
-// understood are the reasons for which a test may skip itself. A skip for another reason fails the run: it would be a
-// capability that was lost, or one that the declaration forgot.
+// understood are the reasons for which a test may skip itself. A skip for another reason fails the
+// run: it would be a capability that was lost, or one that the declaration forgot.
 var understood = []rule{
 	{regexp.MustCompile(`InlineVolume|PreprovisionedPV|pre-provisioned volume`),
 		"volumes are provisioned dynamically, and are no part of a pod: an ephemeral one is a claim that the pod owns"},

@@ -161,7 +161,8 @@ func TestTheSuiteIsTold(t *testing.T) {
 	}
 }
 
-// A suite that dies before its report must not be taken for one that passed, nor an old report for its.
+// A suite that dies before its report must not be taken for one that passed, nor an old report for
+// its.
 func TestASuiteWithoutReport(t *testing.T) {
 	out := t.TempDir()
 	old := filepath.Join(out, together.file())

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// progress reads what ginkgo -v prints and shows a line for each test that has ended. Ginkgo gives first the outcome, then the name; where
-// tests run one at a time the name comes first, after a ruler, and what the test says is between. (The messages that Kubernetes' tests post to
+// progress reads what ginkgo -v prints and shows a line for each test that has ended. Ginkgo gives
+// first the outcome, then the name; where tests run one at a time the name comes first, after a
+// ruler, and what the test says is between. (The messages that Kubernetes' tests post to
 // -progress-report-url leave out the tests of external drivers.)
 type progress struct {
 	out    io.Writer

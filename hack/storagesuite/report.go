@@ -45,7 +45,8 @@ func newReport() *report {
 	return &report{Skips: map[string]int{}, LeftOut: map[string]int{}, Failures: []failure{}, why: map[string]string{}}
 }
 
-// addPart counts the tests of external drivers that belong to a part; chosen says that some of them were chosen by name.
+// addPart counts the tests of external drivers that belong to a part; chosen says that some of them
+// were chosen by name.
 func (r *report) addPart(p part, suites []types.Report, chosen bool) {
 	for _, suite := range suites {
 		r.Seconds += suite.RunTime.Seconds()

@@ -28,7 +28,8 @@ type nodes struct {
 	run func(ctx context.Context, address, command string, stdout, stderr io.Writer) (int, error)
 }
 
-// serveNodes starts to listen. The only key that it takes, and has, is made now and written to folder.
+// serveNodes starts to listen. The only key that it takes, and has, is made now and written to
+// folder.
 func serveNodes(folder string, run func(context.Context, string, string, io.Writer, io.Writer) (int, error)) (*nodes, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -79,8 +80,9 @@ func (n *nodes) Close() {
 	_ = os.Remove(n.keyFile)
 }
 
-// serve speaks SSH on one connection. On the bastion's own (no address) a client asks to be connected on to a node;
-// what it then says is a second SSH connection, which is served with the node's address.
+// serve speaks SSH on one connection. On the bastion's own (no address) a client asks to be
+// connected on to a node; what it then says is a second SSH connection, which is served with the
+// node's address.
 func (n *nodes) serve(c net.Conn, address string) {
 	defer c.Close()
 	conn, channels, requests, err := ssh.NewServerConn(c, n.config)

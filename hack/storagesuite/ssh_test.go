@@ -12,7 +12,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// The client goes the way of Kubernetes' tests: to the bastion, from there to port 22 of a node, and runs a command there.
+// The client goes the way of Kubernetes' tests: to the bastion, from there to port 22 of a node,
+// and runs a command there.
 func TestCommandsOnNodes(t *testing.T) {
 	n, err := serveNodes(t.TempDir(), func(ctx context.Context, address, command string, stdout, stderr io.Writer) (int, error) {
 		if address != "192.0.2.7" {

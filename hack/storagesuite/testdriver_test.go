@@ -97,7 +97,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{
-		// What every volume is: a LUN with a filesystem of its own, that outlives pods, mounted without noexec, known by its handle alone.
+		// What every volume is: a LUN with a filesystem of its own, that outlives pods, mounted
+		// without noexec, known by its handle alone.
 		"persistence": true, "exec": true, "multipods": true, "multiplePVsSameID": true, "singleNodeVolume": false,
 		// All workers are in one segment (docs/decisions/0019).
 		"topology": false,

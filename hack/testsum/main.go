@@ -3,8 +3,8 @@
 // failed. With -show, what the tests of the packages with one of these suffixes print is shown also
 // when they pass: tables of results.
 //
-// gotestsum does most of this. It cannot show the output of chosen packages only, which is where the suites print
-// their tables, nor end with the plain count that CI reads.
+// gotestsum does most of this. It cannot show the output of chosen packages only, which is where
+// the suites print their tables, nor end with the plain count that CI reads.
 package main
 
 import (

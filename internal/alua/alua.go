@@ -24,7 +24,8 @@ const (
 	Implicit Status = 2
 )
 
-// Group is one target port group. Gemel has two: tag 1 = node a, tag 2 = node b, each with one port of the same number.
+// Group is one target port group. Gemel has two: tag 1 = node a, tag 2 = node b, each with one port
+// of the same number.
 type Group struct {
 	Tag       uint16
 	State     State

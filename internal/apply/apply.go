@@ -1,5 +1,6 @@
-// Package apply turns manifests that are kept as templates into objects, and applies them server-side. A manifest shows the
-// fields that Gemel owns, and no others; fields that other managers have set stay.
+// Package apply turns manifests that are kept as templates into objects, and applies them
+// server-side. A manifest shows the fields that Gemel owns, and no others; fields that other
+// managers have set stay.
 package apply
 
 import (
@@ -19,10 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Set is a folder of manifests. In a template, json writes a value so that nothing in it can end it.
+// Set is a folder of manifests. In a template, json writes a value so that nothing in it can end
+// it.
 type Set struct{ t *template.Template }
 
-// Parse reads every file of pattern. It is called with files that are compiled in: a mistake in them ends the program.
+// Parse reads every file of pattern. It is called with files that are compiled in: a mistake in
+// them ends the program.
 func Parse(files fs.FS, pattern string) *Set {
 	return &Set{template.Must(template.New("").Option("missingkey=error").Funcs(template.FuncMap{"json": toJSON}).ParseFS(files, pattern))}
 }
@@ -52,7 +55,8 @@ func (s *Set) Render(name string, data any) ([]*unstructured.Unstructured, error
 	}
 }
 
-// Objects applies objects for a field manager, taking the fields over from the managers that have them.
+// Objects applies objects for a field manager, taking the fields over from the managers that have
+// them.
 func Objects(ctx context.Context, c client.Client, manager string, objs ...*unstructured.Unstructured) error {
 	var errs []error
 	for _, u := range objs {

@@ -12,16 +12,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// PatchStatus writes what differs between before and the status of an object, if the object was not written since it was read: a
-// summary of what was there a moment ago, by an operator that is no longer the leader or whose cache is behind, must not stay as the
-// last word. Then the error is a conflict, and what was looked at is to be looked at again. An object that has gone needs no status.
+// PatchStatus writes what differs between before and the status of an object, if the object was not
+// written since it was read: a summary of what was there a moment ago, by an operator that is no
+// longer the leader or whose cache is behind, must not stay as the last word. Then the error is a
+// conflict, and what was looked at is to be looked at again. An object that has gone needs no
+// status.
 func PatchStatus(ctx context.Context, c client.Client, o, before client.Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	return client.IgnoreNotFound(c.Status().Patch(ctx, o, patch))
 }
 
-// Status applies fields of the status of an object without a namespace, taking them over from the managers that have them. Those that the manager
-// applied before and leaves out now go; those of other managers stay.
+// Status applies fields of the status of an object without a namespace, taking them over from the
+// managers that have them. Those that the manager applied before and leaves out now go; those of
+// other managers stay.
 func Status(ctx context.Context, c client.Client, manager string, gvk schema.GroupVersionKind, name string, fields map[string]any) error {
 	raw, err := json.Marshal(map[string]any{"status": fields})
 	if err != nil {

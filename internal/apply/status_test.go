@@ -54,7 +54,8 @@ func TestStatusKeepsZeroAndLargeNumbers(t *testing.T) {
 	}
 }
 
-// A status that was summed up from an older object is not written, neither is that of an object that has gone.
+// A status that was summed up from an older object is not written, neither is that of an object
+// that has gone.
 func TestPatchStatus(t *testing.T) {
 	ctx := t.Context()
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w"}}

@@ -1,5 +1,6 @@
-// Package certfiles keeps a certificate, its key and the authority that are read from files, and reads them again when they
-// change, so that certificates are rotated without a restart. Connections that are up stay up.
+// Package certfiles keeps a certificate, its key and the authority that are read from files, and
+// reads them again when they change, so that certificates are rotated without a restart.
+// Connections that are up stay up.
 package certfiles
 
 import (
@@ -38,7 +39,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // lookEvery is how often the files are looked at, at most; a handshake is what asks.
 const lookEvery = time.Second
 
-// Load reads the files for the first time. All must be good; later, what cannot be read leaves what was.
+// Load reads the files for the first time. All must be good; later, what cannot be read leaves what
+// was.
 func Load(cert, key, ca string) (*Files, error) {
 	f := &Files{cert: cert, key: key, ca: ca}
 	if err := f.read(); err != nil {
@@ -60,7 +62,8 @@ func (f *Files) Current() (*tls.Certificate, *x509.CertPool) {
 	return f.pair, f.roots
 }
 
-// Client is for dialling: verify sees the other side's chain after it has been verified, in place of a host name.
+// Client is for dialling: verify sees the other side's chain after it has been verified, in place
+// of a host name.
 func (f *Files) Client(verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -3,7 +3,8 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// Boottime is CLOCK_BOOTTIME in ns: it continues while the machine is suspended, as leases must and as hosts do (R3, R11b).
+// Boottime is CLOCK_BOOTTIME in ns: it continues while the machine is suspended, as leases must and
+// as hosts do (R3, R11b).
 func Boottime() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -18,9 +19,10 @@ const (
 	wallWithin = 1_000_000
 )
 
-// WallOffset is how far CLOCK_REALTIME is ahead of Boottime, in ns, to within a millisecond; false if this thread was interrupted
-// whenever it looked. Both run at one rate, whatever adjusts that: it changes only when a program sets the wall clock, which is also what
-// happens after a virtual machine was frozen with its clocks.
+// WallOffset is how far CLOCK_REALTIME is ahead of Boottime, in ns, to within a millisecond; false
+// if this thread was interrupted whenever it looked. Both run at one rate, whatever adjusts that:
+// it changes only when a program sets the wall clock, which is also what happens after a virtual
+// machine was frozen with its clocks.
 func WallOffset() (ns int64, ok bool) {
 	for range wallTries {
 		before := Boottime()

@@ -18,7 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/pki"
 )
 
-// Client asks the operator. Its files are read for each question: a kubelet renews tokens, and an authority is rotated.
+// Client asks the operator. Its files are read for each question: a kubelet renews tokens, and an
+// authority is rotated.
 type Client struct {
 	Endpoint  string // host:port
 	CAFile    string // PEM certificates of the authorities that are trusted
@@ -81,7 +82,8 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) (st
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	req.Header.Set("Content-Type", "application/json")
-	// A connection for each question, which are rare: nothing of a former certificate or operator is left. No proxy: it is the cluster's own network.
+	// A connection for each question, which are rare: nothing of a former certificate or operator
+	// is left. No proxy: it is the cluster's own network.
 	tr := &http.Transport{TLSClientConfig: t, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	defer tr.CloseIdleConnections()
 	r, err := (&http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)

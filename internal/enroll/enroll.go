@@ -1,6 +1,7 @@
-// Package enroll is how a worker gets the CHAP credentials that it has on a pair: the node plugin asks the operator, over TLS, with the
-// token of its own service account, which says on which worker it is (docs/decisions/0029). In the same way it says that it has replayed the
-// log of a filesystem (docs/decisions/0049). Here are what the two say to each other and the worker's side.
+// Package enroll is how a worker gets the CHAP credentials that it has on a pair: the node plugin
+// asks the operator, over TLS, with the token of its own service account, which says on which
+// worker it is (docs/decisions/0029). In the same way it says that it has replayed the log of a
+// filesystem (docs/decisions/0049). Here are what the two say to each other and the worker's side.
 package enroll
 
 import (
@@ -8,7 +9,8 @@ import (
 	"fmt"
 )
 
-// Path of the endpoint: POST, Request in, Answer out, as JSON. The token is the bearer of the Authorization header.
+// Path of the endpoint: POST, Request in, Answer out, as JSON. The token is the bearer of the
+// Authorization header.
 const Path = "/v1/enroll"
 
 // PathReach is where a worker asks how it reaches a volume now: POST, ReachRequest in, Reach out.
@@ -23,7 +25,8 @@ const ServiceAccount = "gemel-csi-node"
 // ReachRequest asks how the worker that asks reaches a volume.
 type ReachRequest struct {
 	Volume string `json:"volume"` // LogicalUnit
-	// Replayed is the generation of the mapping under which the worker has replayed the log of the volume's filesystem; 0: it has not.
+	// Replayed is the generation of the mapping under which the worker has replayed the log of the
+	// volume's filesystem; 0: it has not.
 	Replayed int64 `json:"replayed,omitempty"`
 }
 
@@ -48,8 +51,9 @@ type Request struct {
 	Pair string `json:"pair"` // TargetPair
 }
 
-// Answer is what the worker proves (User, Secret) and what the targets have to (MutualUser, MutualSecret); all empty where the pair lets the
-// worker in by its name. With an Error there is nothing else.
+// Answer is what the worker proves (User, Secret) and what the targets have to (MutualUser,
+// MutualSecret); all empty where the pair lets the worker in by its name. With an Error there is
+// nothing else.
 type Answer struct {
 	Error        string `json:"error,omitempty"`
 	User         string `json:"user,omitempty"`

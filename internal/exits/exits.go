@@ -1,4 +1,5 @@
-// Package exits names the exit codes of gemel-target and leaves its last words where what runs it looks for them.
+// Package exits names the exit codes of gemel-target and leaves its last words where what runs it
+// looks for them.
 package exits
 
 import (
@@ -14,15 +15,15 @@ const (
 	Left   = 3 // the node serves nothing any more in this life: start it again
 )
 
-// MessageFile is where Kubernetes reads a container's last words unless its terminationMessagePath says otherwise. The kubelet makes
-// the file; elsewhere there is none.
+// MessageFile is where Kubernetes reads a container's last words unless its terminationMessagePath
+// says otherwise. The kubelet makes the file; elsewhere there is none.
 const MessageFile = "/dev/termination-log"
 
 // MaxMessage bounds last words, in bytes: Kubernetes keeps no more of them.
 const MaxMessage = 4096
 
-// LastWords writes a text to path, cut at MaxMessage bytes, if there is a regular file of that name: none is made. An empty path is
-// nowhere.
+// LastWords writes a text to path, cut at MaxMessage bytes, if there is a regular file of that
+// name: none is made. An empty path is nowhere.
 func LastWords(path, text string) error {
 	if path == "" {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control runs fn with a descriptor, which stays open meanwhile, and repeats it when a signal cut it short.
+// Control runs fn with a descriptor, which stays open meanwhile, and repeats it when a signal cut
+// it short.
 func Control(raw syscall.RawConn, fn func(fd int) error) error {
 	for {
 		var err error

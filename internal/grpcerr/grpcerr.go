@@ -15,8 +15,9 @@ type Code struct {
 	Code codes.Code
 }
 
-// Status turns err into a status with the code of the first class in table that it belongs to; after the table an ended
-// context has its own codes, and the rest is Internal. nil and what is a status already are returned as they are.
+// Status turns err into a status with the code of the first class in table that it belongs to;
+// after the table an ended context has its own codes, and the rest is Internal. nil and what is a
+// status already are returned as they are.
 func Status(err error, table []Code) error {
 	if err == nil {
 		return nil

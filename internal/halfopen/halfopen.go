@@ -1,6 +1,7 @@
-// Package halfopen bounds the connections of a listener whose peers have not shown yet who they are. Every connection is accepted: who
-// closes the newest when there are too many lets a few idle sockets keep every other client out. It is the oldest that goes, of the address
-// that has the most, so that one address costs only itself.
+// Package halfopen bounds the connections of a listener whose peers have not shown yet who they
+// are. Every connection is accepted: who closes the newest when there are too many lets a few idle
+// sockets keep every other client out. It is the oldest that goes, of the address that has the
+// most, so that one address costs only itself.
 package halfopen
 
 import (
@@ -9,7 +10,8 @@ import (
 	"sync"
 )
 
-// Set is the half-open connections of a listener. The zero value holds none and admits one at a time.
+// Set is the half-open connections of a listener. The zero value holds none and admits one at a
+// time.
 type Set struct {
 	Max int // at once
 
@@ -23,8 +25,9 @@ type Entry struct {
 	close func()
 }
 
-// Add enters a connection from addr. If there are more than Max then, it takes one out and closes it, which is never the new one
-// unless Max is 1 or less: evicted tells so. close is called without a lock held, once, and must not block.
+// Add enters a connection from addr. If there are more than Max then, it takes one out and closes
+// it, which is never the new one unless Max is 1 or less: evicted tells so. close is called without
+// a lock held, once, and must not block.
 func (s *Set) Add(addr net.Addr, close func()) (e *Entry, evicted bool) {
 	e = &Entry{from: Source(addr), close: close}
 	s.mu.Lock()
@@ -41,7 +44,8 @@ func (s *Set) Add(addr net.Addr, close func()) (e *Entry, evicted bool) {
 	return e, old != nil
 }
 
-// Remove takes a connection out whose peer is known now, or that has ended. False: it was closed before.
+// Remove takes a connection out whose peer is known now, or that has ended. False: it was closed
+// before.
 func (s *Set) Remove(e *Entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +85,8 @@ func (s *Set) drop(e *Entry) bool {
 	return false
 }
 
-// Source is what counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that a machine is given; the zero value for
-// anything else.
+// Source is what counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that a
+// machine is given; the zero value for anything else.
 func Source(addr net.Addr) netip.Prefix {
 	t, ok := addr.(*net.TCPAddr)
 	if !ok {

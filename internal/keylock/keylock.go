@@ -36,7 +36,8 @@ func (s *Set) Lock(name string) (unlock func()) {
 	return s.unlock(name, e)
 }
 
-// TryLock takes a name's mutex if it is neither held nor waited for. wanted is closed as soon as another caller waits.
+// TryLock takes a name's mutex if it is neither held nor waited for. wanted is closed as soon as
+// another caller waits.
 func (s *Set) TryLock(name string) (unlock func(), wanted <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

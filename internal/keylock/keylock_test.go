@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Who tries gives way: it takes nothing that somebody has, and hears of the next who wants what it has.
+// Who tries gives way: it takes nothing that somebody has, and hears of the next who wants what it
+// has.
 func TestTryLock(t *testing.T) {
 	var s Set
 	unlock := s.Lock("a")

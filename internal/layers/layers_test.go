@@ -1,5 +1,5 @@
-// Package layers has no code. Its tests hold the structure of the module: what the pure packages may import, and which
-// way imports point.
+// Package layers has no code. Its tests hold the structure of the module: what the pure packages
+// may import, and which way imports point.
 package layers
 
 import (
@@ -17,8 +17,9 @@ import (
 
 const module = "github.com/gemel-storage/gemel/"
 
-// layers are the folders of the module, from the bottom to the top. A package imports from its own layer and from those
-// below it; a folder that is named twice belongs to the line with the longer name.
+// layers are the folders of the module, from the bottom to the top. A package imports from its own
+// layer and from those below it; a folder that is named twice belongs to the line with the longer
+// name.
 var layers = [][]string{
 	{"api", "config", "charts", "internal"},
 	{"placement", "initiator", "dataplane"},
@@ -101,8 +102,9 @@ func layerOf(pkg string) (layer int, folder string) {
 	return layer, folder
 }
 
-// TestImportsPointDown: the code of a package imports nothing from a layer above, nor from a folder of its own layer that
-// is to know nothing of it. Tests may use all of the product and the test kit, see TestNothingImportsPrograms.
+// TestImportsPointDown: the code of a package imports nothing from a layer above, nor from a folder
+// of its own layer that is to know nothing of it. Tests may use all of the product and the test
+// kit, see TestNothingImportsPrograms.
 func TestImportsPointDown(t *testing.T) {
 	for _, f := range files(t) {
 		from, folder := layerOf(f.pkg())
@@ -129,8 +131,8 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestNothingImportsPrograms: hack, e2e and test have programs and suites, which only they themselves may share; what tests
-// elsewhere need is in internal/testkit.
+// TestNothingImportsPrograms: hack, e2e and test have programs and suites, which only they
+// themselves may share; what tests elsewhere need is in internal/testkit.
 func TestNothingImportsPrograms(t *testing.T) {
 	programs := layers[len(layers)-1]
 	for _, f := range files(t) {
@@ -145,8 +147,8 @@ func TestNothingImportsPrograms(t *testing.T) {
 	}
 }
 
-// pure are packages, or files of one, that decide and do nothing: no clock, no socket, no disk, no goroutine. With each is all
-// that it may import: more has to be argued for here.
+// pure are packages, or files of one, that decide and do nothing: no clock, no socket, no disk, no
+// goroutine. With each is all that it may import: more has to be argued for here.
 var pure = map[string][]string{
 	"dataplane/rangelock": {"iter"},
 	"dataplane/pair": {"bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "iter", "maps", "math/bits", "slices",
@@ -160,7 +162,8 @@ var pure = map[string][]string{
 	"csi/attach/kernel/plan_present.go": {"fmt", "slices", "strings", module + "csi/attach"},
 }
 
-// below is what pure packages import of this module, with all that those import of it: so that nothing comes in by a detour.
+// below is what pure packages import of this module, with all that those import of it: so that
+// nothing comes in by a detour.
 var below = map[string][]string{
 	"dataplane/scsi": {"internal/alua"},
 	"internal/alua":  {},

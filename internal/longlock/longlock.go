@@ -3,8 +3,9 @@ package longlock
 
 import "sync"
 
-// Mutex is a mutual exclusion lock, ready for use as it is. Who waits for it waits on a condition, so that in a bubble of testing/synctest
-// fake time continues meanwhile: a sync.Mutex is taken for held for a moment, and its holder, which waits for time to pass, would wait for ever.
+// Mutex is a mutual exclusion lock, ready for use as it is. Who waits for it waits on a condition,
+// so that in a bubble of testing/synctest fake time continues meanwhile: a sync.Mutex is taken for
+// held for a moment, and its holder, which waits for time to pass, would wait for ever.
 type Mutex struct {
 	mu   sync.Mutex
 	free *sync.Cond

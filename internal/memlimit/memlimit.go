@@ -1,5 +1,6 @@
-// Package memlimit has Go's garbage collector respect the memory limit of the container that a process runs in. Without it the heap may
-// grow to twice what is in use, and the kernel kills the process although half of its memory is garbage.
+// Package memlimit has Go's garbage collector respect the memory limit of the container that a
+// process runs in. Without it the heap may grow to twice what is in use, and the kernel kills the
+// process although half of its memory is garbage.
 package memlimit
 
 import (
@@ -14,8 +15,9 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// percent of the container's limit that Go may use. The rest is for what the runtime does not count: the program's text, mapped files,
-// socket buffers in the kernel, the page cache of files that are being written.
+// percent of the container's limit that Go may use. The rest is for what the runtime does not
+// count: the program's text, mapped files, socket buffers in the kernel, the page cache of files
+// that are being written.
 const percent = 90
 
 // every is how often the limit is read again: it may be changed while the container runs.
@@ -24,9 +26,10 @@ const every = 30 * time.Second
 // Of is Go's limit in bytes (GOMEMLIMIT) below a container's limit in bytes.
 func Of(limit int64) int64 { return limit/100*percent + limit%100*percent/100 }
 
-// Follow sets Go's memory limit to 90 % of that of this process's cgroup, of version 1 or 2, and updates it until stop is called or the
-// context ends. The limit of a cgroup above counts too. A GOMEMLIMIT that is lower stays in force. Where there is no limit, or it cannot be
-// read, which is logged, GOMEMLIMIT holds. Only for a process that has its cgroup to itself.
+// Follow sets Go's memory limit to 90 % of that of this process's cgroup, of version 1 or 2, and
+// updates it until stop is called or the context ends. The limit of a cgroup above counts too. A
+// GOMEMLIMIT that is lower stays in force. Where there is no limit, or it cannot be read, which is
+// logged, GOMEMLIMIT holds. Only for a process that has its cgroup to itself.
 func Follow(ctx context.Context, log *slog.Logger) (stop func()) {
 	f := follower{log: log, own: debug.SetMemoryLimit(-1), read: memlimit.FromCgroup}
 	f.once()

@@ -17,7 +17,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// The test's binary is a process in a container when the environment says so: it prints its limit, and again whenever a line is sent to it.
+// The test's binary is a process in a container when the environment says so: it prints its limit,
+// and again whenever a line is sent to it.
 func TestMain(m *testing.M) {
 	if os.Getenv("MEMLIMIT_TEST") == "" {
 		os.Exit(m.Run())
@@ -40,7 +41,8 @@ func TestOfLeavesATenthOfTheLimit(t *testing.T) {
 	}
 }
 
-// The limit goes up and down with the container's, GOMEMLIMIT holds below it, and what cannot be read changes nothing and is said once.
+// The limit goes up and down with the container's, GOMEMLIMIT holds below it, and what cannot be
+// read changes nothing and is said once.
 func TestLimitFollowsTheContainer(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	var said bytes.Buffer
@@ -77,7 +79,8 @@ func TestLimitFollowsTheContainer(t *testing.T) {
 	}
 }
 
-// A process in a real cgroup gets 90 % of its limit, also of one that is changed while it runs, and less if GOMEMLIMIT says so.
+// A process in a real cgroup gets 90 % of its limit, also of one that is changed while it runs, and
+// less if GOMEMLIMIT says so.
 func TestFollowsACgroup(t *testing.T) {
 	dir, file := memoryGroup(t)
 	set := func(limit int64) {

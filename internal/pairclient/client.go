@@ -1,6 +1,6 @@
-// Package pairclient reaches the control API of a pair: one client over both its nodes. A call goes to the node that
-// answered last and, while that one cannot take it, to the other, until the patience is over. That is safe since every
-// call of the control API is idempotent.
+// Package pairclient reaches the control API of a pair: one client over both its nodes. A call goes
+// to the node that answered last and, while that one cannot take it, to the other, until the
+// patience is over. That is safe since every call of the control API is idempotent.
 package pairclient
 
 import (
@@ -29,13 +29,14 @@ type Config struct {
 	Endpoints []string      // host:port of the control API of each node, 1 to 8
 	TLS       *tls.Config   // nil: without, for loopback only
 	Patience  time.Duration // how long a call is tried while no node takes it; default 20 s
-	// Rest is how long, after a call that no node took, others fail at once: many callers are not to wait one by one for a pair
-	// that is away. Default 0: each tries.
+	// Rest is how long, after a call that no node took, others fail at once: many callers are not
+	// to wait one by one for a pair that is away. Default 0: each tries.
 	Rest time.Duration
 }
 
-// Client is the pair's control API. Errors are gRPC statuses: Unavailable when no node took the call within the patience,
-// DeadlineExceeded or Canceled when the context ended before; after these the call may or may not have taken effect.
+// Client is the pair's control API. Errors are gRPC statuses: Unavailable when no node took the
+// call within the patience, DeadlineExceeded or Canceled when the context ended before; after these
+// the call may or may not have taken effect.
 type Client struct {
 	targetv1.TargetServiceClient
 	Nodes []Node // each one alone, in the order of Config.Endpoints
@@ -56,7 +57,8 @@ type Node struct {
 // retryInterval is between two rounds over all nodes.
 const retryInterval = 200 * time.Millisecond
 
-// silence is after how long an unanswered TCP segment ends a connection: a node that lost its power sends no reset.
+// silence is after how long an unanswered TCP segment ends a connection: a node that lost its power
+// sends no reset.
 const silence = 5 * time.Second
 
 // New connects lazily.
@@ -164,7 +166,8 @@ func ended(ctx context.Context, last error) error {
 	return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v; last answer: %v", ctx.Err(), last)
 }
 
-// NewStream opens a stream to the node that answered last; the caller opens another one when it ends.
+// NewStream opens a stream to the node that answered last; the caller opens another one when it
+// ends.
 func (p *failover) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return p.Nodes[int(p.good.Load())%len(p.Nodes)].conn.NewStream(ctx, d, method, opts...)
 }

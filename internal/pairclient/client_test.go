@@ -88,7 +88,8 @@ func TestTheOtherNodeIsAsked(t *testing.T) {
 	}
 }
 
-// After a call that no node took, the next ones fail at once for a moment; then the pair is asked again.
+// After a call that no node took, the next ones fail at once for a moment; then the pair is asked
+// again.
 func TestRestAfterACallThatNoNodeTook(t *testing.T) {
 	n := &node{name: "a", code: codes.Unavailable}
 	p, err := New(Config{Endpoints: []string{serve(t, n)}, Patience: 100 * time.Millisecond, Rest: 300 * time.Millisecond})

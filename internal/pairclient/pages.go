@@ -10,7 +10,8 @@ import (
 // pageSize is how many objects one call asks for; it is the target's own maximum.
 const pageSize = 1000
 
-// LUNs gives every LUN of a pair in uuid order, page by page. An error is the last thing that it gives.
+// LUNs gives every LUN of a pair in uuid order, page by page. An error is the last thing that it
+// gives.
 func LUNs(ctx context.Context, c targetv1.TargetServiceClient) iter.Seq2[*targetv1.LUN, error] {
 	return pages(func(after string) ([]*targetv1.LUN, string, error) {
 		r, err := c.ListLUNs(ctx, &targetv1.ListLUNsRequest{AfterUuid: after, Limit: pageSize})

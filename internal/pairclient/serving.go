@@ -17,7 +17,8 @@ func Serves(p targetv1.Phase) bool {
 	return false
 }
 
-// Serving asks both nodes at once and returns the status of one that serves. The error says of each node why it does not.
+// Serving asks both nodes at once and returns the status of one that serves. The error says of each
+// node why it does not.
 func (p *Client) Serving(ctx context.Context) (*targetv1.Status, error) {
 	type answer struct {
 		s   *targetv1.Status

@@ -22,8 +22,9 @@ func LoadTLS(certFile, keyFile, caFile, cluster, pair string) (*tls.Config, erro
 	return NewTLS(pem[0], pem[1], pem[2], cluster, pair)
 }
 
-// NewTLS is for PEM contents. Certificates name their holder in a URI: ours must be gemel://CLUSTER/control, the nodes'
-// gemel://CLUSTER/PAIR/target/a and .../b, which is checked in place of their address.
+// NewTLS is for PEM contents. Certificates name their holder in a URI: ours must be
+// gemel://CLUSTER/control, the nodes' gemel://CLUSTER/PAIR/target/a and .../b, which is checked in
+// place of their address.
 func NewTLS(cert, key, ca []byte, cluster, pair string) (*tls.Config, error) {
 	own, err := tls.X509KeyPair(cert, key)
 	if err != nil {

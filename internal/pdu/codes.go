@@ -23,8 +23,8 @@ func LoginFlags(transit, more bool, csg, nsg byte) byte {
 	return f
 }
 
-// Offsets in login PDUs (RFC 7143 §11.12, §11.13). The request's connection id is at OffCID; the response's status
-// class and detail are one 16-bit number at OffLoginStatus.
+// Offsets in login PDUs (RFC 7143 §11.12, §11.13). The request's connection id is at OffCID; the
+// response's status class and detail are one 16-bit number at OffLoginStatus.
 const (
 	OffVersionMax    = 2
 	OffVersionMin    = 3 // request; "active version" in the response
@@ -96,7 +96,8 @@ func (s LoginStatus) String() string {
 		string("0123456789abcdef"[s>>4&15]) + string("0123456789abcdef"[s&15])
 }
 
-// Class is the status class: 0 success, 1 redirection, 2 initiator error, 3 target error (may be retried).
+// Class is the status class: 0 success, 1 redirection, 2 initiator error, 3 target error (may be
+// retried).
 func (s LoginStatus) Class() byte { return byte(s >> 8) }
 
 // Task management functions (RFC 7143 §11.5.1).

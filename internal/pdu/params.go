@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// Params are the operational parameters of a session with one connection (RFC 7143 §13). Sizes are bytes, times seconds.
+// Params are the operational parameters of a session with one connection (RFC 7143 §13). Sizes are
+// bytes, times seconds.
 type Params struct {
 	HeaderDigest        bool // CRC32C
 	DataDigest          bool
@@ -73,8 +74,8 @@ var specs = map[string]spec{
 // Known reports whether key is an operational key of RFC 7143 §13 that Negotiate handles.
 func Known(key string) bool { _, ok := specs[key]; return ok }
 
-// Irrelevant reports whether a known key has no meaning in a discovery session (RFC 7143 §13, "irrelevant when
-// SessionType=Discovery"); its answer is then "Irrelevant".
+// Irrelevant reports whether a known key has no meaning in a discovery session (RFC 7143 §13,
+// "irrelevant when SessionType=Discovery"); its answer is then "Irrelevant".
 func Irrelevant(key string) bool {
 	switch key {
 	case "MaxBurstLength", "FirstBurstLength", "InitialR2T", "ImmediateData", "MaxOutstandingR2T", "MaxConnections",
@@ -84,10 +85,10 @@ func Irrelevant(key string) bool {
 	return false
 }
 
-// Respond is the responder's half: it joins the offer to own, this side's wish, stores the result in p and returns
-// the answer to send ("" for a declaration, which has none). A value out of its range is an error, to be
-// answered with "Reject". Digests are accepted in the order of the offer: own true permits CRC32C, but None wins
-// when it stands first.
+// Respond is the responder's half: it joins the offer to own, this side's wish, stores the result
+// in p and returns the answer to send ("" for a declaration, which has none). A value out of its
+// range is an error, to be answered with "Reject". Digests are accepted in the order of the offer:
+// own true permits CRC32C, but None wins when it stands first.
 func (p *Params) Respond(key, offered string, own *Params) (string, error) {
 	s, ok := specs[key]
 	if !ok {
@@ -135,8 +136,9 @@ func (p *Params) Respond(key, offered string, own *Params) (string, error) {
 	return strconv.FormatUint(uint64(n), 10), nil
 }
 
-// Offer adds own, the proposer's wishes, to t. Keys that equal the protocol's default are offered too, so that the
-// outcome does not hang on the responder's idea of a default. In a discovery session only the relevant ones are.
+// Offer adds own, the proposer's wishes, to t. Keys that equal the protocol's default are offered
+// too, so that the outcome does not hang on the responder's idea of a default. In a discovery
+// session only the relevant ones are.
 func (own *Params) Offer(t *Text, discovery bool) {
 	digest := func(on bool) string {
 		if on {
@@ -164,8 +166,9 @@ func (own *Params) Offer(t *Text, discovery bool) {
 	}
 }
 
-// Accept is the proposer's half: it checks an answer to what own offered and stores it in p. An answer that the offer
-// does not permit is an error (RFC 7143 §6.2), except "Irrelevant", which leaves the default.
+// Accept is the proposer's half: it checks an answer to what own offered and stores it in p. An
+// answer that the offer does not permit is an error (RFC 7143 §6.2), except "Irrelevant", which
+// leaves the default.
 func (p *Params) Accept(key, answer string, own *Params) error {
 	s, ok := specs[key]
 	switch {

@@ -1,5 +1,6 @@
-// Package pdu is the iSCSI wire format shared by the target and the initiator: basic header segments, login
-// text, digests (RFC 7143 §11, §13). It reads and writes headers in place: nothing here allocates per PDU.
+// Package pdu is the iSCSI wire format shared by the target and the initiator: basic header
+// segments, login text, digests (RFC 7143 §11, §13). It reads and writes headers in place: nothing
+// here allocates per PDU.
 package pdu
 
 import "encoding/binary"
@@ -57,7 +58,8 @@ type BHS []byte
 // Op is the opcode without the immediate bit.
 func (h BHS) Op() Opcode { return Opcode(h[0] & 0x3f) }
 
-// Immediate reports the I bit: the command is delivered at once and does not advance CmdSN (RFC 7143 §4.2.2.1).
+// Immediate reports the I bit: the command is delivered at once and does not advance CmdSN (RFC
+// 7143 §4.2.2.1).
 func (h BHS) Immediate() bool { return h[0]&0x40 != 0 }
 
 // SetOp writes byte 0.
@@ -72,7 +74,8 @@ func (h BHS) SetOp(op Opcode, immediate bool) {
 func (h BHS) Flags() byte     { return h[1] }
 func (h BHS) SetFlags(f byte) { h[1] = f }
 
-// AHSLen is the length of all additional header segments in bytes (the wire counts four-byte words).
+// AHSLen is the length of all additional header segments in bytes (the wire counts four-byte
+// words).
 func (h BHS) AHSLen() int { return int(h[4]) * 4 }
 
 // DataLen is DataSegmentLength in bytes, without padding.
@@ -96,8 +99,8 @@ func (h BHS) SetITT(v uint32) { binary.BigEndian.PutUint32(h[16:], v) }
 func (h BHS) TTT() uint32     { return binary.BigEndian.Uint32(h[20:]) }
 func (h BHS) SetTTT(v uint32) { binary.BigEndian.PutUint32(h[20:], v) }
 
-// U32 and PutU32 reach the other words by their byte offset: 24 CmdSN or StatSN, 28 ExpStatSN or ExpCmdSN,
-// 32 MaxCmdSN, 36 DataSN, 40 BufferOffset, 44 Residual count or desired data length.
+// U32 and PutU32 reach the other words by their byte offset: 24 CmdSN or StatSN, 28 ExpStatSN or
+// ExpCmdSN, 32 MaxCmdSN, 36 DataSN, 40 BufferOffset, 44 Residual count or desired data length.
 func (h BHS) U32(off int) uint32       { return binary.BigEndian.Uint32(h[off:]) }
 func (h BHS) PutU32(off int, v uint32) { binary.BigEndian.PutUint32(h[off:], v) }
 

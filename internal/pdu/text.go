@@ -25,11 +25,13 @@ var (
 // Pair is one key=value.
 type Pair struct{ Key, Value string }
 
-// Text is the key=value pairs of a login or text PDU, in order. Keys may repeat (SendTargets answers do).
+// Text is the key=value pairs of a login or text PDU, in order. Keys may repeat (SendTargets
+// answers do).
 type Text []Pair
 
-// ParseText splits a complete text (that is, after joining PDUs with the C bit) into pairs. Keys and values that
-// exceed their limits are errors, as is text that does not end with a NUL. The result does not alias data.
+// ParseText splits a complete text (that is, after joining PDUs with the C bit) into pairs. Keys
+// and values that exceed their limits are errors, as is text that does not end with a NUL. The
+// result does not alias data.
 func ParseText(data []byte) (Text, error) {
 	if len(data) > MaxTextTotal {
 		return nil, fmt.Errorf("%w: %d bytes", ErrTextTooLong, len(data))
@@ -65,7 +67,8 @@ func ParseText(data []byte) (Text, error) {
 	return t, nil
 }
 
-// validKey follows the standard-label of RFC 7143 §6.1, with the characters that X- and X# names add.
+// validKey follows the standard-label of RFC 7143 §6.1, with the characters that X- and X# names
+// add.
 func validKey(k []byte) bool {
 	for _, c := range k {
 		switch {

@@ -50,7 +50,8 @@ func Bool(b bool) string {
 	return "No"
 }
 
-// DecodeBinary reads a binary value, 0x hexadecimal or 0b base64 (RFC 7143 §6.1), of at most limit bytes.
+// DecodeBinary reads a binary value, 0x hexadecimal or 0b base64 (RFC 7143 §6.1), of at most limit
+// bytes.
 func DecodeBinary(v string, limit int) ([]byte, error) {
 	if len(v) < 3 || v[0] != '0' {
 		return nil, fmt.Errorf("%w: no 0x or 0b prefix", ErrValue)
@@ -85,8 +86,8 @@ func DecodeBinary(v string, limit int) ([]byte, error) {
 // EncodeBinary writes a binary value in hexadecimal.
 func EncodeBinary(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
-// Choose picks the first element of the offered list that is supported (RFC 7143 §6.2.1: the offer is in the
-// order of the proposer's preference). ok is false when there is none.
+// Choose picks the first element of the offered list that is supported (RFC 7143 §6.2.1: the offer
+// is in the order of the proposer's preference). ok is false when there is none.
 func Choose(offered string, supported ...string) (choice string, ok bool) {
 	for rest, more := offered, true; more; {
 		var e string
@@ -100,9 +101,9 @@ func Choose(offered string, supported ...string) (choice string, ok bool) {
 	return "", false
 }
 
-// ValidName reports whether s is an iSCSI name in normal form: iqn., eui. or naa., at most 223 bytes, only the
-// characters that survive stringprep as ASCII: lower-case letters, digits, '-', '.', ':' (RFC 7143 §4.2.7, RFC 3722).
-// Names are compared byte by byte, so lower the case first.
+// ValidName reports whether s is an iSCSI name in normal form: iqn., eui. or naa., at most 223
+// bytes, only the characters that survive stringprep as ASCII: lower-case letters, digits, '-',
+// '.', ':' (RFC 7143 §4.2.7, RFC 3722). Names are compared byte by byte, so lower the case first.
 func ValidName(s string) bool {
 	if len(s) > 223 || len(s) < 5 {
 		return false

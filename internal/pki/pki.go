@@ -1,5 +1,6 @@
-// Package pki is the small authority of a storage cluster: it makes the certificates of the link between two target nodes
-// and of the control API. A certificate names its holder in a URI, which is what both sides check; addresses do not matter.
+// Package pki is the small authority of a storage cluster: it makes the certificates of the link
+// between two target nodes and of the control API. A certificate names its holder in a URI, which
+// is what both sides check; addresses do not matter.
 package pki
 
 import (
@@ -40,7 +41,8 @@ type Pair struct {
 	Key  []byte
 }
 
-// TargetURI is the name of a target node, ControlURI that of who may call the control API of a cluster's targets.
+// TargetURI is the name of a target node, ControlURI that of who may call the control API of a
+// cluster's targets.
 func TargetURI(cluster, pair, node string) string {
 	return "gemel://" + cluster + "/" + pair + "/target/" + node
 }
@@ -123,8 +125,8 @@ func (a *Authority) IssueAt(uri string, now time.Time, life time.Duration) (Pair
 	return encode(raw, key)
 }
 
-// Due reports whether a certificate for uri has to be made again: it is none of this authority's, is for another name, or
-// two thirds of its life are over.
+// Due reports whether a certificate for uri has to be made again: it is none of this authority's,
+// is for another name, or two thirds of its life are over.
 func (a *Authority) Due(certPEM []byte, uri string, now time.Time) bool {
 	c, err := parse(certPEM)
 	if err != nil || c.CheckSignatureFrom(a.cert) != nil || len(c.URIs) != 1 || c.URIs[0].String() != uri {
@@ -152,7 +154,8 @@ func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 // ErrPeerName: a certificate of the right authority, but not for this.
 var ErrPeerName = errors.New("the certificate does not have the expected name")
 
-// VerifyChain checks the other side's chain against the authorities, as TLS itself does, but not its host name.
+// VerifyChain checks the other side's chain against the authorities, as TLS itself does, but not
+// its host name.
 func VerifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
 		return fmt.Errorf("%w: the peer sent no certificate", ErrPeerName)

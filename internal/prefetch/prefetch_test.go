@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestLineReadsNothing: an address that is not mapped, and one within an object, are both no fault, and
-// nothing changes.
+// TestLineReadsNothing: an address that is not mapped, and one within an object, are both no fault,
+// and nothing changes.
 func TestLineReadsNothing(t *testing.T) {
 	x := [64]byte{1, 2, 3}
 	before := x

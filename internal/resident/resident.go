@@ -1,5 +1,6 @@
-// Package resident is for processes that block devices of their own machine depend on: targets, and holders of userspace attachments. When memory
-// is short the kernel writes dirty pages out to such a device, and the process has to take them without waiting for that itself.
+// Package resident is for processes that block devices of their own machine depend on: targets, and
+// holders of userspace attachments. When memory is short the kernel writes dirty pages out to such
+// a device, and the process has to take them without waiting for that itself.
 package resident
 
 import (
@@ -16,9 +17,10 @@ import (
 // ErrNotPermitted: the process goes without. The text says what it lacks.
 var ErrNotPermitted = errors.New("not permitted")
 
-// Lock keeps all pages of this process in memory, those to come as well, each from its first use on (mlockall with MCL_ONFAULT): Go reserves far
-// more than it uses. Where RLIMIT_MEMLOCK counts nothing is locked: the kernel would refuse memory beyond it from then on, and Go ends a
-// program to which that happens.
+// Lock keeps all pages of this process in memory, those to come as well, each from its first use on
+// (mlockall with MCL_ONFAULT): Go reserves far more than it uses. Where RLIMIT_MEMLOCK counts
+// nothing is locked: the kernel would refuse memory beyond it from then on, and Go ends a program
+// to which that happens.
 func Lock() error {
 	may, err := capable(unix.CAP_IPC_LOCK)
 	if err != nil {
@@ -46,10 +48,11 @@ func capable(capability uint) (bool, error) {
 	return data[0].Effective&(1<<capability) != 0, nil
 }
 
-// StartFlusher starts a process whose memory allocations never wait for block I/O, and whose writes are not held back because of other devices'
-// dirty pages (PR_SET_IO_FLUSHER, Linux 5.6): the writeback of its own device may be waiting for it. The setting belongs to a thread and is
-// inherited over fork, exec and clone, so it is made on this thread around the fork. Without the right to (CAP_SYS_RESOURCE) the
-// process goes without.
+// StartFlusher starts a process whose memory allocations never wait for block I/O, and whose writes
+// are not held back because of other devices' dirty pages (PR_SET_IO_FLUSHER, Linux 5.6): the
+// writeback of its own device may be waiting for it. The setting belongs to a thread and is
+// inherited over fork, exec and clone, so it is made on this thread around the fork. Without the
+// right to (CAP_SYS_RESOURCE) the process goes without.
 func StartFlusher(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -62,8 +65,9 @@ func StartFlusher(cmd *exec.Cmd) error {
 // variable marks a process that has been through BecomeFlusher, should the setting not survive it.
 const variable = "GEMEL_IO_FLUSHER"
 
-// BecomeFlusher makes this process one. Other threads than this one run already, so the program begins again in the same process, with what it
-// was started with; whatever it has open that is not for its children is closed. Where it does return, nil means that this has happened.
+// BecomeFlusher makes this process one. Other threads than this one run already, so the program
+// begins again in the same process, with what it was started with; whatever it has open that is not
+// for its children is closed. Where it does return, nil means that this has happened.
 func BecomeFlusher() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

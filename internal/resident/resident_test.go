@@ -50,8 +50,8 @@ func child(mode string) *exec.Cmd {
 	return cmd
 }
 
-// flushers counts the threads of this process that are I/O flushers, and all of them. PF_MEMALLOC_NOIO and PF_LOCAL_THROTTLE are
-// in the kernel's linux/sched.h.
+// flushers counts the threads of this process that are I/O flushers, and all of them.
+// PF_MEMALLOC_NOIO and PF_LOCAL_THROTTLE are in the kernel's linux/sched.h.
 func flushers() string {
 	const both = 0x00080000 | 0x00100000
 	files, _ := filepath.Glob("/proc/self/task/*/stat")
@@ -123,7 +123,8 @@ func TestLockWithALimit(t *testing.T) {
 	}
 }
 
-// A process whose memory is locked locks what it uses, not what it has reserved, and still gives back what it needs no more.
+// A process whose memory is locked locks what it uses, not what it has reserved, and still gives
+// back what it needs no more.
 func TestLockKeepsUsedMemoryOnly(t *testing.T) {
 	if err := Lock(); errors.Is(err, ErrNotPermitted) {
 		t.Skip(err)

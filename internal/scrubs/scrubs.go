@@ -10,7 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/human"
 )
 
-// Report is one scrub of a pair. TotalBytes is the sum of DoneBytes, SkippedBytes and what is still to do.
+// Report is one scrub of a pair. TotalBytes is the sum of DoneBytes, SkippedBytes and what is still
+// to do.
 type Report struct {
 	ID           string // empty: of a release that knows none
 	Active       bool
@@ -53,7 +54,8 @@ const (
 // deleted is the reason of what there is not any more: nothing of it is left to compare.
 const deleted = "deleted"
 
-// Of puts together the shares of the newest scrub among those given: one that is under way before one that has ended. False: there is none.
+// Of puts together the shares of the newest scrub among those given: one that is under way before
+// one that has ended. False: there is none.
 func Of(shares ...*targetv1.Scrub) (r Report, ok bool) {
 	var newest *targetv1.Scrub
 	for _, x := range shares {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Bounded runs f, but waits no longer than the context; what is in the error. f must end at some later time without help.
+// Bounded runs f, but waits no longer than the context; what is in the error. f must end at some
+// later time without help.
 func Bounded(ctx context.Context, what string, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

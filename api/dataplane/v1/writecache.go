@@ -17,7 +17,8 @@ func ParseWriteCache(word string) WriteCache {
 	return WriteCache_WRITE_CACHE_UNSPECIFIED
 }
 
-// Word of a write cache mode; empty for an unspecified one, as targets of an earlier release have it.
+// Word of a write cache mode; empty for an unspecified one, as targets of an earlier release have
+// it.
 func (x WriteCache) Word() string {
 	switch x {
 	case WriteCache_WRITE_CACHE_WRITE_BACK:

@@ -20,15 +20,18 @@ import (
 type host interface {
 	// observe looks at what is there. It does no I/O to a LUN, so that it cannot hang with one.
 	observe(ctx context.Context) (*observed, error)
-	// do takes one step. Each can be repeated, and each checks right before it acts that what it acts on is what was observed.
+	// do takes one step. Each can be repeated, and each checks right before it acts that what it
+	// acts on is what was observed.
 	do(ctx context.Context, s step) error
-	// states tells how multipathd sees the paths of a map, by name of the disk; nil where it does not answer in time.
+	// states tells how multipathd sees the paths of a map, by name of the disk; nil where it does
+	// not answer in time.
 	states(ctx context.Context, m dmMap) map[string]pathState
 	// allStates is states of all maps, by their WWID.
 	allStates(ctx context.Context) map[string]map[string]pathState
 	// device returns the path of a map's block device in this process's own mount namespace.
 	device(ctx context.Context, m dmMap) (string, error)
-	// events tells of what the kernel tells about sessions, paths and maps, until the context ends or it cannot be heard.
+	// events tells of what the kernel tells about sessions, paths and maps, until the context ends
+	// or it cannot be heard.
 	events(ctx context.Context, tell func(change)) error
 	// answers tells whether somebody accepts connections at a portal.
 	answers(ctx context.Context, portal netip.AddrPort) bool
@@ -42,16 +45,17 @@ type pathState struct {
 	prio    int    // its priority
 }
 
-// constPrio is what "prio const" gives every path, and multipathd takes where ALUA fails when it first sees a path ("emergency fallback"). "prio
-// alua" gives it to nothing that is active.
+// constPrio is what "prio const" gives every path, and multipathd takes where ALUA fails when it
+// first sees a path ("emergency fallback"). "prio alua" gives it to nothing that is active.
 const constPrio = 1
 
 // Config of an Attacher.
 type Config struct {
-	// Dir holds a record per attachment. It must outlive this process and be the same for every one after it.
+	// Dir holds a record per attachment. It must outlive this process and be the same for every one
+	// after it.
 	Dir string
-	// HostProc is the folder in proc of the worker's first process, whose namespaces are the worker's: /proc/1, or where a container sees
-	// that.
+	// HostProc is the folder in proc of the worker's first process, whose namespaces are the
+	// worker's: /proc/1, or where a container sees that.
 	HostProc string
 	Deadline time.Duration // of I/O while no path serves; default 30 s
 	Log      *slog.Logger
@@ -83,8 +87,8 @@ type failure struct {
 	refused bool // because of its credentials
 }
 
-// again is how long a portal that could not be logged in to is left alone by calls that have another path; nobody asks for what is healed,
-// which then waits for longer.
+// again is how long a portal that could not be logged in to is left alone by calls that have
+// another path; nobody asks for what is healed, which then waits for longer.
 const (
 	again     = 20 * time.Second
 	againMost = 40 * time.Second
@@ -201,7 +205,8 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 
 // build makes the device. o is what the worker was like before.
 func (a *Attacher) build(ctx context.Context, g goal, o *observed) (string, error) {
-	// A map of this WWID that no record knows of: from a publish whose record was lost. A process that uses it must not come to use this one.
+	// A map of this WWID that no record knows of: from a publish whose record was lost. A process
+	// that uses it must not come to use this one.
 	if m := o.mapOf(g.id); m != nil && g.fresh {
 		a.log.Warn("tearing down a map that no record knows of", "volume", g.volume, "map", m.kernel, "users", m.users())
 		if _, err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
@@ -233,7 +238,8 @@ func (a *Attacher) Detach(ctx context.Context, volumeID string) error {
 	return a.take(ctx, volumeID, false)
 }
 
-// Purge takes an attachment away, no matter who uses it: for a LUN that is lost. What has not been written yet is lost.
+// Purge takes an attachment away, no matter who uses it: for a LUN that is lost. What has not been
+// written yet is lost.
 func (a *Attacher) Purge(ctx context.Context, volumeID string) error {
 	return a.take(ctx, volumeID, true)
 }

@@ -94,7 +94,8 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
-// A crash at every step, before it and after it: the same call again reaches the goal, and so does a detach.
+// A crash at every step, before it and after it: the same call again reaches the goal, and so does
+// a detach.
 func TestCrashAtEveryStep(t *testing.T) {
 	type call struct {
 		name string

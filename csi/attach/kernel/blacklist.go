@@ -9,7 +9,8 @@ import (
 // sample is a LUN as multipath's lists see it.
 var sample = map[string]string{"devnode": "sda", "wwid": "3602474d0000000000000000000000000", "protocol": "scsi:iscsi"}
 
-// verifyBlacklist says which entry keeps multipath from our LUNs. An exception of the same kind lifts an entry (multipath.conf(5)).
+// verifyBlacklist says which entry keeps multipath from our LUNs. An exception of the same kind
+// lifts an entry (multipath.conf(5)).
 func verifyBlacklist(root *section) (out []Lack) {
 	for _, kind := range []string{"devnode", "wwid", "protocol", "device"} {
 		entry, hit := listed(root, "blacklist", kind)
@@ -50,7 +51,8 @@ func listed(root *section, list, kind string) (entry string, ok bool) {
 	return "", false
 }
 
-// matches: multipath takes POSIX expressions, inverted by a leading exclamation mark. One that we cannot read matches nothing.
+// matches: multipath takes POSIX expressions, inverted by a leading exclamation mark. One that we
+// cannot read matches nothing.
 func matches(expr, s string) bool {
 	expr, inverted := strings.CutPrefix(expr, "!")
 	re, err := regexp.CompilePOSIX(expr)

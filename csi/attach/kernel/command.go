@@ -35,8 +35,9 @@ func (e *exitError) Is(target error) bool { return target == errExit }
 // toolLimit bounds a command that has no reason to take long.
 const toolLimit = 20 * time.Second
 
-// namespaces that the worker's tools are run in. Their sockets are abstract ones, which belong to a network namespace; the kernel's iSCSI
-// netlink exists in the first one only; and device-mapper waits for udev on semaphores, which belong to an IPC namespace.
+// namespaces that the worker's tools are run in. Their sockets are abstract ones, which belong to a
+// network namespace; the kernel's iSCSI netlink exists in the first one only; and device-mapper
+// waits for udev on semaphores, which belong to an IPC namespace.
 var namespaces = []struct{ name, flag string }{{"mnt", "--mount"}, {"net", "--net"}, {"ipc", "--ipc"}}
 
 // worker says how to get from this process to the worker it runs on.
@@ -77,9 +78,10 @@ func (w worker) path(elem ...string) string {
 	return filepath.Join(append([]string{w.root}, elem...)...)
 }
 
-// run executes a tool of the worker and returns what it wrote to stdout. It is killed with its children when its time or the context
-// ends, and waited for; one that even then does not end, because the kernel holds it, is waited for in the background. Secrets
-// have no place in the arguments.
+// run executes a tool of the worker and returns what it wrote to stdout. It is killed with its
+// children when its time or the context ends, and waited for; one that even then does not end,
+// because the kernel holds it, is waited for in the background. Secrets have no place in the
+// arguments.
 func (w worker) run(ctx context.Context, limit time.Duration, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	full := append(append([]string{}, w.enter...), argv...)
@@ -120,7 +122,8 @@ func (w worker) run(ctx context.Context, limit time.Duration, argv ...string) (s
 	return out.String(), fmt.Errorf("%s: %w", name, err)
 }
 
-// bounded runs f, but waits no longer than the context or the limit. f must end by itself at some later time.
+// bounded runs f, but waits no longer than the context or the limit. f must end by itself at some
+// later time.
 func bounded(ctx context.Context, limit time.Duration, what string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

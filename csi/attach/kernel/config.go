@@ -25,7 +25,8 @@ const (
 	product = "ALUA LUN"
 )
 
-// Polling of paths, in seconds, where nobody has chosen one: a path that is back is used after two seconds at the latest.
+// Polling of paths, in seconds, where nobody has chosen one: a path that is back is used after two
+// seconds at the latest.
 const (
 	pollInterval    = 1
 	pollIntervalMax = 2
@@ -56,7 +57,8 @@ func settings(noPathRetry int) []setting {
 	}
 }
 
-// renderDropIn: every word and every brace is on a line of its own, since multipath silently skips a section that is not.
+// renderDropIn: every word and every brace is on a line of its own, since multipath silently skips
+// a section that is not.
 func renderDropIn(noPathRetry int, polling bool) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by the Gemel CSI driver, which puts it back when it is changed. Settings of your own belong into\n# /etc/multipath.conf; docs/workers.md of Gemel says which of them matter here.\n")
@@ -76,8 +78,9 @@ func noPathRetry(deadline time.Duration, polling int) int {
 	return max(2, int((deadline+time.Duration(polling)*time.Second-1)/(time.Duration(polling)*time.Second)))
 }
 
-// chosenPolling reads which polling interval the administrator has set: 0 for none. The interval is one for the whole machine, so
-// that a choice is respected, and a file that is read after others would override them.
+// chosenPolling reads which polling interval the administrator has set: 0 for none. The interval is
+// one for the whole machine, so that a choice is respected, and a file that is read after others
+// would override them.
 func chosenPolling(files [][]byte) (interval int) {
 	for _, raw := range files {
 		for line := range strings.SplitSeq(string(raw), "\n") {
@@ -117,7 +120,8 @@ func (l *linux) adminFiles() (out [][]byte, err error) {
 	return out, nil
 }
 
-// installDropIn puts our file in place; multipathd rereads its configuration only if it has changed. want is what it then should show.
+// installDropIn puts our file in place; multipathd rereads its configuration only if it has
+// changed. want is what it then should show.
 func (l *linux) installDropIn(ctx context.Context, deadline time.Duration) (want []setting, err error) {
 	files, err := l.adminFiles()
 	if err != nil {
@@ -162,7 +166,8 @@ type section struct {
 	parts    []*section
 }
 
-// parseConfig reads it: a word and a brace open a section, a brace closes it, all else is a word and its value.
+// parseConfig reads it: a word and a brace open a section, a brace closes it, all else is a word
+// and its value.
 func parseConfig(text string) *section {
 	root := &section{}
 	stack := []*section{root}

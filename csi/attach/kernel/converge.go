@@ -14,9 +14,10 @@ import (
 // rounds bound how often a plan is made again. An attachment from nothing takes about six.
 const rounds = 40
 
-// converge observes, plans and acts until nothing is left to do. What concerns sessions is planned and done under the target's lock,
-// with the records of all other volumes read under it: only then is it certain that nobody else uses the target. The record of what is
-// gone is removed under the same lock, so that of two that leave at once the second is the last.
+// converge observes, plans and acts until nothing is left to do. What concerns sessions is planned
+// and done under the target's lock, with the records of all other volumes read under it: only then
+// is it certain that nobody else uses the target. The record of what is gone is removed under the
+// same lock, so that of two that leave at once the second is the last.
 //
 // It returns the last observation, with which nothing was left to do: callers need no other one.
 func (a *Attacher) converge(ctx context.Context, g goal) (*observed, error) {
@@ -131,7 +132,8 @@ func (a *Attacher) outcome(portal netip.AddrPort, err error) {
 	a.logins[portal] = failure{time.Now(), a.logins[portal].times + 1, err, errors.Is(err, attach.ErrCredentials)}
 }
 
-// lockTarget takes the target's lock. Who heals gives way: it does not wait, and the context ends when somebody else does.
+// lockTarget takes the target's lock. Who heals gives way: it does not wait, and the context ends
+// when somebody else does.
 func (a *Attacher) lockTarget(ctx context.Context, g goal) (context.Context, func(), error) {
 	if !g.heal {
 		return ctx, sync.OnceFunc(a.targets.Lock(string(g.target))), nil
@@ -144,7 +146,8 @@ func (a *Attacher) lockTarget(ctx context.Context, g goal) (context.Context, fun
 	return ctx, sync.OnceFunc(func() { stop(); unlock() }), nil
 }
 
-// remember spares a call that has a session the wait for a portal that did not answer moments ago, and who heals that for any.
+// remember spares a call that has a session the wait for a portal that did not answer moments ago,
+// and who heals that for any.
 func (a *Attacher) remember(g goal, o *observed, p progress) {
 	for _, portal := range g.portals {
 		if g.noSecrets && o.session(g.target, portal) == nil && o.node(g.target, portal) == nil && p.failed[portal] == nil {

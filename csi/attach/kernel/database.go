@@ -14,11 +14,12 @@ import (
 	"github.com/gemel-storage/gemel/csi/durable"
 )
 
-// Files are made in the database's own folder and renamed to their place: iscsiadm takes every file below nodes/ and ifaces/ for a
-// record.
+// Files are made in the database's own folder and renamed to their place: iscsiadm takes every file
+// below nodes/ and ifaces/ for a record.
 const tempPattern = ".gemel-*"
 
-// nodePath is where open-iscsi looks for the record of a portal whose group's tag is not known (usr/idbm.c, "old style").
+// nodePath is where open-iscsi looks for the record of a portal whose group's tag is not known
+// (usr/idbm.c, "old style").
 func (l *linux) nodePath(target iqn, portal netip.AddrPort) string {
 	return l.path(l.db, "nodes", string(target), fmt.Sprintf("%s,%d", portal.Addr(), portal.Port()))
 }

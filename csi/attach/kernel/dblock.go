@@ -16,13 +16,15 @@ import (
 // staleAfter is how old a lock without a holder has to be. Its holders read a file or write one.
 const staleAfter = 2 * time.Second
 
-// dbLock is the lock of open-iscsi's database: a hard link, which says nothing about who made it (usr/idbm.c, idbm_lock). Each look at
-// the database waits 30 s for it, longer than we wait for a login; what then happens depends on the version.
+// dbLock is the lock of open-iscsi's database: a hard link, which says nothing about who made it
+// (usr/idbm.c, idbm_lock). Each look at the database waits 30 s for it, longer than we wait for a
+// login; what then happens depends on the version.
 const dbLock = "/run/lock/iscsi/lock.write"
 
-// freeDB takes a lock of open-iscsi's database away whose holder was killed: by us when its time was over, together with the plugin when
-// its container ended, or by anybody else. Without that, nobody could log in or out on this worker until it restarts. A lock
-// that somebody holds is left to iscsiadm, which waits for it.
+// freeDB takes a lock of open-iscsi's database away whose holder was killed: by us when its time
+// was over, together with the plugin when its container ended, or by anybody else. Without that,
+// nobody could log in or out on this worker until it restarts. A lock that somebody holds is left
+// to iscsiadm, which waits for it.
 func (l *linux) freeDB(ctx context.Context) error {
 	l.freeing.Lock() // of two that look, the second must not take what iscsiadm has locked since for the first
 	defer l.freeing.Unlock()
@@ -48,7 +50,8 @@ func (l *linux) freeDB(ctx context.Context) error {
 	return nil
 }
 
-// linked tells when a hard link was made, which is the last change of its file's inode: in the machine's uptime, and how long ago.
+// linked tells when a hard link was made, which is the last change of its file's inode: in the
+// machine's uptime, and how long ago.
 func linked(path string) (since, age time.Duration, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -62,7 +65,8 @@ func linked(path string) (since, age time.Duration, err error) {
 	return time.Duration(up.Nano()) - age, age, nil
 }
 
-// ran tells whether a process of the worker by that name was there at a time after the machine's start, and is still.
+// ran tells whether a process of the worker by that name was there at a time after the machine's
+// start, and is still.
 func (w worker) ran(name string, at time.Duration) (bool, error) {
 	const tick = time.Second / 100 // USER_HZ is 100 on every Linux that Go supports
 	proc, err := procfs.NewFS(filepath.Dir(w.proc))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// lockedDB is a worker whose database of open-iscsi is locked, with one process in its proc: a name, and when it was started.
+// lockedDB is a worker whose database of open-iscsi is locked, with one process in its proc: a
+// name, and when it was started.
 func lockedDB(t *testing.T, name string, start time.Duration) *linux {
 	t.Helper()
 	root := t.TempDir()
@@ -32,7 +33,8 @@ func lockedDB(t *testing.T, name string, start time.Duration) *linux {
 	return l
 }
 
-// Hazard 11: who was killed with open-iscsi's database locked does not keep everybody else from logging in and out.
+// Hazard 11: who was killed with open-iscsi's database locked does not keep everybody else from
+// logging in and out.
 func TestHazard11LockLeftBehind(t *testing.T) {
 	node := nodeRecord{target: "iqn.2026-11.storage.gemel:c.p", portal: netip.MustParseAddrPort("10.0.0.1:3260")}
 	t.Run("by a process that is gone", func(t *testing.T) {

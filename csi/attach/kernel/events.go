@@ -32,11 +32,12 @@ func (c change) of(g goal, o *observed) bool {
 	return c.all || slices.ContainsFunc(g.sessions(o), func(s session) bool { return slices.Contains(c.sized, g.address(s)) })
 }
 
-// attentions are unit attentions (SAM-5 §5.14) that the kernel passes on and does not act upon itself.
+// attentions are unit attentions (SAM-5 §5.14) that the kernel passes on and does not act upon
+// itself.
 var attentions = map[string]bool{"CAPACITY_DATA_HAS_CHANGED": true, "INQUIRY_DATA_HAS_CHANGED": true}
 
-// parseEvent reads one event of the kernel: "action@path", then settings, each ended by a zero byte. ok is false for one that has nothing to
-// do with paths.
+// parseEvent reads one event of the kernel: "action@path", then settings, each ended by a zero
+// byte. ok is false for one that has nothing to do with paths.
 func parseEvent(raw []byte) (c change, ok bool) {
 	fields := map[string]string{}
 	for part := range bytes.SplitSeq(raw, []byte{0}) {
@@ -62,7 +63,8 @@ func parseEvent(raw []byte) (c change, ok bool) {
 	return c, false
 }
 
-// events implements host: what the kernel tells in the worker's network namespace. That of a container may be told of nothing.
+// events implements host: what the kernel tells in the worker's network namespace. That of a
+// container may be told of nothing.
 func (l *linux) events(ctx context.Context, tell func(change)) error {
 	var f *os.File
 	err := l.inNetwork(func() (err error) { f, err = listenKernel(); return err })

@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 )
 
-// entered gives a host the script as the way into the worker: it gets the tool's command line, and writes it to the log that is returned.
+// entered gives a host the script as the way into the worker: it gets the tool's command line, and
+// writes it to the log that is returned.
 func entered(t *testing.T, l *linux, script string) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +73,9 @@ func TestHazard4Scan(t *testing.T) {
 	}
 }
 
-// Hazard 10: a silent loss is declared no sooner than twice the age limit after the last sign of life, and what was sent to a lost session
-// is given back by iscsid and by multipathd after the same time.
+// Hazard 10: a silent loss is declared no sooner than twice the age limit after the last sign of
+// life, and what was sent to a lost session is given back by iscsid and by multipathd after the
+// same time.
 func TestHazard10Timers(t *testing.T) {
 	if noopInterval+noopTimeout < 2*iscsi.DefaultMaxAge.Seconds() {
 		t.Errorf("a session is given up %d s after its last sign of life, the target's age limit is %s", noopInterval+noopTimeout, iscsi.DefaultMaxAge)
@@ -155,7 +157,8 @@ func TestHazard13FailedFlush(t *testing.T) {
 	}
 }
 
-// Hazard 20: the worker's own tools are run, in its namespaces, whatever this process's own folder of programs has.
+// Hazard 20: the worker's own tools are run, in its namespaces, whatever this process's own folder
+// of programs has.
 func TestHazard20Entered(t *testing.T) {
 	l := &linux{worker: worker{root: t.TempDir()}}
 	calls := entered(t, l, "exit 0")

@@ -15,8 +15,8 @@ import (
 // errDead: the process was killed at this point.
 var errDead = errors.New("killed")
 
-// fake is a worker in memory, with targets that it can log in to. It follows the rules of the real one as far as plans depend on them, and
-// reports steps that would do harm there.
+// fake is a worker in memory, with targets that it can log in to. It follows the rules of the real
+// one as far as plans depend on them, and reports steps that would do harm there.
 type fake struct {
 	t  *testing.T
 	mu sync.Mutex

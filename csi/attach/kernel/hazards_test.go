@@ -46,7 +46,8 @@ func TestHazard1StaleDevice(t *testing.T) {
 			for _, x := range f.sessions {
 				at := hctl{host: x.host, lun: u.lun}
 				steps := slices.DeleteFunc(slices.Clone(f.steps), func(s step) bool { return s.do != doDelete && s.do != doScan || s.disk.at != at && s.at != at })
-				// udev, and whatever else has looked at it, took it for the other one: it comes again under a name of its own.
+				// udev, and whatever else has looked at it, took it for the other one: it comes
+				// again under a name of its own.
 				if len(steps) < 2 || steps[0].do != doDelete || steps[1].do != doScan {
 					t.Errorf("%v: %v", at, steps)
 				}
@@ -94,7 +95,8 @@ func TestHazard1InUse(t *testing.T) {
 	}
 }
 
-// Hazard 5: a missing path is tolerated, and comes with the next call; no path at all and no map are errors.
+// Hazard 5: a missing path is tolerated, and comes with the next call; no path at all and no map
+// are errors.
 func TestHazard5MissingPath(t *testing.T) {
 	f, a, want := setup(t)
 	u := must(t, want)
@@ -247,7 +249,8 @@ func TestHazard15Together(t *testing.T) {
 	}
 }
 
-// Hazard 17: after a reboot nothing is there but records; they and the node database are put in order.
+// Hazard 17: after a reboot nothing is there but records; they and the node database are put in
+// order.
 func TestHazard17Reboot(t *testing.T) {
 	f, a, want := setup(t)
 	if _, err := a.Attach(t.Context(), want); err != nil {
@@ -328,7 +331,8 @@ func TestHazard23Resize(t *testing.T) {
 	}
 }
 
-// Hazard 26: what an earlier publish left is cut off first, its users too; while somebody keeps the map open nothing new is made of it.
+// Hazard 26: what an earlier publish left is cut off first, its users too; while somebody keeps the
+// map open nothing new is made of it.
 func TestHazard26Generations(t *testing.T) {
 	f, a, want := setup(t)
 	if _, err := a.Attach(t.Context(), want); err != nil {

@@ -29,8 +29,9 @@ var (
 	errLimit = fmt.Errorf("healing has taken more than %v", healLimit)
 )
 
-// healer keeps attachments as their records say, one at a time, when the kernel tells that something has changed and once in a while. Its
-// memory is only about when to look again; what to do follows from what is there, as in a call.
+// healer keeps attachments as their records say, one at a time, when the kernel tells that
+// something has changed and once in a while. Its memory is only about when to look again; what to
+// do follows from what is there, as in a call.
 type healer struct {
 	a     *Attacher
 	ready func(context.Context) error // whether the worker has what is needed
@@ -57,7 +58,8 @@ func newHealer(a *Attacher) *healer {
 	return &healer{a: a, ready: a.Check, wake: make(chan struct{}, 1), told: change{all: true}, volumes: map[string]*patient{}, answered: map[int]time.Time{}}
 }
 
-// Run heals until the context ends. changed is called when paths may not be as they were: the kernel has told of something, or it was healed.
+// Run heals until the context ends. changed is called when paths may not be as they were: the
+// kernel has told of something, or it was healed.
 func (a *Attacher) Run(ctx context.Context, changed func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := newHealer(a)
@@ -135,7 +137,8 @@ func (h *healer) quiet(ctx context.Context) {
 	}
 }
 
-// pass looks at all attachments once and heals those that are not as they should be. next is when to look again without an event.
+// pass looks at all attachments once and heals those that are not as they should be. next is when
+// to look again without an event.
 func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted bool) {
 	next = now.Add(sweep - sweep/10 + rand.N(sweep/5))
 	soon := func(t time.Time) {
@@ -196,8 +199,9 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	return next, acted
 }
 
-// mend brings an attachment to what its record says, unless a call has it. Whether there is anything to do is told without any lock from what
-// was seen of all; what is done then is planned again under the locks.
+// mend brings an attachment to what its record says, unless a call has it. Whether there is
+// anything to do is told without any lock from what was seen of all; what is done then is planned
+// again under the locks.
 func (h *healer) mend(ctx context.Context, g goal, o *observed) (done progress, err error) {
 	first := newProgress()
 	h.a.remember(g, o, first)
@@ -242,9 +246,10 @@ func yieldTo(ctx context.Context, wanted <-chan struct{}) (_ context.Context, st
 	return ctx, func() { cancel(nil); wg.Wait() }
 }
 
-// stuck lists, by target, the portals that answer although our session to them is without a connection for a while. iscsid logs in again by
-// itself, with the secrets that it was given when the session was made, and does not tell why that fails; a session that is made again
-// has the present ones, and if they are refused that is known.
+// stuck lists, by target, the portals that answer although our session to them is without a
+// connection for a while. iscsid logs in again by itself, with the secrets that it was given when
+// the session was made, and does not tell why that fails; a session that is made again has the
+// present ones, and if they are refused that is known.
 func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []entry, soon func(time.Time)) map[iqn][]netip.AddrPort {
 	answered, out := map[int]time.Time{}, map[iqn][]netip.AddrPort{}
 	for _, s := range o.sessions {

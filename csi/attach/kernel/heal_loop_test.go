@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// running heals in a bubble of made-up time; changed is how often the paths were said to have changed.
+// running heals in a bubble of made-up time; changed is how often the paths were said to have
+// changed.
 func (x *ill) running(t *testing.T) (changed func() int) {
 	var mu sync.Mutex
 	n := 0
@@ -27,7 +28,8 @@ func (x *ill) lock(f func()) { x.mu.Lock(); defer x.mu.Unlock(); f() }
 
 func (x *ill) now() error { x.mu.Lock(); defer x.mu.Unlock(); return x.healthy(x.want) }
 
-// An event is served in seconds, one that was lost in a minute or so; without events, growth is found too.
+// An event is served in seconds, one that was lost in a minute or so; without events, growth is
+// found too.
 func TestHazard19Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIll(t)
@@ -75,7 +77,8 @@ func TestHazard19Events(t *testing.T) {
 	})
 }
 
-// However loud the kernel is, and no matter who undoes what is healed: an hour has a bounded number of attempts.
+// However loud the kernel is, and no matter who undoes what is healed: an hour has a bounded number
+// of attempts.
 func TestHazard19Bounded(t *testing.T) {
 	storm := func(x *ill) {
 		go func() {
@@ -134,7 +137,8 @@ func TestHazard19Bounded(t *testing.T) {
 	})
 }
 
-// Healing that is ended at any step, or the process with it, is taken up by the next one, and a call finds its way from there.
+// Healing that is ended at any step, or the process with it, is taken up by the next one, and a
+// call finds its way from there.
 func TestHazard19EndsAtEveryStep(t *testing.T) {
 	spoil := func(x *ill) {
 		x.loseSession(1)
@@ -245,7 +249,8 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// Hazard 1: a path of our own map that is another LUN's goes, also when nobody heals; the call says that the LUN is not there.
+// Hazard 1: a path of our own map that is another LUN's goes, also when nobody heals; the call says
+// that the LUN is not there.
 func TestHazard1OwnMap(t *testing.T) {
 	x := newIll(t)
 	other, _ := parseNAA(wwid2)

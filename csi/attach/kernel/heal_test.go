@@ -253,7 +253,8 @@ func TestHazard19LeftAlone(t *testing.T) {
 	})
 }
 
-// The credentials of a session that lost its connection were changed: it is made again, one at a time, and only where its portal answers.
+// The credentials of a session that lost its connection were changed: it is made again, one at a
+// time, and only where its portal answers.
 func TestHazard19Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIll(t)
@@ -300,7 +301,8 @@ func TestHazard19Credentials(t *testing.T) {
 	})
 }
 
-// A call that wants the volume, or another volume of the same target, does not wait for what is healed.
+// A call that wants the volume, or another volume of the same target, does not wait for what is
+// healed.
 func TestHazard19Yields(t *testing.T) {
 	for name, want := range map[string]func(*Attacher) func(){
 		"the volume": func(a *Attacher) func() { return a.volumes.Lock("v1") },

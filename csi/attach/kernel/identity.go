@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// naa is an NAA designator (SPC-4 §7.8.6.6): 8 bytes, or 16 with the extension. The zero value is none.
+// naa is an NAA designator (SPC-4 §7.8.6.6): 8 bytes, or 16 with the extension. The zero value is
+// none.
 type naa struct {
 	b [16]byte
 	n int
@@ -74,8 +75,8 @@ func parseHCTL(s string) (a hctl, err error) {
 
 func (a hctl) String() string { return fmt.Sprintf("%d:%d:%d:%d", a.host, a.channel, a.target, a.lun) }
 
-// kernelLUN is how Linux numbers a LUN: its first two bytes on the wire as they are, which is peripheral device addressing below 256 and
-// flat space addressing above (SAM-5 §4.7.5, §4.7.7).
+// kernelLUN is how Linux numbers a LUN: its first two bytes on the wire as they are, which is
+// peripheral device addressing below 256 and flat space addressing above (SAM-5 §4.7.5, §4.7.7).
 func kernelLUN(lun uint16) uint64 {
 	if lun < 256 {
 		return uint64(lun)
@@ -105,7 +106,8 @@ type unit struct {
 	portals    []netip.AddrPort
 	lun        uint64 // the kernel's number
 	id         naa
-	// How the sessions authenticate. chapKnown is false where the secrets were not given: a record of a node that is there then stays.
+	// How the sessions authenticate. chapKnown is false where the secrets were not given: a record
+	// of a node that is there then stays.
 	auth, mutual *attach.CHAP
 	chapKnown    bool
 }
@@ -127,7 +129,8 @@ func parse(a attach.Attachment) (u unit, err error) {
 		return u, bad(attach.KeyWWID, err)
 	}
 	for _, s := range a.Portals {
-		// Addresses only: a name could resolve to another node's portal tomorrow, and a session is recognised by its portal.
+		// Addresses only: a name could resolve to another node's portal tomorrow, and a session is
+		// recognised by its portal.
 		p, err := netip.ParseAddrPort(s)
 		if err != nil || p.Port() == 0 {
 			return u, bad(attach.KeyPortals, fmt.Errorf("%q is not an address and a port", s))

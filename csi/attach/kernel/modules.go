@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingModules names the modules that the worker's kernel cannot have: they are neither there, nor to be loaded, nor did those who built
-// this kernel ask for them. One that is only not installed is not among them: Check tells that, with what fixes it.
+// MissingModules names the modules that the worker's kernel cannot have: they are neither there,
+// nor to be loaded, nor did those who built this kernel ask for them. One that is only not
+// installed is not among them: Check tells that, with what fixes it.
 func MissingModules(hostProc string) ([]string, error) {
 	w, err := findWorker(hostProc)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 // askLimit is how long a status waits for multipathd.
 const askLimit = 2 * time.Second
 
-// topology is what "multipathd show map NAME json" answers, or "multipathd show maps json"; fields that are not used are left out.
+// topology is what "multipathd show map NAME json" answers, or "multipathd show maps json"; fields
+// that are not used are left out.
 type topology struct {
 	Map  mapTopology   `json:"map"`
 	Maps []mapTopology `json:"maps"`

@@ -10,8 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// timers of a session. They go with the target's lease T and age limit D (1 s): a silent loss is declared no sooner than 2·D after the
-// last answer, so that a write that is retried on the other path is not still waiting at the silent node with an intact session.
+// timers of a session. They go with the target's lease T and age limit D (1 s): a silent loss is
+// declared no sooner than 2·D after the last answer, so that a write that is retried on the other
+// path is not still waiting at the silent node with an intact session.
 const (
 	noopInterval  = 1 // s, between a session's last sign of life and a ping
 	noopTimeout   = 1 // s, until an unanswered ping ends the connection
@@ -20,7 +21,8 @@ const (
 	loginAttempts = 1 // before iscsiadm gives up; once logged in, iscsid tries for ever
 )
 
-// nodeRecord is one portal in open-iscsi's node database: everything that iscsid needs to log in and to log in again. Never printed.
+// nodeRecord is one portal in open-iscsi's node database: everything that iscsid needs to log in
+// and to log in again. Never printed.
 type nodeRecord struct {
 	initiator, target iqn
 	portal            netip.AddrPort
@@ -31,8 +33,9 @@ type nodeRecord struct {
 func (n nodeRecord) String() string   { return fmt.Sprintf("node %s at %s", n.target, n.portal) }
 func (n nodeRecord) GoString() string { return n.String() }
 
-// render writes the record as iscsiadm does (usr/idbm.c of open-iscsi): one "key = value" a line. Keys that are not named have
-// open-iscsi's built-in value. The portal group's tag is unknown: the target says it at login, and a wrong one would be refused.
+// render writes the record as iscsiadm does (usr/idbm.c of open-iscsi): one "key = value" a line.
+// Keys that are not named have open-iscsi's built-in value. The portal group's tag is unknown: the
+// target says it at login, and a wrong one would be refused.
 func (n nodeRecord) render() []byte {
 	var b strings.Builder
 	b.WriteString("# BEGIN RECORD 2.1.8\n")
@@ -92,8 +95,8 @@ func ifaceLines(line func(string, any), initiator iqn) {
 	line("iface.initiatorname", initiator)
 }
 
-// renderIface is the record of our interface: sessions made through it have our name, whatever the machine's own is. Machines cloned from
-// one image share that.
+// renderIface is the record of our interface: sessions made through it have our name, whatever the
+// machine's own is. Machines cloned from one image share that.
 func renderIface(initiator iqn) []byte {
 	var b strings.Builder
 	b.WriteString("# BEGIN RECORD 2.1.8\n")

@@ -151,7 +151,8 @@ func (o *observed) oursOn(host int) bool {
 	return slices.ContainsFunc(o.sessions, func(s session) bool { return s.ours() && s.host == host })
 }
 
-// carries tells whether ending a session would take the last path of a map that somebody uses, or a disk that is used by itself.
+// carries tells whether ending a session would take the last path of a map that somebody uses, or a
+// disk that is used by itself.
 func (o *observed) carries(s session) bool {
 	for _, d := range o.disks {
 		if d.at.host != s.host {

@@ -52,7 +52,8 @@ func (l *linux) do(ctx context.Context, s step) error {
 		_, err := l.run(ctx, toolLimit, "multipath", "-w", s.id.wwid())
 		return err
 	case doScan:
-		// Channel, target and LUN are named: a wildcard would show the host LUNs that nobody asked for.
+		// Channel, target and LUN are named: a wildcard would show the host LUNs that nobody asked
+		// for.
 		return l.poke(ctx, l.path("/sys/class/scsi_host", fmt.Sprintf("host%d", s.at.host), "scan"), fmt.Sprintf("%d %d %d", s.at.channel, s.at.target, s.at.lun))
 	case doDelete:
 		return l.deleteDisk(ctx, s.disk)
@@ -81,7 +82,8 @@ func (l *linux) poke(ctx context.Context, path, text string) error {
 	})
 }
 
-// onDisk acts on a SCSI device if it still is the one that was observed. One that is gone is no error.
+// onDisk acts on a SCSI device if it still is the one that was observed. One that is gone is no
+// error.
 func (l *linux) onDisk(d disk, f func(dir string) error) error {
 	dir := l.deviceDir(d.at)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -110,9 +112,10 @@ func (l *linux) deleteDisk(ctx context.Context, d disk) error {
 	})
 }
 
-// awaitMap waits for udev and multipathd: for the map, for its other paths, which are a moment later, and for its links in /dev, which
-// come last. While udev has more to do, a link may be made by a late event of an earlier map of the same number, and go with the next.
-// Only the map is worth a long wait.
+// awaitMap waits for udev and multipathd: for the map, for its other paths, which are a moment
+// later, and for its links in /dev, which come last. While udev has more to do, a link may be made
+// by a late event of an earlier map of the same number, and go with the next. Only the map is worth
+// a long wait.
 func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
 	has := func(n int) func() bool {
 		return func() bool {
@@ -131,8 +134,8 @@ func (l *linux) awaitMap(ctx context.Context, id naa, paths int) {
 	})
 }
 
-// addPath waits until a disk is in a map. udev and multipathd put it there by themselves a moment after it has shown up; asked before udev
-// is done with it, multipathd says yes and does nothing.
+// addPath waits until a disk is in a map. udev and multipathd put it there by themselves a moment
+// after it has shown up; asked before udev is done with it, multipathd says yes and does nothing.
 func (l *linux) addPath(ctx context.Context, at hctl) error {
 	block := filepath.Join(l.deviceDir(at), "block")
 	held := func() bool {

@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it cannot hit another device; elsewhere a map is known by its
-// name only, so it is looked at once more who has that.
+// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it cannot hit
+// another device; elsewhere a map is known by its name only, so it is looked at once more who has
+// that.
 func (l *linux) doMap(ctx context.Context, s step) error {
 	m, ok, err := l.still(s.dm)
 	if err != nil || !ok {
@@ -23,7 +24,8 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 	uuid := uuidPrefix + m.id.wwid()
 	switch s.do {
 	case doResume:
-		// One that multipathd is making or reloading right now is suspended for a moment, at first without a table.
+		// One that multipathd is making or reloading right now is suspended for a moment, at first
+		// without a table.
 		if poll(ctx, resumeLimit, func() bool { now, ok, err := l.still(m); return err == nil && (!ok || !now.suspended) }) {
 			return nil
 		}
@@ -81,7 +83,8 @@ func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 	if u := m.users(); len(u) > 0 {
 		return fmt.Errorf("%w: /dev/%s is used by %s", attach.ErrBusy, m.kernel, strings.Join(u, ", "))
 	}
-	// The process that has it open is mostly udev, which looks into a device whenever something about it has changed.
+	// The process that has it open is mostly udev, which looks into a device whenever something
+	// about it has changed.
 	var err error
 	poll(ctx, openLimit, func() bool {
 		_, err = l.run(ctx, flushLimit, "multipath", "-f", m.name)
@@ -90,7 +93,8 @@ func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 	if err == nil {
 		return nil
 	}
-	// It suspends the map on its way, and one that stays so makes everything that touches it unkillable.
+	// It suspends the map on its way, and one that stays so makes everything that touches it
+	// unkillable.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), toolLimit)
 	defer cancel()
 	if now, ok, lerr := l.still(m); lerr == nil && ok && now.suspended {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A map has the number of one that was there before, and udev has events of that one left: a link that is there now is none to rely on.
+// A map has the number of one that was there before, and udev has events of that one left: a link
+// that is there now is none to rely on.
 func TestAwaitMapWaitsForUdev(t *testing.T) {
 	l := openPicture(t, "two-volumes")
 	m := mapOfPicture(t, l)

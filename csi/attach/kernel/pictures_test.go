@@ -14,7 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// openPicture makes a tree of what e2e/kernel recorded of a real worker (fixtures_test.go there says how), and a host that reads it.
+// openPicture makes a tree of what e2e/kernel recorded of a real worker (fixtures_test.go there
+// says how), and a host that reads it.
 func openPicture(t *testing.T, name string) *linux {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -174,7 +175,8 @@ func TestPictureConfig(t *testing.T) {
 	}
 }
 
-// The database's files are written whole, with a mode that keeps secrets, and those of others are left alone.
+// The database's files are written whole, with a mode that keeps secrets, and those of others are
+// left alone.
 func TestHazard29Database(t *testing.T) {
 	l := &linux{worker: worker{root: t.TempDir()}, db: "/etc/iscsi"}
 	if err := os.MkdirAll(l.path(l.db), 0o700); err != nil {

@@ -12,8 +12,9 @@ import (
 type goal struct {
 	unit
 	absent bool
-	// force, with absent: users of the device are cut off instead of being respected. For an attachment whose LUN was fenced off: nothing
-	// above it can be saved any more, and not one more byte of it may be sent.
+	// force, with absent: users of the device are cut off instead of being respected. For an
+	// attachment whose LUN was fenced off: nothing above it can be saved any more, and not one more
+	// byte of it may be sent.
 	force  bool
 	keep   bool // with absent: the record stays
 	fresh  bool // nothing that is found was made by this attachment: it is looked at again before it is believed
@@ -21,9 +22,11 @@ type goal struct {
 	others []unit
 	// heal: nobody has asked. What a call would force, wait for or refuse because of is left alone.
 	heal bool
-	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again with what it was given first.
+	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again
+	// with what it was given first.
 	relog []netip.AddrPort
-	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node record, a portal is not logged in to.
+	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node
+	// record, a portal is not logged in to.
 	noSecrets bool
 }
 
@@ -71,7 +74,8 @@ const (
 	doUnclaim      verb = "let multipath forget the LUN"
 )
 
-// onSessions tells the steps that concern what attachments share. They are planned and taken under the target's lock.
+// onSessions tells the steps that concern what attachments share. They are planned and taken under
+// the target's lock.
 func (v verb) onSessions() bool {
 	switch v {
 	case doIface, doNode, doLogin, doLogout, doDropNode:
@@ -130,8 +134,8 @@ func (s step) key() key {
 	return k
 }
 
-// progress is what a call has done already: how often, and with which error in the end. It is what keeps a plan that does not work
-// from being made for ever.
+// progress is what a call has done already: how often, and with which error in the end. It is what
+// keeps a plan that does not work from being made for ever.
 type progress struct {
 	times  map[key]int
 	failed map[netip.AddrPort]error // logins
@@ -144,8 +148,9 @@ func newProgress() progress {
 func (p progress) done(s step) int { return p.times[s.key()] }
 func (p progress) note(s step)     { p.times[s.key()]++ }
 
-// plan says what to do next: the steps that can be taken on what is there now. When they have been taken, it is asked again with
-// what is there then; no steps means that the goal is reached, an error that it cannot be.
+// plan says what to do next: the steps that can be taken on what is there now. When they have been
+// taken, it is asked again with what is there then; no steps means that the goal is reached, an
+// error that it cannot be.
 func plan(g goal, o *observed, p progress) ([]step, error) {
 	if g.absent {
 		return planAbsent(g, o, p)
@@ -240,7 +245,8 @@ func (g goal) up(o *observed) (out []session) {
 	return out
 }
 
-// paths lists the disks that are what they should be: behind a session to one of the portals, at the LUN's address, with its WWID.
+// paths lists the disks that are what they should be: behind a session to one of the portals, at
+// the LUN's address, with its WWID.
 func (g goal) paths(o *observed) (out []disk) {
 	for _, portal := range g.portals {
 		if s := o.session(g.target, portal); s != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// planAbsent: from the top of the stack downwards, each step possible whether or not what is below still works.
+// planAbsent: from the top of the stack downwards, each step possible whether or not what is below
+// still works.
 func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	if m := o.mapOf(g.id); m != nil {
 		if g.force {
@@ -33,13 +34,15 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	if s := (step{do: doUnclaim, id: g.id}); o.claimed[g.id] && p.done(s) == 0 {
 		return []step{s}, nil
 	}
-	// Sessions go with the last attachment that uses them. What something still holds that no record knows of stays.
+	// Sessions go with the last attachment that uses them. What something still holds that no
+	// record knows of stays.
 	return strays(g, o), nil
 }
 
-// planCut takes a map away from the processes that use it. Its paths go first: what hangs turns into errors then, and nothing that is still in
-// memory reaches a LUN that has moved on. A map that somebody keeps open stays; it gets a table that fails everything, and the
-// call is refused: with the next publish of the same LUN, multipathd would put the new paths under the old user.
+// planCut takes a map away from the processes that use it. Its paths go first: what hangs turns
+// into errors then, and nothing that is still in memory reaches a LUN that has moved on. A map that
+// somebody keeps open stays; it gets a table that fails everything, and the call is refused: with
+// the next publish of the same LUN, multipathd would put the new paths under the old user.
 func planCut(o *observed, m *dmMap, p progress) (steps []step, err error) {
 	once := func(s step) {
 		if p.done(s) == 0 {
@@ -81,7 +84,8 @@ func deletions(disks []disk, p progress) (steps []step, err error) {
 	return steps, nil
 }
 
-// impostors are what was found at the LUN's address with another WWID, unless another attachment has that address by now.
+// impostors are what was found at the LUN's address with another WWID, unless another attachment
+// has that address by now.
 func impostors(g goal, o *observed) (out []disk) {
 	if g.taken() {
 		return nil

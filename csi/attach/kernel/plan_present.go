@@ -12,14 +12,16 @@ import (
 func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 	up := g.up(o)
 	if len(up) == 0 && len(g.paths(o)) == 0 {
-		// Sessions that have just lost their connections get them back by themselves when a portal answers.
+		// Sessions that have just lost their connections get them back by themselves when a portal
+		// answers.
 		wait := step{do: doAwaitSession, id: g.id, sessions: g.sessions(o)}
 		if len(wait.sessions) > 0 && p.done(wait) == 0 && !g.heal {
 			return []step{wait}, nil
 		}
 		return nil, unreachable(g, o, p)
 	}
-	// Before the first path shows up, so that whatever find_multipaths says udev keeps others off it and multipathd makes a map of it.
+	// Before the first path shows up, so that whatever find_multipaths says udev keeps others off
+	// it and multipathd makes a map of it.
 	if !o.claimed[g.id] {
 		return []step{{do: doClaim, id: g.id}}, nil
 	}
@@ -48,7 +50,8 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 	return steps, nil
 }
 
-// planPath looks at one address. LUN numbers are used again some time, and the kernel keeps what it saw there first.
+// planPath looks at one address. LUN numbers are used again some time, and the kernel keeps what it
+// saw there first.
 func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	scan := step{do: doScan, at: at}
 	d := o.disk(at)
@@ -67,11 +70,12 @@ func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 	case g.heal && wrong && p.done(purge) == 1 && !o.usedBeside(*d, g.id):
 		return []step{purge}, nil // it is to stay away
 	case wrong && (p.done(purge) > 0 || d.id != g.id && o.usedBeside(*d, g.id)):
-		// Asked again, the target says that another LUN has the number. One that is in use is not touched, unless it is our own map that
-		// would write to it.
+		// Asked again, the target says that another LUN has the number. One that is in use is not
+		// touched, unless it is our own map that would write to it.
 		return nil, fmt.Errorf("%w: LUN %d of %s is another device (%s %q), not %s", attach.ErrFailed, g.lun, g.target, d.id, strings.TrimSpace(d.product), g.id)
 	case wrong, p.done(identify) > 0 && p.done(purge) == 0:
-		// Even when it now says the right thing: udev and whatever has it open took it for the other one.
+		// Even when it now says the right thing: udev and whatever has it open took it for the
+		// other one.
 		return []step{purge, scan}, nil
 	case g.fresh && p.done(scan) == 0 && p.done(look) == 0:
 		// The kernel answers from what it read when it found the device.
@@ -129,7 +133,8 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 			return nil, fmt.Errorf("%w: %s in the map %s is another device (%s)", attach.ErrFailed, name, m.kernel, d.id)
 		}
 	}
-	// multipathd refuses a path of another size than the map's: one that came back after the LUN has grown waits for the resize.
+	// multipathd refuses a path of another size than the map's: one that came back after the LUN
+	// has grown waits for the resize.
 	for _, d := range paths {
 		if s := (step{do: doAddPath, disk: d}); d.size == m.size && !slices.Contains(m.slaves, d.name) && p.done(s) < 2 {
 			steps = append(steps, s)
@@ -148,7 +153,8 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 	}
 	m, paths := o.mapOf(g.id), g.paths(o)
 	if g.heal {
-		// All paths have to show the new size: to take one out for it is up to the call that expands.
+		// All paths have to show the new size: to take one out for it is up to the call that
+		// expands.
 		differ := slices.ContainsFunc(paths, func(d disk) bool { return d.size != m.size })
 		g.resize = !g.away(o) && (g.resize || differ)
 	}
@@ -179,8 +185,8 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 	if size < 0 {
 		return nil, unreachable(g, o, p)
 	}
-	// A path that cannot be asked keeps the old size, and the kernel refuses a map that is larger than one of its paths. It comes back
-	// when its session does.
+	// A path that cannot be asked keeps the old size, and the kernel refuses a map that is larger
+	// than one of its paths. It comes back when its session does.
 	for _, d := range stale {
 		if d.size != size {
 			steps = append(steps, step{do: doDelete, disk: d})

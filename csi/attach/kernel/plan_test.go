@@ -151,8 +151,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever is there: an orderly detach takes no path from under a map, wipes and unmounts nothing, and a forced one takes the paths
-// before anything else of the map.
+// Whatever is there: an orderly detach takes no path from under a map, wipes and unmounts nothing,
+// and a forced one takes the paths before anything else of the map.
 func TestPlanOrder(t *testing.T) {
 	for bits := range 256 {
 		has := func(i int) bool { return bits&(1<<i) > 0 }

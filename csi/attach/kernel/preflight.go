@@ -25,7 +25,8 @@ var tools = []string{"iscsiadm", "multipath", "multipathd", "dmsetup"}
 
 var modules = []string{"iscsi_tcp", "dm_multipath", "scsi_dh_alua"}
 
-// Sockets of the daemons, as /proc/net/unix shows them. With socket activation they are there before the daemon.
+// Sockets of the daemons, as /proc/net/unix shows them. With socket activation they are there
+// before the daemon.
 var daemons = []struct{ name, socket, mend string }{
 	{"iscsid", "ISCSIADM_ABSTRACT_NAMESPACE", "systemctl enable --now iscsid.socket (or iscsid)"},
 	{"multipathd", "/org/kernel/linux/storage/multipathd", "systemctl enable --now multipathd (on Red Hat and its kin first: mpathconf --enable)"},
@@ -34,8 +35,8 @@ var daemons = []struct{ name, socket, mend string }{
 // checkEvery is how long an answer of Check holds.
 const checkEvery = 5 * time.Second
 
-// Check puts our part of the worker's configuration in place and says what is missing besides; the error lists all of it, in words for
-// the administrator. It is cheap to call often.
+// Check puts our part of the worker's configuration in place and says what is missing besides; the
+// error lists all of it, in words for the administrator. It is cheap to call often.
 func (a *Attacher) Check(ctx context.Context) error {
 	l, ok := a.host.(*linux)
 	if !ok {

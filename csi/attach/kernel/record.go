@@ -24,7 +24,8 @@ type record struct {
 	Version    int               `json:"version"`
 	BootID     string            `json:"bootID"` // of another boot, nothing but records can be left
 	Attachment attach.Attachment `json:"attachment"`
-	// Partial: it is being made or taken down. What is missing then is a call's business, and nobody else brings it back.
+	// Partial: it is being made or taken down. What is missing then is a call's business, and
+	// nobody else brings it back.
 	Partial bool `json:"partial,omitempty"`
 	// CHAP: its sessions authenticate.
 	CHAP bool `json:"chap,omitempty"`
@@ -127,8 +128,8 @@ func (a *Attacher) entries() (read []entry, unread []error, err error) {
 	return read, unread, nil
 }
 
-// all is entries for who acts on what attachments share. One that cannot be read may use any target: then nothing is known, and that is
-// an error.
+// all is entries for who acts on what attachments share. One that cannot be read may use any
+// target: then nothing is known, and that is an error.
 func (a *Attacher) all() ([]entry, error) {
 	read, unread, err := a.entries()
 	if err != nil {

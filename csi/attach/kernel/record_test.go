@@ -9,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Who only tells of attachments goes on with the records that can be read; who acts on what they share does not.
+// Who only tells of attachments goes on with the records that can be read; who acts on what they
+// share does not.
 func TestEntries(t *testing.T) {
 	_, a, want := setup(t)
 	second := attachment("v2", 6, 4, wwid2)

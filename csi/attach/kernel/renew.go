@@ -8,8 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Refused implements attach.Attacher: attachments that miss a session because the last login over its portal was refused. Sessions that
-// lost their connection are logged in again by iscsid, which does not tell why it fails.
+// Refused implements attach.Attacher: attachments that miss a session because the last login over
+// its portal was refused. Sessions that lost their connection are logged in again by iscsid, which
+// does not tell why it fails.
 func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err error) {
 	a.mu.Lock()
 	some := false
@@ -47,8 +48,9 @@ func (a *Attacher) refused(u unit, o *observed) bool {
 	return false
 }
 
-// Renew implements attach.Attacher: it writes the node records again and logs in where a session is missing. Sessions that are up go on; one
-// without a connection is made again, because iscsid goes on with the secrets that it was given first.
+// Renew implements attach.Attacher: it writes the node records again and logs in where a session is
+// missing. Sessions that are up go on; one without a connection is made again, because iscsid goes
+// on with the secrets that it was given first.
 func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
 	if _, err := a.path(volumeID); err != nil {
 		return err
@@ -81,7 +83,8 @@ func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *att
 	}
 	a.mu.Unlock()
 	g := goal{unit: u}
-	// Which node records are to be written again is part of the goal, so it cannot come from converge.
+	// Which node records are to be written again is part of the goal, so it cannot come from
+	// converge.
 	o, err := a.host.observe(ctx)
 	if err != nil {
 		return err

@@ -8,7 +8,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// One target asks for other credentials than the worker has: that path is missing until the attachment has been given them.
+// One target asks for other credentials than the worker has: that path is missing until the
+// attachment has been given them.
 func TestRefusedAndRenewed(t *testing.T) {
 	f, a, want := setup(t)
 	ctx := t.Context()

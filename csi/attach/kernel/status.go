@@ -54,7 +54,8 @@ func (a *Attacher) lastError(portal netip.AddrPort) error {
 	return f.err
 }
 
-// Paths are those of all attachments that are whole or should be, at one look and one question to multipathd.
+// Paths are those of all attachments that are whole or should be, at one look and one question to
+// multipathd.
 func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
 	o, err := a.host.observe(ctx)
 	if err != nil {
@@ -81,7 +82,8 @@ func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
 var sysfsStates = map[string]alua.State{"active/optimized": alua.Optimized, "active/non-optimized": alua.NonOptimized,
 	"standby": alua.Standby, "unavailable": alua.Unavailable, "transitioning": alua.Transitioning}
 
-// paths describes every portal's path. What multipathd does not say is concluded from what the kernel shows.
+// paths describes every portal's path. What multipathd does not say is concluded from what the
+// kernel shows.
 func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState, failed func(netip.AddrPort) error) []attach.Path {
 	var known map[string]pathState
 	if m != nil {

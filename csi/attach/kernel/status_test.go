@@ -93,7 +93,8 @@ func TestStatusFailed(t *testing.T) {
 	}
 }
 
-// The paths of all attachments are those that each one's status tells, without what is being made or taken down.
+// The paths of all attachments are those that each one's status tells, without what is being made
+// or taken down.
 func TestPathsOfAll(t *testing.T) {
 	x := newIll(t)
 	second := attachment("v2", 6, 4, wwid2)

@@ -229,7 +229,8 @@ func clearLoop(ctx context.Context, l loop, inode uint64) error {
 		if err != nil {
 			return err
 		}
-		// Between finding and opening, the device may have been released and bound by another process.
+		// Between finding and opening, the device may have been released and bound by another
+		// process.
 		info, err := unix.IoctlLoopGetStatus64(int(d.Fd()))
 		if errors.Is(err, unix.ENXIO) || err == nil && info.Inode != inode {
 			return d.Close()

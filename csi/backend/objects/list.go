@@ -73,7 +73,8 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 	return out, next, nil
 }
 
-// Capacity implements backend.Backend: the largest LUN that fits both members of one pair in a pool.
+// Capacity implements backend.Backend: the largest LUN that fits both members of one pair in a
+// pool.
 func (b *Backend) Capacity(ctx context.Context, cluster, pool string) (int64, error) {
 	list, err := b.pairs(ctx)
 	if err != nil {

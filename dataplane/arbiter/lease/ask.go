@@ -57,9 +57,10 @@ func (a *answer) text() string {
 	return t
 }
 
-// do sends a request to one API server after the other until an answer is final: the next one when the last did not do or
-// has not answered for opt.Hedge. Every request under way may still be carried out, so a body must be harmless when it is
-// sent twice. All of them have ended when do returns.
+// do sends a request to one API server after the other until an answer is final: the next one when
+// the last did not do or has not answered for opt.Hedge. Every request under way may still be
+// carried out, so a body must be harmless when it is sent twice. All of them have ended when do
+// returns.
 func (c *Client) do(ctx context.Context, verb, path string, body []byte, final func(*answer) bool) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -27,7 +27,8 @@ func readAll(r *http.Request) []byte {
 
 func replay(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// A server that takes connections and says nothing delays no one for longer than a hedge, and the next call not at all.
+// A server that takes connections and says nothing delays no one for longer than a hedge, and the
+// next call not at all.
 func TestHedgeAsksAnotherServer(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()
@@ -90,7 +91,8 @@ func TestHedgedWriteLandsOnce(t *testing.T) {
 	}
 }
 
-// A connection that went silently dead is not used again: the next attempt has a fresh one, also with one server only.
+// A connection that went silently dead is not used again: the next attempt has a fresh one, also
+// with one server only.
 func TestFreshConnection(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()
@@ -278,7 +280,8 @@ func TestRotatedToken(t *testing.T) {
 	}
 }
 
-// Answers that are none: endless, cut off, of another kind. No secret of the request shows up in an error.
+// Answers that are none: endless, cut off, of another kind. No secret of the request shows up in an
+// error.
 func TestNoAnswers(t *testing.T) {
 	for name, h := range map[string]func(w http.ResponseWriter){
 		"endless": func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, maxAnswer+10)) },

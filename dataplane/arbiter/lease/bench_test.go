@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 )
 
-// What a fail-over waits for at the arbiter when all is well: a record written over one that was read before.
+// What a fail-over waits for at the arbiter when all is well: a record written over one that was
+// read before.
 func BenchmarkCompareAndSwap(b *testing.B) {
 	c := benchClient(b)
 	v, err := c.CompareAndSwap(context.Background(), "", record(1))

@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// Discovery of the API servers' own addresses, so that a service address whose backend died is not the only way.
+// Discovery of the API servers' own addresses, so that a service address whose backend died is not
+// the only way.
 const (
 	slicePath     = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
 	discoverEvery = time.Minute
 	maxEndpoints  = 16
 )
 
-// Run follows the API servers' addresses until ctx ends, if the options say so, then closes idle connections. Without
-// Run everything works over the fixed endpoints.
+// Run follows the API servers' addresses until ctx ends, if the options say so, then closes idle
+// connections. Without Run everything works over the fixed endpoints.
 func (c *Client) Run(ctx context.Context) {
 	defer c.pool.close()
 	if !c.opt.Discover {
@@ -72,7 +73,8 @@ func (c *Client) discover(ctx context.Context) error {
 	return nil
 }
 
-// addresses are the host:port of an EndpointSlice, at most maxEndpoints; none is an error, because who answers has one.
+// addresses are the host:port of an EndpointSlice, at most maxEndpoints; none is an error, because
+// who answers has one.
 func addresses(b []byte) ([]string, error) {
 	var s struct {
 		Kind      string `json:"kind"`

@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// etcd is what the API servers of a test share: one Lease, updated as they do it, conditional on uid and resourceVersion.
+// etcd is what the API servers of a test share: one Lease, updated as they do it, conditional on
+// uid and resourceVersion.
 type etcd struct {
 	mu      sync.Mutex
 	rv      int
@@ -97,7 +98,8 @@ func (e *etcd) writes() int {
 	return len(e.history)
 }
 
-// server is one API server with a hook before the store; the hook returns false when it has answered itself.
+// server is one API server with a hook before the store; the hook returns false when it has
+// answered itself.
 type server struct {
 	*httptest.Server
 	mu   sync.Mutex

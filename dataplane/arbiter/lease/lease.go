@@ -1,17 +1,19 @@
-// Package lease keeps a pair's record (R2) in one coordination.k8s.io/v1 Lease, so that etcd's consensus decides who is a
-// member and nothing of it is rebuilt here. The record is JSON in an annotation; who may create the Lease is the operator,
-// a target gets and updates it, no more.
+// Package lease keeps a pair's record (R2) in one coordination.k8s.io/v1 Lease, so that etcd's
+// consensus decides who is a member and nothing of it is rebuilt here. The record is JSON in an
+// annotation; who may create the Lease is the operator, a target gets and updates it, no more.
 //
 // What the API server gives and this package relies on:
-//   - A GET of one object without resourceVersion is answered by a quorum read of etcd, not from the watch cache, so it is
-//     linearizable. There is no informer here and no cache that answers a read.
-//   - An update with metadata.resourceVersion and metadata.uid is carried out only if both still stand, else it ends 409.
-//     So one request that is carried out twice, by a hedge, a proxy or a load balancer, takes effect once.
-//   - An update that changes nothing is not written and leaves the resourceVersion. Each write therefore carries a token of
-//     its own: a successor of the same content bars late writes (R2).
+//   - A GET of one object without resourceVersion is answered by a quorum read of etcd, not from
+//     the watch cache, so it is linearizable. There is no informer here and no cache that answers a
+//     read.
+//   - An update with metadata.resourceVersion and metadata.uid is carried out only if both still
+//     stand, else it ends 409. So one request that is carried out twice, by a hedge, a proxy or a
+//     load balancer, takes effect once.
+//   - An update that changes nothing is not written and leaves the resourceVersion. Each write
+//     therefore carries a token of its own: a successor of the same content bars late writes (R2).
 //
-// The tokens of the last writes stay on the object. They say, after an answer that was lost or a 409 that may be about
-// one's own duplicate, whether a write has landed.
+// The tokens of the last writes stay on the object. They say, after an answer that was lost or a
+// 409 that may be about one's own duplicate, whether a write has landed.
 package lease
 
 import (
@@ -38,21 +40,25 @@ const (
 	maxAnswer      = 1 << 20                // bytes of an answer; etcd refuses objects above 1.5 MiB, a Lease has about 2 KiB
 )
 
-// Errors beside those of package arbiter. They wrap what the API server said, and leave the outcome of a
-// CompareAndSwap unknown except where it says otherwise.
+// Errors beside those of package arbiter. They wrap what the API server said, and leave the outcome
+// of a CompareAndSwap unknown except where it says otherwise.
 var (
-	// ErrNoLease: the Lease itself is not there. Nothing was written, and the record may be lost: unlike a Lease without a
-	// record, which is arbiter.ErrNotFound, this fences no node, so that the Lease can be restored.
+	// ErrNoLease: the Lease itself is not there. Nothing was written, and the record may be lost:
+	// unlike a Lease without a record, which is arbiter.ErrNotFound, this fences no node, so that
+	// the Lease can be restored.
 	ErrNoLease = errors.New("there is no such Lease")
-	// ErrDamaged: the annotations are there and cannot be read, or do not agree with each other. Nothing was written.
+	// ErrDamaged: the annotations are there and cannot be read, or do not agree with each other.
+	// Nothing was written.
 	ErrDamaged = errors.New("the record in the Lease is damaged")
-	// ErrDenied: the API server refuses who is asking (401, 403), or a policy refuses the write (422).
+	// ErrDenied: the API server refuses who is asking (401, 403), or a policy refuses the write
+	// (422).
 	ErrDenied = errors.New("the API server refuses the request")
 	// ErrThrottled: every API server asks to wait (429).
 	ErrThrottled = errors.New("the API server asks to wait")
 	// ErrSucceeded: the write has landed, and another one after it. Read again.
 	ErrSucceeded = errors.New("the record was written, and a later record has replaced it already")
-	// ErrUnclear: the API server says 409 and what it shows does not tell whether the write has landed. Read again.
+	// ErrUnclear: the API server says 409 and what it shows does not tell whether the write has
+	// landed. Read again.
 	ErrUnclear = errors.New("it is unknown whether the record was written")
 )
 
@@ -78,7 +84,8 @@ type Client struct {
 	last *object // as last read or written: what an update under its version builds on
 }
 
-// New uses the credentials, CA and server of cfg. Beside the server it asks opt.Endpoints. Nothing is sent yet.
+// New uses the credentials, CA and server of cfg. Beside the server it asks opt.Endpoints. Nothing
+// is sent yet.
 func New(cfg *rest.Config, opt Options) (*Client, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = DefaultTimeout
@@ -102,8 +109,8 @@ func (c *Client) path() string {
 
 func (c *Client) String() string { return "Lease " + c.opt.Namespace + "/" + c.opt.Name }
 
-// Get implements arbiter.Arbiter. With ErrNotFound, which means that the Lease bears no record, the version is that of
-// the Lease.
+// Get implements arbiter.Arbiter. With ErrNotFound, which means that the Lease bears no record, the
+// version is that of the Lease.
 func (c *Client) Get(ctx context.Context) (pair.Record, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
@@ -121,7 +128,8 @@ func (c *Client) Get(ctx context.Context) (pair.Record, string, error) {
 	return rec, o.version(), nil
 }
 
-// CompareAndSwap implements arbiter.Arbiter. ErrConflict is returned only if the write has not landed and never will.
+// CompareAndSwap implements arbiter.Arbiter. ErrConflict is returned only if the write has not
+// landed and never will.
 func (c *Client) CompareAndSwap(ctx context.Context, version string, rec pair.Record) (string, error) {
 	if err := rec.Validate(c.opt.Cluster, c.opt.Pair); err != nil {
 		return "", err
@@ -156,8 +164,9 @@ func (c *Client) CompareAndSwap(ctx context.Context, version string, rec pair.Re
 	return c.afterConflict(ctx, base, token, a.text())
 }
 
-// base is the object that an update under version builds on. That it is not read again is no stale read: the update is
-// conditional on its resourceVersion. The first record builds on a Lease that was seen without one just now.
+// base is the object that an update under version builds on. That it is not read again is no stale
+// read: the update is conditional on its resourceVersion. The first record builds on a Lease that
+// was seen without one just now.
 func (c *Client) base(ctx context.Context, version string) (*object, error) {
 	c.mu.Lock()
 	o := c.last
@@ -177,7 +186,8 @@ func (c *Client) base(ctx context.Context, version string) (*object, error) {
 	return o, nil
 }
 
-// afterConflict finds out what a 409 is about: another's write, or this one, carried out before under another request.
+// afterConflict finds out what a 409 is about: another's write, or this one, carried out before
+// under another request.
 func (c *Client) afterConflict(ctx context.Context, base *object, token, said string) (string, error) {
 	o, err := c.read(ctx)
 	if err != nil {

@@ -96,7 +96,8 @@ func TestSuccessorKeepsTheObject(t *testing.T) {
 	}
 }
 
-// A later version's record has more in it; a successor of the same content, by this version, keeps it.
+// A later version's record has more in it; a successor of the same content, by this version, keeps
+// it.
 func TestSuccessorKeepsTheText(t *testing.T) {
 	ctx := context.Background()
 	e := newEtcd()

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count requests, not calls: one Get may send several. A request that another one has beaten is "beaten".
+// metrics count requests, not calls: one Get may send several. A request that another one has
+// beaten is "beaten".
 type metrics struct {
 	attempts *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec

@@ -14,11 +14,13 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// LabelPair marks the Lease of a pair and holds the pair's name; the admission policy in config/policy looks for it.
+// LabelPair marks the Lease of a pair and holds the pair's name; the admission policy in
+// config/policy looks for it.
 const LabelPair = "gemel.storage/pair"
 
-// Annotations of the Lease. The record counts. Epoch, generation and members repeat parts of it for the admission
-// policy, whose language cannot parse JSON; they are written together and have to agree.
+// Annotations of the Lease. The record counts. Epoch, generation and members repeat parts of it for
+// the admission policy, whose language cannot parse JSON; they are written together and have to
+// agree.
 const (
 	AnnotationRecord     = "gemel.storage/record"
 	AnnotationEpoch      = "gemel.storage/epoch"
@@ -27,11 +29,13 @@ const (
 	AnnotationWrites     = "gemel.storage/writes"  // tokens of the last writes, newest first, with commas between
 )
 
-// keptWrites is how many tokens stay on the object: a write whose answer was lost is found as long as fewer others have
-// followed. A pair writes once per failure and never twice within a CompareAndSwap.
+// keptWrites is how many tokens stay on the object: a write whose answer was lost is found as long
+// as fewer others have followed. A pair writes once per failure and never twice within a
+// CompareAndSwap.
 const keptWrites = 16
 
-// object is the Lease as the API server has it. What this version does not know is kept and written back.
+// object is the Lease as the API server has it. What this version does not know is kept and written
+// back.
 type object struct {
 	raw, meta   map[string]json.RawMessage
 	annotations map[string]string
@@ -78,7 +82,8 @@ func (o *object) bare() bool {
 	return true
 }
 
-// record is what the annotations say: arbiter.ErrNotFound if nothing, ErrDamaged if no record, or one of another pair.
+// record is what the annotations say: arbiter.ErrNotFound if nothing, ErrDamaged if no record, or
+// one of another pair.
 func (o *object) record(cluster, name string) (pair.Record, error) {
 	var rec pair.Record
 	if o.bare() {
@@ -189,7 +194,8 @@ func (o *object) token() string {
 // wrote reports whether the write with this token is among the last ones.
 func (o *object) wrote(token string) bool { return slices.Contains(o.writes(), token) }
 
-// follows reports whether the writes on o go back to base, so that one that is not among them has not landed in between.
+// follows reports whether the writes on o go back to base, so that one that is not among them has
+// not landed in between.
 func (o *object) follows(base *object) bool {
 	if t := base.token(); t != "" {
 		return o.wrote(t)

@@ -82,7 +82,8 @@ func CheckEndpoint(s string) error {
 	return nil
 }
 
-// discovered takes the addresses ("host:port") of the service's EndpointSlice beside the fixed ones.
+// discovered takes the addresses ("host:port") of the service's EndpointSlice beside the fixed
+// ones.
 func (p *pool) discovered(addrs []string) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +121,8 @@ func (p *pool) order(now time.Time) []*endpoint {
 	return slices.DeleteFunc(slices.Clone(p.list), func(e *endpoint) bool { return e.waits(now) })
 }
 
-// demote puts an endpoint that did not do behind the others, and has its next request use a fresh connection: one that
-// is silently dead holds up one attempt only.
+// demote puts an endpoint that did not do behind the others, and has its next request use a fresh
+// connection: one that is silently dead holds up one attempt only.
 func (p *pool) demote(e *endpoint) {
 	e.drop()
 	p.mu.Lock()
@@ -162,7 +163,8 @@ func (e *endpoint) drop() {
 	e.rt, e.base = nil, nil
 }
 
-// transport is what to send with. It is made again after a failure, which also reads CA, certificate and token again.
+// transport is what to send with. It is made again after a failure, which also reads CA,
+// certificate and token again.
 func (e *endpoint) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -189,8 +191,8 @@ func (e *endpoint) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	if tc.Proxy != nil {
 		proxy = tc.Proxy
 	}
-	// HTTP/1.1 on purpose: a connection carries one request at a time, so none waits behind another on a connection that is
-	// dead, and there are no pings to tune. A node asks rarely.
+	// HTTP/1.1 on purpose: a connection carries one request at a time, so none waits behind another
+	// on a connection that is dead, and there are no pings to tune. A node asks rarely.
 	base := &http.Transport{
 		Proxy:                 proxy,
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}}).DialContext,

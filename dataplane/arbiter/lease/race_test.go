@@ -114,7 +114,8 @@ func TestRealServer(t *testing.T) {
 		*l.Spec.LeaseTransitions != 2 || time.Since(l.Spec.RenewTime.Time).Abs() > time.Minute {
 		t.Errorf("%+v %v", l, err)
 	}
-	// A Lease that was deleted is not made again by a late update, and another one under its name is another one.
+	// A Lease that was deleted is not made again by a late update, and another one under its name
+	// is another one.
 	if err = k.CoordinationV1().Leases(ns).Delete(ctx, "p0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +141,9 @@ type try struct {
 	err   error
 }
 
-// Two nodes race for each epoch through proxies that lose, delay and repeat. What etcd has seen judges them: an epoch has
-// one content, what was reported as written is there, what was reported as a conflict is not.
+// Two nodes race for each epoch through proxies that lose, delay and repeat. What etcd has seen
+// judges them: an epoch has one content, what was reported as written is there, what was reported
+// as a conflict is not.
 func TestRaceOfTwoNodesThroughFaultyProxies(t *testing.T) {
 	const epochs = 200
 	cfg := envtest.Config(t)
@@ -184,7 +186,8 @@ func TestRaceOfTwoNodesThroughFaultyProxies(t *testing.T) {
 		t.Fatal("out of time")
 	}
 
-	// What was written, in order, without gaps: the watch goes to etcd's history, not through a proxy.
+	// What was written, in order, without gaps: the watch goes to etcd's history, not through a
+	// proxy.
 	final, _, err := realClient(t, cfg, ns).Get(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -267,8 +270,8 @@ func TestRaceOfTwoNodesThroughFaultyProxies(t *testing.T) {
 	t.Logf("%d epochs, %d writes in the history, %d of them successors of the same content; %v; %d requests", epochs, writes, noops, count, calls)
 }
 
-// raceOn writes one epoch after the other until the last one, as a node does: after an unknown outcome it reads, and bars
-// what may be late with a successor of the same content.
+// raceOn writes one epoch after the other until the last one, as a node does: after an unknown
+// outcome it reads, and bars what may be late with a successor of the same content.
 func raceOn(ctx context.Context, c *Client, self pair.Node, epochs uint64, reached *[2]atomic.Uint64) (tries []try) {
 	defer func() { reached[self].Store(epochs) }()
 	doubt := false
@@ -289,8 +292,9 @@ func raceOn(ctx context.Context, c *Client, self pair.Node, epochs uint64, reach
 			doubt = false
 			continue
 		}
-		// At every other epoch both have read it before either writes, unless the other one is held up by its proxies. In between
-		// one may go on while the other has not heard yet that it has won.
+		// At every other epoch both have read it before either writes, unless the other one is held
+		// up by its proxies. In between one may go on while the other has not heard yet that it has
+		// won.
 		reached[self].Store(rec.Epoch + 1)
 		for limit := time.Now().Add(100 * time.Millisecond); rec.Epoch%2 == 0 && reached[self.Peer()].Load() <= rec.Epoch && time.Now().Before(limit); {
 			runtime.Gosched()

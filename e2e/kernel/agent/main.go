@@ -1,4 +1,5 @@
-// Command agent runs in a lab guest: it executes commands, keeps files and connects to sockets for the tests outside.
+// Command agent runs in a lab guest: it executes commands, keeps files and connects to sockets for
+// the tests outside.
 package main
 
 import (

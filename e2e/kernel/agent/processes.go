@@ -14,7 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
-// run waits for the command; it and its children are killed when its time is over or the asker has gone.
+// run waits for the command; it and its children are killed when its time is over or the asker has
+// gone.
 func run(ctx context.Context, c guest.Command) (r guest.Result) {
 	start := time.Now()
 	if c.Seconds > 0 {

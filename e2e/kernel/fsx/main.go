@@ -4,7 +4,8 @@
 //
 //	fsx PATH SEED
 //
-// It prints how far it is, and ends with 1 and its last operations when a byte is wrong or the file fails.
+// It prints how far it is, and ends with 1 and its last operations when a byte is wrong or the file
+// fails.
 package main
 
 import (

@@ -1,12 +1,14 @@
-// Command probe runs in a guest, or in a pod: it writes to a device or file with O_DIRECT and a queue, remembers what was acknowledged,
-// measures how long operations take around an event, and reads everything back in the end. It takes its commands over a socket.
+// Command probe runs in a guest, or in a pod: it writes to a device or file with O_DIRECT and a
+// queue, remembers what was acknowledged, measures how long operations take around an event, and
+// reads everything back in the end. It takes its commands over a socket.
 //
 //	probe PATH BYTES DEPTH SOCKET [PACE]
 //
-// PACE is the least time between the beginnings of two writes of one place in the queue: 20ms. Without it they follow each other at once.
+// PACE is the least time between the beginnings of two writes of one place in the queue: 20ms.
+// Without it they follow each other at once.
 //
-// GET /window begins a measurement, GET /count says how many operations have been acknowledged, GET /measure ends the measurement,
-// GET /finish stops, verifies and ends the program.
+// GET /window begins a measurement, GET /count says how many operations have been acknowledged, GET
+// /measure ends the measurement, GET /finish stops, verifies and ends the program.
 package main
 
 import (

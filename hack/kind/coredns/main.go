@@ -1,4 +1,5 @@
-// CoreDNS with the plugins that a cluster's Corefile names, and no others: half the size and a third of the compile time.
+// CoreDNS with the plugins that a cluster's Corefile names, and no others: half the size and a
+// third of the compile time.
 package main
 
 import (

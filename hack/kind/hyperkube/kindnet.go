@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kindnet is what kind's network daemon is for this lab: the node's CNI configuration from its pod CIDR, and one route per other node.
-// All nodes are on one bridge, so routes are enough.
+// kindnet is what kind's network daemon is for this lab: the node's CNI configuration from its pod
+// CIDR, and one route per other node. All nodes are on one bridge, so routes are enough.
 type kindnet struct {
 	self    string // this node's name
 	mtu     int

@@ -1,5 +1,6 @@
-// The Kubernetes components, etcd and the cluster's network daemon as one binary: they share most of their code, so one build and one
-// image layer of 160 MB serve instead of nine. The component is the base name it is called by, or the first argument.
+// The Kubernetes components, etcd and the cluster's network daemon as one binary: they share most
+// of their code, so one build and one image layer of 160 MB serve instead of nine. The component is
+// the base name it is called by, or the first argument.
 package main
 
 import (

@@ -1,6 +1,8 @@
-// An OCI runtime for Docker on a machine that itself lacks capabilities (a sandbox without CAP_SYS_RESOURCE, say): runc refuses to give
-// a privileged container what the machine does not have. This one takes from a container's or process's description the capabilities
-// that are missing here, and negative OOM scores where they could not be set, and becomes runc. Where nothing is missing it does nothing.
+// An OCI runtime for Docker on a machine that itself lacks capabilities (a sandbox without
+// CAP_SYS_RESOURCE, say): runc refuses to give a privileged container what the machine does not
+// have. This one takes from a container's or process's description the capabilities that are
+// missing here, and negative OOM scores where they could not be set, and becomes runc. Where
+// nothing is missing it does nothing.
 package main
 
 import (

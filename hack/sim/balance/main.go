@@ -1,5 +1,5 @@
-// Command balance plays synthetic histories of work and connectivity against the policy that moves the
-// ownership of LUNs, beside simpler policies and an optimum that knows the future.
+// Command balance plays synthetic histories of work and connectivity against the policy that moves
+// the ownership of LUNs, beside simpler policies and an optimum that knows the future.
 package main
 
 import (

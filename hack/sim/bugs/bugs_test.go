@@ -21,7 +21,8 @@ func newRunner(t *testing.T) *runner {
 	return &runner{root: root, dir: t.TempDir(), base: testBase, hint: true}
 }
 
-// TestEveryBugIsCaught builds the pair with one mistake at a time. The unchanged code has to pass the same seeds.
+// TestEveryBugIsCaught builds the pair with one mistake at a time. The unchanged code has to pass
+// the same seeds.
 func TestEveryBugIsCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds the simulator once for each bug")

@@ -103,7 +103,8 @@ var (
 		first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
 )
 
-// playTime bounds the play of one bug: a machine that never comes to rest is caught too. It is long, since a computer that is busy otherwise plays few histories.
+// playTime bounds the play of one bug: a machine that never comes to rest is caught too. It is
+// long, since a computer that is busy otherwise plays few histories.
 const playTime = 15 * time.Minute
 
 func (r *runner) try(ctx context.Context, name string, b bug) (o outcome) {

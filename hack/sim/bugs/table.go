@@ -113,7 +113,7 @@ var bugs = plain([]bug{
 	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9605225285449410790},
 		old: "case o.remote && m.owns(o.unit) && m.overtaken(o):", new: "case false:",
 		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}}},
-	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
+	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "clock.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
 		old: "if m.beats[i].here <= at {", new: "if true {"},
 	{rule: "R11b", name: "a write that has become too old while it ran is answered BUSY", file: "write.go",
 		old: "\tm.finish(now, o, o.result)\n}\n\n// finish ends", new: "\tif o.Cmd.Kind.Writes() && now-o.Cmd.Arrived > int64(m.cfg.AgeMax) {\n\t\to.result = scsi.Busy\n\t}\n\tm.finish(now, o, o.result)\n}\n\n// finish ends"},

@@ -1,4 +1,5 @@
-// Command template boots the lab's disk once and saves the machine, for the tests to clone: template FOLDER.
+// Command template boots the lab's disk once and saves the machine, for the tests to clone:
+// template FOLDER.
 package main
 
 import (

@@ -20,26 +20,31 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// Disks that give errors, and disks that are replaced. A node whose disk gives an error has to leave (R12), its process has to end and to be started
-// again, as often as the disk continues to fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut itself down
-// meanwhile is mounted again, or its disk is replaced, as docs/operations.md has it.
+// Disks that give errors, and disks that are replaced. A node whose disk gives an error has to
+// leave (R12), its process has to end and to be started again, as often as the disk continues to
+// fail, and to come back when the disk works: hosts see none of it. A filesystem that has shut
+// itself down meanwhile is mounted again, or its disk is replaced, as docs/operations.md has it.
 
 const (
 	leaveLimit = 40 * time.Second // for a node whose disk gives errors to leave
-	// refreshErrors is how often the parts of a disk that give errors are looked up again: files get other places while they are written.
+	// refreshErrors is how often the parts of a disk that give errors are looked up again: files
+	// get other places while they are written.
 	refreshErrors = 100 * time.Millisecond
-	// livesOfADisk is how many lives of a node may end on one disk. The member waits twice as long before each copy to a disk that fails again and
-	// again and says that it is to be replaced; a run does not wait for minutes.
+	// livesOfADisk is how many lives of a node may end on one disk. The member waits twice as long
+	// before each copy to a disk that fails again and again and says that it is to be replaced; a
+	// run does not wait for minutes.
 	livesOfADisk = 5
 )
 
-// failing are the kinds of disks that give errors; spoiling also those that end a node's copy without.
+// failing are the kinds of disks that give errors; spoiling also those that end a node's copy
+// without.
 var (
 	failing  = []Kind{ReadErrors, WriteErrors, FlushErrors, FullPool}
 	spoiling = append(slices.Clone(failing), ReplacedDisk, DamagedFiles, DamageRunning, DamageStopped, DamageAlone)
-	// beside are the kinds that may come with these. While one copy is no good the other one has to stay what it is: nothing may stop the
-	// node that has it, or keep it from being a member.
-	// notAlone are those of them that might end the process of a node that is alone with its damage: what it does not trust after that it takes as it is.
+	// beside are the kinds that may come with these. While one copy is no good the other one has to
+	// stay what it is: nothing may stop the node that has it, or keep it from being a member.
+	// notAlone are those of them that might end the process of a node that is alone with its
+	// damage: what it does not trust after that it takes as it is.
 	notAlone = []Kind{Snapshot, HalfWrites, ArbiterDown, ArbiterSlow}
 	beside   = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}
 )
@@ -76,7 +81,8 @@ func errorKnobs(k Kind) slowdisk.Knobs {
 	return slowdisk.Knobs{WriteErrors: true}
 }
 
-// breakDisk has a node's disk give errors until the node has left, and for the fault's length at least.
+// breakDisk has a node's disk give errors until the node has left, and for the fault's length at
+// least.
 func (r *rig) breakDisk(ctx context.Context, f Fault) {
 	lives := len(r.pair.Exits(f.Node))
 	begun, asked := time.Now(), time.Time{}
@@ -114,13 +120,15 @@ func (r *rig) breakDisk(ctx context.Context, f Fault) {
 	}
 }
 
-// The LUN that is seldom written has all its blocks, so that they can be bad, and each is written once, while a disk gives errors: what
-// that disk then lacks is not covered up by the next write, and shows when the copies are compared.
+// The LUN that is seldom written has all its blocks, so that they can be bad, and each is written
+// once, while a disk gives errors: what that disk then lacks is not covered up by the next write,
+// and shows when the copies are compared.
 const (
 	seldomLUN   = 16 << 20
 	seldomValue = 1 << 60
 	seldomWrite = 16 << 10
-	// seldomStride leaves so much between two writes that a copy of what the second has changed brings nothing of the first. It is no divisor of the size.
+	// seldomStride leaves so much between two writes that a copy of what the second has changed
+	// brings nothing of the first. It is no divisor of the size.
 	seldomStride = 2<<20 + seldomWrite
 )
 
@@ -188,7 +196,8 @@ func (r *rig) replace(ctx context.Context, i int) error {
 	return r.restart(i)
 }
 
-// readCopy has hosts read what a node that was given everything again has: it becomes the owner of all LUNs.
+// readCopy has hosts read what a node that was given everything again has: it becomes the owner of
+// all LUNs.
 func (r *rig) readCopy(ctx context.Context, e Episode) {
 	for _, f := range e.Faults {
 		if !slices.Contains(spoiling, f.Kind) {

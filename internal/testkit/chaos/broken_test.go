@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// Errors of the data of LUNs leave the rest of the disk alone, and a filesystem that has shut itself down is known.
+// Errors of the data of LUNs leave the rest of the disk alone, and a filesystem that has shut
+// itself down is known.
 func TestBrokenDisk(t *testing.T) {
 	if unsupported != nil {
 		t.Skip("skipped: ", unsupported)

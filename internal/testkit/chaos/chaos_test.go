@@ -56,7 +56,8 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// play runs a pair; what it says is printed if the test fails. It is interrupted after a time once there is progress, if one is given.
+// play runs a pair; what it says is printed if the test fails. It is interrupted after a time once
+// there is progress, if one is given.
 func play(t *testing.T, c Config, interrupt ...time.Duration) (*Report, error) {
 	t.Helper()
 	needNamespaces(t)
@@ -99,9 +100,11 @@ func (f *firstEpisode) Write(p []byte) (int, error) { // one at a time, by lines
 	return f.Writer.Write(p)
 }
 
-// A short run of fixed faults, as `make chaos` does longer ones: the first episodes of this seed have both nodes killed, one killed in a pair
-// that is whole, a partition, disks that stop, that give errors and that are replaced, files and blocks that are damaged, an overload, crowds that want memory, half-sent writes, hosts
-// that fence each other, an arbiter that is away, a snapshot and a transfer.
+// A short run of fixed faults, as `make chaos` does longer ones: the first episodes of this seed
+// have both nodes killed, one killed in a pair that is whole, a partition, disks that stop, that
+// give errors and that are replaced, files and blocks that are damaged, an overload, crowds that
+// want memory, half-sent writes, hosts that fence each other, an arbiter that is away, a snapshot
+// and a transfer.
 func TestChaosWithFixedFaults(t *testing.T) {
 	rep, err := play(t, Config{Seed: 3502869, Episodes: 15})
 	if err != nil {
@@ -153,7 +156,8 @@ func TestLossOnBothNodesIsFound(t *testing.T) {
 	}
 }
 
-// A run that is interrupted, here in the midst of a partition, ends, judges what it has recorded, and says so. It is no success.
+// A run that is interrupted, here in the midst of a partition, ends, judges what it has recorded,
+// and says so. It is no success.
 func TestInterruptedRunIsReported(t *testing.T) {
 	rep, err := play(t, Config{Seed: 3, Duration: time.Hour, Kinds: []Kind{PartitionLink}}, 4*time.Second)
 	if !errors.Is(err, ErrInterrupted) || errors.Is(err, errVerdict) {

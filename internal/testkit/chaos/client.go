@@ -14,7 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// ioDeadline is how long I/O may wait for a path. No fault lasts nearly as long, so an error means that service did not come back.
+// ioDeadline is how long I/O may wait for a path. No fault lasts nearly as long, so an error means
+// that service did not come back.
 const ioDeadline = 90 * time.Second
 
 // disk is a LUN as one host sees it.
@@ -43,16 +44,16 @@ func openDisk(ctx context.Context, lun int, m *targetv1.Mapping) (*disk, error) 
 // lunSize is the size of the LUNs under test before any is expanded.
 const lunSize = 16 << 20
 
-// hot is how many of the blocks are used most of the time; the others keep what they hold for a while, so that a write that
-// one node has missed is not covered up by the next one.
+// hot is how many of the blocks are used most of the time; the others keep what they hold for a
+// while, so that a write that one node has missed is not covered up by the next one.
 const (
 	hot       = 8
 	cold      = 40
 	coldShare = 0.25
 )
 
-// blocksOf are the blocks that are used. The hot ones first: neighbours within a page of the page cache and across one, at
-// both sides of a MiB, and the last one. The cold ones are spread.
+// blocksOf are the blocks that are used. The hot ones first: neighbours within a page of the page
+// cache and across one, at both sides of a MiB, and the last one. The cold ones are spread.
 func blocksOf(size, blockSize int) []int64 {
 	mib, last := int64(1<<20)/int64(blockSize), int64(size)/int64(blockSize)-1
 	list := []int64{0, 1, 7, 8, mib - 1, mib, last / 2, last}
@@ -103,7 +104,8 @@ type client struct {
 	r     *recorder
 }
 
-// think is the longest pause between two operations of a worker: histories have to stay short enough to be judged.
+// think is the longest pause between two operations of a worker: histories have to stay short
+// enough to be judged.
 const think = 8 * time.Millisecond
 
 // work runs operations until ctx ends; all choices follow from rng.
@@ -123,8 +125,8 @@ func work(ctx context.Context, r *recorder, rng *rand.Rand, one func(*rand.Rand)
 	}
 }
 
-// retried is from when on the initiator may have sent a write twice. Sooner answers only count as such if
-// something happened to the device's paths meanwhile.
+// retried is from when on the initiator may have sent a write twice. Sooner answers only count as
+// such if something happened to the device's paths meanwhile.
 const retried = 10 * time.Millisecond
 
 // one operation of a worker.

@@ -15,11 +15,13 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// memoryLimit is the memory of a node: the least that a StorageCluster may give its targets (docs/decisions/0034).
+// memoryLimit is the memory of a node: the least that a StorageCluster may give its targets
+// (docs/decisions/0034).
 const memoryLimit = 512 << 20
 
-// confinement bounds the memory of both nodes, each in a cgroup of its own, of version 1 or 2, which holds the page cache of their disks too,
-// as a container does. Where this machine does not allow that, Go gets the limit that it would follow, and the resident memory is what counts.
+// confinement bounds the memory of both nodes, each in a cgroup of its own, of version 1 or 2,
+// which holds the page cache of their disks too, as a container does. Where this machine does not
+// allow that, Go gets the limit that it would follow, and the resident memory is what counts.
 type confinement struct {
 	dirs [2]string // empty: no cgroup
 	hits string    // the file that counts how often the limit was met

@@ -54,7 +54,8 @@ func TestPeakOfResidentMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Pages from the kernel: the heap may hold as many from earlier tests, and would grow by nothing.
+	// Pages from the kernel: the heap may hold as many from earlier tests, and would grow by
+	// nothing.
 	b, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)

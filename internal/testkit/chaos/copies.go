@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// compare ends both nodes in order and compares their stores; each block must hold what was read last on both.
+// compare ends both nodes in order and compares their stores; each block must hold what was read
+// last on both.
 func (x *runner) compare(ctx context.Context) error {
 	if s, err := x.rig.pair.Status(ctx, 0); err == nil {
 		x.report.Epoch = s.Epoch

@@ -11,8 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// Crowds of hosts that ask for more than a node has memory: by many commands of 8 MiB, or by writes of which they send a part. The processes must
-// live, keep within their budget (docs/decisions/0041), serve the other hosts meanwhile and give everything back.
+// Crowds of hosts that ask for more than a node has memory: by many commands of 8 MiB, or by writes
+// of which they send a part. The processes must live, keep within their budget
+// (docs/decisions/0041), serve the other hosts meanwhile and give everything back.
 
 const (
 	crowdCommand = 8 << 20 // bytes: the most that a command may have
@@ -24,7 +25,8 @@ const (
 	crowdServed = 20 * time.Second
 	// crowdLeft is how long it may take until nothing is left of a crowd that has gone.
 	crowdLeft = 20 * time.Second
-	// crowdBeyond is what a session may get beyond the budget: one small command or a first burst, and answers that are queued (0041).
+	// crowdBeyond is what a session may get beyond the budget: one small command or a first burst,
+	// and answers that are queued (0041).
 	crowdBeyond = 1 << 20
 	// crowdRest is what may be in use of commands' memory beside a crowd.
 	crowdRest = 16 << 20
@@ -41,7 +43,8 @@ func (r *rig) usage(ctx context.Context, i int) (u usage, err error) {
 	return u, err
 }
 
-// crowd has many guests at both nodes for a time. alone says that this is all that happens: then it is judged.
+// crowd has many guests at both nodes for a time. alone says that this is all that happens: then it
+// is judged.
 func (r *rig) crowd(ctx context.Context, f Fault, alone bool) {
 	ctx = context.WithoutCancel(ctx)
 	var before [2]usage
@@ -103,7 +106,8 @@ type gathering struct {
 	wg    sync.WaitGroup
 }
 
-// invite has guests log in and begin, side by side. One whose session is ended by the node comes again.
+// invite has guests log in and begin, side by side. One whose session is ended by the node comes
+// again.
 func (r *rig) invite(ctx context.Context, f Fault) *gathering {
 	each, use := pressing, (*guest).press
 	if f.Kind == HalfWrites {
@@ -162,7 +166,8 @@ func overBudget(u usage) float64 {
 	return 0
 }
 
-// recovered looks at the process of a node after a crowd: it has not been larger than it may be, and what the crowd took is given back.
+// recovered looks at the process of a node after a crowd: it has not been larger than it may be,
+// and what the crowd took is given back.
 func (r *rig) recovered(ctx context.Context, i int, before usage) error {
 	size, err := peak(r.pair.PID(i))
 	if err != nil {
@@ -216,8 +221,9 @@ func (g *guest) press(rng *rand.Rand, size int) {
 	}
 }
 
-// hang announces writes and sends a part of each: of some less than the target has to take unasked, of others the whole first burst and a
-// part of what it asks for then. After that it only answers pings.
+// hang announces writes and sends a part of each: of some less than the target has to take unasked,
+// of others the whole first burst and a part of what it asks for then. After that it only answers
+// pings.
 func (g *guest) hang(rng *rand.Rand, size int) {
 	g.half = true
 	for n := 0; n < crowdDepth && g.window(); n++ {

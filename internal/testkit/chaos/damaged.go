@@ -12,8 +12,9 @@ import (
 // damagedMax is how many files of a node are damaged at once.
 const damagedMax = 4
 
-// damageFiles truncates or deletes some images of a node that does not run, as a person, a program or the repair of a filesystem may do. The node has to
-// notice that and to get a full copy, and it must not serve any of it before.
+// damageFiles truncates or deletes some images of a node that does not run, as a person, a program
+// or the repair of a filesystem may do. The node has to notice that and to get a full copy, and it
+// must not serve any of it before.
 func (r *rig) damageFiles(f Fault) error {
 	if r.pair.PID(f.Node) != 0 {
 		return fmt.Errorf("files of node %s are to be damaged while it runs", harness.Names[f.Node])

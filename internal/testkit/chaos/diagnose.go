@@ -11,7 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// stacks has nodes that do not come back say in their logs what every goroutine waits for. They end by that.
+// stacks has nodes that do not come back say in their logs what every goroutine waits for. They end
+// by that.
 func (x *runner) stacks() {
 	for i := range harness.Names {
 		x.threads("node "+harness.Names[i], x.rig.pair.PID(i))

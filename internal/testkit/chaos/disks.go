@@ -16,7 +16,8 @@ import (
 // The nodes' disks can be made slow, be stopped, and be given less bandwidth than hosts write.
 
 const (
-	// diskRate is what both disks take in an overload, in bytes per second, and floodDepth writes of floodSize bytes are on their way.
+	// diskRate is what both disks take in an overload, in bytes per second, and floodDepth writes
+	// of floodSize bytes are on their way.
 	diskRate   = 12 << 20
 	floodSize  = 256 << 10
 	floodDepth = 64
@@ -66,7 +67,8 @@ func (r *rig) flood(d time.Duration) {
 	wg.Wait()
 }
 
-// epoch of the record as a node knows it that answers; it moves when a node is excluded or readmitted.
+// epoch of the record as a node knows it that answers; it moves when a node is excluded or
+// readmitted.
 func (r *rig) epoch(ctx context.Context) (uint64, error) {
 	var errs []error
 	for i, n := range harness.Names {

@@ -23,7 +23,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/slowdisk"
 )
 
-// begin makes a fault happen. What takes long continues in wg, which the episode waits for. alone says that it is all that happens to a pair in sync.
+// begin makes a fault happen. What takes long continues in wg, which the episode waits for. alone
+// says that it is all that happens to a pair in sync.
 func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup) error {
 	peer := 1 - f.Node
 	switch f.Kind {
@@ -157,8 +158,9 @@ func (r *rig) signal(i int, s syscall.Signal) {
 	}
 }
 
-// restart starts a node that a fault has ended, unless it could not reach the arbiter: then it would refuse to start, and a
-// supervisor would come back later, as heal does. The harness starts one again that has ended because it left.
+// restart starts a node that a fault has ended, unless it could not reach the arbiter: then it
+// would refuse to start, and a supervisor would come back later, as heal does. The harness starts
+// one again that has ended because it left.
 func (r *rig) restart(i int) error {
 	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
 		return nil
@@ -210,8 +212,8 @@ func (r *rig) fillDisk(i int) error {
 	return f.Close()
 }
 
-// squeeze has other data take all of a node's space and give some of it back again and again, while a host writes to where nothing is yet: its
-// writes run out of space in the middle, on one node.
+// squeeze has other data take all of a node's space and give some of it back again and again, while
+// a host writes to where nothing is yet: its writes run out of space in the middle, on one node.
 func (r *rig) squeeze(f Fault) {
 	rng := rand.New(rand.NewPCG(uint64(f.N), 0))
 	end := time.Now().Add(f.For)
@@ -263,7 +265,8 @@ func (r *rig) emptyDisk(i int) error {
 	return nil
 }
 
-// fillTiny writes to the LUN that promises more than there is until that is refused, keeps the space for a while and gives it back.
+// fillTiny writes to the LUN that promises more than there is until that is refused, keeps the
+// space for a while and gives it back.
 func (r *rig) fillTiny(hold time.Duration) {
 	buf := register.Fill(make([]byte, 1<<20), 1<<63)
 	begun := time.Now()
@@ -286,7 +289,8 @@ func (r *rig) fillTiny(hold time.Duration) {
 	}
 }
 
-// operate does what an operator does. It may be refused while faults are at work; what is done must be right.
+// operate does what an operator does. It may be refused while faults are at work; what is done must
+// be right.
 func (r *rig) operate(ctx context.Context, f Fault) {
 	lun := f.N % len(r.luns)
 	var err error
@@ -346,8 +350,9 @@ func (r *rig) drop(id string) {
 	r.snaps = slices.DeleteFunc(r.snaps, func(s string) bool { return s == id })
 }
 
-// snapshot makes one, and a clone of it, and reads the clone: each block must be what it was at some moment while the snapshot
-// was made. The clone goes; the snapshot stays, to be compared at the end, until there are more of them than are kept.
+// snapshot makes one, and a clone of it, and reads the clone: each block must be what it was at
+// some moment while the snapshot was made. The clone goes; the snapshot stays, to be compared at
+// the end, until there are more of them than are kept.
 func (r *rig) snapshot(ctx context.Context, lun int) error {
 	snap, clone := uuid.NewString(), uuid.NewString()
 	start := r.rec.now()

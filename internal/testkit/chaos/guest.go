@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// guest is a session that is made of PDUs: it can do what this project's initiator does not, such as announce a write and send a part of
-// its data. What it reads is thrown away, so that a crowd of guests needs no memory here. It belongs to one goroutine.
+// guest is a session that is made of PDUs: it can do what this project's initiator does not, such
+// as announce a write and send a part of its data. What it reads is thrown away, so that a crowd of
+// guests needs no memory here. It belongs to one goroutine.
 type guest struct {
 	crowd           *gathering
 	conn            net.Conn
@@ -145,8 +146,8 @@ func (g *guest) read(block int64, blocks, bytes int) error {
 	return g.send(g.command(opRead16, pdu.Final|pdu.ReadBit, block, blocks, bytes), nil)
 }
 
-// write announces a write and sends the first bytes of it. Unless it is final, the target continues to expect data that it has not asked for, up to
-// FirstBurstLength.
+// write announces a write and sends the first bytes of it. Unless it is final, the target continues
+// to expect data that it has not asked for, up to FirstBurstLength.
 func (g *guest) write(block int64, blocks, bytes, immediate int, final bool) error {
 	flags := byte(pdu.WriteBit)
 	if final || g.params.InitialR2T {
@@ -159,7 +160,8 @@ func (g *guest) write(block int64, blocks, bytes, immediate int, final bool) err
 	return g.send(g.command(opWrite16, flags, block, blocks, bytes), guestData[:immediate])
 }
 
-// dataOut sends the data that an R2T asks for, or, if the guest does so by half, a small part of it, which is not the end.
+// dataOut sends the data that an R2T asks for, or, if the guest does so by half, a small part of
+// it, which is not the end.
 func (g *guest) dataOut(r2t pdu.BHS) error {
 	off, left := r2t.U32(pdu.OffBufferOff), int(r2t.U32(pdu.OffDesired))
 	segment := min(int(g.params.MaxSend), len(guestData))

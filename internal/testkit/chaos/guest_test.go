@@ -13,8 +13,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/netns"
 )
 
-// Guests are what the judgement of crowds relies on: those that press have their commands done, those that send half keep memory, have nothing
-// done, and leave nothing behind.
+// Guests are what the judgement of crowds relies on: those that press have their commands done,
+// those that send half keep memory, have nothing done, and leave nothing behind.
 func TestGuestsBehaveAsCrowdsExpect(t *testing.T) {
 	if unsupported != nil {
 		t.Skip("skipped: ", unsupported)

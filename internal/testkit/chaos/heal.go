@@ -18,8 +18,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// What has to come of damage: no host ever sees it, but for read errors of what was damaged at a node while it was the only one. When the nodes are in sync
-// again, hosts read what was damaged, what was lost is written again as from a backup, and scrubs are repeated until one finds nothing.
+// What has to come of damage: no host ever sees it, but for read errors of what was damaged at a
+// node while it was the only one. When the nodes are in sync again, hosts read what was damaged,
+// what was lost is written again as from a backup, and scrubs are repeated until one finds nothing.
 
 const (
 	healBound = 60 * time.Second // for scrubs to find nothing more
@@ -27,7 +28,8 @@ const (
 	exposure  = 400 * time.Millisecond
 )
 
-// wounds are damaged blocks of LUNs under test, and when there was no other copy of them. A key's block counts in blocks of 4 KiB here.
+// wounds are damaged blocks of LUNs under test, and when there was no other copy of them. A key's
+// block counts in blocks of 4 KiB here.
 type wounds struct {
 	mu       sync.Mutex
 	at       map[key]bool
@@ -74,7 +76,8 @@ func (w *wounds) list() (list []key) {
 	return list
 }
 
-// hurt tells that an error is what is left of a damaged block of which there was no other copy at some time during an operation.
+// hurt tells that an error is what is left of a damaged block of which there was no other copy at
+// some time during an operation.
 func (r *recorder) hurt(k key, err error, start int64) bool {
 	w := &r.wounds
 	w.mu.Lock()
@@ -92,7 +95,8 @@ type counted struct {
 	healed, repaired float64
 }
 
-// tally adds what nodes have healed since they were asked last. A node that does not answer is asked another time.
+// tally adds what nodes have healed since they were asked last. A node that does not answer is
+// asked another time.
 func (r *rig) tally(ctx context.Context) {
 	for i := range harness.Names {
 		now := counted{pid: r.pair.PID(i)}
@@ -126,7 +130,8 @@ func (r *rig) doubted(ctx context.Context) (sum float64, err error) {
 	return sum, nil
 }
 
-// believed waits until both nodes believe all of their checksums: what is damaged before would be taken for what was written.
+// believed waits until both nodes believe all of their checksums: what is damaged before would be
+// taken for what was written.
 func (r *rig) believed(ctx context.Context) error {
 	if r.rot.unchecked {
 		return nil
@@ -204,8 +209,10 @@ func (r *rig) restore() error {
 	return nil
 }
 
-// readSeldom reads all of the LUN that is seldom written. Nothing writes to it while a node is alone and damaged, so that there is a good copy of each block
-// whenever the nodes are in sync: what the one had lost it has got back from the other, also where it did not know that its regions are alike.
+// readSeldom reads all of the LUN that is seldom written. Nothing writes to it while a node is
+// alone and damaged, so that there is a good copy of each block whenever the nodes are in sync:
+// what the one had lost it has got back from the other, also where it did not know that its regions
+// are alike.
 func (r *rig) readSeldom() error {
 	size := r.seldom.BlockSize()
 	buf := make([]byte, seldomWrite)

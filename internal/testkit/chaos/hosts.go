@@ -17,8 +17,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// Hosts that do what hosts may do and that others must not notice: they fence each other, reset LUNs, change mode pages, connect
-// and say nothing. And LUNs that come and go.
+// Hosts that do what hosts may do and that others must not notice: they fence each other, reset
+// LUNs, change mode pages, connect and say nothing. And LUNs that come and go.
 
 const (
 	fencers       = 3
@@ -40,8 +40,9 @@ func reservationOut(action byte, key, other uint64) (cdb, param []byte) {
 	return []byte{prOutOpcode, action, prRegistrants, 0, 0, 0, 0, 0, byte(len(param)), 0}, param
 }
 
-// fence lets hosts fence each other over both paths, with resets and mode pages in between. What they are answered is of no
-// account, they are in each other's way: the LUNs under test must be served as ever, and the log must continue.
+// fence lets hosts fence each other over both paths, with resets and mode pages in between. What
+// they are answered is of no account, they are in each other's way: the LUNs under test must be
+// served as ever, and the log must continue.
 func (r *rig) fence(d time.Duration, seed uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -94,7 +95,8 @@ func (r *rig) fenceOnce(ctx context.Context, s *initiator.Session, lun uint16, k
 	}
 }
 
-// idle connects to both nodes more often than they keep connections that have not logged in, and says nothing.
+// idle connects to both nodes more often than they keep connections that have not logged in, and
+// says nothing.
 func (r *rig) idle(d time.Duration) {
 	var open []net.Conn
 	dialer := net.Dialer{Timeout: time.Second}
@@ -110,8 +112,8 @@ func (r *rig) idle(d time.Duration) {
 	}
 }
 
-// recreate makes a LUN, writes to it, deletes it, and makes another one under its uuid, which has to read as zero. It may be refused
-// while other faults are at work.
+// recreate makes a LUN, writes to it, deletes it, and makes another one under its uuid, which has
+// to read as zero. It may be refused while other faults are at work.
 func (r *rig) recreate(ctx context.Context) error {
 	id := uuid.NewString()
 	for round := range 2 {

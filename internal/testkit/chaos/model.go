@@ -16,7 +16,8 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("LUN %d block %d", k.lun, k.block) }
 
-// Values say which block they were written to, in their low bits: one that is found in another block was never written there.
+// Values say which block they were written to, in their low bits: one that is found in another
+// block was never written there.
 const tagBits = 16
 
 func (k key) tag() uint64 {
@@ -25,7 +26,8 @@ func (k key) tag() uint64 {
 	return x >> (64 - tagBits)
 }
 
-// owns tells whether a value may have been written to the block, at whatever time; 0 is what it held before any was.
+// owns tells whether a value may have been written to the block, at whatever time; 0 is what it
+// held before any was.
 func (k key) owns(v uint64) bool { return v == 0 || v&(1<<tagBits-1) == k.tag() }
 
 // anomaly is a block whose history has no explanation.

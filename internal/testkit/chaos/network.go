@@ -18,8 +18,9 @@ const (
 	places
 )
 
-// Interfaces. The link joins the nodes, a wire of its own joins each node to the clients, and the control API is reached
-// over a third one that faults leave alone, as in a machine with a management network.
+// Interfaces. The link joins the nodes, a wire of its own joins each node to the clients, and the
+// control API is reached over a third one that faults leave alone, as in a machine with a
+// management network.
 const (
 	ifLink = "inter" // in a node's namespace
 	ifHost = "hosts" // in a node's namespace: the clients' wire
@@ -35,10 +36,11 @@ var (
 	mgmtIP = [2]string{"10.77.3.2", "10.77.4.2"}
 )
 
-// network is the wiring between two nodes and the clients, with filters where packets come in: to filter at the
-// receiver loses them on the wire, as a real fault does, where to filter at the sender would tell its TCP. Packets are
-// dropped, lost at random and answered with resets by nftables; what is slow is so by a token bucket (tc tbf), which makes
-// queues as a real bottleneck does and is in kernels that lack netem.
+// network is the wiring between two nodes and the clients, with filters where packets come in: to
+// filter at the receiver loses them on the wire, as a real fault does, where to filter at the
+// sender would tell its TCP. Packets are dropped, lost at random and answered with resets by
+// nftables; what is slow is so by a token bucket (tc tbf), which makes queues as a real bottleneck
+// does and is in kernels that lack netem.
 type network struct {
 	spaces [places]*netns.Namespace
 
@@ -84,7 +86,8 @@ func newNetwork() (n *network, err error) {
 // gateway is the client's address on a wire.
 func gateway(ip string) string { return ip[:strings.LastIndexByte(ip, '.')] + ".1" }
 
-// close removes the wires at the clients' end, which outlives the other; with the namespaces goes the rest.
+// close removes the wires at the clients' end, which outlives the other; with the namespaces goes
+// the rest.
 func (n *network) close() {
 	var own *netns.Namespace
 	for _, name := range harness.Names {
@@ -131,8 +134,8 @@ func (n *network) applyLocked(place int) error {
 	return n.spaces[place].NFT(s.String())
 }
 
-// throttle limits the link in both directions to so many kilobits per second; 0: no limit. Packets queue for up to
-// half a second before they are lost.
+// throttle limits the link in both directions to so many kilobits per second; 0: no limit. Packets
+// queue for up to half a second before they are lost.
 func (n *network) throttle(kbit int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -28,7 +28,8 @@ func end(t *testing.T, n *network, i int) *net.UDPConn {
 	return c
 }
 
-// passes says whether a datagram arrives; one that is lost on a veth is lost when the sender's call returns.
+// passes says whether a datagram arrives; one that is lost on a veth is lost when the sender's call
+// returns.
 func passes(t *testing.T, from, to *net.UDPConn) bool {
 	t.Helper()
 	if _, err := from.WriteTo([]byte("x"), to.LocalAddr()); err != nil {
@@ -88,7 +89,8 @@ func TestNetworkFilters(t *testing.T) {
 	}
 }
 
-// An arbiter that is taken away answers with an error that says nothing of the record; it is the same when it is back.
+// An arbiter that is taken away answers with an error that says nothing of the record; it is the
+// same when it is back.
 func TestArbiterAway(t *testing.T) {
 	l, _, err := lab.New(t.TempDir())
 	if err != nil {

@@ -105,7 +105,8 @@ func (f Fault) String() string {
 // Episode is one or more faults, all of which end with it.
 type Episode struct {
 	Faults []Fault
-	// Patient: the pair is in sync again before the next episode begins. Else that comes after Rest.
+	// Patient: the pair is in sync again before the next episode begins. Else that comes after
+	// Rest.
 	Patient bool
 	Rest    time.Duration
 	// Whole: the pair must be in sync before it begins, whatever the last one left.

@@ -18,7 +18,8 @@ import (
 // slowOp is the least that is kept as a pause.
 const slowOp = 20 * time.Millisecond
 
-// recorder keeps what clients did and saw since the last cut. Times are nanoseconds since it was made, of the monotonic clock.
+// recorder keeps what clients did and saw since the last cut. Times are nanoseconds since it was
+// made, of the monotonic clock.
 type recorder struct {
 	begun time.Time
 	last  atomic.Uint64 // value that was given out last
@@ -118,7 +119,8 @@ func (r *recorder) failed(format string, args ...any) {
 	}
 }
 
-// wrongRead is of a block that held what was never written there: parts of several things, or another block's.
+// wrongRead is of a block that held what was never written there: parts of several things, or
+// another block's.
 func (r *recorder) wrongRead(what any, v uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +133,8 @@ func (r *recorder) wrongRead(what any, v uint64, err error) {
 	}
 }
 
-// all waits until every worker has ended an operation that it began now or later: service is back, for everyone.
+// all waits until every worker has ended an operation that it began now or later: service is back,
+// for everyone.
 func (r *recorder) all(ctx context.Context) error {
 	since := r.now()
 	t := time.NewTicker(5 * time.Millisecond)
@@ -156,8 +159,8 @@ func (r *recorder) all(ctx context.Context) error {
 	}
 }
 
-// overlapping takes the pauses that have ended out of the list and returns those that overlap a time; the rest was
-// met outside of it.
+// overlapping takes the pauses that have ended out of the list and returns those that overlap a
+// time; the rest was met outside of it.
 func (r *recorder) overlapping(from, to int64) (in, out []pause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,8 +177,9 @@ func (r *recorder) overlapping(from, to int64) (in, out []pause) {
 
 var errNoValue = errors.New("a block cannot be read")
 
-// cut stops the clients between two operations, reads every block, judges the histories and begins new ones from
-// what was read. It keeps memory and search bounded and loses nothing: nothing is under way at a cut.
+// cut stops the clients between two operations, reads every block, judges the histories and begins
+// new ones from what was read. It keeps memory and search bounded and loses nothing: nothing is
+// under way at a cut.
 func (r *recorder) cut(keys []key, read func(k key) (uint64, error)) (ops int, err error) {
 	r.gate.Lock()
 	defer r.gate.Unlock()

@@ -15,7 +15,8 @@ type Report struct {
 	Seconds float64 `json:"duration_seconds"`
 	Passed  bool    `json:"passed"`
 	Error   string  `json:"error,omitempty"`
-	// Interrupted says when the run was, if it was: then the histories until that moment are judged, and the copies are not compared.
+	// Interrupted says when the run was, if it was: then the histories until that moment are
+	// judged, and the copies are not compared.
 	Interrupted string       `json:"interrupted,omitempty"`
 	Operations  int64        `json:"operations"`
 	Judged      int          `json:"judged"` // entries of the histories that were checked
@@ -30,10 +31,12 @@ type Report struct {
 	Left        int          `json:"left"` // processes that ended because their node stopped serving
 	Partitions  int          `json:"partitions"`
 	Faults      map[Kind]int `json:"faults"`
-	// StepDowns counts changes of the record in episodes of which an overload, a crowd, or disks that were stuck on both nodes, were all.
+	// StepDowns counts changes of the record in episodes of which an overload, a crowd, or disks
+	// that were stuck on both nodes, were all.
 	StepDowns int   `json:"step_downs_by_overload"`
 	Flood     int64 `json:"flood_bytes"`
-	// Crowds are hosts that ask for more than a node has memory. What they made of it is judged in episodes of nothing else, in a pair in sync.
+	// Crowds are hosts that ask for more than a node has memory. What they made of it is judged in
+	// episodes of nothing else, in a pair in sync.
 	Crowd         int64    `json:"crowd_sessions"`
 	CrowdCommands int64    `json:"crowd_commands"`
 	Confined      string   `json:"memory_confined_by"`       // cgroup or GOMEMLIMIT
@@ -44,7 +47,8 @@ type Report struct {
 	Replaced      int64    `json:"disks_replaced"`
 	Damaged       int64    `json:"files_damaged"`
 	ShutDowns     int64    `json:"filesystems_shut_down"`
-	// Damage is of blocks of 4 KiB. HealedBlocks are those that nodes counted as healed, and one for each range that a scrub repaired at the other node.
+	// Damage is of blocks of 4 KiB. HealedBlocks are those that nodes counted as healed, and one
+	// for each range that a scrub repaired at the other node.
 	DamagedBlocks  int64          `json:"damaged_blocks"`
 	HealedBlocks   int64          `json:"healed_blocks"`
 	RepairedRanges int64          `json:"repaired_ranges"`
@@ -59,8 +63,8 @@ type Report struct {
 	Images         int            `json:"compared_images"`
 	Differ         []string       `json:"differences,omitempty"`
 	Epoch          uint64         `json:"epoch"`
-	// Pauses are the longest operations that overlap an episode. Where the machine starved meanwhile (see internal/testkit/lag) they are
-	// listed, and count for PauseMax alone.
+	// Pauses are the longest operations that overlap an episode. Where the machine starved
+	// meanwhile (see internal/testkit/lag) they are listed, and count for PauseMax alone.
 	PauseMax         float64            `json:"pause_ms_max"`
 	PauseFed         float64            `json:"pause_ms_max_not_starved"`
 	PauseAfterKill   float64            `json:"pause_ms_max_after_kill"` // one node killed and nothing else, in sync before
@@ -88,7 +92,8 @@ func ms(d time.Duration) float64 {
 // errVerdict is wrapped by what a finished run is found guilty of.
 var errVerdict = errors.New("chaos")
 
-// Bounds that hold on a busy machine as well: generous, and still far from what an application would call an outage.
+// Bounds that hold on a busy machine as well: generous, and still far from what an application
+// would call an outage.
 const (
 	pauseBound     = 60 * time.Second
 	killPauseBound = 5 * time.Second
@@ -106,7 +111,8 @@ func (r *Report) verdict() error {
 	if r.WrongBytes > 0 {
 		bad("%d reads brought what was never written there: wrong bytes", r.WrongBytes)
 	}
-	// What was damaged at a node that was alone may be lost, and a full copy leaves nothing to heal.
+	// What was damaged at a node that was alone may be lost, and a full copy leaves nothing to
+	// heal.
 	elsewhere := r.Faults[DamageRunning] == 0 && (r.Restored > 0 || r.DamageWays[wayTruncate]+r.DamageWays[wayImage] > 0)
 	if r.DamagedBlocks > 0 && r.HealedBlocks == 0 && r.Interrupted == "" && !r.Unchecked && !elsewhere {
 		bad("%d blocks were damaged, and none was healed", r.DamagedBlocks)

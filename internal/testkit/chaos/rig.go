@@ -139,11 +139,12 @@ func place(l *lab.Lab, binary string) (string, error) {
 	return to, os.WriteFile(to, b, 0o700)
 }
 
-// arbiterPath is the folder in which a node finds the record: a symbolic link, so that it can be taken away.
+// arbiterPath is the folder in which a node finds the record: a symbolic link, so that it can be
+// taken away.
 func (r *rig) arbiterPath(i int) string { return r.lab.Path("arbiter-" + harness.Names[i]) }
 
-// arbiter lets a node reach the record or not: a link to itself gives ELOOP on everything below, an error that says nothing of the
-// record, as a server that does not answer.
+// arbiter lets a node reach the record or not: a link to itself gives ELOOP on everything below, an
+// error that says nothing of the record, as a server that does not answer.
 func (r *rig) arbiter(i int, reachable bool) error {
 	to := r.arbiterPath(i)
 	if reachable {
@@ -342,8 +343,8 @@ func (r *rig) cut() (int, error) {
 	return r.rec.cut(r.keys, func(k key) (uint64, error) { return r.hosts[0].disks[k.lun].read(k.block) })
 }
 
-// disconnect closes the devices, and with that ends what waits for an answer. hangUp closes the sessions of the other hosts, whose
-// workers must have ended.
+// disconnect closes the devices, and with that ends what waits for an answer. hangUp closes the
+// sessions of the other hosts, whose workers must have ended.
 func (r *rig) disconnect() error {
 	var errs []error
 	for _, h := range r.hosts {

@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Damage (R15): blocks of one node's images change behind its back, as bad disks, controllers and people have it, while hosts read and write them. Only
-// one node's copy is damaged at a time, and each block once in an episode; the other node's copy is touched when a scrub has found nothing more.
+// Damage (R15): blocks of one node's images change behind its back, as bad disks, controllers and
+// people have it, while hosts read and write them. Only one node's copy is damaged at a time, and
+// each block once in an episode; the other node's copy is touched when a scrub has found nothing
+// more.
 
 const (
 	sumBlock   = 4096    // what one checksum is of
@@ -86,7 +88,8 @@ func imagePath(state, folder, id string) string {
 func (r *rig) lunImage(i, lun int) string { return imagePath(r.pair.State[i], "luns", r.luns[lun]) }
 func (r *rig) seldomImage(i int) string   { return imagePath(r.pair.State[i], "luns", r.seldomID) }
 
-// somewhereIn draws a block of an image: one that hosts use, or any of the LUN that is seldom written.
+// somewhereIn draws a block of an image: one that hosts use, or any of the LUN that is seldom
+// written.
 func (r *rig) somewhereIn(rng *rand.Rand, path string) int64 {
 	if filepath.Base(path) == r.seldomID+".img" {
 		return rng.Int64N(seldomLUN/sumBlock) * sumBlock
@@ -149,7 +152,8 @@ func (r *rig) wound(p spot) bool {
 	return true
 }
 
-// overwrite changes blocks through a descriptor of its own, those that were not damaged yet. nil: a hole.
+// overwrite changes blocks through a descriptor of its own, those that were not damaged yet. nil: a
+// hole.
 func (r *rig) overwrite(p spot, data []byte, hole bool) error {
 	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
 	if err != nil {
@@ -235,7 +239,8 @@ func (r *rig) damageBy(rng *rand.Rand, node int, way string, p spot) error {
 
 func rotRand(f Fault) *rand.Rand { return rand.New(rand.NewPCG(uint64(f.N), 0x726f74)) }
 
-// certain damages a block of the LUN that is seldom written, which no host makes good by writing it.
+// certain damages a block of the LUN that is seldom written, which no host makes good by writing
+// it.
 func (r *rig) certain(rng *rand.Rand, node int) error {
 	return r.damageBy(rng, node, wayFlip, spot{r.seldomImage(node), rng.Int64N(seldomLUN/sumBlock) * sumBlock})
 }
@@ -264,7 +269,8 @@ func (r *rig) damageSome(rng *rand.Rand, node int, snapshots bool) error {
 	return err
 }
 
-// damageAlone damages a node, and kills its peer or cuts it off. Until that is back and what is lost was restored, hosts may get read errors for it.
+// damageAlone damages a node, and kills its peer or cuts it off. Until that is back and what is
+// lost was restored, hosts may get read errors for it.
 func (r *rig) damageAlone(ctx context.Context, f Fault) error {
 	peer := 1 - f.Node
 	r.tally(ctx)

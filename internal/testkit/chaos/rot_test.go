@@ -31,7 +31,8 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
-// A read error counts as judged for a damaged block, at a time when there was no other copy, and for nothing else.
+// A read error counts as judged for a damaged block, at a time when there was no other copy, and
+// for nothing else.
 func TestReadErrorsOfWounds(t *testing.T) {
 	r := newRecorder()
 	w := &r.wounds
@@ -63,7 +64,8 @@ func TestReadErrorsOfWounds(t *testing.T) {
 	}
 }
 
-// What was written to another block, and what is torn, are wrong reads; an older value of the block is left to the history.
+// What was written to another block, and what is torn, are wrong reads; an older value of the block
+// is left to the history.
 func TestWrongReads(t *testing.T) {
 	r := newRecorder()
 	k, other := key{0, 8}, key{2, 8}

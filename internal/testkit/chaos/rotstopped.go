@@ -76,7 +76,8 @@ func (r *rig) damageStopped(f Fault) error {
 	return r.restart(f.Node)
 }
 
-// untouched is an image of which nothing was damaged in this episode: where its checksums go, nothing else vouches for it.
+// untouched is an image of which nothing was damaged in this episode: where its checksums go,
+// nothing else vouches for it.
 func (r *rig) untouched(rng *rand.Rand, node int) string {
 	list := r.victims(node, true)
 	for p := range r.rot.hit {
@@ -150,7 +151,8 @@ func (r *rig) putBackOlder(rng *rand.Rand) error {
 		}
 	}
 	r.rot.ways[wayImage]++
-	// As a person has it: another file under the name, which is shorter than the LUN if that was made larger meanwhile.
+	// As a person has it: another file under the name, which is shorter than the LUN if that was
+	// made larger meanwhile.
 	if err := os.WriteFile(p.path+".restored", old, 0o600); err != nil {
 		return err
 	}

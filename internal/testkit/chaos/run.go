@@ -1,8 +1,10 @@
-// Package chaos runs a pair of real target processes in network namespaces, lets clients on both paths write and read while
-// faults that follow from a seed happen to processes, network, disks and arbiter, and judges what the clients saw: each block
-// must behave as one register (checked with porcupine), and in the end both copies must be the same, byte by byte.
+// Package chaos runs a pair of real target processes in network namespaces, lets clients on both
+// paths write and read while faults that follow from a seed happen to processes, network, disks and
+// arbiter, and judges what the clients saw: each block must behave as one register (checked with
+// porcupine), and in the end both copies must be the same, byte by byte.
 //
-// The program must run isolated (see netns.Isolate): everything it makes in the kernel goes away with it.
+// The program must run isolated (see netns.Isolate): everything it makes in the kernel goes away
+// with it.
 package chaos
 
 import (
@@ -36,8 +38,8 @@ type Config struct {
 	Verbose  bool          // every episode is printed
 	// NoChecksums has the nodes keep none: a proof that damage is noticed by who judges.
 	NoChecksums bool
-	// Tamper, if set, is called with the state folders when both nodes have ended, before the copies are compared: a proof
-	// that the comparison bites.
+	// Tamper, if set, is called with the state folders when both nodes have ended, before the
+	// copies are compared: a proof that the comparison bites.
 	Tamper func(state [2]string) error
 }
 
@@ -56,8 +58,9 @@ type runner struct {
 	report *Report
 }
 
-// Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless setting up failed. When ctx ends before
-// that, faults end, what was recorded until then is judged, and the error is ErrInterrupted, with what else is wrong.
+// Run makes a pair, makes it suffer and judges it. The report is there even with an error, unless
+// setting up failed. When ctx ends before that, faults end, what was recorded until then is judged,
+// and the error is ErrInterrupted, with what else is wrong.
 func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if !netns.Isolated() {
 		return nil, errors.New("chaos must run in namespaces of its own")
@@ -227,7 +230,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// episode plays one: each fault begins and ends at its time, then all is healed, then every host must be served again.
+// episode plays one: each fault begins and ends at its time, then all is healed, then every host
+// must be served again.
 func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 	type event struct {
 		at    time.Duration
@@ -259,7 +263,8 @@ func (x *runner) episode(ctx context.Context, e Episode, settled bool) error {
 		if err == nil && ev.end {
 			err = x.rig.end(ev.fault)
 		} else if err == nil {
-			// Not ended by an interruption: calls that it cut off would be errors that hosts have seen.
+			// Not ended by an interruption: calls that it cut off would be errors that hosts have
+			// seen.
 			err = x.rig.begin(context.WithoutCancel(ctx), ev.fault, busy, &wg)
 		}
 		if err != nil {

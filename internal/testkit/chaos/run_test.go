@@ -10,7 +10,8 @@ import (
 
 func msec(n int64) int64 { return n * int64(time.Millisecond) }
 
-// A pause belongs to the episode that it overlaps. One during which the machine starved is listed and does not count.
+// A pause belongs to the episode that it overlaps. One during which the machine starved is listed
+// and does not count.
 func TestPausesBelongToTheirEpisodes(t *testing.T) {
 	rec := newRecorder()
 	x := &runner{rig: &rig{rec: rec}, lag: lag.New(rec.begun, starved), report: &Report{PauseByEpisode: map[string]float64{}}}

@@ -15,8 +15,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// A soak is a long run in which phases take turns: everything at once, and only what leaves the processes alive. In the second kind
-// they get old, and what they use is looked at whenever the pair is in sync: memory, goroutines and descriptors have to stay flat.
+// A soak is a long run in which phases take turns: everything at once, and only what leaves the
+// processes alive. In the second kind they get old, and what they use is looked at whenever the
+// pair is in sync: memory, goroutines and descriptors have to stay flat.
 
 // calmPhase is the length of a phase.
 const calmPhase = 10 * time.Minute
@@ -52,7 +53,8 @@ func (x *runner) sample(ctx context.Context) error {
 	return nil
 }
 
-// scrape reads gauges and counters by their name, and their label if they have one: name or name{label="value"}.
+// scrape reads gauges and counters by their name, and their label if they have one: name or
+// name{label="value"}.
 func scrape(ctx context.Context, url string, want map[string]*float64) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -93,9 +95,10 @@ func scrape(ctx context.Context, url string, want map[string]*float64) (err erro
 	return nil
 }
 
-// Growth that is allowed from the first third of a run to the last one. The greatest of each are compared: buffers and caches fill, and
-// a sample may meet a few sessions more. The memory that crowds have taken is given back slowly, so the greatest are what crowds left, and
-// would hide a leak that is smaller; of memory the middle ones are compared as well.
+// Growth that is allowed from the first third of a run to the last one. The greatest of each are
+// compared: buffers and caches fill, and a sample may meet a few sessions more. The memory that
+// crowds have taken is given back slowly, so the greatest are what crowds left, and would hide a
+// leak that is smaller; of memory the middle ones are compared as well.
 const (
 	growthFactor     = 1.5
 	growthResident   = 96 << 20

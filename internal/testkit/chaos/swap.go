@@ -15,9 +15,10 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/register"
 )
 
-// swapper is a host that reads a block and replaces what it read with COMPARE AND WRITE. It has sessions of its own, since
-// for such a command a multipath layer may not hide that an attempt was lost: the second would find what the first wrote. The
-// swapper knows its attempts and says so in the history. It also uses the non-optimized path as often as not.
+// swapper is a host that reads a block and replaces what it read with COMPARE AND WRITE. It has
+// sessions of its own, since for such a command a multipath layer may not hide that an attempt was
+// lost: the second would find what the first wrote. The swapper knows its attempts and says so in
+// the history. It also uses the non-optimized path as often as not.
 type swapper struct {
 	id       int
 	r        *recorder
@@ -51,8 +52,8 @@ func (s *swapper) close() {
 	}
 }
 
-// newWatcher is a host that only reads, over one path whatever its state: it would see what a node answers that continues to serve
-// when it must not any more.
+// newWatcher is a host that only reads, over one path whatever its state: it would see what a node
+// answers that continues to serve when it must not any more.
 func newWatcher(id int, r *recorder, maps []*targetv1.Mapping, blockSize, path int) *swapper {
 	s := newSwapper(id, r, maps, blockSize)
 	s.path, s.pinned = path, true
@@ -95,7 +96,8 @@ func (s *swapper) send(lun uint16, op byte, block int64, out, in []byte) attempt
 	ctx, cancel := context.WithTimeout(context.Background(), attemptLimit)
 	defer cancel()
 	if s.sessions[s.path] == nil {
-		// The same ISID each time: a new session reinstates what is left of the last one on this path (RFC 7143 §6.3.5).
+		// The same ISID each time: a new session reinstates what is left of the last one on this
+		// path (RFC 7143 §6.3.5).
 		isid := [6]byte{0x80, 0, 0, byte(s.id), 0, byte(s.path)}
 		x, err := initiator.Login(ctx, initiator.SessionConfig{InitiatorName: s.name, ISID: isid, Target: s.target, Portal: s.portals[s.path],
 			Timers: initiator.Timers{Dial: time.Second, Login: time.Second}})
@@ -118,7 +120,8 @@ func (s *swapper) send(lun uint16, op byte, block int64, out, in []byte) attempt
 		a.good = true
 	default:
 		a.err, a.sense = res.Err(op), res.Sense()
-		// A unit attention is reported instead of executing the command (SAM-5 §5.14); a miscompare has not written.
+		// A unit attention is reported instead of executing the command (SAM-5 §5.14); a miscompare
+		// has not written.
 		a.maybe = a.sense.Key != initiator.KeyUnitAttention && a.sense.Key != initiator.KeyMiscompare
 		if a.sense.Key == initiator.KeyNotReady {
 			s.leave()
@@ -130,8 +133,8 @@ func (s *swapper) send(lun uint16, op byte, block int64, out, in []byte) attempt
 // errGaveUp: not answered for as long as the other clients wait.
 var errGaveUp = errors.New("no answer on either path")
 
-// complete repeats a command until it is answered, waiting a little between attempts, and returns all of them. The last one tells
-// the outcome unless the error is set.
+// complete repeats a command until it is answered, waiting a little between attempts, and returns
+// all of them. The last one tells the outcome unless the error is set.
 func (s *swapper) complete(rng *rand.Rand, lun uint16, op byte, block int64, out, in []byte) ([]attempt, error) {
 	var list []attempt
 	deadline := time.Now().Add(ioDeadline)
@@ -203,8 +206,8 @@ func (s *swapper) one(rng *rand.Rand, p *progress) {
 	}
 }
 
-// swapOps is the history of a swap: attempts of unknown outcome, which may have taken effect until the swap returned, and
-// the last one, of which it is known.
+// swapOps is the history of a swap: attempts of unknown outcome, which may have taken effect until
+// the swap returned, and the last one, of which it is known.
 func swapOps(id int, in register.Input, tries []attempt, err error, end int64, excused bool) (ops []porcupine.Operation) {
 	for n, a := range tries {
 		o := porcupine.Operation{ClientId: id, Input: in, Output: uint64(0), Call: a.start, Return: end}

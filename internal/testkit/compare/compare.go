@@ -44,8 +44,8 @@ func Images(state string) ([]string, error) {
 	return out, nil
 }
 
-// Stores compares all images of two state directories. progress is called with the number of bytes compared. The error is that of the
-// comparison itself; a difference is none, see Identical.
+// Stores compares all images of two state directories. progress is called with the number of bytes
+// compared. The error is that of the comparison itself; a difference is none, see Identical.
 func Stores(ctx context.Context, a, b string, progress func(bytes int64)) ([]Image, error) {
 	in := [2]map[string]bool{}
 	var names []string
@@ -160,8 +160,8 @@ func nextData(f [2]*os.File, at, size int64) (int64, error) {
 	return next, nil
 }
 
-// Corrupt flips one byte of the first image of a state directory that holds data, and says which: a proof that a
-// comparison can fail.
+// Corrupt flips one byte of the first image of a state directory that holds data, and says which: a
+// proof that a comparison can fail.
 func Corrupt(state string) (string, error) {
 	list, err := Images(state)
 	if err != nil {

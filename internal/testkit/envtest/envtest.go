@@ -1,9 +1,11 @@
-// Package envtest gives the tests of one binary a real kube-apiserver and etcd, started once, when the first test asks:
+// Package envtest gives the tests of one binary a real kube-apiserver and etcd, started once, when
+// the first test asks:
 //
 //	func TestMain(m *testing.M) { envtest.Main(m) }
 //	func TestX(t *testing.T)    { cfg := envtest.Config(t); … }
 //
-// The binaries are those of KUBEBUILDER_ASSETS, which hack/envtest.sh prints; without it these tests are skipped.
+// The binaries are those of KUBEBUILDER_ASSETS, which hack/envtest.sh prints; without it these
+// tests are skipped.
 package envtest
 
 import (
@@ -32,7 +34,8 @@ var (
 	crds  []string
 	start = sync.OnceValues(func() (*rest.Config, error) {
 		e := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
-		// As in a cluster: who may do what is decided by RBAC. Tests wait for nothing that garbage collection would do.
+		// As in a cluster: who may do what is decided by RBAC. Tests wait for nothing that garbage
+		// collection would do.
 		e.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
 		cfg, err := e.Start()
 		env = e // also to stop what a failed start has left
@@ -43,7 +46,8 @@ var (
 	})
 )
 
-// Main runs the tests, stops what was started and exits. CRDs in crdFolders are installed at the start.
+// Main runs the tests, stops what was started and exits. CRDs in crdFolders are installed at the
+// start.
 func Main(m *testing.M, crdFolders ...string) {
 	crds = crdFolders
 	code := m.Run()
@@ -58,7 +62,8 @@ func Main(m *testing.M, crdFolders ...string) {
 	os.Exit(code)
 }
 
-// Config is an administrator's access to the API server. It skips the test if there are no binaries.
+// Config is an administrator's access to the API server. It skips the test if there are no
+// binaries.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	if os.Getenv(Assets) == "" {
@@ -71,7 +76,8 @@ func Config(t testing.TB) *rest.Config {
 	return rest.CopyConfig(cfg)
 }
 
-// Namespace makes a namespace of its own for a test. It is not deleted: nothing here would finish that.
+// Namespace makes a namespace of its own for a test. It is not deleted: nothing here would finish
+// that.
 func Namespace(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	k, err := kubernetes.NewForConfig(cfg)
@@ -93,7 +99,8 @@ func As(cfg *rest.Config, namespace, serviceAccount string) *rest.Config {
 	return c
 }
 
-// Kubeconfig writes cfg to a file, for a process or a flag that wants one. Its credentials are a token or a certificate.
+// Kubeconfig writes cfg to a file, for a process or a flag that wants one. Its credentials are a
+// token or a certificate.
 func Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	k := clientcmdapi.NewConfig()

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// reaper ends the server processes if this process dies without stopping them, by a panic or go test's time limit: a shell
-// that waits for the end of a pipe which the system closes then.
+// reaper ends the server processes if this process dies without stopping them, by a panic or go
+// test's time limit: a shell that waits for the end of a pipe which the system closes then.
 type reaper struct {
 	cmd *exec.Cmd
 	in  io.Closer

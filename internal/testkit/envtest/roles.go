@@ -22,8 +22,8 @@ import (
 // systemNamespace is the one that the files in config/ name.
 const systemNamespace = "gemel-system"
 
-// Install makes the objects of a file of config/ as if it were written for a namespace; what lies in none gets the namespace's
-// name too, so that several tests can have theirs.
+// Install makes the objects of a file of config/ as if it were written for a namespace; what lies
+// in none gets the namespace's name too, so that several tests can have theirs.
 func Install(t testing.TB, cfg *rest.Config, namespace, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -54,7 +54,8 @@ func Install(t testing.TB, cfg *rest.Config, namespace, file string) {
 	}
 }
 
-// Operator is cfg with what the operator may do in a namespace, and no more, by config/rbac/operator.yaml in folder.
+// Operator is cfg with what the operator may do in a namespace, and no more, by
+// config/rbac/operator.yaml in folder.
 func Operator(t testing.TB, cfg *rest.Config, namespace, folder string) *rest.Config {
 	t.Helper()
 	Install(t, cfg, namespace, folder+"/operator.yaml")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// parse reads a request's path as the API server does: /api/VERSION/… and /apis/GROUP/VERSION/…, then
-// [namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]].
+// parse reads a request's path as the API server does: /api/VERSION/… and /apis/GROUP/VERSION/…,
+// then [namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]].
 func parse(r *http.Request) Call {
 	c := Call{Verb: r.Method, Path: r.URL.Path}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

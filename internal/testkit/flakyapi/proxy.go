@@ -1,12 +1,13 @@
-// Package flakyapi is an HTTPS proxy in front of a kube-apiserver that loses, delays, repeats and refuses calls, for the
-// tests of whatever talks to one:
+// Package flakyapi is an HTTPS proxy in front of a kube-apiserver that loses, delays, repeats and
+// refuses calls, for the tests of whatever talks to one:
 //
 //	p, err := flakyapi.New(cfg)
 //	defer p.Close()
 //	p.Add(flakyapi.Rule{Match: flakyapi.Match{Mutating: true, Resource: "leases"}, Fault: flakyapi.Fault{LoseResponse: true}, Times: 1})
 //	client := kubernetes.NewForConfigOrDie(p.Config())
 //
-// Every client with Config acts as the user of cfg. It listens on loopback and wants a token that only Config has.
+// Every client with Config acts as the user of cfg. It listens on loopback and wants a token that
+// only Config has.
 package flakyapi
 
 import (
@@ -61,8 +62,9 @@ type crash struct {
 // New starts a proxy for the server of cfg, with the credentials of cfg.
 func New(cfg *rest.Config) (*Proxy, error) { return start(cfg, rand.Text()) }
 
-// Beside starts one more proxy of the same server, with rules of its own, which takes the same token and shows the same
-// certificate: as the address of another API server of the cluster, to a client that knows several.
+// Beside starts one more proxy of the same server, with rules of its own, which takes the same
+// token and shows the same certificate: as the address of another API server of the cluster, to a
+// client that knows several.
 func (p *Proxy) Beside() (*Proxy, error) { return start(p.of, p.token) }
 
 func start(cfg *rest.Config, token string) (*Proxy, error) {
@@ -96,8 +98,8 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
-// Add puts a rule behind the others. To each call the first rule that matches and takes it happens; every rule that
-// matches counts it.
+// Add puts a rule behind the others. To each call the first rule that matches and takes it happens;
+// every rule that matches counts it.
 func (p *Proxy) Add(rules ...Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,9 +115,10 @@ func (p *Proxy) Reset() {
 	p.rules, p.crash = nil, nil
 }
 
-// CrashAt has the client's process die, as far as the API server can see, at its n-th mutating call from now, counted from
-// 1: before it is carried out, or if landed is true after it, with the answer lost. hook, if any, is called at that moment,
-// before any client learns of it. From then on every call fails and those under way are broken off, until Reset.
+// CrashAt has the client's process die, as far as the API server can see, at its n-th mutating call
+// from now, counted from 1: before it is carried out, or if landed is true after it, with the
+// answer lost. hook, if any, is called at that moment, before any client learns of it. From then on
+// every call fails and those under way are broken off, until Reset.
 func (p *Proxy) CrashAt(n int, landed bool, hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +151,8 @@ func (p *Proxy) Calls() (all, mutating int) {
 	return p.calls, p.changes
 }
 
-// Counts are the requests that came by "verb resource", "update leases" or "update targetpairs/status".
+// Counts are the requests that came by "verb resource", "update leases" or "update
+// targetpairs/status".
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,7 +298,8 @@ func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (*htt
 	return p.rt.RoundTrip(req)
 }
 
-// relay passes an answer on as it comes; one that breaks off upstream, or that is cut here, breaks off.
+// relay passes an answer on as it comes; one that breaks off upstream, or that is cut here, breaks
+// off.
 func relay(ctx context.Context, w http.ResponseWriter, res *http.Response) {
 	for k, v := range res.Header {
 		if k != "Connection" && k != "Transfer-Encoding" {

@@ -48,13 +48,14 @@ type Fault struct {
 	Duplicate    bool // a mutating call is carried out twice; the second answer is heard
 	Answer       int  // 409, 429, 500, 503, …: the proxy's own answer; the API server never sees the call
 	RetryAfter   int  // seconds, with Answer
-	// CutAfter breaks the answer off after so long, which is for watches. An answer that has ended by then is whole.
+	// CutAfter breaks the answer off after so long, which is for watches. An answer that has ended
+	// by then is whole.
 	CutAfter time.Duration
 }
 
-// Rule applies a fault to some of the calls that match. Which ones follows from their number alone, counted per rule
-// from 1 in the order of arrival, and from the seed: after From, at most Times of them (0: all), each with Probability
-// (0: always).
+// Rule applies a fault to some of the calls that match. Which ones follows from their number alone,
+// counted per rule from 1 in the order of arrival, and from the seed: after From, at most Times of
+// them (0: all), each with Probability (0: always).
 type Rule struct {
 	Match
 	Fault

@@ -1,5 +1,6 @@
-// Package freeport finds TCP ports for servers that are started a moment later, by tests and tools. A program that binds port 0, closes it and
-// hands the number on loses it now and then: to another process that does the same, or to the local end of any connection.
+// Package freeport finds TCP ports for servers that are started a moment later, by tests and tools.
+// A program that binds port 0, closes it and hands the number on loses it now and then: to another
+// process that does the same, or to the local end of any connection.
 package freeport
 
 import (
@@ -11,8 +12,9 @@ import (
 	"sync"
 )
 
-// The ports lie below those that Linux takes for port 0 and for the local end of a connection (ip_local_port_range, 32768 and up unless an
-// administrator has moved it), and are dealt to processes in blocks.
+// The ports lie below those that Linux takes for port 0 and for the local end of a connection
+// (ip_local_port_range, 32768 and up unless an administrator has moved it), and are dealt to
+// processes in blocks.
 const (
 	first  = 20000
 	blocks = 200
@@ -22,8 +24,9 @@ const (
 // ErrNone means that nothing was free.
 var ErrNone = fmt.Errorf("no TCP port between %d and %d is free", first, first+blocks*each-1)
 
-// dealer hands out the ports of the blocks that this process holds. A block is held by listening on an abstract UNIX socket, so that it is
-// free again when the process has ended in whatever way, and so that a network namespace has blocks of its own.
+// dealer hands out the ports of the blocks that this process holds. A block is held by listening on
+// an abstract UNIX socket, so that it is free again when the process has ended in whatever way, and
+// so that a network namespace has blocks of its own.
 type dealer struct {
 	mu    sync.Mutex
 	name  string // of the sockets, before the block's number
@@ -35,8 +38,8 @@ type dealer struct {
 
 var process = dealer{name: "@gemel-ports-"}
 
-// On finds a port that is free on all hosts, which are addresses of this machine, and that no other caller of this package gets while
-// this process lives, unless it has had thousands.
+// On finds a port that is free on all hosts, which are addresses of this machine, and that no other
+// caller of this package gets while this process lives, unless it has had thousands.
 func On(hosts ...string) (int, error) { return process.on(hosts) }
 
 // Addr is On for one host, with the host before the port.

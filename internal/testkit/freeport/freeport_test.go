@@ -15,8 +15,8 @@ import (
 // asked is set where the test's binary is one of the processes that ask.
 const asked = "GEMEL_FREEPORT_ASKED"
 
-// Processes, each with several goroutines that ask at the same time, get different ports as long as they live, and servers can be
-// started on them.
+// Processes, each with several goroutines that ask at the same time, get different ports as long as
+// they live, and servers can be started on them.
 func TestProcessesGetDifferentPorts(t *testing.T) {
 	if os.Getenv(asked) != "" {
 		var wg sync.WaitGroup

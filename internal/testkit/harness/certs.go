@@ -17,9 +17,9 @@ import (
 // certValidity is longer than any run.
 const certValidity = 7 * 24 * time.Hour
 
-// PKI makes, below dir, what a pair and its control client need: flags for each node, credentials for the client. The link
-// between the nodes and the control API use mutual TLS, as between two machines. The client's files are control.pem, control.key and
-// ca.pem.
+// PKI makes, below dir, what a pair and its control client need: flags for each node, credentials
+// for the client. The link between the nodes and the control API use mutual TLS, as between two
+// machines. The client's files are control.pem, control.key and ca.pem.
 func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return flags, nil, err

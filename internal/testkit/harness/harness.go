@@ -1,5 +1,5 @@
-// Package harness runs a real pair for tests, the demo and benchmarks: two gemel-target processes on loopback
-// addresses with a file arbiter. What it starts it stops, by process id.
+// Package harness runs a real pair for tests, the demo and benchmarks: two gemel-target processes
+// on loopback addresses with a file arbiter. What it starts it stops, by process id.
 package harness
 
 import (
@@ -33,34 +33,37 @@ var Names = [2]string{"a", "b"}
 type Options struct {
 	Dir    string // everything is made below it; required
 	Binary string // gemel-target; required, see Build
-	// Programs are other builds of gemel-target, of one node each; default Binary. What is set here counts from the node's next start.
+	// Programs are other builds of gemel-target, of one node each; default Binary. What is set here
+	// counts from the node's next start.
 	Programs [2]string
 	State    [2]string // state folders; default Dir/a and Dir/b
 	Log      io.Writer // the processes' log; default Dir/<node>.log
 	Args     []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
-	// Wrap is a command that a node is started by, with the node's own command as further arguments, which it has to become (exec).
+	// Wrap is a command that a node is started by, with the node's own command as further
+	// arguments, which it has to become (exec).
 	Wrap [2][]string
 	// Arbiter is the record's file as each node sees it; default Dir/record.json for both.
 	Arbiter [2]string
 	// Net places the nodes elsewhere than on loopback.
 	Net *Network
-	// Supervised nodes are started again, after a back-off, when their processes have ended because they left.
+	// Supervised nodes are started again, after a back-off, when their processes have ended because
+	// they left.
 	Supervised bool
 	// InCluster and Name of the pair; default Cluster and PairName.
 	InCluster, Name string
 }
 
-// Network is where the nodes of a pair are when they are not on loopback: addresses as host:port, and what brings a
-// process there. Beyond loopback the nodes need certificates (Options.PerNode).
+// Network is where the nodes of a pair are when they are not on loopback: addresses as host:port,
+// and what brings a process there. Beyond loopback the nodes need certificates (Options.PerNode).
 type Network struct {
 	ISCSI, Control, Metrics [2]string
 	Link                    string // node a's
 	// Portals are where hosts reach the nodes; default ISCSI.
 	Portals [2]string
-	// Enter is called on the thread that starts a node's process, which is not used for anything else afterwards:
-	// the place to enter a network namespace. May be nil.
+	// Enter is called on the thread that starts a node's process, which is not used for anything
+	// else afterwards: the place to enter a network namespace. May be nil.
 	Enter [2]func() error
 	// Credentials are those of the control API's client.
 	Credentials credentials.TransportCredentials
@@ -228,7 +231,8 @@ func (p *Pair) start(i int) error {
 	started := make(chan error)
 	pr := &proc{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		// The parent-death signal is tied to the thread that forks, so that thread has to live as long as we do.
+		// The parent-death signal is tied to the thread that forks, so that thread has to live as
+		// long as we do.
 		runtime.LockOSThread()
 		var err error
 		if p.Net != nil && p.Net.Enter[i] != nil {
@@ -269,7 +273,8 @@ func (p *Pair) PID(i int) int {
 	return p.procs[i].cmd.Process.Pid
 }
 
-// Ended says that a node's process has ended without having been asked to, and how. One that is to be started again is not meant.
+// Ended says that a node's process has ended without having been asked to, and how. One that is to
+// be started again is not meant.
 func (p *Pair) Ended(i int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

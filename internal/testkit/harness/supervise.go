@@ -9,8 +9,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/exits"
 )
 
-// What runs a node's process, as a kubelet or systemd does: one that has ended without a stop is started again after a back-off, and for no
-// other reason. A node that a test killed or stopped stays so.
+// What runs a node's process, as a kubelet or systemd does: one that has ended without a stop is
+// started again after a back-off, and for no other reason. A node that a test killed or stopped
+// stays so.
 
 // Bounds of the back-off: the kubelet's 10 s to 5 min, forgotten after 10 min, made short.
 const (
@@ -73,7 +74,8 @@ func (p *Pair) supervise(i int, pr *proc) {
 	}
 }
 
-// restarts tells whether a process that has ended with a code is started again: one that has left, and then also one that could not start.
+// restarts tells whether a process that has ended with a code is started again: one that has left,
+// and then also one that could not start.
 func (s *supervisor) restarts(code int) bool {
 	return code == exits.Left || code == exits.Failed && s.again
 }

@@ -1,5 +1,5 @@
-// Package kubelet drives a CSI plugin over its Unix socket as the sidecars and the kubelet of a cluster do: the same calls in
-// the same order, with the same folders.
+// Package kubelet drives a CSI plugin over its Unix socket as the sidecars and the kubelet of a
+// cluster do: the same calls in the same order, with the same folders.
 package kubelet
 
 import (
@@ -82,7 +82,8 @@ func Connect(ctx context.Context, socket, dir string) (*Kubelet, error) {
 // Close ends the connection.
 func (k *Kubelet) Close() error { return k.conn.Close() }
 
-// retry calls again what the sidecars and the kubelet call again. The connection is not made yet at first.
+// retry calls again what the sidecars and the kubelet call again. The connection is not made yet at
+// first.
 func retry(ctx context.Context, f func(context.Context) error) error {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
@@ -172,7 +173,8 @@ func (k *Kubelet) Publish(ctx context.Context, v *Volume) error {
 	return nil
 }
 
-// Unpublish undoes Publish, also half of it. All of its calls succeed when there is nothing to undo.
+// Unpublish undoes Publish, also half of it. All of its calls succeed when there is nothing to
+// undo.
 func (k *Kubelet) Unpublish(ctx context.Context, v *Volume) error {
 	err := retry(ctx, func(ctx context.Context) error {
 		_, err := k.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.ID, TargetPath: v.Target})

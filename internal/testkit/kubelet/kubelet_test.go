@@ -18,7 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// plugin answers on a socket and notes what it is asked; the real plugin is driven by the demo's own tests.
+// plugin answers on a socket and notes what it is asked; the real plugin is driven by the demo's
+// own tests.
 type plugin struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -150,7 +151,8 @@ func TestErrorsEndTheStory(t *testing.T) {
 	if _, err := k.Create(ctx, "x", 1, false, ""); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "CreateVolume x") {
 		t.Errorf("create: %v", err)
 	}
-	// A volume that is gone has nothing to undo; any other refusal is reported, and what depends on it is not tried.
+	// A volume that is gone has nothing to undo; any other refusal is reported, and what depends on
+	// it is not tried.
 	p.take()
 	v := &Volume{ID: "x", Name: "x"}
 	p.fail["NodeUnpublishVolume"] = []error{status.Error(codes.NotFound, "gone")}

@@ -15,13 +15,14 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/loopdev"
 )
 
-// XFS makes a filesystem of so many bytes in a sparse file, with reflink, and mounts it at Dir/name.
+// XFS makes a filesystem of so many bytes in a sparse file, with reflink, and mounts it at
+// Dir/name.
 func (l *Lab) XFS(ctx context.Context, name string, size int64) (string, error) {
 	return l.xfs(ctx, name, size, false)
 }
 
-// XFSDirect is XFS on a loop device that reads and writes its file past the page cache: what the filesystem has not cached comes from
-// the disk, and a flush costs what the disk takes for it.
+// XFSDirect is XFS on a loop device that reads and writes its file past the page cache: what the
+// filesystem has not cached comes from the disk, and a flush costs what the disk takes for it.
 func (l *Lab) XFSDirect(ctx context.Context, name string, size int64) (string, error) {
 	return l.xfs(ctx, name, size, true)
 }
@@ -80,7 +81,8 @@ func mountsBelow(dir string) ([]string, error) {
 	return out, nil
 }
 
-// unescape undoes what proc(5) escapes in mountinfo; a file that was deleted below a mount has a mark.
+// unescape undoes what proc(5) escapes in mountinfo; a file that was deleted below a mount has a
+// mark.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, "//deleted", "")
 
 func unmountAll(dir string) error {

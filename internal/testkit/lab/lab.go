@@ -1,5 +1,6 @@
-// Package lab is the bench that a demo runs on: one temporary folder, below which everything is, and what hangs on it
-// in the kernel: processes, mounts, loop devices. Whatever state a run is in, the folder alone is enough to undo it.
+// Package lab is the bench that a demo runs on: one temporary folder, below which everything is,
+// and what hangs on it in the kernel: processes, mounts, loop devices. Whatever state a run is in,
+// the folder alone is enough to undo it.
 package lab
 
 import (
@@ -19,14 +20,15 @@ import (
 
 const prefix = "gemel-demo-"
 
-// Lab is one run's folder. Executables of the run are in Dir/bin and nowhere else: that is how its processes are known.
+// Lab is one run's folder. Executables of the run are in Dir/bin and nowhere else: that is how its
+// processes are known.
 type Lab struct {
 	Dir  string
 	lock *os.File
 }
 
-// New makes a folder below base (the system's folder for temporary files if empty). Folders there whose run was
-// killed before it could clean up are cleaned up first; what was found is returned.
+// New makes a folder below base (the system's folder for temporary files if empty). Folders there
+// whose run was killed before it could clean up are cleaned up first; what was found is returned.
 func New(base string) (l *Lab, swept []string, err error) {
 	if base == "" {
 		base = os.TempDir()
@@ -70,7 +72,8 @@ func New(base string) (l *Lab, swept []string, err error) {
 // lockName is locked as long as the run lives; the kernel releases it with the process.
 const lockName = "lock"
 
-// abandoned takes the lock of a run that is dead. A folder without the file is about to get it, or is not ours.
+// abandoned takes the lock of a run that is dead. A folder without the file is about to get it, or
+// is not ours.
 func abandoned(dir string) (*os.File, bool) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 	if err != nil {
@@ -89,7 +92,8 @@ func (l *Lab) Path(elem ...string) string { return filepath.Join(append([]string
 // Close leaves nothing behind: it kills what still runs, unmounts, detaches, removes.
 func (l *Lab) Close() error { return errors.Join(reclaim(l.Dir), l.lock.Close()) }
 
-// Build compiles a command of the module at root into Dir/bin and returns its path. An interrupted build cleans up.
+// Build compiles a command of the module at root into Dir/bin and returns its path. An interrupted
+// build cleans up.
 func (l *Lab) Build(ctx context.Context, root, pkg string) (string, error) {
 	out, tmp := l.Path("bin", filepath.Base(pkg)), l.Path("gotmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
@@ -108,8 +112,9 @@ func (l *Lab) Build(ctx context.Context, root, pkg string) (string, error) {
 	return out, os.RemoveAll(tmp)
 }
 
-// reclaim undoes everything that belongs to a folder. Processes first: one that waits for I/O holds mounts. Loop devices before mounts: one
-// whose file is on a mount that is taken away by force is known by nothing any more. One that is mounted itself goes with its mount.
+// reclaim undoes everything that belongs to a folder. Processes first: one that waits for I/O holds
+// mounts. Loop devices before mounts: one whose file is on a mount that is taken away by force is
+// known by nothing any more. One that is mounted itself goes with its mount.
 func reclaim(dir string) error {
 	deadline := time.Now().Add(30 * time.Second)
 	var err error
@@ -154,7 +159,8 @@ func Leftovers(dir string) ([]string, error) {
 	return out, err
 }
 
-// processes are those that run an executable of the folder, zombies excepted: they have no executable any more.
+// processes are those that run an executable of the folder, zombies excepted: they have no
+// executable any more.
 func processes(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

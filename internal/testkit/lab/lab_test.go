@@ -155,7 +155,8 @@ func TestXFS(t *testing.T) {
 	gone(t, l.Dir)
 }
 
-// A loop device on a file that is on a mount below the folder, as that of a userspace attachment is.
+// A loop device on a file that is on a mount below the folder, as that of a userspace attachment
+// is.
 func TestLoopDeviceOnAMount(t *testing.T) {
 	if err := CanMount(); err != nil {
 		t.Skipf("needs mounts: %v", err)

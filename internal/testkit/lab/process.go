@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Process is a child in a process group of its own, which dies with us. Ctrl-C at the terminal reaches only us.
+// Process is a child in a process group of its own, which dies with us. Ctrl-C at the terminal
+// reaches only us.
 type Process struct {
 	name string
 	cmd  *exec.Cmd
@@ -28,7 +29,8 @@ func Start(name, log, binary string, args ...string) (*Process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The parent-death signal is sent when the thread that forked ends, so that thread stays with the child.
+		// The parent-death signal is sent when the thread that forked ends, so that thread stays
+		// with the child.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err

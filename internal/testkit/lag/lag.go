@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe measures how late this machine lets a thread run that has asked to be woken, and how long its disk takes to make a
-// block durable: a pause that falls into a moment when either took long says nothing about the target, which was not let
-// run either, or could not write the record.
+// Probe measures how late this machine lets a thread run that has asked to be woken, and how long
+// its disk takes to make a block durable: a pause that falls into a moment when either took long
+// says nothing about the target, which was not let run either, or could not write the record.
 type Probe struct {
 	begun   time.Time
 	starved time.Duration
@@ -103,7 +103,8 @@ func (p *Probe) Worst() (scheduling, disk time.Duration) {
 // In tells whether the machine starved somewhere in a time, counted from the probe's begin.
 func (p *Probe) In(from, to time.Duration) bool { return p.Longest(from, to) > 0 }
 
-// Longest is the longest delay that overlaps a time and in which the machine starved; 0: there was none.
+// Longest is the longest delay that overlaps a time and in which the machine starved; 0: there was
+// none.
 func (p *Probe) Longest(from, to time.Duration) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,7 @@
-// Package ledger knows what a block may contain: every write has a sequence number that the block carries, and every
-// submission and acknowledgement is recorded. After a crash a block holds the last acknowledged write, or a later one
-// that was submitted and not acknowledged; anything else is a lost write.
+// Package ledger knows what a block may contain: every write has a sequence number that the block
+// carries, and every submission and acknowledgement is recorded. After a crash a block holds the
+// last acknowledged write, or a later one that was submitted and not acknowledged; anything else is
+// a lost write.
 package ledger
 
 import (
@@ -12,8 +13,8 @@ import (
 // BlockSize is what one write carries, in bytes.
 const BlockSize = 4096
 
-// Layout of a block, little endian: magic, volume, block number, sequence, pseudo-random filling that follows from
-// those, CRC32C of all before it.
+// Layout of a block, little endian: magic, volume, block number, sequence, pseudo-random filling
+// that follows from those, CRC32C of all before it.
 const (
 	magic    = 0x314b4c424c4d4547 // "GEMLBLK1"
 	headSize = 32

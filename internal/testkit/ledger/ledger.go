@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Ledger records the writes to one volume. The blocks are dealt out to Workers in turn (block modulo Workers), each of
-// which has one write in flight, so the writes to a block, and all writes of a worker, are in order. Sequence numbers
-// are a worker's own, from 1. Methods are safe for concurrent use.
+// Ledger records the writes to one volume. The blocks are dealt out to Workers in turn (block
+// modulo Workers), each of which has one write in flight, so the writes to a block, and all writes
+// of a worker, are in order. Sequence numbers are a worker's own, from 1. Methods are safe for
+// concurrent use.
 type Ledger struct {
 	Volume  uint64
 	Workers int
@@ -85,8 +86,8 @@ func (l *Ledger) Ack(block int, seq uint64) {
 	}
 }
 
-// Check says whether a block may have this content: "" if so, else what is wrong with it. A block without an
-// acknowledged write may have any.
+// Check says whether a block may have this content: "" if so, else what is wrong with it. A block
+// without an acknowledged write may have any.
 func (l *Ledger) Check(block int, content []byte) string {
 	l.mu.Lock()
 	e := l.blocks[block]

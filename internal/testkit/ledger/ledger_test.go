@@ -70,7 +70,8 @@ func TestEveryByteCounts(t *testing.T) {
 	}
 }
 
-// snapshotRun makes a ledger of two workers; worker 0 writes blocks 0, 2, worker 1 writes block 1, in a known order.
+// snapshotRun makes a ledger of two workers; worker 0 writes blocks 0, 2, worker 1 writes block 1,
+// in a known order.
 func snapshotRun() *Moment {
 	l := New(1, 2, 3)
 	w := func(b int, s uint64) { l.Submit(b, s); l.Ack(b, s) }

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Moment is what is needed to judge a snapshot that was made between Ledger.Begin and End while writes continued: the
-// state at Begin and every write since. A snapshot is right if there is one instant such that it holds exactly what
-// was acknowledged before, of what was under way any part, and nothing of what was submitted later.
+// Moment is what is needed to judge a snapshot that was made between Ledger.Begin and End while
+// writes continued: the state at Begin and every write since. A snapshot is right if there is one
+// instant such that it holds exactly what was acknowledged before, of what was under way any part,
+// and nothing of what was submitted later.
 type Moment struct {
 	volume  uint64
 	workers int
@@ -60,12 +61,14 @@ func (m *Moment) Blocks() int { return len(m.base) }
 // Changes is how many writes were recorded.
 func (m *Moment) Changes() int { return len(m.changes) }
 
-// Check judges the sequence numbers that the snapshot shows, by block; 0 for a block that holds no write.
+// Check judges the sequence numbers that the snapshot shows, by block; 0 for a block that holds no
+// write.
 func (m *Moment) Check(seen []uint64) error {
 	if len(seen) != len(m.base) {
 		return fmt.Errorf("the snapshot has %d blocks, not %d", len(seen), len(m.base))
 	}
-	// A worker writes in order, so what it had done at the instant is known from the latest of its writes to be seen.
+	// A worker writes in order, so what it had done at the instant is known from the latest of its
+	// writes to be seen.
 	last := make([]uint64, m.workers)
 	for b, s := range seen {
 		last[b%m.workers] = max(last[b%m.workers], s)

@@ -45,7 +45,8 @@ func each(ctx context.Context, r io.ReaderAt, regions []Region, progress func(bl
 	return nil
 }
 
-// Verify reads every block back and returns those that lost an acknowledged write. progress is called with the number of blocks read.
+// Verify reads every block back and returns those that lost an acknowledged write. progress is
+// called with the number of blocks read.
 func (s *Stream) Verify(ctx context.Context, r io.ReaderAt, progress func(blocks int)) ([]Finding, error) {
 	var lost []Finding
 	err := each(ctx, r, s.Regions(), progress, func(block int, content []byte) {
@@ -59,7 +60,8 @@ func (s *Stream) Verify(ctx context.Context, r io.ReaderAt, progress func(blocks
 	return lost, err
 }
 
-// VerifyMoment reads a snapshot of the target, or a clone of that, and judges it by what was recorded while it was made.
+// VerifyMoment reads a snapshot of the target, or a clone of that, and judges it by what was
+// recorded while it was made.
 func (s *Stream) VerifyMoment(ctx context.Context, r io.ReaderAt, m *ledger.Moment, regions []Region, progress func(blocks int)) error {
 	var seen []uint64
 	var bad error

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout says where the content of a file is on its block device, so that it can be read there without the
-// filesystem. It is valid as long as the file's blocks do not move: it was filled and synced before.
+// Layout says where the content of a file is on its block device, so that it can be read there
+// without the filesystem. It is valid as long as the file's blocks do not move: it was filled and
+// synced before.
 type Layout []Extent
 
 // Extent is one run of a file, in bytes.

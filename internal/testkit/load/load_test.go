@@ -103,7 +103,8 @@ func TestWindowTakesWhatOverlaps(t *testing.T) {
 	m.mu.Lock()
 	m.gate = make(chan struct{})
 	m.mu.Unlock()
-	// All eight are held now; the window begins after their submission and ends before their completion.
+	// All eight are held now; the window begins after their submission and ends before their
+	// completion.
 	if err := poll(ctx, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.held == 8 }); err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,8 @@ func (m *Meter) complete(s *slot, err error) {
 	m.phases[m.phase]++
 }
 
-// Window measures one event: the longest time from submission to completion of any operation that overlaps it.
+// Window measures one event: the longest time from submission to completion of any operation that
+// overlaps it.
 type Window struct {
 	m        *Meter
 	from, to time.Duration
@@ -149,8 +150,8 @@ func (m *Meter) Begin() *Window {
 	return w
 }
 
-// End closes the window, the event being settled, waits for the operations under way at this instant, and returns
-// the longest of all that overlap and their number.
+// End closes the window, the event being settled, waits for the operations under way at this
+// instant, and returns the longest of all that overlap and their number.
 func (w *Window) End(ctx context.Context) (time.Duration, int64, error) {
 	w.m.mu.Lock()
 	w.to = time.Since(w.m.begun)

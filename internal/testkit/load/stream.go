@@ -13,8 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/ledger"
 )
 
-// Target is what a stream writes to. Offsets and lengths are multiples of ledger.BlockSize, buffers are aligned to
-// it. Methods are called concurrently. A write that returns nil has been acknowledged.
+// Target is what a stream writes to. Offsets and lengths are multiples of ledger.BlockSize, buffers
+// are aligned to it. Methods are called concurrently. A write that returns nil has been
+// acknowledged.
 type Target interface {
 	ReadAt(p []byte, off int64) (int, error)
 	WriteAt(p []byte, off int64) (int, error)
@@ -22,12 +23,14 @@ type Target interface {
 	Close() error
 }
 
-// Stream keeps Depth writes in flight on one target: first every block once, in order, then blocks at random.
+// Stream keeps Depth writes in flight on one target: first every block once, in order, then blocks
+// at random.
 type Stream struct {
 	Name   string
 	Target Target
 	Ledger *ledger.Ledger
-	// Every is the least time from the beginning of a writer's write to that of its next one; 0: none.
+	// Every is the least time from the beginning of a writer's write to that of its next one; 0:
+	// none.
 	Every time.Duration
 	meter *Meter
 	seed  uint64

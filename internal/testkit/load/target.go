@@ -27,7 +27,8 @@ func OpenFile(path string, create bool) (*File, error) {
 // File is a Target on a file or block device.
 type File struct{ *os.File }
 
-// Reserve allocates blocks of a file, so that writes to them change no more than their content once they are filled.
+// Reserve allocates blocks of a file, so that writes to them change no more than their content once
+// they are filled.
 func (f *File) Reserve(r Region) error {
 	if err := unix.Fallocate(int(f.Fd()), 0, r.Off, int64(r.Blocks)*4096); err != nil {
 		return fmt.Errorf("fallocate %s: %w", f.Name(), err)

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attach binds a free loop device to a file. The device detaches automatically when it is closed for
-// the last time; a mounted filesystem holds it open. With direct, it reads and writes the file by
-// direct I/O, several requests at a time; an error says that the file's filesystem cannot do that.
+// Attach binds a free loop device to a file. The device detaches automatically when it is closed
+// for the last time; a mounted filesystem holds it open. With direct, it reads and writes the file
+// by direct I/O, several requests at a time; an error says that the file's filesystem cannot do
+// that.
 func Attach(f *os.File, direct bool) (*os.File, error) {
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package mutate breaks a program on purpose: it replaces texts of its sources, and leaves the sources as they are.
+// Package mutate breaks a program on purpose: it replaces texts of its sources, and leaves the
+// sources as they are.
 package mutate
 
 import (
@@ -12,14 +13,15 @@ import (
 	"strings"
 )
 
-// ErrText says that the text of an Edit is not there once: its place has moved, and what it would break is not what it broke before.
+// ErrText says that the text of an Edit is not there once: its place has moved, and what it would
+// break is not what it broke before.
 var ErrText = errors.New("the text to replace must occur exactly once")
 
 // Edit replaces one text of a file by another.
 type Edit struct{ File, Old, New string }
 
-// Overlay writes the broken files below dir, their names beginning with name, and returns the file that go's -overlay takes. Files of the
-// edits are below root.
+// Overlay writes the broken files below dir, their names beginning with name, and returns the file
+// that go's -overlay takes. Files of the edits are below root.
 func Overlay(root, dir, name string, edits []Edit) (string, error) {
 	broken := map[string]string{} // by path
 	for _, e := range edits {

@@ -17,9 +17,10 @@ const isolatedEnv = "GEMEL_TEST_ISOLATED"
 // Isolated is true in the process that Isolate has started.
 func Isolated() bool { return os.Getenv(isolatedEnv) != "" }
 
-// Isolate runs this program again, with the same arguments, in a network and a mount namespace of its own, and returns
-// its exit code. Nothing that the copy makes is visible outside, and the kernel undoes all of it when the copy and
-// its children have ended, however they end. Interrupts are passed on.
+// Isolate runs this program again, with the same arguments, in a network and a mount namespace of
+// its own, and returns its exit code. Nothing that the copy makes is visible outside, and the
+// kernel undoes all of it when the copy and its children have ended, however they end. Interrupts
+// are passed on.
 func Isolate(ctx context.Context) (int, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package netns makes network namespaces for tests: places of their own for processes, with wires that can be cut. Nothing that is made
-// in them is seen outside, and the kernel takes all of it away with them.
+// Package netns makes network namespaces for tests: places of their own for processes, with wires
+// that can be cut. Nothing that is made in them is seen outside, and the kernel takes all of it
+// away with them.
 package netns
 
 import (
@@ -14,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace without a name: a descriptor holds it, and the kernel takes it away with that.
+// Namespace is a network namespace without a name: a descriptor holds it, and the kernel takes it
+// away with that.
 type Namespace struct{ f *os.File }
 
 // New makes an empty namespace, its loopback up.

@@ -46,7 +46,8 @@ func secrets(namespace string) cache.Options {
 		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {LabelSelector: labels.SelectorFromSet(pairconn.SecretLabels)}}}}}
 }
 
-// enrolment adds the enrolment endpoint, on a port of its own, with its certificate and the keeper of credentials; nil without a namespace.
+// enrolment adds the enrolment endpoint, on a port of its own, with its certificate and the keeper
+// of credentials; nil without a namespace.
 func (o *Operator) enrolment(m ctrl.Manager, e Enrolment) (*chap.Keeper, error) {
 	namespace := e.Namespace
 	if namespace == "" {
@@ -72,8 +73,8 @@ func AddCluster(ctx context.Context, c client.Client, chap string) error {
 	return c.Create(ctx, o)
 }
 
-// Worker makes a Node with a pod of the node plugin, and writes what that pod has mounted to a folder: the token of its service account, for the
-// operator, and the authorities that it trusts.
+// Worker makes a Node with a pod of the node plugin, and writes what that pod has mounted to a
+// folder: the token of its service account, for the operator, and the authorities that it trusts.
 func Worker(ctx context.Context, cfg *rest.Config, namespace, node, dir string) (*wire.Client, error) {
 	k, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package operator runs the reconcilers of LUNs and snapshots in a test's process, against a real API server and a real pair.
+// Package operator runs the reconcilers of LUNs and snapshots in a test's process, against a real
+// API server and a real pair.
 package operator
 
 import (
@@ -52,8 +53,8 @@ func Client(cfg *rest.Config) (client.WithWatch, error) {
 	return client.NewWithWatch(cfg, client.Options{Scheme: Scheme()})
 }
 
-// AddPair writes the TargetPair that represents a pair on loopback, as the operator's other reconcilers would, or brings its
-// status up to date.
+// AddPair writes the TargetPair that represents a pair on loopback, as the operator's other
+// reconcilers would, or brings its status up to date.
 func AddPair(ctx context.Context, c client.Client, p *harness.Pair) error {
 	o := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.TargetPairSpec{Cluster: p.InCluster}}
 	for i, n := range harness.Names {
@@ -137,8 +138,8 @@ func (s several) Client(ctx context.Context, name string) (pairconn.Pair, error)
 	return s.first.Client(ctx, name)
 }
 
-// Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, is between them and the pairs. Hosts are
-// let in by their names.
+// Start runs the reconcilers over cfg and waits until their caches are filled. wrap, if any, is
+// between them and the pairs. Hosts are let in by their names.
 func Start(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func(pairconn.Pairs) pairconn.Pairs) (*Operator, error) {
 	return StartWith(ctx, cfg, p, wrap, Enrolment{})
 }

@@ -1,5 +1,6 @@
-// Package plugin runs a real gemel-csi process for tests and the demo, and drives it over its socket as a kubelet and
-// the Kubernetes sidecars would. What it leaves behind after a failure, Purge takes away.
+// Package plugin runs a real gemel-csi process for tests and the demo, and drives it over its
+// socket as a kubelet and the Kubernetes sidecars would. What it leaves behind after a failure,
+// Purge takes away.
 package plugin
 
 import (
@@ -154,8 +155,8 @@ func (p *Plugin) Kill() error { return p.stop(syscall.SIGKILL) }
 // Close ends the process and the connection.
 func (p *Plugin) Close() error { return errors.Join(p.Term(), p.conn.Close()) }
 
-// Purge unmounts everything below Dir and takes every attachment away, whatever uses it. It says what it found: after an orderly end,
-// nothing.
+// Purge unmounts everything below Dir and takes every attachment away, whatever uses it. It says
+// what it found: after an orderly end, nothing.
 func (p *Plugin) Purge(ctx context.Context) (found []string, err error) {
 	a, err := userspace.New(userspace.Config{Dir: filepath.Join(p.StateDir(), "attach"), Command: []string{p.Binary, "attach-holder"}})
 	if err != nil {

@@ -35,8 +35,8 @@ func Parse(b []byte) (uint64, error) {
 	return v, nil
 }
 
-// A block is a register: clients write values that are never used twice, read them, and replace one by another with
-// COMPARE AND WRITE. A block that was never written holds 0.
+// A block is a register: clients write values that are never used twice, read them, and replace one
+// by another with COMPARE AND WRITE. A block that was never written holds 0.
 
 // Kind of an operation.
 type Kind byte
@@ -48,8 +48,8 @@ const (
 	Swap // COMPARE AND WRITE; its output is 1 if it wrote, 0 if it found something else
 )
 
-// Input is an operation as the model sees it. An optional one may have taken effect or not: an attempt that was
-// given up, an error, a retry inside the initiator.
+// Input is an operation as the model sees it. An optional one may have taken effect or not: an
+// attempt that was given up, an error, a retry inside the initiator.
 type Input struct {
 	Kind     Kind
 	Value    uint64
@@ -112,7 +112,8 @@ type Anomaly struct {
 	Text    string
 }
 
-// checkLimit bounds each search for one block of one window; histories are short, so it is not met in practice.
+// checkLimit bounds each search for one block of one window; histories are short, so it is not met
+// in practice.
 const checkLimit = 30 * time.Second
 
 // Check judges what happened to one block since it held first.
@@ -129,8 +130,8 @@ func Check(first uint64, ops []porcupine.Operation) *Anomaly {
 	return &Anomaly{Lost: lostWrite(ops), Text: list(first, ops)}
 }
 
-// lostWrite says that a read brought a value that an acknowledged write had replaced, both written for certain and
-// one strictly after the other, before the read began.
+// lostWrite says that a read brought a value that an acknowledged write had replaced, both written
+// for certain and one strictly after the other, before the read began.
 func lostWrite(ops []porcupine.Operation) bool {
 	for _, r := range ops {
 		if r.Input.(Input).Kind != Read {

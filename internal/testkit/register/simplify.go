@@ -7,9 +7,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// simplify removes attempts that cannot change the verdict. The search takes time that grows exponentially with the number of operations that are open at
-// once, and after a fault every host has attempts whose outcome is unknown. An attempt may have had no effect if no operation has read or expected its value.
-// Only a swap that found another value than the expected one may need such an attempt, if the expected value was in the block before.
+// simplify removes attempts that cannot change the verdict. The search takes time that grows
+// exponentially with the number of operations that are open at once, and after a fault every host
+// has attempts whose outcome is unknown. An attempt may have had no effect if no operation has read
+// or expected its value. Only a swap that found another value than the expected one may need such
+// an attempt, if the expected value was in the block before.
 func simplify(first uint64, ops []porcupine.Operation) []porcupine.Operation {
 	seen, written := map[uint64]bool{}, map[uint64]int64{first: math.MinInt64} // since when a value may have been there
 	for _, o := range ops {
@@ -43,9 +45,11 @@ func simplify(first uint64, ops []porcupine.Operation) []porcupine.Operation {
 	})
 }
 
-// leastAttempts removes every attempt that is not needed to explain what was read: all attempts whose value no operation has read, and, of the attempts
-// to write one value, all but one, or all if an operation has written that value for certain. An order of the rest is an order of the whole history, in which the
-// removed attempts had no effect. If the rest has no order, the whole history may still have one.
+// leastAttempts removes every attempt that is not needed to explain what was read: all attempts
+// whose value no operation has read, and, of the attempts to write one value, all but one, or all
+// if an operation has written that value for certain. An order of the rest is an order of the whole
+// history, in which the removed attempts had no effect. If the rest has no order, the whole history
+// may still have one.
 func leastAttempts(ops []porcupine.Operation) []porcupine.Operation {
 	need := map[uint64]bool{}
 	for _, o := range ops {

@@ -127,8 +127,8 @@ func (s Store) has(ctx context.Context, r Release) error {
 	return fmt.Errorf("%w: %s has no %s: fetch the project's whole history", ErrMissing, s.Repository, r.Commit)
 }
 
-// linkerFlags name the version in all packages that have one, in this tree and in releases before it: the linker passes
-// over those that a release does not have.
+// linkerFlags name the version in all packages that have one, in this tree and in releases before
+// it: the linker passes over those that a release does not have.
 func linkerFlags(r Release) string {
 	flags := "-s -w"
 	for _, p := range []string{"dataplane/node", "target/node", "csi/app", "controllers/app", "controllers/kubectlgemel", "internal/kubectlgemel"} {

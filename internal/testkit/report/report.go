@@ -42,7 +42,8 @@ func Count(r types.Report) (c Counts) {
 // hazardLabel is what Hazards makes and Proved reads.
 const hazardLabel = "hazard-%d"
 
-// Hazards are labels of a spec that proves what a worker does about these. The numbers are those of docs/workers.md.
+// Hazards are labels of a spec that proves what a worker does about these. The numbers are those of
+// docs/workers.md.
 func Hazards(numbers ...int) (labels []string) {
 	for _, n := range numbers {
 		labels = append(labels, fmt.Sprintf(hazardLabel, n))
@@ -79,7 +80,8 @@ type Mutants struct {
 	Hazards []int `json:"hazards,omitempty"`
 }
 
-// ReadMutants reads its file; nil if there is none, or none that was written in the last limit: the code is another one by then.
+// ReadMutants reads its file; nil if there is none, or none that was written in the last limit: the
+// code is another one by then.
 func ReadMutants(path string, limit time.Duration) (*Mutants, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && time.Since(info.ModTime()) > limit {

@@ -1,5 +1,6 @@
-// Package scale measures what a pair with many LUNs costs: how long I/O is paused when the owner of all of them dies or
-// hands them over, how often the arbiter is written then, and how much memory an idle target holds.
+// Package scale measures what a pair with many LUNs costs: how long I/O is paused when the owner of
+// all of them dies or hands them over, how often the arbiter is written then, and how much memory
+// an idle target holds.
 package scale
 
 import (
@@ -30,8 +31,8 @@ type Options struct {
 	Log         func(format string, args ...any)
 }
 
-// Result of a measurement. Pauses are the longest time from submission to acknowledgement of any operation that
-// overlaps the event.
+// Result of a measurement. Pauses are the longest time from submission to acknowledgement of any
+// operation that overlaps the event.
 type Result struct {
 	LUNs          int
 	Creation      time.Duration          // of all LUNs, mapped to two hosts
@@ -128,8 +129,8 @@ func (r *Result) create(ctx context.Context, p *harness.Pair) error {
 	return nil
 }
 
-// insist repeats a call, on either node, while there is none that can do it: a machine that is paused for longer than the
-// lease makes a pair part, which is not what is measured here.
+// insist repeats a call, on either node, while there is none that can do it: a machine that is
+// paused for longer than the lease makes a pair part, which is not what is measured here.
 func insist(ctx context.Context, p *harness.Pair, call func(targetv1.TargetServiceClient) error) error {
 	var err error
 	for i := 0; ; i++ {
@@ -155,10 +156,12 @@ func (r *Result) moveAll(ctx context.Context, p *harness.Pair, to int) error {
 	return err
 }
 
-// settled is how long a process must be idle before its memory is read: its runtime gives back what it does not need.
+// settled is how long a process must be idle before its memory is read: its runtime gives back what
+// it does not need.
 const settled = 5 * time.Second
 
-// memory logs both hosts in at both nodes, lets them look at every LUN and reads what the processes hold after a while.
+// memory logs both hosts in at both nodes, lets them look at every LUN and reads what the processes
+// hold after a while.
 func (r *Result) memory(ctx context.Context, p *harness.Pair) error {
 	for _, maps := range r.hosts {
 		for _, portal := range p.Portals() {
@@ -190,7 +193,8 @@ func (r *Result) memory(ctx context.Context, p *harness.Pair) error {
 	return nil
 }
 
-// look is what a host does with a LUN that it finds: TEST UNIT READY until unit attentions are delivered, then READ (16).
+// look is what a host does with a LUN that it finds: TEST UNIT READY until unit attentions are
+// delivered, then READ (16).
 func look(ctx context.Context, s *initiator.Session, lun uint16) error {
 	for range 8 {
 		res, err := s.Execute(ctx, lun, make([]byte, 6), nil, nil)

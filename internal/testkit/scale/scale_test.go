@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Bounds that hold on a busy machine. What is promised (1.2 times, 100 MiB) is measured by the benchmark; memory does not depend on
-// how busy the machine is, so that bound is the promise itself.
+// Bounds that hold on a busy machine. What is promised (1.2 times, 100 MiB) is measured by the
+// benchmark; memory does not depend on how busy the machine is, so that bound is the promise
+// itself.
 const (
 	few, many   = 10, 1000
 	memoryBound = 100 << 20

@@ -133,8 +133,8 @@ func (d *Disk) spawn() error {
 	return nil
 }
 
-// mount mounts the filesystem on a loop device, and makes it before if it is to be new. The mount holds
-// the device in the end, and the device the FUSE filesystem.
+// mount mounts the filesystem on a loop device, and makes it before if it is to be new. The mount
+// holds the device in the end, and the device the FUSE filesystem.
 func (d *Disk) mount(ctx context.Context, makeNew bool) error {
 	f, err := os.OpenFile(filepath.Join(d.dir, fuseName, fileName(d.PID)), os.O_RDWR, 0)
 	if err != nil {
@@ -188,9 +188,10 @@ func (d *Disk) Set(ctx context.Context, k Knobs) error {
 	return nil
 }
 
-// Remount unmounts the filesystem and mounts it again: one that has shut itself down works again, and what only the page cache
-// held is gone, as far as the disk did not take it. The knobs stay as they are. It fails where something uses the filesystem for more
-// than five seconds. Not to be called beside Close, Replace or itself.
+// Remount unmounts the filesystem and mounts it again: one that has shut itself down works again,
+// and what only the page cache held is gone, as far as the disk did not take it. The knobs stay as
+// they are. It fails where something uses the filesystem for more than five seconds. Not to be
+// called beside Close, Replace or itself.
 func (d *Disk) Remount(ctx context.Context) error {
 	if err := unmount(d.Mount, usedLimit); err != nil {
 		return err

@@ -140,7 +140,8 @@ func TestParentDies(t *testing.T) {
 	eventually(t, "the disk remains after its parent", func() bool { return len(left(t, dir, pid)) == 0 })
 }
 
-// XFS that could not write its log has shut itself down. Mounted again, it has what had been made durable before.
+// XFS that could not write its log has shut itself down. Mounted again, it has what had been made
+// durable before.
 func TestRemountAfterAShutdown(t *testing.T) {
 	d := start(t, Knobs{})
 	name := filepath.Join(d.Mount, "file")

@@ -65,7 +65,8 @@ func (g *gate) bandwidth(k kind) int64 {
 	return g.knobs.WriteBandwidth
 }
 
-// serve runs do, which moves n bytes at off, when the operations before it are done and its time has passed.
+// serve runs do, which moves n bytes at off, when the operations before it are done and its time
+// has passed.
 func (g *gate) serve(k kind, off uint64, n int, do func() syscall.Errno) syscall.Errno {
 	number := g.enter(k)
 	defer g.leave(k, n, number)

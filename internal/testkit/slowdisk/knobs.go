@@ -32,9 +32,11 @@ type Knobs struct {
 	// ReadErrors, WriteErrors and FlushErrors fail requests of a kind with EIO, after their
 	// wait. XFS shuts down when it cannot write or flush its log: see Disk.Remount.
 	ReadErrors, WriteErrors, FlushErrors bool
-	// ErrorsAt are the parts of the disk at which reads and writes fail; none: all of it. Flushes have no place.
+	// ErrorsAt are the parts of the disk at which reads and writes fail; none: all of it. Flushes
+	// have no place.
 	ErrorsAt []Range
-	// NoSpace has writes and flushes that fail do so with ENOSPC, as those of a thin volume whose pool is full.
+	// NoSpace has writes and flushes that fail do so with ENOSPC, as those of a thin volume whose
+	// pool is full.
 	NoSpace bool
 	// Stuck holds back all requests that are not being served yet, until it is reset.
 	Stuck bool
@@ -43,8 +45,8 @@ type Knobs struct {
 // Range is a part of the disk, in bytes.
 type Range struct{ Off, Len int64 }
 
-// failsAt tells whether a request of n bytes meets a part at which requests fail. One of no bytes, as a discard is, does so only where
-// all parts do.
+// failsAt tells whether a request of n bytes meets a part at which requests fail. One of no bytes,
+// as a discard is, does so only where all parts do.
 func (k *Knobs) failsAt(off int64, n int) bool {
 	return len(k.ErrorsAt) == 0 || slices.ContainsFunc(k.ErrorsAt, func(r Range) bool { return off < r.Off+r.Len && r.Off < off+int64(n) })
 }

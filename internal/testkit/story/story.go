@@ -1,5 +1,5 @@
-// Package story tells a person at a terminal what happens. On a terminal a line at the bottom is kept up to date; in a
-// pipe or log the same is said in whole lines, rarely.
+// Package story tells a person at a terminal what happens. On a terminal a line at the bottom is
+// kept up to date; in a pipe or log the same is said in whole lines, rarely.
 package story
 
 import (
@@ -127,7 +127,8 @@ const (
 	pipeEvery = 5 * time.Second
 )
 
-// Live shows text() until stop is called: at once and often on a terminal, every few seconds in a pipe. One at a time.
+// Live shows text() until stop is called: at once and often on a terminal, every few seconds in a
+// pipe. One at a time.
 func (t *Teller) Live(text func() string) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	every := pipeEvery

@@ -1,4 +1,5 @@
-// Package conformance runs libiscsi's test suite in full against a LUN of a real pair, one URL per node.
+// Package conformance runs libiscsi's test suite in full against a LUN of a real pair, one URL per
+// node.
 package conformance
 
 import (

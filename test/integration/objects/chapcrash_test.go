@@ -96,7 +96,8 @@ func TestCrashesWithCredentials(t *testing.T) {
 		for n, hit := 1, true; hit; n++ {
 			hit = false
 			for _, s := range []step{{"attach", publish, agreed, false}, {"replace", replace, agreed, false}} {
-				// Armed when the operator runs: what it does at its start is not what is tested here.
+				// Armed when the operator runs: what it does at its start is not what is tested
+				// here.
 				do := s.do
 				s.do = func(ctx context.Context, b *objects.Backend) error {
 					c.arm(n, landed)

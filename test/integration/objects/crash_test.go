@@ -100,7 +100,8 @@ func (r *rig) life(name string) []step {
 	}
 }
 
-// crasher makes its process die at the n-th call from now that changes something, before or after it landed.
+// crasher makes its process die at the n-th call from now that changes something, before or after
+// it landed.
 type crasher interface {
 	arm(n int, landed bool)
 	// crashed reports whether the process died, and heal lets calls through again.
@@ -114,8 +115,8 @@ func (a apiCrash) arm(n int, landed bool) { a.CrashAt(n, landed, nil) }
 func (a apiCrash) crashed() bool          { return a.Crashed() }
 func (a apiCrash) heal()                  { a.Reset() }
 
-// survived heals after a step, which ended with err in spite of a crash at its n-th call, and checks what it was for. It tells whether it
-// came to the crash.
+// survived heals after a step, which ended with err in spite of a crash at its n-th call, and
+// checks what it was for. It tells whether it came to the crash.
 func (r *rig) survived(c crasher, s step, n int, landed bool, err error) (crashed bool) {
 	r.Helper()
 	crashed = c.crashed()
@@ -129,7 +130,8 @@ func (r *rig) survived(c crasher, s step, n int, landed bool, err error) (crashe
 	return crashed
 }
 
-// everyCrash plays life after life: in each of them, each step is crashed at its n-th call, until no step has as many.
+// everyCrash plays life after life: in each of them, each step is crashed at its n-th call, until
+// no step has as many.
 func (r *rig) everyCrash(c crasher, run func(step) error) {
 	total := 0
 	for _, landed := range []bool{false, true} {

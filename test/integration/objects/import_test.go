@@ -29,7 +29,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// claims are what a pair's disks leave in a namespace, with one StatefulSet that tells the addresses.
+// claims are what a pair's disks leave in a namespace, with one StatefulSet that tells the
+// addresses.
 func (r *rig) claims() (namespace string) {
 	r.Helper()
 	namespace = envtest.Namespace(r.T, r.cfg)

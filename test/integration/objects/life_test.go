@@ -233,7 +233,8 @@ func TestMissingLUNIsNotMadeAgain(t *testing.T) {
 	r.ok(r.b.DeleteVolume(r.ctx, v.ID))
 }
 
-// The pair's list of hosts decides, not the status: one that is in neither spec nor status is fenced.
+// The pair's list of hosts decides, not the status: one that is in neither spec nor status is
+// fenced.
 func TestLostStatus(t *testing.T) {
 	r := start(t, time.Minute)
 	v := func() backend.Volume {
@@ -360,7 +361,8 @@ func TestNobodyWorks(t *testing.T) {
 	}
 }
 
-// A fail-over of the pair is not seen in the objects but in the owner, lazily; without any node calls wait.
+// A fail-over of the pair is not seen in the objects but in the owner, lazily; without any node
+// calls wait.
 func TestNodesGo(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()

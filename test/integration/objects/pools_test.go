@@ -20,7 +20,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// withPool describes a cluster with two pools, and gives the nodes the second one, one after the other.
+// withPool describes a cluster with two pools, and gives the nodes the second one, one after the
+// other.
 func (r *rig) withPool() {
 	r.Helper()
 	c := &v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: operator.Cluster}, Spec: v1alpha1.StorageClusterSpec{Pairs: 1, Pools: []v1alpha1.Pool{
@@ -37,8 +38,8 @@ func (r *rig) withPool() {
 	r.ok(operator.AddPair(r.ctx, r.c, r.pair))
 }
 
-// A volume lies in the pool that its class names, and its copies with it; another one is refused with the reason, and the disks bring the
-// pool back.
+// A volume lies in the pool that its class names, and its copies with it; another one is refused
+// with the reason, and the disks bring the pool back.
 func TestVolumesInAPool(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()

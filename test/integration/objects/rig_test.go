@@ -1,5 +1,5 @@
-// Package objects tests volumes as Kubernetes objects: the driver's backend and the reconcilers against a real API server and a
-// real pair, with crashes of either between any two calls.
+// Package objects tests volumes as Kubernetes objects: the driver's backend and the reconcilers
+// against a real API server and a real pair, with crashes of either between any two calls.
 package objects
 
 import (
@@ -57,8 +57,9 @@ func start(t *testing.T, limit time.Duration) *rig {
 	dir := t.TempDir()
 	bin, err := harness.Build(ctx, dir, "./cmd/gemel-target")
 	r.ok(err)
-	// An API server and etcd start beside the pair. A node that does not get to run for half a second is excluded, and a session that ends for that
-	// cannot come back if the test has replaced its CHAP secrets: what is tested here is not how soon nodes notice each other.
+	// An API server and etcd start beside the pair. A node that does not get to run for half a
+	// second is excluded, and a session that ends for that cannot come back if the test has
+	// replaced its CHAP secrets: what is tested here is not how soon nodes notice each other.
 	r.pair, err = harness.New(harness.Options{Dir: dir, Binary: bin, Args: []string{"--lease", "2s"}})
 	r.ok(err)
 	t.Cleanup(func() {

@@ -43,8 +43,8 @@ func TestManyAndTheirWrites(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %v for %d, %.1f writes of the operator each", what, time.Since(began).Round(time.Millisecond), n, float64(got)/n)
-		// Some are refused because the driver wrote at the same moment, on a busy machine nearly one for each volume; allocated bytes and
-		// owners follow lazily.
+		// Some are refused because the driver wrote at the same moment, on a busy machine nearly
+		// one for each volume; allocated bytes and owners follow lazily.
 		if got > (writes+2)*n {
 			t.Errorf("%s: %d writes for %d volumes: %v", what, got, n, maps.Collect(maps.All(p.Counts())))
 		}

@@ -154,8 +154,9 @@ func (x *damaged) ends() {
 	}
 }
 
-// TestDamageOfAnImage makes each kind of damage of docs/operations.md (Damaged blocks) that an image can have while two processes are well
-// or one of them is stopped: hosts read what they wrote, at either node.
+// TestDamageOfAnImage makes each kind of damage of docs/operations.md (Damaged blocks) that an
+// image can have while two processes are well or one of them is stopped: hosts read what they
+// wrote, at either node.
 func TestDamageOfAnImage(t *testing.T) {
 	at := func(off int64, b []byte) func(*os.File) error {
 		return func(f *os.File) error { _, err := f.WriteAt(b, off); return err }

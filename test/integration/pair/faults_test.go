@@ -47,7 +47,8 @@ func through(t *testing.T, ctx context.Context, m *targetv1.Mapping, node string
 	return open(t, ctx, one)
 }
 
-// finish ends a load and checks all of it: by the device that wrote, by each node alone, and on the disks.
+// finish ends a load and checks all of it: by the device that wrote, by each node alone, and on the
+// disks.
 func finish(t *testing.T, ctx context.Context, p *harness.Pair, l *load, lun *targetv1.LUN, m *targetv1.Mapping) {
 	t.Helper()
 	finishLoad(t, ctx, l, m)

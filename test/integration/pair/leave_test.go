@@ -15,7 +15,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// failWrites makes the kernel refuse what a node writes beyond limit bytes of a file (EFBIG), as a disk with a bad end does.
+// failWrites makes the kernel refuse what a node writes beyond limit bytes of a file (EFBIG), as a
+// disk with a bad end does.
 func failWrites(t *testing.T, p *harness.Pair, i int, limit uint64) {
 	t.Helper()
 	if err := unix.Prlimit(p.PID(i), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: unix.RLIM_INFINITY}, nil); err != nil {

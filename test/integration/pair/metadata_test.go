@@ -70,7 +70,8 @@ func refuses(t *testing.T, ctx context.Context, p *harness.Pair, i int, says str
 	}
 }
 
-// A node whose metadata database is damaged or missing does not start: one line says which file it is, what is wrong and what to do.
+// A node whose metadata database is damaged or missing does not start: one line says which file it
+// is, what is wrong and what to do.
 func TestDamagedMetadata(t *testing.T) {
 	p, ctx := startWith(t, func(*harness.Options) {})
 	lun, m := createLUN(t, ctx, p, 32<<20, "a")

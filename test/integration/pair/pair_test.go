@@ -186,7 +186,8 @@ func startLoad(ctx context.Context, d device, workers int, blocks int64) *load {
 					return
 				default:
 				}
-				// Each worker has its own blocks, so that the last acknowledged value of a block is known.
+				// Each worker has its own blocks, so that the last acknowledged value of a block is
+				// known.
 				b := r.Int64N(blocks/int64(workers))*int64(workers) + int64(w)
 				v := uint64(w)<<32 | seq
 				start := time.Now()

@@ -22,7 +22,8 @@ func (e *env) agent(sock string) *exec.Cmd {
 	agent.Stdout, agent.Stderr = os.Stderr, os.Stderr
 	started, ended := make(chan error), make(chan error, 1)
 	go func() {
-		// The parent-death signal is tied to the thread that forks, and one that has run a plugin may end with it.
+		// The parent-death signal is tied to the thread that forks, and one that has run a plugin
+		// may end with it.
 		runtime.LockOSThread()
 		err := agent.Start()
 		started <- err

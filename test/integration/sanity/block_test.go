@@ -253,7 +253,8 @@ func TestPublishRules(t *testing.T) {
 	}
 	fs.down()
 
-	// One path at a time, mounted or raw, by the mode of ReadWriteOncePod; the same one again, and another one after it.
+	// One path at a time, mounted or raw, by the mode of ReadWriteOncePod; the same one again, and
+	// another one after it.
 	once := mounted("ext4")
 	once.AccessMode = &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER}
 	pod := e.create("once", 64*mib, once, nil).up()

@@ -91,7 +91,8 @@ func TestPluginEnrolsWhenItStages(t *testing.T) {
 	e.operator = e.restart(listen)
 	other.again(call{name: "stage", do: (*vol).tryStage})
 
-	// An administrator deletes the credentials: one target after the other restarts, and there is I/O all the time.
+	// An administrator deletes the credentials: one target after the other restarts, and there is
+	// I/O all the time.
 	e.ok(e.api.Delete(e.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: chap.SecretName(pair, e.nodeID())}}))
 	e.ok(harness.Wait(e.ctx, "new credentials are mapped", func() (bool, string) {
 		var lu v1alpha1.LogicalUnit

@@ -62,7 +62,8 @@ func TestMain(m *testing.M) {
 		sweep()
 		races = filepath.Join(dir, "race")
 		_ = os.Setenv("GORACE", "log_path="+races)
-		// Under the race detector plugin and holder run under it as well: a race ends them with an error.
+		// Under the race detector plugin and holder run under it as well: a race ends them with an
+		// error.
 		targetBinary, err = harness.Build(context.Background(), dir, "./cmd/gemel-target")
 		if err == nil {
 			csiBinary, err = harness.Build(context.Background(), dir, "./cmd/gemel-csi", raceFlags...)
@@ -198,7 +199,8 @@ func (e *env) cleanup() {
 	}
 }
 
-// loops lists loop devices whose file is in the folder, or was in a mount there that is gone: then the kernel shows its name only.
+// loops lists loop devices whose file is in the folder, or was in a mount there that is gone: then
+// the kernel shows its name only.
 func (e *env) loops() (out []string) {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {

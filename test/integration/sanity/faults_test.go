@@ -14,8 +14,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// The death of the process that serves a volume is an I/O error, never a hang, and everything can be cleaned up and
-// staged again.
+// The death of the process that serves a volume is an I/O error, never a hang, and everything can
+// be cleaned up and staged again.
 func TestHolderKilled(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("killed", 320*mib, mounted("xfs"), nil).up()
@@ -46,7 +46,8 @@ func TestHolderKilled(t *testing.T) {
 	v.down()
 }
 
-// A worker that was cut off and comes back finds its old attachment torn down before the new one is used.
+// A worker that was cut off and comes back finds its old attachment torn down before the new one is
+// used.
 func TestNewGenerationReplacesTheOld(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	for _, c := range []*csi.VolumeCapability{mounted("xfs"), raw(writer)} {

@@ -21,7 +21,8 @@ import (
 
 // The tests here are named after the hazards of docs/workers.md.
 
-// A clone and a restored snapshot have the XFS UUID of their source: they are mounted beside it, which the kernel refuses without nouuid.
+// A clone and a restored snapshot have the XFS UUID of their source: they are mounted beside it,
+// which the kernel refuses without nouuid.
 func TestHazard24ClonesMountBesideTheirSource(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	source := e.create("source", 320*mib, mounted("xfs"), nil).up()
@@ -88,7 +89,8 @@ func (v *vol) asked() holder.Answer {
 	return a
 }
 
-// FALLOC_FL_ZERO_RANGE and a hole punched in the FUSE file are zeroes on both nodes, to the byte, and nothing beside them is touched.
+// FALLOC_FL_ZERO_RANGE and a hole punched in the FUSE file are zeroes on both nodes, to the byte,
+// and nothing beside them is touched.
 func TestHazard28ZeroRangeZeroes(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("zeroes", 16*mib, raw(writer), nil).up()
@@ -173,7 +175,8 @@ func TestHazard28MkfsOverOldData(t *testing.T) {
 	v.down()
 }
 
-// xfsLog says where the log of a filesystem lies, in bytes, by its superblock (xfs_dsb of the kernel's xfs_format.h).
+// xfsLog says where the log of a filesystem lies, in bytes, by its superblock (xfs_dsb of the
+// kernel's xfs_format.h).
 func xfsLog(t *testing.T, f *os.File) (at, n int64) {
 	t.Helper()
 	sb := aligned(4096, 0)

@@ -18,7 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// call is one of the kubelet's, and what it leaves on the way, in order: after each of these the plugin is killed once.
+// call is one of the kubelet's, and what it leaves on the way, in order: after each of these the
+// plugin is killed once.
 type call struct {
 	name   string
 	do     func(v *vol) error
@@ -119,7 +120,8 @@ func (v *vol) tryUnstage() error {
 	return err
 }
 
-// tryNodeExpand makes the node follow. ext4 does not grow while it is mounted on every kernel, and then does when it is staged.
+// tryNodeExpand makes the node follow. ext4 does not grow while it is mounted on every kernel, and
+// then does when it is staged.
 func (v *vol) tryNodeExpand(size int64) error {
 	_, err := v.e.plugin.Node.NodeExpandVolume(v.e.ctx, &csi.NodeExpandVolumeRequest{VolumeId: v.id, VolumePath: v.target, StagingTargetPath: v.staging,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: v.cap})
@@ -129,8 +131,8 @@ func (v *vol) tryNodeExpand(size int64) error {
 	return err
 }
 
-// killedAt makes a call during which the plugin dies as soon as a state is seen; it returns false when the call was over before. The
-// call is then made again, until it succeeds, as a kubelet does.
+// killedAt makes a call during which the plugin dies as soon as a state is seen; it returns false
+// when the call was over before. The call is then made again, until it succeeds, as a kubelet does.
 func (v *vol) killedAt(c call, s state) bool {
 	v.e.t.Helper()
 	done := make(chan error, 1)
@@ -184,13 +186,14 @@ func skipped(kind, call, state string) bool {
 	return false
 }
 
-// The plugin is killed at every step that leaves something, and called again by the next one: the volume works, and at its end
-// nothing is left.
+// The plugin is killed at every step that leaves something, and called again by the next one: the
+// volume works, and at its end nothing is left.
 func TestPluginKilledAtEveryStep(t *testing.T) {
 	start(t, 8*time.Minute).killEverywhere(map[string]*csi.VolumeCapability{"xfs": mounted("xfs"), "ext4": mounted("ext4"), "raw": raw(writer)}, skipped)
 }
 
-// The same where holders are the children of an agent, as in a cluster, for what has to do with holders.
+// The same where holders are the children of an agent, as in a cluster, for what has to do with
+// holders.
 func TestPluginKilledBesideItsAgent(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "agent.sock")
 	e := start(t, 5*time.Minute, "--holder-agent", sock)
@@ -259,7 +262,8 @@ func (e *env) killEverywhere(kinds map[string]*csi.VolumeCapability, skipped fun
 	}
 }
 
-// An mkfs.xfs that dies with its plugin leaves what blkid calls xfs and no kernel mounts. It is made again.
+// An mkfs.xfs that dies with its plugin leaves what blkid calls xfs and no kernel mounts. It is
+// made again.
 func TestFormattingThatWasCutShort(t *testing.T) {
 	e := start(t, 2*time.Minute)
 	v := e.create("cut", 320*mib, mounted("xfs"), nil).up()
@@ -286,8 +290,9 @@ func TestFormattingThatWasCutShort(t *testing.T) {
 	v.nothingLeft("at the end")
 }
 
-// A clone and a restored snapshot that are larger than their source have a filesystem of their own size when they are staged, for
-// either filesystem, although the source was in use and neither has been unmounted in an orderly way.
+// A clone and a restored snapshot that are larger than their source have a filesystem of their own
+// size when they are staged, for either filesystem, although the source was in use and neither has
+// been unmounted in an orderly way.
 func TestLargerCopiesGrowWhenStaged(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	for _, fs := range []string{"xfs", "ext4"} {

@@ -209,8 +209,9 @@ func (v *vol) read(name, content string) {
 // folder of the attachment, and its holder's pid.
 func (v *vol) folder() string { return filepath.Join(v.e.plugin.StateDir(), "attach", v.id) }
 
-// shown is all that can be seen of a volume that is staged: its holder's arguments and environment, the publish context, the files of
-// driver and plugin. The targets keep secrets, and raw data is not a place where they could come.
+// shown is all that can be seen of a volume that is staged: its holder's arguments and environment,
+// the publish context, the files of driver and plugin. The targets keep secrets, and raw data is
+// not a place where they could come.
 func (e *env) shown(v *vol) (text string) {
 	e.t.Helper()
 	for _, f := range []string{"cmdline", "environ"} {

@@ -49,7 +49,8 @@ func TestFilesystemVolume(t *testing.T) {
 	}
 	e.ok(v.write("after", "gamma"))
 
-	// A snapshot, and a larger clone of it mounted beside its source: the same XFS UUID twice on one node.
+	// A snapshot, and a larger clone of it mounted beside its source: the same XFS UUID twice on
+	// one node.
 	snap, err := e.plugin.Controller.CreateSnapshot(e.ctx, &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: v.id})
 	e.ok(err)
 	e.ok(v.write("later", "delta"))

@@ -37,7 +37,8 @@ func needAPIServer(t *testing.T) {
 	}
 }
 
-// TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and the operator in this process.
+// TestCSISanityObjects runs the suite with volumes as Kubernetes objects: a real API server, and
+// the operator in this process.
 func TestCSISanityObjects(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it mounts filesystems")
@@ -60,7 +61,8 @@ func (e *env) second() *harness.Pair {
 	return p
 }
 
-// operate runs an API server and the operator for the pair and a second one, and returns the plugin's flags.
+// operate runs an API server and the operator for the pair and a second one, and returns the
+// plugin's flags.
 func (e *env) operate() []string {
 	e.t.Helper()
 	ctrl.SetLogger(logr.Discard())

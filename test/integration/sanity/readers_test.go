@@ -35,8 +35,9 @@ func eachBackend(t *testing.T, play func(*testing.T, *env)) {
 	}
 }
 
-// Files that were synced before the snapshot of a volume that is mounted are all in what is made from it and mounted read-only, on two workers
-// at once: ReadOnlyMany. What is synced is in the log of the filesystem, and not yet anywhere else.
+// Files that were synced before the snapshot of a volume that is mounted are all in what is made
+// from it and mounted read-only, on two workers at once: ReadOnlyMany. What is synced is in the log
+// of the filesystem, and not yet anywhere else.
 func TestReadersOfASnapshot(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *env) {
 		other := e.worker()
@@ -46,8 +47,9 @@ func TestReadersOfASnapshot(t *testing.T) {
 	})
 }
 
-// A worker that dies while it replays, with the device attached for writing, keeps others out until it is unpublished, and is fenced by that. The
-// next one replays, and what the first one still has writes no more.
+// A worker that dies while it replays, with the device attached for writing, keeps others out until
+// it is unpublished, and is fenced by that. The next one replays, and what the first one still has
+// writes no more.
 func TestReplayIsTakenOver(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *env) {
 		live, first, second := e.snapshotted(e.worker(), "xfs")
@@ -123,7 +125,8 @@ func (e *env) worker() *plugin.Plugin {
 
 const synced = 100 // files
 
-// snapshotted is a volume that stays mounted, and one of its snapshot that is to be read on two workers.
+// snapshotted is a volume that stays mounted, and one of its snapshot that is to be read on two
+// workers.
 func (e *env) snapshotted(other *plugin.Plugin, fs string) (live, first, second *vol) {
 	e.t.Helper()
 	live = e.create("live "+fs, 320*mib, mounted(fs), nil).up()
@@ -176,7 +179,8 @@ func (e *env) readers(other *plugin.Plugin, fs string) {
 			v.stage() // again, with what the publish said: nothing changes
 			v.read("f0", "alpha")
 		}
-		// A plugin that comes up again, and a worker that has lost what it had staged, find the same publish.
+		// A plugin that comes up again, and a worker that has lost what it had staged, find the
+		// same publish.
 		e.ok(e.plugin.Kill())
 		e.ok(e.plugin.Start(e.ctx))
 		first.unpublish()

@@ -17,11 +17,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// accessVariable selects the access type of the volumes for a run of the suite in a process of its own.
+// accessVariable selects the access type of the volumes for a run of the suite in a process of its
+// own.
 const accessVariable = "GEMEL_SANITY_ACCESS"
 
-// allowedSkips are the suite's own skips, by why it gives them: services and capabilities of the specification that the driver does
-// not have. A skip for any other reason is a failure.
+// allowedSkips are the suite's own skips, by why it gives them: services and capabilities of the
+// specification that the driver does not have. A skip for any other reason is a failure.
 var allowedSkips = regexp.MustCompile(`^(GroupControllerService not supported` + // no group snapshots yet
 	`|VolumeGroupSnapshots not supported` +
 	`|SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported` + // snapshots are usable from everywhere
@@ -78,7 +79,8 @@ func TestCSISanity(t *testing.T) {
 	}
 }
 
-// TestCSISanityBlock runs it with raw block volumes, in a process of its own: Ginkgo runs a suite only once per process.
+// TestCSISanityBlock runs it with raw block volumes, in a process of its own: Ginkgo runs a suite
+// only once per process.
 func TestCSISanityBlock(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it binds loop devices")

@@ -30,7 +30,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// sidecarsVariable names a folder with csi-provisioner and csi-resizer; hack/sidecars.sh builds them.
+// sidecarsVariable names a folder with csi-provisioner and csi-resizer; hack/sidecars.sh builds
+// them.
 const sidecarsVariable = "GEMEL_SIDECARS"
 
 // sidecar runs one with the flags of the chart, for the rest of the test.
@@ -64,8 +65,9 @@ func (e *env) sidecar(name string, args ...string) {
 	})
 }
 
-// The real external-provisioner and external-resizer: a claim's VolumeAttributesClass is that of its LUN, at first and later, a
-// wrong one is refused with its parameter's name, and there is one CSIStorageCapacity, which stays.
+// The real external-provisioner and external-resizer: a claim's VolumeAttributesClass is that of
+// its LUN, at first and later, a wrong one is refused with its parameter's name, and there is one
+// CSIStorageCapacity, which stays.
 func TestRealSidecars(t *testing.T) {
 	if os.Getenv(sidecarsVariable) == "" || os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd; `make test` builds them", sidecarsVariable)
@@ -187,7 +189,8 @@ func TestRealSidecars(t *testing.T) {
 	if x.StorageClassName != "gemel" || x.NodeTopology == nil || !maps.Equal(x.NodeTopology.MatchLabels, identity.Topology) || len(x.NodeTopology.MatchExpressions) != 0 || x.MaximumVolumeSize == nil || x.MaximumVolumeSize.Cmp(*x.Capacity) != 0 {
 		t.Errorf("%+v", x)
 	}
-	// It is published once, not again and again: a scheduler that looks in between would find no worker good enough (decision 0019).
+	// It is published once, not again and again: a scheduler that looks in between would find no
+	// worker good enough (decision 0019).
 	time.Sleep(5 * time.Second) // five of the provisioner's looks
 	e.ok(c.List(e.ctx, &list))
 	if len(list.Items) != 1 || list.Items[0].UID != x.UID {

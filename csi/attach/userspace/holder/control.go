@@ -18,7 +18,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// The control protocol: one JSON request per line, one JSON answer per line, over a Unix socket in the folder.
+// The control protocol: one JSON request per line, one JSON answer per line, over a Unix socket in
+// the folder.
 const socketName = "ctl.sock"
 
 // maxLine bounds a request and an answer, in bytes.

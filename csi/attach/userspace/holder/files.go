@@ -133,9 +133,10 @@ func (f *files) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return f.status("flush", f.dev.Flush(context.Background()))
 }
 
-// Fallocate zeroes, in both modes. The loop driver sends FALLOC_FL_ZERO_RANGE for "write zeroes, keep it allocated"
-// and FALLOC_FL_PUNCH_HOLE for discard as well as for "write zeroes, may deallocate"; mkfs.xfs relies on the zeroes. So a
-// hole is WRITE SAME with UNMAP rather than the UNMAP command, which need not zero (SBC-3 §4.7.3).
+// Fallocate zeroes, in both modes. The loop driver sends FALLOC_FL_ZERO_RANGE for "write zeroes,
+// keep it allocated" and FALLOC_FL_PUNCH_HOLE for discard as well as for "write zeroes, may
+// deallocate"; mkfs.xfs relies on the zeroes. So a hole is WRITE SAME with UNMAP rather than the
+// UNMAP command, which need not zero (SBC-3 §4.7.3).
 func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	f.zeroes.Add(1)
 	if in.NodeId != fileNode {

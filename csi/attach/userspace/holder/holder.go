@@ -104,7 +104,8 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 	srv, err := fuse.NewServer(f, filepath.Join(dir, MountName), &fuse.MountOptions{
 		FsName: "gemel:" + c.Attachment.VolumeID, Name: "gemel", DirectMountStrict: true,
 		MaxWrite: maxWrite, MaxBackground: background, MaxInflightRequestBytes: maxMemory,
-		// Without CAP_ASYNC_DIO the kernel would wait for each direct request of the loop device before the next.
+		// Without CAP_ASYNC_DIO the kernel would wait for each direct request of the loop device
+		// before the next.
 		ExtraCapabilities: fuse.CAP_ASYNC_DIO, DisableXAttrs: true, DisableReadDirPlus: true, DisableSplice: true,
 		Logger: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	})

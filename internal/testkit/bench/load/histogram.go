@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Histogram counts latencies in buckets whose width is 1/32 of their value: a quantile is right to about 3 %. It may be
-// written by several goroutines at once and is read when they have stopped.
+// Histogram counts latencies in buckets whose width is 1/32 of their value: a quantile is right to
+// about 3 %. It may be written by several goroutines at once and is read when they have stopped.
 type Histogram struct {
 	buckets [bucketCount]atomic.Int64
 	longest atomic.Int64
@@ -60,7 +60,8 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.longest.Store(max(h.longest.Load(), o.longest.Load()))
 }
 
-// Quantile is the smallest latency that the share q of all operations did not exceed, 0 without operations.
+// Quantile is the smallest latency that the share q of all operations did not exceed, 0 without
+// operations.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank, seen := int64(q*float64(h.count.Load())), int64(0)
 	for i := range h.buckets {

@@ -24,7 +24,8 @@ type Sample struct {
 	CPU  map[string]time.Duration // of each process, per operation
 }
 
-// Measure runs a workload for d, after a warm-up of a fifth of that, and takes the CPU time of processes meanwhile.
+// Measure runs a workload for d, after a warm-up of a fifth of that, and takes the CPU time of
+// processes meanwhile.
 func Measure(ctx context.Context, w Workload, d time.Duration, procs []Process, devices ...Device) (Sample, error) {
 	r, err := Start(w, devices...)
 	if err != nil {
@@ -38,7 +39,8 @@ func Measure(ctx context.Context, w Workload, d time.Duration, procs []Process, 
 	return s, errors.Join(err, r.Stop())
 }
 
-// A measurement that has seen fewer operations than minOperations continues for up to longer times its length: a disk may take its time.
+// A measurement that has seen fewer operations than minOperations continues for up to longer times
+// its length: a disk may take its time.
 const (
 	minOperations = 20
 	longer        = 10
@@ -107,7 +109,8 @@ func cpuTimes(procs []Process) ([]time.Duration, error) {
 
 const fillBlock = 1 << 20
 
-// Fill writes the whole device once with random data and reads it back: a benchmark of wrong data is worth nothing.
+// Fill writes the whole device once with random data and reads it back: a benchmark of wrong data
+// is worth nothing.
 func Fill(ctx context.Context, d Device) error {
 	buf := make([]byte, fillBlock)
 	err := eachBlock(ctx, d, func(want []byte, off int64) error {

@@ -194,7 +194,8 @@ func (r *Runner) take() (time.Duration, bool) {
 	return at, true
 }
 
-// paced hands operations to idle slots when they are due, every half millisecond; it ends with the load and lets idle slots go.
+// paced hands operations to idle slots when they are due, every half millisecond; it ends with the
+// load and lets idle slots go.
 func (r *Runner) paced() {
 	defer close(r.pace)
 	t := time.NewTicker(500 * time.Microsecond)
@@ -237,7 +238,8 @@ func (r *Runner) end() {
 	}
 }
 
-// Mark begins an event: Worst looks at operations that end from now on, with their time before it included.
+// Mark begins an event: Worst looks at operations that end from now on, with their time before it
+// included.
 func (r *Runner) Mark() { r.event.Store(new(event)) }
 
 func (e *event) note(d time.Duration) {
@@ -302,7 +304,8 @@ func (r *Runner) More(ctx context.Context, n int64, limit time.Duration) error {
 	return nil
 }
 
-// Stop lets operations that are in flight end, and returns what made the load fail, if anything did.
+// Stop lets operations that are in flight end, and returns what made the load fail, if anything
+// did.
 func (r *Runner) Stop() error {
 	r.stop.Store(true)
 	<-r.ended

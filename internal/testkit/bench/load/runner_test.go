@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// memory is a device that keeps its blocks in memory and answers each request after a time, as a disk does.
+// memory is a device that keeps its blocks in memory and answers each request after a time, as a
+// disk does.
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
@@ -83,7 +84,8 @@ func TestWriteAndFlush(t *testing.T) {
 	}
 }
 
-// A paced load counts latency from when an operation was due: a device that is too slow cannot hide behind a load that waits for it.
+// A paced load counts latency from when an operation was due: a device that is too slow cannot hide
+// behind a load that waits for it.
 func TestPacedLoadCountsFromTheDueTime(t *testing.T) {
 	m := newMemory(0)
 	r, err := Start(Workload{Block: 4096, Depth: 4, Rate: 500}, m)
@@ -116,7 +118,8 @@ func TestPacedLoadCountsFromTheDueTime(t *testing.T) {
 	}
 }
 
-// A rate that cannot be kept says nothing of the device's latency, unless it counts from the submission.
+// A rate that cannot be kept says nothing of the device's latency, unless it counts from the
+// submission.
 func TestPacedFromSubmission(t *testing.T) {
 	m := newMemory(20 * time.Millisecond)
 	s, err := Measure(t.Context(), Workload{Block: 4096, Depth: 1, Rate: 10_000, Submitted: true}, 400*time.Millisecond, nil, m)
@@ -165,7 +168,8 @@ func TestErrorsEndAMeasurement(t *testing.T) {
 	}
 }
 
-// TestWorstCountsFromTheMark: only operations that end after the mark count, with the time from before it included; and those in flight.
+// TestWorstCountsFromTheMark: only operations that end after the mark count, with the time from
+// before it included; and those in flight.
 func TestWorstCountsFromTheMark(t *testing.T) {
 	m := newMemory(30 * time.Millisecond)
 	r, err := Start(Workload{Block: 4096, Depth: 1}, m)

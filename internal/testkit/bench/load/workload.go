@@ -1,5 +1,6 @@
-// Package load is the benchmark's load generator: it keeps requests in flight on devices, and counts what they take. Requests and
-// buffers are reused and nothing is allocated for an operation, because the generator shares the machine with what it measures.
+// Package load is the benchmark's load generator: it keeps requests in flight on devices, and
+// counts what they take. Requests and buffers are reused and nothing is allocated for an operation,
+// because the generator shares the machine with what it measures.
 package load
 
 import (
@@ -8,7 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// Device is what can be loaded: an initiator.Device, or the client of a peer that speaks another protocol.
+// Device is what can be loaded: an initiator.Device, or the client of a peer that speaks another
+// protocol.
 type Device interface {
 	Submit(*initiator.IO) error
 	Size() int64 // bytes

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// output sends requests. The goroutine that submits one writes it as far as the socket takes it; the
-// rest, and what comes meanwhile, is the goroutine's. So the reader, which calls Done, never waits
-// for the server to read.
+// output sends requests. The goroutine that submits one writes it as far as the socket takes it;
+// the rest, and what comes meanwhile, is the goroutine's. So the reader, which calls Done, never
+// waits for the server to read.
 type output struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool // once; made here so that sending allocates nothing

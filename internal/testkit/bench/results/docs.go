@@ -11,13 +11,15 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Markers in docs/benchmarks.md: the text between a pair of them is replaced, everything else is written by people.
+// Markers in docs/benchmarks.md: the text between a pair of them is replaced, everything else is
+// written by people.
 const (
 	beginMark = "<!-- begin %s: made by `make bench-docs` -->"
 	endMark   = "<!-- end %s -->"
 )
 
-// WriteDocs writes tables and plots of a report into dir/benchmarks.md, between its markers, and dir/benchmarks/*.svg.
+// WriteDocs writes tables and plots of a report into dir/benchmarks.md, between its markers, and
+// dir/benchmarks/*.svg.
 func WriteDocs(from, dir string) error {
 	r, err := Read(from)
 	if err != nil {
@@ -74,7 +76,8 @@ func runText(r Report) string {
 	return s
 }
 
-// table is one of the page: the rows whose names begin with one of the prefixes and hold none of the texts of without.
+// table is one of the page: the rows whose names begin with one of the prefixes and hold none of
+// the texts of without.
 type table struct {
 	name            string
 	prefix, without []string

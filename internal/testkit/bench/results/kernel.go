@@ -39,7 +39,8 @@ type kernelFigure struct {
 	Median float64 `json:"median"`
 }
 
-// kernelText is the page's part with the targets of the kernel; it stays as it is when that benchmark was not run.
+// kernelText is the page's part with the targets of the kernel; it stays as it is when that
+// benchmark was not run.
 func kernelText(from string) (string, bool, error) {
 	raw, err := os.ReadFile(filepath.Join(filepath.Dir(from), "bench-kernel.json"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -29,7 +29,8 @@ type ticks []plot.Tick
 
 func (t ticks) Ticks(_, _ float64) []plot.Tick { return t }
 
-// plotRatios shows ratios as bars from 1, to the right when Gemel is better, on a logarithmic scale.
+// plotRatios shows ratios as bars from 1, to the right when Gemel is better, on a logarithmic
+// scale.
 func plotRatios(path, title string, rows []Row) error {
 	p := plot.New()
 	p.Title.Text = title

@@ -1,4 +1,5 @@
-// Package results is what the benchmark has found: rows, what can be claimed of them, and how they are shown.
+// Package results is what the benchmark has found: rows, what can be claimed of them, and how they
+// are shown.
 package results
 
 import (
@@ -9,7 +10,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
 )
 
-// Row is one line of out/bench.json. Gemel is the figure of the case itself, Peer that of what it is compared with.
+// Row is one line of out/bench.json. Gemel is the figure of the case itself, Peer that of what it
+// is compared with.
 type Row struct {
 	Name  string   `json:"name"`
 	Gemel float64  `json:"gemel"`
@@ -32,8 +34,8 @@ type Row struct {
 	PeerFlags   string             `json:"peer_flags,omitempty"`
 	// Control is the case against itself in the same rounds (A/A).
 	Control *Control `json:"control,omitempty"`
-	// Resolved says whether the ratio is further from 1 than what the control shows of two equal things, and its own range leaves out 1: only
-	// then is it claimed.
+	// Resolved says whether the ratio is further from 1 than what the control shows of two equal
+	// things, and its own range leaves out 1: only then is it claimed.
 	Resolved *bool              `json:"resolved,omitempty"`
 	Rounds   int                `json:"rounds"`
 	Values   map[string]float64 `json:"values,omitempty"` // more figures, their units in their names
@@ -57,7 +59,8 @@ type Latency struct {
 	Longest float64 `json:"longest"`
 }
 
-// Control is what the ratio of two equal things was: the median of the rounds' ratios, and the range within which that median is known.
+// Control is what the ratio of two equal things was: the median of the rounds' ratios, and the
+// range within which that median is known.
 type Control struct {
 	Ratio float64 `json:"ratio"`
 	Min   float64 `json:"min"`
@@ -80,10 +83,11 @@ func Median(v []float64) float64 {
 // SpreadOf some values, at least one.
 func SpreadOf(v []float64) *Spread { return &Spread{slices.Min(v), slices.Max(v)} }
 
-// MedianRange is where the median of what the values are drawn from lies, with a confidence of at least 95 %: the range between two of the
-// values that are as many places from either end, which asks nothing of how the values are spread. Up to eight values that is the least and
-// the greatest of them (five values: 94 %, fewer: less), and it narrows with the root of their number, where the least and the greatest only
-// ever move apart. At least one value.
+// MedianRange is where the median of what the values are drawn from lies, with a confidence of at
+// least 95 %: the range between two of the values that are as many places from either end, which
+// asks nothing of how the values are spread. Up to eight values that is the least and the greatest
+// of them (five values: 94 %, fewer: less), and it narrows with the root of their number, where the
+// least and the greatest only ever move apart. At least one value.
 func MedianRange(v []float64) *Spread {
 	s := slices.Sorted(slices.Values(v))
 	n := len(s)
@@ -97,7 +101,8 @@ func MedianRange(v []float64) *Spread {
 	return &Spread{s[k], s[n-1-k]}
 }
 
-// half is the chance of k heads in n throws of a coin: n choose k, over 2^n. By logarithms: 2^n has no float64 for n above 1,000.
+// half is the chance of k heads in n throws of a coin: n choose k, over 2^n. By logarithms: 2^n has
+// no float64 for n above 1,000.
 func half(n, k int) float64 {
 	log := func(i int) float64 { // of i!
 		v, _ := math.Lgamma(float64(i + 1))
@@ -171,7 +176,8 @@ func ControlOf(a, b *Figures) *Control {
 	return &Control{round(Median(v), 4), round(within.Min, 4), round(within.Max, 4)}
 }
 
-// Against is the row of a system and a peer that were measured in the same rounds. less says that a smaller value is the better one.
+// Against is the row of a system and a peer that were measured in the same rounds. less says that a
+// smaller value is the better one.
 func Against(name, unit string, f, control, peer *Figures, less bool) Row {
 	r := Alone(name, unit, f, control)
 	v := ratios(f.Values, peer.Values, less)
@@ -184,7 +190,8 @@ func Against(name, unit string, f, control, peer *Figures, less bool) Row {
 	return r
 }
 
-// Controlled is the row of Against with another control than the case itself, and whether that control resolves the ratio.
+// Controlled is the row of Against with another control than the case itself, and whether that
+// control resolves the ratio.
 func (r Row) Controlled(c *Control) Row {
 	yes := c.Resolves(*r.Ratio) && !r.RatioRange.holds(1)
 	r.Control, r.Resolved = c, &yes

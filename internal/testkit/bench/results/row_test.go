@@ -42,7 +42,8 @@ func TestAgainstComparesRoundByRound(t *testing.T) {
 	}
 }
 
-// A row of events is compared with the whole pair, and its control is between two measurements of the whole pair.
+// A row of events is compared with the whole pair, and its control is between two measurements of
+// the whole pair.
 func TestControlledRowIsClaimedBeyondItsControl(t *testing.T) {
 	whole, again := figures("whole", 10, 10, 10), figures("whole", 10, 9, 11)
 	for degraded, claimed := range map[float64]bool{5: true, 9.5: false} {
@@ -53,7 +54,8 @@ func TestControlledRowIsClaimedBeyondItsControl(t *testing.T) {
 	}
 }
 
-// The range of a median holds what the values were drawn from as often as it says, whatever their tails, and narrows with their number.
+// The range of a median holds what the values were drawn from as often as it says, whatever their
+// tails, and narrows with their number.
 func TestMedianRange(t *testing.T) {
 	if r := MedianRange([]float64{3}); *r != (Spread{3, 3}) {
 		t.Errorf("of one value: %v", r)
@@ -96,7 +98,8 @@ func TestMedianRange(t *testing.T) {
 	}
 }
 
-// Nothing is claimed of a ratio whose own rounds were on both sides of 1, however quiet the control was.
+// Nothing is claimed of a ratio whose own rounds were on both sides of 1, however quiet the control
+// was.
 func TestRatioOfItsOwn(t *testing.T) {
 	r := Against("x", "IOPS", figures("gemel", 10, 20, 30), figures("gemel", 10, 20, 30), figures("peer", 20, 10, 15), false)
 	if *r.Ratio != 2 || *r.Resolved || *r.RatioRange != (Spread{0.5, 2}) {

@@ -15,8 +15,9 @@ import (
 // DiskName is the system of what Disk serves.
 const DiskName = "disk"
 
-// Disk is the LUN's file at node a, read by threads of the load generator with pread: what the disk, the filesystem and the page
-// cache give with no target and no network in between. It can only be read.
+// Disk is the LUN's file at node a, read by threads of the load generator with pread: what the
+// disk, the filesystem and the page cache give with no target and no network in between. It can
+// only be read.
 func (l *LUN) Disk() (*Served, error) {
 	d, err := newDisk(filepath.Join(l.pair.State[0], "volumes", "default", "luns", l.UUID+".img"))
 	if err != nil {
@@ -25,7 +26,8 @@ func (l *LUN) Disk() (*Served, error) {
 	return &Served{Device: d, Name: DiskName, Flags: fmt.Sprintf("pread by %d threads", diskThreads)}, nil
 }
 
-// diskThreads is how many reads are at the disk at once: as many as any of the cold cases has in flight.
+// diskThreads is how many reads are at the disk at once: as many as any of the cold cases has in
+// flight.
 const diskThreads = 32
 
 var errOnlyRead = errors.New("this device can only be read")

@@ -14,14 +14,15 @@ import (
 	"github.com/gemel-storage/gemel/internal/certfiles"
 )
 
-// Bare hops are what a mirrored write costs at least: the same two processes, the same connections, frames of the same sizes, batched as
-// targets do it, but no SCSI, no locks, no disk. Process a hands a write on to process b and answers when b has; a read it answers by
-// itself.
+// Bare hops are what a mirrored write costs at least: the same two processes, the same connections,
+// frames of the same sizes, batched as targets do it, but no SCSI, no locks, no disk. Process a
+// hands a write on to process b and answers when b has; a read it answers by itself.
 
 // hopHeader is the size of a request without its data, and of an answer without any: as in iSCSI.
 const hopHeader = 48
 
-// hopEnv tells a process that it is one: its value is "ADDRESS" for b, "ADDRESS NEXT" for a, with the folder of the certificates for TLS.
+// hopEnv tells a process that it is one: its value is "ADDRESS" for b, "ADDRESS NEXT" for a, with
+// the folder of the certificates for TLS.
 const (
 	hopListenEnv = "GEMEL_BENCH_HOP_LISTEN"
 	hopNextEnv   = "GEMEL_BENCH_HOP_NEXT"
@@ -114,7 +115,8 @@ func answerAll(c net.Conn) error {
 	})
 }
 
-// eachFrame hands every frame of in to f, with a writer that is flushed when nothing more has arrived.
+// eachFrame hands every frame of in to f, with a writer that is flushed when nothing more has
+// arrived.
 func eachFrame(in io.Reader, to io.Writer, f func(out *bufio.Writer, h, data []byte, write bool) error) error {
 	r, out := bufio.NewReaderSize(in, hopBuffer), bufio.NewWriterSize(to, hopBuffer)
 	h, data := make([]byte, hopHeader), make([]byte, maxHopData)

@@ -87,7 +87,8 @@ type hopDevice struct {
 	err     error
 }
 
-// Submit sends a read or a write; requests that are submitted while answers are taken in go out together.
+// Submit sends a read or a write; requests that are submitted while answers are taken in go out
+// together.
 func (d *hopDevice) Submit(io *initiator.IO) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -122,7 +122,8 @@ func (p *Pair) Procs() []load.Process {
 
 const unmirroredHost = HostIQN + "unmirrored"
 
-// Unmirrored opens the LUN of PairOptions.Unmirrored: one replica, write-back, as a plain target has it.
+// Unmirrored opens the LUN of PairOptions.Unmirrored: one replica, write-back, as a plain target
+// has it.
 func (p *Pair) Unmirrored(ctx context.Context) (*Served, error) {
 	d, err := initiator.Open(ctx, initiator.Config{InitiatorName: unmirroredHost, Target: p.IQN(), Portals: p.Portals()[:1], Log: p.rig.Log})
 	if err != nil {
@@ -206,7 +207,8 @@ const (
 	OnlyB
 )
 
-// deviceDeadline is how long a request may wait for a path that serves: longer than any pause that is measured.
+// deviceDeadline is how long a request may wait for a path that serves: longer than any pause that
+// is measured.
 const deviceDeadline = 15 * time.Minute
 
 // Open maps the LUN to a host and opens it; each call is a session of its own to each portal.

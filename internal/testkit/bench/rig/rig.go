@@ -1,5 +1,5 @@
-// Package rig runs what the benchmark measures: pairs of gemel-target in several forms, and peers. All of it is in one folder, and on
-// filesystems of its own.
+// Package rig runs what the benchmark measures: pairs of gemel-target in several forms, and peers.
+// All of it is in one folder, and on filesystems of its own.
 package rig
 
 import (
@@ -55,7 +55,8 @@ func (r *Rig) Close() error { return r.Lab.Close() }
 // Kind of filesystem.
 type Kind string
 
-// Filesystems: XFS in a file that a loop device reads and writes directly, as a disk of its own; or memory.
+// Filesystems: XFS in a file that a loop device reads and writes directly, as a disk of its own; or
+// memory.
 const (
 	XFS   Kind = "xfs"
 	TmpFS Kind = "tmpfs"

@@ -34,7 +34,8 @@ func TgtAvailable() error {
 	return err
 }
 
-// started counts those of this process: each needs a control socket of its own, which is the machine's.
+// started counts those of this process: each needs a control socket of its own, which is the
+// machine's.
 var started atomic.Int32
 
 // StartTgt runs tgtd; its images lie in dir.

@@ -27,7 +27,8 @@ type Client struct {
 // NewClient makes a client; nothing is sent yet.
 func NewClient(address string) *Client { return &Client{address: address} }
 
-// WaitReady waits until the guest has started. An emulated network accepts connections before the guest listens: attempts are short.
+// WaitReady waits until the guest has started. An emulated network accepts connections before the
+// guest listens: attempts are short.
 func (c *Client) WaitReady(ctx context.Context) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, time.Second)
@@ -50,7 +51,8 @@ func (c *Client) Run(ctx context.Context, req Command) (r Result, err error) {
 	return r, err
 }
 
-// Output is what the command wrote to stdout; another exit code than 0 is an error with what it wrote to stderr.
+// Output is what the command wrote to stdout; another exit code than 0 is an error with what it
+// wrote to stderr.
 func (c *Client) Output(ctx context.Context, argv ...string) (string, error) {
 	req := Command{Argv: argv}
 	if end, ok := ctx.Deadline(); ok {

@@ -1,5 +1,6 @@
-// Package guest speaks with the agent of a lab guest (e2e/kernel/agent): runs commands in it, moves files, reaches its sockets. The
-// agent is for guests on a private network of the test only: it executes every command that it gets.
+// Package guest speaks with the agent of a lab guest (e2e/kernel/agent): runs commands in it, moves
+// files, reaches its sockets. The agent is for guests on a private network of the test only: it
+// executes every command that it gets.
 package guest
 
 // Port that the agent listens on in the guest.

@@ -16,7 +16,8 @@ type Options struct {
 	Name   string // its host name; also its folder's
 	Number int    // 1 to 99, different for every guest: addresses of its network cards
 	Dir    string // below which it keeps disk, console and log
-	// Bridges that its two storage cards, eth1 and eth2, are plugged into, and the address of each as address/bits.
+	// Bridges that its two storage cards, eth1 and eth2, are plugged into, and the address of each
+	// as address/bits.
 	Bridges, Addresses [2]string
 }
 
@@ -27,8 +28,8 @@ type Guest struct {
 	m *machine
 }
 
-// Clone starts a guest from the saved machine and gives it an identity of its own. iscsid and multipathd do not run yet: they read their
-// identity when they start.
+// Clone starts a guest from the saved machine and gives it an identity of its own. iscsid and
+// multipathd do not run yet: they read their identity when they start.
 func (l Lab) Clone(ctx context.Context, o Options) (*Guest, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func (g *Guest) resume(ctx context.Context) error {
 	return g.identify(ctx)
 }
 
-// identify gives the guest what tells it from its brothers: clones share one memory image, its clock included.
+// identify gives the guest what tells it from its brothers: clones share one memory image, its
+// clock included.
 func (g *Guest) identify(ctx context.Context) error {
 	line := fmt.Sprintf("date -s @%d.%09d >/dev/null; hostname %s; echo %032x >/etc/machine-id; echo InitiatorName=iqn.2024-01.lab:%s >/etc/iscsi/initiatorname.iscsi",
 		time.Now().Unix(), time.Now().Nanosecond(), g.o.Name, 0x6e6d0000+g.o.Number, g.o.Name)
@@ -85,8 +87,8 @@ func (g *Guest) identify(ctx context.Context) error {
 	return err
 }
 
-// Reset restarts the guest as a power failure does: what was not on its disk is gone, connections are not closed. It comes back with its
-// identity and without daemons.
+// Reset restarts the guest as a power failure does: what was not on its disk is gone, connections
+// are not closed. It comes back with its identity and without daemons.
 func (g *Guest) Reset(ctx context.Context) error {
 	if _, err := g.Shell(ctx, "rm -f /run/lab-ready"); err != nil { // the answer of the old one must not pass for the new one's
 		return err
@@ -100,7 +102,8 @@ func (g *Guest) Reset(ctx context.Context) error {
 	return g.identify(ctx)
 }
 
-// Freeze stops the guest between two instructions; Thaw lets it continue, its clocks having stopped.
+// Freeze stops the guest between two instructions; Thaw lets it continue, its clocks having
+// stopped.
 func (g *Guest) Freeze(ctx context.Context) error {
 	_, err := g.m.monitor.command(ctx, "stop", nil)
 	return err

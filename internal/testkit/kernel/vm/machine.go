@@ -1,5 +1,6 @@
-// Package vm runs Linux guests in an emulator, as workers for tests: each is a clone of one saved machine and is there in a second or
-// two. hack/vm makes what it needs. Everything is started in the caller's network namespace, which should be one of the test's own.
+// Package vm runs Linux guests in an emulator, as workers for tests: each is a clone of one saved
+// machine and is there in a second or two. hack/vm makes what it needs. Everything is started in
+// the caller's network namespace, which should be one of the test's own.
 package vm
 
 import (
@@ -17,15 +18,16 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/kernel/guest"
 )
 
-// Hardware of all machines: a saved state can only be read into the same. The processor is an old one whose instructions are cheap to
-// emulate.
+// Hardware of all machines: a saved state can only be read into the same. The processor is an old
+// one whose instructions are cheap to emulate.
 const (
 	processor = "Nehalem"
 	cores     = "2"
 	memory    = "1024" // MiB
 )
 
-// boot is the kernel's command line: no time for messages, mitigations or hardware that is not there.
+// boot is the kernel's command line: no time for messages, mitigations or hardware that is not
+// there.
 const boot = "console=ttyS0 quiet loglevel=4 panic=-1 net.ifnames=0 mitigations=off nokaslr tsc=reliable no_timer_check " +
 	"random.trust_cpu=on audit=0 selinux=0 apparmor=0"
 
@@ -64,7 +66,8 @@ type machine struct {
 	agent   *guest.Client
 }
 
-// start runs an emulator on disk. wires are arguments of the guest's two storage networks; more are further arguments.
+// start runs an emulator on disk. wires are arguments of the guest's two storage networks; more are
+// further arguments.
 func (l Lab) start(ctx context.Context, dir, disk string, wires [2]string, more ...string) (*machine, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

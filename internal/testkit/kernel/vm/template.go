@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// warm loads what every worker will want, modules and programs, so that the clones have it in memory.
+// warm loads what every worker will want, modules and programs, so that the clones have it in
+// memory.
 const warm = `modprobe -a iscsi_tcp dm_multipath dm_service_time scsi_dh_alua sd_mod sg xfs loop fuse nf_tables crc32c_generic
 cat $(which multipathd multipath iscsiadm iscsid fio mkfs.ext4 mkfs.xfs mount lsblk udevadm sg_rtpg) /lib/x86_64-linux-gnu/*.so* >/dev/null
 sync`
 
-// SaveTemplate boots a machine from the base disk, waits until it has settled and saves it: the disk, and the state of memory and devices.
+// SaveTemplate boots a machine from the base disk, waits until it has settled and saves it: the
+// disk, and the state of memory and devices.
 func (l Lab) SaveTemplate(ctx context.Context) error {
 	dir := l.file("template")
 	defer os.RemoveAll(dir)
