@@ -48,8 +48,8 @@ func isNoUnit(err error) bool {
 }
 
 // absence asks what it means that the unit did not show itself, which said tells. INQUIRY succeeds
-// in every state, so it can not tell a node that knows of no such LUN from one that knows no LUNs;
-// TEST UNIT READY does.
+// in every state, so it cannot distinguish a node that has no such LUN from a node that has no
+// LUNs; TEST UNIT READY does.
 func (p *path) absence(ctx context.Context, sess *Session, said error) error {
 	_, err := p.query(ctx, sess, cdbTestUnitReady(), 0)
 	switch {

@@ -101,7 +101,7 @@ func (m *memory) newLevel(now int64, work float64) {
 }
 
 // persistence is for how many seconds the work of a LUN is expected to stay what it is: for as long
-// as it has been so, but not for longer than such levels have lasted of late. A level is seen half
+// as it has been so, but not for longer than such levels have lasted recently. A level is seen half
 // a window late.
 func (m *memory) persistence(now int64) float64 {
 	expected := now - m.levelAt

@@ -6,7 +6,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/balance"
 )
 
-// gate and moveWork as balance has them: below the gate imbalance costs nobody anything.
+// gate and moveWork as balance has them: below the gate imbalance costs nothing.
 const (
 	gate     = 0.4
 	moveWork = 0.2

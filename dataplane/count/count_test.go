@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Nothing is lost, whoever counts at once.
+// No count is lost, however many goroutines count at once.
 func TestCountsAreExact(t *testing.T) {
 	var l LUN
 	var wg sync.WaitGroup

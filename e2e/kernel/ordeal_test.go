@@ -40,7 +40,7 @@ func (o *ordeal) begin(ctx context.Context) {
 
 // event measures the longest operation around something that happens; worst, if any, is where the
 // longest of its kind is kept. Bounds are generous: the worker is emulated. An event during which
-// the machine starved this process is not counted: a target that does not run, or can not write,
+// the machine starved this process is not counted: a target that does not run, or cannot write,
 // loses its lease and is right to.
 func (o *ordeal) event(ctx context.Context, what string, worst *float64, bound time.Duration, happen func() error) (counted bool) {
 	GinkgoHelper()

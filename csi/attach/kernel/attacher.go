@@ -31,7 +31,7 @@ type host interface {
 	// device returns the path of a map's block device in this process's own mount namespace.
 	device(ctx context.Context, m dmMap) (string, error)
 	// events tells of what the kernel tells about sessions, paths and maps, until the context ends
-	// or it cannot be heard.
+	// or there is no subscription.
 	events(ctx context.Context, tell func(change)) error
 	// answers tells whether somebody accepts connections at a portal.
 	answers(ctx context.Context, portal netip.AddrPort) bool
@@ -88,7 +88,7 @@ type failure struct {
 }
 
 // again is how long a portal that could not be logged in to is left alone by calls that have
-// another path; nobody asks for what is healed, which then waits for longer.
+// another path; no call waits for a repair, so a repair waits longer.
 const (
 	again     = 20 * time.Second
 	againMost = 40 * time.Second
@@ -170,7 +170,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 		if r.BootID == o.boot && want.Generation < r.Attachment.Generation {
 			return "", fmt.Errorf("%w: publish %d of volume %s was superseded by %d", attach.ErrInvalid, want.Generation, want.VolumeID, r.Attachment.Generation)
 		}
-		a.log.Warn("tearing down what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation)
+		a.log.Warn("removing what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation)
 		if o, err = a.detach(ctx, r, true); err != nil {
 			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
 		}
@@ -205,10 +205,10 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 
 // build makes the device. o is what the worker was like before.
 func (a *Attacher) build(ctx context.Context, g goal, o *observed) (string, error) {
-	// A map of this WWID that no record knows of: from a publish whose record was lost. A process
+	// A map of this WWID without a record: from a publish whose record was lost. A process
 	// that uses it must not come to use this one.
 	if m := o.mapOf(g.id); m != nil && g.fresh {
-		a.log.Warn("tearing down a map that no record knows of", "volume", g.volume, "map", m.kernel, "users", m.users())
+		a.log.Warn("removing a multipath map that has no record", "volume", g.volume, "map", m.kernel, "users", m.users())
 		if _, err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
 			return "", err
 		}

@@ -20,11 +20,11 @@ func verifyBlacklist(root *section) (out []Lack) {
 		if _, excepted := listed(root, "blacklist_exceptions", kind); excepted {
 			continue
 		}
-		mend := fmt.Sprintf("add blacklist_exceptions { %s ... } for vendor %q, or remove the entry, in /etc/multipath.conf, then multipathd reconfigure", kind, vendor)
+		fix := fmt.Sprintf("add blacklist_exceptions { %s ... } for vendor %q, or remove the entry, in /etc/multipath.conf, then multipathd reconfigure", kind, vendor)
 		if kind == "wwid" {
-			mend = `add blacklist_exceptions { wwid "^3602474d" } to /etc/multipath.conf, then multipathd reconfigure`
+			fix = `add blacklist_exceptions { wwid "^3602474d" } to /etc/multipath.conf, then multipathd reconfigure`
 		}
-		out = append(out, Lack{fmt.Sprintf("blacklist { %s %s } keeps multipath from the LUNs", kind, entry), mend})
+		out = append(out, Lack{fmt.Sprintf("blacklist { %s %s } keeps multipath from the LUNs", kind, entry), fix})
 	}
 	return out
 }

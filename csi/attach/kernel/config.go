@@ -25,8 +25,8 @@ const (
 	product = "ALUA LUN"
 )
 
-// Polling of paths, in seconds, where nobody has chosen one: a path that is back is used after two
-// seconds at the latest.
+// Polling of paths, in seconds, where the administrator has chosen none: a path that is back is
+// used after two seconds at the latest.
 const (
 	pollInterval    = 1
 	pollIntervalMax = 2

@@ -16,10 +16,11 @@ const rounds = 40
 
 // converge observes, plans and acts until nothing is left to do. What concerns sessions is planned
 // and done under the target's lock, with the records of all other volumes read under it: only then
-// is it certain that nobody else uses the target. The record of what is gone is removed under the
-// same lock, so that of two that leave at once the second is the last.
+// is it certain that no other volume uses the target. The record of what is gone is removed under
+// the same lock, so that of two that leave at once the second is the last.
 //
-// It returns the last observation, with which nothing was left to do: callers need no other one.
+// It returns the last observation, with which nothing was left to do: callers do not have to
+// observe again.
 func (a *Attacher) converge(ctx context.Context, g goal) (*observed, error) {
 	return a.progress(ctx, g, newProgress())
 }
@@ -30,7 +31,7 @@ func (a *Attacher) progress(ctx context.Context, g goal, p progress) (*observed,
 			return done, err
 		}
 	}
-	return nil, fmt.Errorf("volume %s: no end after %d rounds: something undoes what is done", g.volume, rounds)
+	return nil, fmt.Errorf("volume %s: not complete after %d rounds: another process undoes the steps", g.volume, rounds)
 }
 
 // round returns what it observed if nothing was left to do, and nil if it has acted.
@@ -163,7 +164,7 @@ func (a *Attacher) remember(g goal, o *observed, p progress) {
 	defer a.mu.Unlock()
 	for _, portal := range g.portals {
 		if f, ok := a.logins[portal]; ok && time.Now().Before(f.over(g.heal)) && p.failed[portal] == nil {
-			p.failed[portal] = fmt.Errorf("could not be logged in to moments ago: %w", f.err)
+			p.failed[portal] = fmt.Errorf("the last login failed moments ago: %w", f.err)
 		}
 	}
 }

@@ -83,12 +83,12 @@ func (l *linux) writeNode(n nodeRecord) error {
 	path := l.nodePath(n.target, n.portal)
 	raw, err := os.ReadFile(path)
 	if err == nil && !isOurs(raw) {
-		return fmt.Errorf("%s is a record of somebody else: remove it with iscsiadm -m node -T %s -p %s -o delete", path, n.target, n.portal)
+		return fmt.Errorf("%s is a record of another program: remove it with iscsiadm -m node -T %s -p %s -o delete", path, n.target, n.portal)
 	}
 	return l.writeDB(path, n.render())
 }
 
-// writeDB replaces a file. It may have a secret: nobody else can read it at any time.
+// writeDB replaces a file. The file may have a secret: at no time can another user read it.
 func (l *linux) writeDB(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

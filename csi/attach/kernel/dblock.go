@@ -22,9 +22,9 @@ const staleAfter = 2 * time.Second
 const dbLock = "/run/lock/iscsi/lock.write"
 
 // freeDB takes a lock of open-iscsi's database away whose holder was killed: by us when its time
-// was over, together with the plugin when its container ended, or by anybody else. Without that,
-// nobody could log in or out on this worker until it restarts. A lock that somebody holds is left
-// to iscsiadm, which waits for it.
+// was over, together with the plugin when its container ended, or by another process. Without that,
+// no process could log in or out on this worker until it restarts. A lock with a live holder is
+// left to iscsiadm, which waits for it.
 func (l *linux) freeDB(ctx context.Context) error {
 	l.freeing.Lock() // of two that look, the second must not take what iscsiadm has locked since for the first
 	defer l.freeing.Unlock()
@@ -45,7 +45,7 @@ func (l *linux) freeDB(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the lock of open-iscsi's database: %w", err)
+		return fmt.Errorf("lock of the open-iscsi database: %w", err)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (w worker) ran(name string, at time.Duration) (bool, error) {
 	return false, nil
 }
 
-// iscsiadm runs the worker's, once nobody who is gone has its database locked.
+// iscsiadm runs the worker's, once no lock of a dead process is left on its database.
 func (l *linux) iscsiadm(ctx context.Context, limit time.Duration, args ...string) error {
 	if err := l.freeDB(ctx); err != nil {
 		return err

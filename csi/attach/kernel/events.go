@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change is what the kernel told.
+// change is what events of the kernel reported.
 type change struct {
-	all   bool   // events were lost, or nobody listened
+	all   bool   // events were lost, or there was no subscription
 	sized []hctl // SCSI devices whose target says that their size or identity is another
 }
 
@@ -63,8 +63,8 @@ func parseEvent(raw []byte) (c change, ok bool) {
 	return c, false
 }
 
-// events implements host: what the kernel tells in the worker's network namespace. That of a
-// container may be told of nothing.
+// events implements host: the kernel's events in the worker's network namespace. The namespace of a
+// container may get no events.
 func (l *linux) events(ctx context.Context, tell func(change)) error {
 	var f *os.File
 	err := l.inNetwork(func() (err error) { f, err = listenKernel(); return err })

@@ -31,8 +31,8 @@ func entered(t *testing.T, l *linux, script string) (calls func() string) {
 	}
 }
 
-// mapOfPicture is the map that nothing has mounted.
-func mapOfPicture(t *testing.T, l *linux) dmMap {
+// mapOfFixture is the map that nothing has mounted.
+func mapOfFixture(t *testing.T, l *linux) dmMap {
 	t.Helper()
 	maps, err := l.maps()
 	if err != nil {
@@ -101,10 +101,10 @@ func TestHazard10Timers(t *testing.T) {
 	}
 }
 
-// Hazard 12: the number of a map has become another's between the look and the act.
+// Hazard 12: the number of a map belongs to another map between the observation and the step.
 func TestHazard12Reused(t *testing.T) {
-	l := openPicture(t, "two-volumes")
-	m := mapOfPicture(t, l)
+	l := openFixture(t, "two-volumes")
+	m := mapOfFixture(t, l)
 	calls := entered(t, l, "exit 0")
 	attributeOf(t, l, m, "uuid", "mpath-3"+wwid2)
 	for _, v := range []verb{doFlush, doRemove, doWipe, doFail, doUnmount} {
@@ -119,8 +119,8 @@ func TestHazard12Reused(t *testing.T) {
 
 // Hazard 12: mounted between the look and the act.
 func TestHazard12MountedMeanwhile(t *testing.T) {
-	l := openPicture(t, "two-volumes")
-	m := mapOfPicture(t, l)
+	l := openFixture(t, "two-volumes")
+	m := mapOfFixture(t, l)
 	calls := entered(t, l, "exit 0")
 	f, err := os.OpenFile(l.tables[0], os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -140,8 +140,8 @@ func TestHazard12MountedMeanwhile(t *testing.T) {
 // Hazard 13: multipath suspends a map on its way to flush it; one that fails is resumed.
 func TestHazard13FailedFlush(t *testing.T) {
 	for _, suspended := range []bool{true, false} {
-		l := openPicture(t, "two-volumes")
-		m := mapOfPicture(t, l)
+		l := openFixture(t, "two-volumes")
+		m := mapOfFixture(t, l)
 		flag := l.path("/sys/block", m.kernel, "dm/suspended")
 		script := `case "$1" in multipath) echo it failed >&2; `
 		if suspended {

@@ -38,7 +38,7 @@ type fake struct {
 	dead      bool
 
 	before func(step)  // called with every step, before it
-	tells  chan change // what the kernel tells; nil: it cannot be heard
+	tells  chan change // what the kernel tells; nil: there is no subscription
 	ends   bool        // a step takes as long as its context
 }
 

@@ -144,7 +144,7 @@ func TestHazard5MissingPath(t *testing.T) {
 	}
 }
 
-// Hazards 11 and 12: nobody is cut off but by force, and what hangs stays whole.
+// Hazards 11 and 12: no process is cut off but by force, and what hangs stays whole.
 func TestHazard12Busy(t *testing.T) {
 	f, a, want := setup(t)
 	if _, err := a.Attach(t.Context(), want); err != nil {

@@ -26,7 +26,7 @@ const (
 var (
 	// errYield: a call wants what was about to be healed.
 	errYield = errors.New("a call comes first")
-	errLimit = fmt.Errorf("healing has taken more than %v", healLimit)
+	errLimit = fmt.Errorf("the repair took more than %v", healLimit)
 )
 
 // healer keeps attachments as their records say, one at a time, when the kernel tells that
@@ -37,9 +37,9 @@ type healer struct {
 	ready func(context.Context) error // whether the worker has what is needed
 	wake  chan struct{}
 
-	mu   sync.Mutex
-	told change // since the last pass
-	deaf bool   // nobody tells
+	mu      sync.Mutex
+	changed change // since the last pass
+	deaf    bool   // there is no subscription to kernel events
 
 	volumes  map[string]*patient
 	answered map[int]time.Time // since when the portal of a session without a connection answers, by the session's number
@@ -55,11 +55,11 @@ type patient struct {
 }
 
 func newHealer(a *Attacher) *healer {
-	return &healer{a: a, ready: a.Check, wake: make(chan struct{}, 1), told: change{all: true}, volumes: map[string]*patient{}, answered: map[int]time.Time{}}
+	return &healer{a: a, ready: a.Check, wake: make(chan struct{}, 1), changed: change{all: true}, volumes: map[string]*patient{}, answered: map[int]time.Time{}}
 }
 
 // Run heals until the context ends. changed is called when paths may not be as they were: the
-// kernel has told of something, or it was healed.
+// kernel has sent an event, or an attachment was repaired.
 func (a *Attacher) Run(ctx context.Context, changed func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := newHealer(a)
@@ -89,7 +89,7 @@ func (h *healer) listen(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	h.a.log.Warn("the kernel's events cannot be heard: attachments are only looked at once in a while", "every", sweep, "err", err)
+	h.a.log.Warn("cannot subscribe to kernel events; falling back to periodic checks", "every", sweep, "err", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaf = true
@@ -107,17 +107,17 @@ func (h *healer) note(c change) {
 func (h *healer) keep(c change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told.all = h.told.all || c.all
-	h.told.sized = append(h.told.sized, c.sized...)
-	if len(h.told.sized) > maxSized {
-		h.told = change{all: true}
+	h.changed.all = h.changed.all || c.all
+	h.changed.sized = append(h.changed.sized, c.sized...)
+	if len(h.changed.sized) > maxSized {
+		h.changed = change{all: true}
 	}
 }
 
 func (h *healer) take() (c change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c, h.told = h.told, change{all: h.deaf}
+	c, h.changed = h.changed, change{all: h.deaf}
 	return c
 }
 
@@ -146,7 +146,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 			next = t
 		}
 	}
-	told := h.take()
+	changes := h.take()
 	all, err := h.a.all()
 	var o *observed
 	if err == nil {
@@ -154,7 +154,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	}
 	if err != nil {
 		h.say(ctx, err)
-		h.keep(told)
+		h.keep(changes)
 		return now.Add(askEvery), false
 	}
 	h.say(ctx, nil)
@@ -166,7 +166,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		}
 		g.heal, g.relog = true, stuck[g.target]
 		g.others = besides(all, g.volume)
-		p.reread = p.reread || told.of(g, o)
+		p.reread = p.reread || changes.of(g, o)
 		g.resize = p.reread
 		if until := p.acted.Add(p.rest); now.Before(until) {
 			soon(until)
@@ -175,7 +175,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		if m := o.mapOf(g.id); m != nil && m.suspended {
 			continue // somebody is at work on it
 		}
-		done, err := h.mend(ctx, g, o)
+		done, err := h.repair(ctx, g, o)
 		switch {
 		case errors.Is(err, errYield):
 			soon(now.Add(settleMost))
@@ -188,7 +188,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 			p.rest = 0
 		}
 		p.reread = p.reread && (err != nil || g.away(o))
-		h.tell(ctx, p, g, done, err)
+		h.report(ctx, p, g, done, err)
 		for _, portal := range g.portals {
 			if f, ok := h.a.failure(portal); ok && o.session(g.target, portal) == nil {
 				soon(f.over(true))
@@ -199,10 +199,10 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	return next, acted
 }
 
-// mend brings an attachment to what its record says, unless a call has it. Whether there is
-// anything to do is told without any lock from what was seen of all; what is done then is planned
-// again under the locks.
-func (h *healer) mend(ctx context.Context, g goal, o *observed) (done progress, err error) {
+// repair brings an attachment to what its record says, unless a call has it. Whether there is
+// anything to do is decided without any lock, from one observation of all attachments; what is done
+// then is planned again under the locks.
+func (h *healer) repair(ctx context.Context, g goal, o *observed) (done progress, err error) {
 	first := newProgress()
 	h.a.remember(g, o, first)
 	if steps, err := plan(g, o, first); err != nil || len(steps) == 0 {
@@ -298,21 +298,21 @@ func (h *healer) prune(all []entry) {
 	}
 }
 
-// tell logs what was healed, and each new reason why something is not, once.
-func (h *healer) tell(ctx context.Context, p *patient, g goal, done progress, err error) {
+// report logs each repair, and each new reason for a failed repair once.
+func (h *healer) report(ctx context.Context, p *patient, g goal, done progress, err error) {
 	switch text := fmt.Sprint(err); {
 	case ctx.Err() != nil:
 	case err == nil:
 		p.said = ""
 		for k := range done.times {
-			if k.do != doRescan && (k.do != doLogin || len(done.failed) == 0) { // what only looks, or was told as having failed
-				h.a.log.Info("an attachment was healed", "volume", g.volume)
+			if k.do != doRescan && (k.do != doLogin || len(done.failed) == 0) { // what only looks, or has been reported as failed
+				h.a.log.Info("repaired an attachment", "volume", g.volume)
 				break
 			}
 		}
 	case text != p.said:
 		p.said = text
-		h.a.log.Warn("an attachment cannot be healed", "volume", g.volume, "err", err)
+		h.a.log.Warn("cannot repair an attachment; it is tried again", "volume", g.volume, "err", err)
 	}
 }
 
@@ -322,6 +322,6 @@ func (h *healer) say(ctx context.Context, err error) {
 		h.said = ""
 	} else if text := err.Error(); text != h.said && ctx.Err() == nil {
 		h.said = text
-		h.a.log.Warn("attachments cannot be looked at", "err", err)
+		h.a.log.Warn("cannot read the attachments", "err", err)
 	}
 }

@@ -44,7 +44,7 @@ func TestHazard19Events(t *testing.T) {
 			t.Error("event:", err)
 		}
 		if changed() <= before {
-			t.Error("nobody was told")
+			t.Error("the change was not reported")
 		}
 		time.Sleep(2 * sweep)
 		x.lock(func() { x.remove(x.disks[0]) })
@@ -65,7 +65,7 @@ func TestHazard19Events(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		x := newIll(t)
-		x.running(t) // nothing is told
+		x.running(t) // there are no events
 		time.Sleep(2 * sweep)
 		x.lock(func() { x.sizes[x.u.id] = 2 << 30 })
 		time.Sleep(sweep + sweep/5)
@@ -249,8 +249,8 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// Hazard 1: a path of our own map that is another LUN's goes, also when nobody heals; the call says
-// that the LUN is not there.
+// Hazard 1: a path of our own map that is another LUN's goes, also without the healer; the call
+// says that the LUN is not there.
 func TestHazard1OwnMap(t *testing.T) {
 	x := newIll(t)
 	other, _ := parseNAA(wwid2)

@@ -37,7 +37,7 @@ func parseTopology(raw string, id naa) (map[string]pathState, error) {
 		return nil, fmt.Errorf("multipathd: %w", err)
 	}
 	if t.Map.UUID != id.wwid() {
-		return nil, fmt.Errorf("multipathd told of %q, not of %s", t.Map.UUID, id.wwid())
+		return nil, fmt.Errorf("multipathd answered about %q, not %s", t.Map.UUID, id.wwid())
 	}
 	return t.Map.states(), nil
 }

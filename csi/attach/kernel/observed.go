@@ -76,7 +76,7 @@ type observed struct {
 	maps     []dmMap
 	nodes    []nodeFile
 	iface    string       // sum of our interface's record
-	claimed  map[naa]bool // LUNs that multipath-tools were told to take, whatever find_multipaths says
+	claimed  map[naa]bool // LUNs that multipath-tools have to take, even if find_multipaths says no
 }
 
 // session of ours to a portal of a target.

@@ -52,8 +52,8 @@ func (l *linux) do(ctx context.Context, s step) error {
 		_, err := l.run(ctx, toolLimit, "multipath", "-w", s.id.wwid())
 		return err
 	case doScan:
-		// Channel, target and LUN are named: a wildcard would show the host LUNs that nobody asked
-		// for.
+		// Channel, target and LUN are named: a wildcard would show the host LUNs that were not
+		// requested.
 		return l.poke(ctx, l.path("/sys/class/scsi_host", fmt.Sprintf("host%d", s.at.host), "scan"), fmt.Sprintf("%d %d %d", s.at.channel, s.at.target, s.at.lun))
 	case doDelete:
 		return l.deleteDisk(ctx, s.disk)
@@ -90,7 +90,7 @@ func (l *linux) onDisk(d disk, f func(dir string) error) error {
 		return nil
 	}
 	if id := identity(dir); id != d.id {
-		return fmt.Errorf("%s has become another device (%s, before %s)", d.at, id, d.id)
+		return fmt.Errorf("%s is another device now (%s, before %s)", d.at, id, d.id)
 	}
 	err := f(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

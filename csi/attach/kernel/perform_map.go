@@ -13,9 +13,9 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// doMap takes a step on a map. dmsetup is told the UUID where it takes one, so that it cannot hit
-// another device; elsewhere a map is known by its name only, so it is looked at once more who has
-// that.
+// doMap takes a step on a map. dmsetup gets the UUID where it takes one, so that it cannot hit
+// another device; elsewhere a map is known by its name only, so the owner of that name is checked
+// once more.
 func (l *linux) doMap(ctx context.Context, s step) error {
 	m, ok, err := l.still(s.dm)
 	if err != nil || !ok {
@@ -78,7 +78,7 @@ func (l *linux) still(m dmMap) (dmMap, bool, error) {
 	return maps[i], true, nil
 }
 
-// flush removes a map that nobody uses. What was written is on the LUN then, or the map stays.
+// flush removes a map that is not in use. What was written is on the LUN then, or the map stays.
 func (l *linux) flush(ctx context.Context, m dmMap, uuid string) error {
 	if u := m.users(); len(u) > 0 {
 		return fmt.Errorf("%w: /dev/%s is used by %s", attach.ErrBusy, m.kernel, strings.Join(u, ", "))

@@ -10,8 +10,8 @@ import (
 // A map has the number of one that was there before, and udev has events of that one left: a link
 // that is there now is none to rely on.
 func TestAwaitMapWaitsForUdev(t *testing.T) {
-	l := openPicture(t, "two-volumes")
-	m := mapOfPicture(t, l)
+	l := openFixture(t, "two-volumes")
+	m := mapOfFixture(t, l)
 	link, queue := l.path("/dev/disk/by-id", "dm-uuid-"+uuidPrefix+m.id.wwid()), l.path("/run/udev/queue")
 	for _, f := range []string{link, queue} {
 		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {

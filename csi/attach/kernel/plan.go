@@ -20,7 +20,7 @@ type goal struct {
 	fresh  bool // nothing that is found was made by this attachment: it is looked at again before it is believed
 	resize bool // read the capacity again
 	others []unit
-	// heal: nobody has asked. What a call would force, wait for or refuse because of is left alone.
+	// heal: no call has requested it. What a call would force, wait for or refuse is left alone.
 	heal bool
 	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again
 	// with what it was given first.
@@ -59,7 +59,7 @@ const (
 	doClaim        verb = "let multipath claim the LUN"
 	doScan         verb = "scan the LUN"
 	doDelete       verb = "remove the path"
-	doRescan       verb = "look at the path anew"
+	doRescan       verb = "scan the path again"
 	doIdentify     verb = "ask the path which LUN it is"
 	doAwaitMap     verb = "wait for the multipath map"
 	doMakeMap      verb = "have multipathd make the map"
@@ -67,8 +67,8 @@ const (
 	doResume       verb = "resume the map"
 	doResizeMap    verb = "resize the map"
 	doFlush        verb = "flush and remove the map"
-	doFail         verb = "let the map fail what it cannot serve"
-	doUnmount      verb = "unmount what is mounted from the map"
+	doFail         verb = "make the map fail I/O that no path can serve"
+	doUnmount      verb = "unmount the filesystems on the map"
 	doWipe         verb = "cut the map off"
 	doRemove       verb = "remove the map"
 	doUnclaim      verb = "let multipath forget the LUN"
@@ -163,7 +163,7 @@ func plan(g goal, o *observed, p progress) ([]step, error) {
 	return nil, nil
 }
 
-// planSessions: one session of ours to every portal, none to a portal that nobody has.
+// planSessions: one session of ours to every portal, none to any other portal.
 func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
 	for _, portal := range g.portals {
 		n := nodeRecord{initiator: g.initiator, target: g.target, portal: portal, auth: g.auth, mutual: g.mutual}
@@ -171,7 +171,7 @@ func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
 		if s != nil && s.initiator != g.initiator {
 			// Under another name, from before this one was made: no LUN is mapped to that any more.
 			if o.carries(*s) {
-				return nil, fmt.Errorf("%w: session %d to %s goes by the name of %s and is in use", attach.ErrBusy, s.sid, portal, s.initiator)
+				return nil, fmt.Errorf("%w: session %d to %s has the initiator name %s and is in use", attach.ErrBusy, s.sid, portal, s.initiator)
 			}
 			return []step{{do: doLogout, session: *s}}, nil
 		}

@@ -21,12 +21,12 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 			if s := (step{do: doResume, dm: *m}); p.done(s) < 2 {
 				return []step{s}, nil
 			}
-			return nil, fmt.Errorf("%w: the map %s stays suspended", attach.ErrFailed, m.kernel)
+			return nil, fmt.Errorf("%w: the map %s remains suspended", attach.ErrFailed, m.kernel)
 		}
 		if s := (step{do: doFlush, dm: *m}); p.done(s) < 3 {
 			return []step{s}, nil
 		}
-		return nil, fmt.Errorf("%w: the map %s comes back whenever it is removed", attach.ErrFailed, m.kernel)
+		return nil, fmt.Errorf("%w: the map %s is created again whenever it is removed", attach.ErrFailed, m.kernel)
 	}
 	if steps, err = deletions(append(o.disksOf(g.id), impostors(g, o)...), p); err != nil || len(steps) > 0 {
 		return steps, err
@@ -77,7 +77,7 @@ func deletions(disks []disk, p progress) (steps []step, err error) {
 	for _, d := range disks {
 		s := step{do: doDelete, disk: d}
 		if p.done(s) == 3 {
-			return nil, fmt.Errorf("%w: the path %s (%s) of %s does not go", attach.ErrFailed, d.at, d.name, d.id)
+			return nil, fmt.Errorf("%w: the path %s (%s) of %s cannot be removed", attach.ErrFailed, d.at, d.name, d.id)
 		}
 		steps = append(steps, s)
 	}

@@ -121,7 +121,7 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 		if s := (step{do: doResume, dm: *m}); p.done(s) < 2 && !g.heal { // somebody may be at work on it
 			return []step{s}, nil
 		}
-		return nil, fmt.Errorf("%w: the map %s stays suspended", attach.ErrFailed, m.kernel)
+		return nil, fmt.Errorf("%w: the map %s remains suspended", attach.ErrFailed, m.kernel)
 	}
 	for _, name := range m.slaves {
 		d := o.named(name)
@@ -172,7 +172,7 @@ func planSize(g goal, o *observed, p progress) (steps []step, err error) {
 			steps = append(steps, again)
 		case d.size == 0:
 			// The kernel's word for a capacity that it could not read.
-			return nil, fmt.Errorf("%w: the path %s (%s) of %s does not tell its size", attach.ErrFailed, d.at, d.name, g.id)
+			return nil, fmt.Errorf("%w: the path %s (%s) of %s does not report its size", attach.ErrFailed, d.at, d.name, g.id)
 		case size >= 0 && d.size != size:
 			return nil, fmt.Errorf("%w: the paths of %s show different sizes, %d and %d bytes: not yet resized on both nodes", attach.ErrFailed, g.id, size, d.size)
 		default:

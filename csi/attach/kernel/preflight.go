@@ -11,9 +11,9 @@ import (
 )
 
 // Lack is something that a worker misses, and the command that fixes it.
-type Lack struct{ What, Mend string }
+type Lack struct{ What, Fix string }
 
-func (l Lack) String() string { return l.What + ": " + l.Mend }
+func (l Lack) String() string { return l.What + ": " + l.Fix }
 
 // ErrLacks: the worker cannot attach LUNs as it is.
 var ErrLacks = errors.New("this worker cannot attach volumes")
@@ -27,7 +27,7 @@ var modules = []string{"iscsi_tcp", "dm_multipath", "scsi_dh_alua"}
 
 // Sockets of the daemons, as /proc/net/unix shows them. With socket activation they are there
 // before the daemon.
-var daemons = []struct{ name, socket, mend string }{
+var daemons = []struct{ name, socket, fix string }{
 	{"iscsid", "ISCSIADM_ABSTRACT_NAMESPACE", "systemctl enable --now iscsid.socket (or iscsid)"},
 	{"multipathd", "/org/kernel/linux/storage/multipathd", "systemctl enable --now multipathd (on Red Hat and its kin first: mpathconf --enable)"},
 }
@@ -115,12 +115,12 @@ func (l *linux) preflight(ctx context.Context, deadline time.Duration) (out []La
 	running := map[string]bool{}
 	for _, d := range daemons {
 		if running[d.name] = strings.Contains(string(sockets), d.socket); !running[d.name] {
-			out = append(out, Lack{d.name + " does not run", d.mend})
+			out = append(out, Lack{d.name + " does not run", d.fix})
 		}
 	}
 	want, err := l.installDropIn(ctx, deadline)
 	if err != nil {
-		return append(out, Lack{fmt.Sprintf("our part of multipath's configuration: %v", err), "make /etc/multipath/conf.d writable"}), nil
+		return append(out, Lack{fmt.Sprintf("Gemel's part of the multipath configuration: %v", err), "make /etc/multipath/conf.d writable"}), nil
 	}
 	if !running["multipathd"] {
 		return out, nil

@@ -24,8 +24,8 @@ type record struct {
 	Version    int               `json:"version"`
 	BootID     string            `json:"bootID"` // of another boot, nothing but records can be left
 	Attachment attach.Attachment `json:"attachment"`
-	// Partial: it is being made or taken down. What is missing then is a call's business, and
-	// nobody else brings it back.
+	// Partial: it is being made or taken down. Only a call completes or removes it then; the healer
+	// leaves it alone.
 	Partial bool `json:"partial,omitempty"`
 	// CHAP: its sessions authenticate.
 	CHAP bool `json:"chap,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/csi/attach"
 )
 
-// Who only tells of attachments goes on with the records that can be read; who acts on what they
-// share does not.
+// Reports of attachments use the records that can be read; steps on what attachments share need all
+// records.
 func TestEntries(t *testing.T) {
 	_, a, want := setup(t)
 	second := attachment("v2", 6, 4, wwid2)

@@ -44,7 +44,7 @@ func TestRefusedAndRenewed(t *testing.T) {
 	}
 }
 
-// Where no target takes them, the caller is told that it is the credentials.
+// Where no target takes them, the error says that the credentials are the cause.
 func TestRefusedEverywhere(t *testing.T) {
 	f, a, want := setup(t)
 	f.wants = map[netip.AddrPort]string{}

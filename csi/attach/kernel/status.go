@@ -62,7 +62,8 @@ func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
 		return nil, err
 	}
 	known := a.host.allStates(ctx)
-	// After the look: the paths of what is being taken down meanwhile are not told as lost.
+	// After the look: the paths of an attachment that is being removed meanwhile are not reported
+	// as lost.
 	read, _, err := a.entries()
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// What can be wrong with a path, and how it is told. The second portal's path is sound throughout.
+// What can be wrong with a path, and how it is reported. The second portal's path is sound
+// throughout.
 func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -77,7 +77,7 @@ func (l *linux) observe(context.Context) (o *observed, err error) {
 	return o, nil
 }
 
-// attribute of sysfs. What goes away while it is read, or cannot be told now, reads as empty.
+// attribute of sysfs. What goes away while it is read, or cannot be read now, reads as empty.
 func attribute(elem ...string) string {
 	raw, err := os.ReadFile(filepath.Join(elem...))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 )
 
-// openPicture makes a tree of what e2e/kernel recorded of a real worker (fixtures_test.go there
+// openFixture makes a tree of what e2e/kernel recorded of a real worker (fixtures_test.go there
 // says how), and a host that reads it.
-func openPicture(t *testing.T, name string) *linux {
+func openFixture(t *testing.T, name string) *linux {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 	if err != nil {
@@ -70,15 +70,15 @@ func unitsOf(t *testing.T, o *observed) (out []unit) {
 	return out
 }
 
-func TestPictureEmpty(t *testing.T) {
-	o, err := openPicture(t, "empty").observe(t.Context())
+func TestFixtureEmpty(t *testing.T) {
+	o, err := openFixture(t, "empty").observe(t.Context())
 	if err != nil || len(o.sessions)+len(o.disks)+len(o.maps)+len(o.nodes)+len(o.claimed) > 0 || o.boot == "" {
 		t.Fatalf("%+v %v", o, err)
 	}
 }
 
-func TestPictureTwoVolumes(t *testing.T) {
-	l := openPicture(t, "two-volumes")
+func TestFixtureTwoVolumes(t *testing.T) {
+	l := openFixture(t, "two-volumes")
 	o, err := l.observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -138,8 +138,8 @@ func TestPictureTwoVolumes(t *testing.T) {
 	}
 }
 
-func TestPictureSilentPortal(t *testing.T) {
-	l := openPicture(t, "silent-portal")
+func TestFixtureSilentPortal(t *testing.T) {
+	l := openFixture(t, "silent-portal")
 	o, err := l.observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -157,8 +157,8 @@ func TestPictureSilentPortal(t *testing.T) {
 }
 
 // Hazard 7: what multipathd of a real worker says it has is understood, and is as we want it.
-func TestPictureConfig(t *testing.T) {
-	l := openPicture(t, "two-volumes")
+func TestFixtureConfig(t *testing.T) {
+	l := openFixture(t, "two-volumes")
 	raw, err := os.ReadFile(l.path("/out/config"))
 	if err != nil {
 		t.Fatal(err)
