@@ -66,6 +66,7 @@ func TestNewChairBeginsEveryDelayAgain(t *testing.T) {
 	r.v.Now = int64(time.Hour)
 	r.b = New(r.v.Now, Policy{})
 	r.v.LUNs[0].Owner = B
+	r.v.LUNs[0].Hosts = nil // nothing but the chair has just begun
 	r.none(r.pass(25 * time.Second))
 	r.one(r.pass(10*time.Second), "p", A, ReasonFailBack)
 }

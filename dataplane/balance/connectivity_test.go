@@ -18,12 +18,10 @@ func TestLUNFollowsItsHosts(t *testing.T) {
 	r.one(r.pass(time.Minute), "p", A, ReasonFailBack)
 }
 
-// A host that only checks paths has no vote, and a login that is replaced is no loss.
+// A login that is replaced is no loss.
 func TestLossThatDoesNotCount(t *testing.T) {
 	r := newRig(t, Policy{}, 2)
-	l := &r.v.LUNs[0]
-	l.Hosts = append(l.Hosts, Host{Name: "checks", CanUse: [2]bool{false, true}})
-	r.none(r.pass(time.Hour))
+	r.pass(time.Minute)
 	for range 100 {
 		r.reach(0, 0, A, false)
 		r.v.Now += 2 * sec
@@ -32,6 +30,15 @@ func TestLossThatDoesNotCount(t *testing.T) {
 		r.v.Now += 2 * sec
 		r.none(r.b.Decide(&r.v))
 	}
+}
+
+func TestHostThatOnlyChecksPathsHasNoVote(t *testing.T) {
+	r := newRig(t, Policy{}, 2)
+	l := &r.v.LUNs[0]
+	l.Hosts = append(l.Hosts, Host{Name: "checks", CanUse: [2]bool{true, false}})
+	r.pass(time.Minute)
+	r.reach(0, 0, A, false)
+	r.one(r.pass(10*time.Second), "p", B, ReasonConnectivity)
 }
 
 // No host can use either node: there is nothing to follow.

@@ -27,6 +27,7 @@ type candidate struct {
 	l      *LUN
 	m      *memory
 	weight float64 // by how much a move lowers the load of the heavier node; negative from the lighter one
+	group  [2]int  // members of its group at each node
 }
 
 // even returns the fewest moves that bring the difference of the nodes under the bound, if they
@@ -50,7 +51,7 @@ func (b *Balancer) even(v *View) []Move {
 		b.text = fmt.Sprintf("the nodes differ by %.0f %% of their work", 100*diff/max(sum, 1e-9))
 		return nil
 	}
-	best := b.search(v, b.candidates(v, heavy), gap{diff, b.longGap(v, heavy), b.horizon(v)}, bound)
+	best := b.search(v, b.candidates(v, heavy), diff, bound)
 	if best == nil {
 		b.text = fmt.Sprintf("no move pays: node %s uses %.2f, node %s %.2f of its capacity", heavy, loads[heavy], heavy.Peer(), loads[heavy.Peer()])
 		return nil
@@ -80,32 +81,6 @@ func (b *Balancer) giveBack(v *View) (moves []Move) {
 		moves = append(moves, Move{LUN: l.ID, From: l.Owner, To: to, Reason: ReasonBalance, SetsHome: true, Cost: l.cost(), Text: b.text})
 	}
 	return moves
-}
-
-// gap is the difference of the nodes: as it is, and as it would be if every LUN did what it did in
-// the last hour. What is even now and is not in the long run becomes uneven as soon as bursts end.
-type gap struct {
-	now     float64 // of the heavier node over the other one
-	long    float64 // the same way round; may be negative
-	horizon float64 // seconds for which the long average is worth anything
-}
-
-// longGap is the difference in the long run.
-func (b *Balancer) longGap(v *View, heavy Node) float64 {
-	d := v.Nodes[heavy].Use - v.Nodes[heavy.Peer()].Use
-	for i := range v.LUNs {
-		if l := &v.LUNs[i]; l.Owner == heavy {
-			d += b.luns[l.ID].long - l.Slow
-		} else if l.Owner != None {
-			d -= b.luns[l.ID].long - l.Slow
-		}
-	}
-	return d
-}
-
-// horizon is as long as this chair has seen the pair, at most the long window.
-func (b *Balancer) horizon(v *View) float64 {
-	return min(time.Duration(v.Now-b.start), longWindow).Seconds()
 }
 
 // calm returns the load of each node, or says why nothing is to be balanced.
@@ -150,16 +125,11 @@ func (b *Balancer) candidates(v *View, heavy Node) (out [2][]candidate) {
 		if l.Slow > steadyWork && math.Abs(l.Fast-l.Slow) > swing*max(l.Fast, l.Slow) {
 			continue
 		}
-		if g := spread[l.Group]; l.Group != "" && g[l.Owner] <= g[l.Owner.Peer()] {
-			// The members of a group stay spread. A swap of two members would do it, and seldom
-			// pays.
-			continue
-		}
 		side, w := 0, l.Slow
 		if l.Owner != heavy {
 			side, w = 1, -l.Slow
 		}
-		out[side] = append(out[side], candidate{l, m, w})
+		out[side] = append(out[side], candidate{l, m, w, spread[l.Group]})
 	}
 	for i := range out {
 		slices.SortFunc(out[i], func(x, y candidate) int {
@@ -191,6 +161,26 @@ func groups(v *View) map[string][2]int {
 	return out
 }
 
+// spreads reports whether the group of c is spread no less once all LUNs of the set have moved.
+func spreads(set []candidate, c candidate) bool {
+	if c.l.Group == "" {
+		return true
+	}
+	apart, change := c.group[A]-c.group[B], 0
+	for _, o := range set {
+		if o.l.Group != c.l.Group {
+			continue
+		}
+		if o.l.Owner == A {
+			change -= 2
+		} else {
+			change += 2
+		}
+	}
+	after := apart + change
+	return max(after, -after) <= max(1, apart, -apart)
+}
+
 // choice is a set of moves.
 type choice struct {
 	set   []candidate
@@ -201,10 +191,10 @@ type choice struct {
 
 // search tries one move, then two, then three. The first number of moves that gets under the bound
 // wins, with the set that is worth most; if none does, the set that is worth most.
-func (b *Balancer) search(v *View, cs [2][]candidate, g gap, bound float64) *choice {
+func (b *Balancer) search(v *View, cs [2][]candidate, diff, bound float64) *choice {
 	var best *choice
 	try := func(set ...candidate) {
-		c := b.judge(v, set, g)
+		c := b.judge(v, set, diff)
 		if c == nil || best != nil && (best.left <= bound) != (c.left <= bound) && c.left > bound {
 			return
 		}
@@ -240,11 +230,10 @@ func (b *Balancer) search(v *View, cs [2][]candidate, g gap, bound float64) *cho
 }
 
 // judge weighs a set of moves; nil if it does not pay.
-func (b *Balancer) judge(v *View, set []candidate, g gap) *choice {
-	moved, long, persist, cost, near := 0.0, 0.0, math.Inf(1), 0.0, 0.0
-	for i, c := range set {
+func (b *Balancer) judge(v *View, set []candidate, diff float64) *choice {
+	moved, persist, cost, near := 0.0, math.Inf(1), 0.0, 0.0
+	for _, c := range set {
 		moved += c.weight
-		long += math.Copysign(c.m.long, c.weight)
 		persist = min(persist, c.m.persistence(v.Now))
 		cost += c.l.cost()
 		if c.l.Near != None && c.l.Group == "" {
@@ -254,16 +243,13 @@ func (b *Balancer) judge(v *View, set []candidate, g gap) *choice {
 				near += c.l.NearGain
 			}
 		}
-		for _, o := range set[:i] {
-			if o.l.Group != "" && o.l.Group == c.l.Group {
-				return nil // each of them alone leaves the group spread; both may not
-			}
+		if !spreads(set, c) {
+			return nil
 		}
 	}
-	left := math.Abs(g.now - 2*moved)
-	later := (math.Abs(g.long) - math.Abs(g.long-2*long)) / 2 // negative: uneven in the long run
-	c := &choice{left: left, gain: ((g.now-left)/2+near)*persist + later*max(g.horizon-persist, 0)}
-	if left >= g.now || c.gain < b.policy.ROI*cost {
+	left := math.Abs(diff - 2*moved)
+	c := &choice{left: left, gain: ((diff-left)/2 + near) * persist}
+	if left >= diff || c.gain < b.policy.ROI*cost {
 		return nil
 	}
 	c.value = c.gain - cost

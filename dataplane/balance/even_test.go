@@ -58,15 +58,15 @@ func TestCalm(t *testing.T) {
 
 func TestGroupsStaySpread(t *testing.T) {
 	r := newRig(t, Policy{}, 4)
-	for i := range 4 {
-		r.v.LUNs[i].Group = "g"
-	}
-	r.load(0, 0.35)
-	r.load(2, 0.3)
-	r.none(r.pass(time.Hour))
-	r.v.LUNs[3].Owner, r.v.LUNs[3].Home = A, A // three and one: one may go
-	if made := r.pass(time.Hour); len(made) != 1 {
-		t.Fatalf("%+v", made)
+	r.v.LUNs[0].Group, r.v.LUNs[1].Group = "g", "g"
+	r.v.LUNs[2].Group, r.v.LUNs[3].Group = "h", "h"
+	r.load(0, 0.6)
+	r.none(r.pass(time.Hour)) // alone it would go, and its group would be at one node
+	r.load(2, 0.2)
+	r.load(3, 0.02)
+	made := r.pass(time.Hour)
+	if len(made) != 2 || r.v.LUNs[2].Owner == r.v.LUNs[3].Owner || r.v.LUNs[0].Owner == r.v.LUNs[2].Owner {
+		t.Fatalf("two members of a group change places: %+v", made)
 	}
 }
 
@@ -105,12 +105,31 @@ func TestRestDoublesWithEachRelapse(t *testing.T) {
 // Work that comes and goes faster than it can be followed makes every move come late: they stop.
 func TestFollowingThatDoesNotPayStops(t *testing.T) {
 	r := newRig(t, Policy{}, 4)
-	r.b.regret = regret{at: r.v.Now, ghost: map[string]Node{"p": A, "q": B, "r": A, "s": B}, paid: 1000, whole: 1000}
 	r.pass(10 * time.Minute)
-	r.v.LUNs[0].Owner, r.v.LUNs[0].Home = B, B
+	r.make(Move{LUN: "p", From: A, To: B, Reason: ReasonBalance, SetsHome: true})
 	r.load(1, 0.6)
-	made := r.pass(5 * time.Second)
-	r.one(made, "p", A, ReasonBalance)
+	r.none(r.pass(5 * time.Second))
+	r.b.regret.paid = 1e6
+	r.one(r.pass(5*time.Second), "p", A, ReasonBalance)
+	if !strings.Contains(r.b.Calm(), "has cost more") {
+		t.Error(r.b.Calm())
+	}
+}
+
+// What another reason has moved is where it belongs: only moves that evened work are taken back.
+func TestOnlyBalancingIsTakenBack(t *testing.T) {
+	r := newRig(t, Policy{}, 4)
+	for i := range r.v.LUNs {
+		r.v.LUNs[i].Owner = A // as at the end of a roll
+	}
+	if made := r.pass(10 * time.Minute); len(made) != 2 || made[0].Reason != ReasonFailBack {
+		t.Fatalf("%+v", made)
+	}
+	r.v.LUNs[0].Owner, r.v.LUNs[0].Home = B, B // a person
+	r.load(1, 0.6)
+	r.pass(5 * time.Second)
+	r.b.regret.paid = 1e6
+	r.none(r.pass(5 * time.Minute))
 	if !strings.Contains(r.b.Calm(), "has cost more") {
 		t.Error(r.b.Calm())
 	}

@@ -18,10 +18,6 @@ type memory struct {
 	levelAt int64   // since when
 	spans   []int64 // for how long the last levels lasted (ns)
 
-	long   float64 // work per second over the last hour, or since the LUN was first seen
-	longAt int64   // when it was brought up to date
-	seenAt int64   // when the LUN was first seen
-
 	unused map[string]*[2]int64 // by host: until when a node counts as unusable for it
 	seen   uint64
 }
@@ -44,14 +40,13 @@ func (b *Balancer) observe(v *View) {
 		l := &v.LUNs[i]
 		m := b.luns[l.ID]
 		if m == nil {
-			m = &memory{owner: l.Owner, ownerAt: b.start, awayAt: v.Now, level: l.Slow, levelAt: v.Now, back: None,
-				long: l.Slow, longAt: v.Now, seenAt: v.Now}
+			m = &memory{owner: l.Owner, ownerAt: b.start, awayAt: v.Now, level: l.Slow, levelAt: v.Now, back: None}
 			b.luns[l.ID] = m
 		}
 		m.seen = b.promise.round
-		m.average(v.Now, l.Fast)
 		if m.owner != l.Owner {
 			m.owner, m.ownerAt = l.Owner, v.Now
+			b.regret.belongs(l.ID, l.Owner) // a person or a failure moved it
 		}
 		if l.Owner == l.Home {
 			m.awayAt = v.Now
@@ -74,18 +69,6 @@ func (b *Balancer) observe(v *View) {
 	}
 	b.keepPromise(v)
 	b.regret.count(v, b.policy.Gate)
-}
-
-// longWindow is the time over which the long average is taken.
-const longWindow = time.Hour
-
-// average brings the long average up to date: plain for the first hour, then of the last one.
-func (m *memory) average(now int64, work float64) {
-	if dt := now - m.longAt; dt > 0 {
-		known := min(now-m.seenAt, int64(longWindow))
-		m.long += (work - m.long) * float64(dt) / float64(known)
-		m.longAt = now
-	}
 }
 
 // spansKept is how many levels are remembered.
@@ -144,6 +127,8 @@ func (b *Balancer) Moved(now int64, mv Move) {
 	if mv.Reason == ReasonBalance {
 		b.promise.add(now, mv)
 		b.regret.paid += mv.Cost
+	} else {
+		b.regret.belongs(mv.LUN, mv.To)
 	}
 }
 

@@ -74,6 +74,13 @@ const (
 	regretOver = 0.005         // less than that, and work is followed again
 )
 
+// belongs notes where a LUN would be if nothing were balanced.
+func (r *regret) belongs(lun string, n Node) {
+	if r.ghost != nil {
+		r.ghost[lun] = n
+	}
+}
+
 // count brings the regret up to date.
 func (r *regret) count(v *View, gate float64) {
 	if r.ghost == nil || r.disturbed != v.Disturbed {

@@ -67,18 +67,16 @@ func play(h *History, p policy) Result {
 		}
 		res.Cost += busier(node) * Step.Seconds()
 		h.view(v, t, now, owner, home, fast, slow, disturbed)
-		for _, m := range p.decide(v) {
+		decided := p.decide(v)
+		before := h.spread(owner)
+		for _, m := range decided {
 			i := index(h, m.LUN)
 			if m.Dry || i < 0 || owner[i] == m.To {
 				continue
 			}
-			before := h.apart(owner, h.luns[i].group)
 			owner[i] = m.To
 			if m.SetsHome {
 				home[i] = m.To
-			}
-			if after := h.apart(owner, h.luns[i].group); m.Reason == balance.ReasonBalance && after > 1 && after > before {
-				res.Spread++
 			}
 			p.moved(now, m)
 			res.Moves++
@@ -88,6 +86,12 @@ func play(h *History, p policy) Result {
 			res.Cost += h.moveCost(i, t)
 			when[i] = append(when[i], now)
 			res.PerHour = max(res.PerHour, lastHour(when[i]))
+		}
+		// Two members of a group may change places: the group is judged once both have moved.
+		for group, d := range h.spread(owner) {
+			if d > 1 && d > before[group] {
+				res.Spread++
+			}
 		}
 		for i := range n {
 			if pin := h.luns[i].pin; pin != balance.None && owner[i] != pin {
@@ -132,6 +136,17 @@ func (h *History) apart(owner []balance.Node, group string) int {
 		}
 	}
 	return max(d, -d)
+}
+
+// spread is apart of every group.
+func (h *History) spread(owner []balance.Node) map[string]int {
+	out := map[string]int{}
+	for i := range h.luns {
+		if g := h.luns[i].group; g != "" {
+			out[g] = h.apart(owner, g)
+		}
+	}
+	return out
 }
 
 func lastHour(when []int64) int {

@@ -1,6 +1,6 @@
 // Command mutants proves that the tests of the hazards on workers catch mistakes: it removes one
 // guard at a time and runs the test that is named after the hazard, which has to fail. Hazards are
-// those of docs/workers.md.
+// those of docs/workers.md. Guards of the policy that moves ownership are tried likewise.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "mutants whose \"hazard N: name\" contains this")
+	only := flag.String("only", "", `mutants whose "hazard N: name" or "ownership: name" contains this`)
 	out := flag.String("out", "", "file for a summary in JSON")
 	flag.Parse()
 	mutate.Main("mutants", func(ctx context.Context, w io.Writer, root, dir string) error {
@@ -69,7 +69,7 @@ func summarize(all []outcome, took time.Duration) summary {
 		}
 	}
 	for _, o := range all {
-		if !open[o.hazard] && !slices.Contains(s.Hazards, o.hazard) {
+		if o.hazard > 0 && !open[o.hazard] && !slices.Contains(s.Hazards, o.hazard) {
 			s.Hazards = append(s.Hazards, o.hazard)
 		}
 	}

@@ -17,14 +17,19 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int
+	hazard int           // 0: of the policy that moves ownership
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
 	test   string        // has to fail
 }
 
-func (m mutant) String() string { return fmt.Sprintf("hazard %d: %s", m.hazard, m.name) }
+func (m mutant) String() string {
+	if m.hazard == 0 {
+		return "ownership: " + m.name
+	}
+	return fmt.Sprintf("hazard %d: %s", m.hazard, m.name)
+}
 
 // outcome is the result of a mutant.
 type outcome struct {

@@ -1,0 +1,59 @@
+package main
+
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
+// balance is the package of the policy that moves ownership.
+const balance = "dataplane/balance"
+
+func inBalance(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: balance + "/" + file, Old: old, New: new}}
+}
+
+// ownership are the mutants of the policy that moves ownership. They belong to no hazard on
+// workers.
+var ownership = []mutant{
+	{0, "a LUN is moved to a node that may not own it", inBalance("balancer.go",
+		"return n != None && v.Nodes[n].Member && !v.Nodes[n].Drained", "return n != None"), balance, "TestNothingMovesToANodeThatMayNotOwn"},
+	{0, "a pin is only a wish", inBalance("balancer.go",
+		"case l.Pin == to:", "case l.Pin == to && l.Held == 0:"), balance, "TestPinComesFirst"},
+	{0, "a pinned LUN is balanced", inBalance("even.go",
+		"if l.Owner == None || l.Pin != None || l.Home", "if l.Owner == None || l.Home"), balance, "TestCalm"},
+	{0, "a LUN goes home at once", inBalance("balancer.go",
+		"v.Now-max(v.Nodes[l.Home].Since, b.start) < delay", "false"), balance, "TestFailBackWaitsForTheDelay"},
+	{0, "a new chair takes what it sees for old", inBalance("balancer.go",
+		"max(v.Nodes[l.Home].Since, b.start)", "v.Nodes[l.Home].Since"), balance, "TestNewChairBeginsEveryDelayAgain"},
+	{0, "a LUN goes home although not all of its hosts are back", inBalance("balancer.go",
+		"			return b.probe(v, l, m, mv)", "			continue"), balance, "TestHostsThatArePartlyBackKeepTheirLUN"},
+	{0, "every idle LUN is a probe", inBalance("balancer.go",
+		"if b.probes > 0 {", "if false {"), balance, "TestOneIdleLUNGoesHomeAsAProbe"},
+	{0, "a move of an administrator is taken back", inBalance("balancer.go",
+		"if m.resting(v.Now) || v.Now < l.Held {", "if m.resting(v.Now) {"), balance, "TestAPersonsMoveHolds"},
+	{0, "observing moves LUNs", inBalance("balancer.go",
+		"m.Dry = b.policy.Mode != Auto &&", "m.Dry = false &&"), balance, "TestObserveSaysAndDoesNothing"},
+	{0, "connectivity sets home", inBalance("connectivity.go",
+		"		mv.Reason = ReasonConnectivity\n		mv.Text = fmt.Sprintf(\"all", "		mv.Reason, mv.SetsHome = ReasonConnectivity, true\n		mv.Text = fmt.Sprintf(\"all"), balance, "TestLUNFollowsItsHosts"},
+	{0, "a host that only checks paths has a vote", inBalance("connectivity.go",
+		"		if !h.Active {\n			continue\n		}\n		voters++", "		voters++"), balance, "TestHostThatOnlyChecksPathsHasNoVote"},
+	{0, "a login that is replaced counts as a loss", inBalance("connectivity.go",
+		"v.Now-h.Since[l.Owner] >= int64(lossTime) &&", "true &&"), balance, "TestLossThatDoesNotCount"},
+	{0, "hosts that disagree move a LUN for any gain", inBalance("connectivity.go",
+		"there > here/2", "there > here"), balance, "TestHostsThatDisagree"},
+	{0, "flapping links move a LUN without a bound", inBalance("memory.go",
+		"return len(m.moves) == MovesPerHour && now-m.moves[0] < int64(time.Hour)", "return false"), balance, "TestFlappingIsBounded"},
+	{0, "a LUN rests no longer after a relapse", inBalance("memory.go",
+		"if relapse && m.rest > 0 {", "if false {"), balance, "TestRestDoublesWithEachRelapse"},
+	{0, "an idle pair is balanced", inBalance("even.go",
+		"case loads[A] < p.Gate && loads[B] < p.Gate:", "case false:"), balance, "TestCalm"},
+	{0, "a move need not pay", inBalance("even.go",
+		"if left >= diff || c.gain < b.policy.ROI*cost {", "if left >= diff {"), balance, "TestCalm"},
+	{0, "the members of a group come together", inBalance("even.go",
+		"if !spreads(set, c) {", "if false {"), balance, "TestGroupsStaySpread"},
+	{0, "a group counts its members before the move only", inBalance("even.go",
+		"after := apart + change", "after := apart + 0*change"), balance, "TestGroupsStaySpread"},
+	{0, "following continues although it does not pay", inBalance("promise.go",
+		"r.burnt = r.paid > regretMax*whole || r.burnt && r.paid > regretOver*whole", "r.burnt = false && whole > 0"), balance, "TestFollowingThatDoesNotPayStops"},
+	{0, "what another reason has moved is taken back", inBalance("memory.go",
+		"		b.regret.belongs(mv.LUN, mv.To)\n", ""), balance, "TestOnlyBalancingIsTakenBack"},
+}
+
+func init() { mutants = append(mutants, ownership...) }
