@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -45,9 +46,11 @@ func TestLockIsOnRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := n.loadState(); err != nil || l.Pair.Lock != want || l.Pair.Check.Peer == "" {
-			t.Fatalf("%v: %+v, %v; the lock is %s", n.self, l.Pair, err, want)
-		}
+		// A node serves before the number of its counterpart is saved.
+		p.until(fmt.Sprintf("node %v has the lock %s and its counterpart on record", n.self, want), func() bool {
+			l, err := n.loadState()
+			return err == nil && l.Pair.Lock == want && l.Pair.Check.Peer != ""
+		})
 	}
 	says := func(want pair.LockState) {
 		t.Helper()

@@ -2,6 +2,8 @@ package kind
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -32,6 +34,34 @@ var _ = Describe("an administrator", func() {
 			Expect(kubectl(ctx, "explain", kind)).To(ContainSubstring("DESCRIPTION"))
 		}
 	}, NodeTimeout(time.Minute))
+
+	It("sees which LUNs are busy, and at which nodes", func(ctx context.Context) {
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "64Mi", "Block", "")
+		pod(ctx, ns, "busy", "data", "", "while true; do dd if=/dev/data of=/dev/null bs=64k count=256 iflag=direct status=none; done", true)
+		running(ctx, ns, "busy")
+		lun := lunOf(ctx, ns, "data")
+		owner := func() string { return field(ctx, "logicalunit", lun, "", "{.status.owner}") }
+		Eventually(owner).WithContext(ctx).Should(BeElementOf("a", "b"))
+		var row []string
+		Eventually(func(g Gomega) {
+			out, err := run(ctx, "", "kubectl", "gemel", "top", "--limit", "0", "--pair", pair)
+			g.Expect(err).NotTo(HaveOccurred())
+			for line := range strings.Lines(out) {
+				if f := strings.Fields(line); len(f) > 0 && f[0] == lun {
+					row = f
+				}
+			}
+			g.Expect(row).To(HaveLen(11), out)
+			g.Expect(strconv.Atoi(row[3])).To(BeNumerically(">", 10), out) // reads a second
+		}).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Succeed())
+		Expect(row[1]).To(Equal(pair))
+		Expect(row[2]).To(Equal(owner()))
+		Expect(row[10]).To(Equal("0%"), "the pod uses the path to the owner")
+		nodes, err := run(ctx, "", "kubectl", "gemel", "top", "nodes")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(nodes).To(And(MatchRegexp(`(?m)^`+pair+` +a `), MatchRegexp(`(?m)^`+pair+` +b `)))
+	}, NodeTimeout(5*time.Minute))
 
 	It("sees in an event why a claim cannot be placed", func(ctx context.Context) {
 		ns := newNamespace(ctx)

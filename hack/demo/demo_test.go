@@ -66,7 +66,17 @@ type session struct {
 
 func start(t *testing.T, args ...string) *session {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+	// Sockets are made below it, whose paths are short: it must not grow with the name of the test.
+	short, err := os.MkdirTemp("", "demo-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(short); err != nil {
+			t.Error(err)
+		}
+	})
+	dir, err := filepath.EvalSymlinks(short)
 	if err != nil {
 		t.Fatal(err)
 	}
