@@ -155,7 +155,11 @@ func (t *Top) print(before, now []sample) error {
 			silent = append(silent, fmt.Errorf("node %s of %s does not answer, and is not counted: %w", s.node, s.pair, err))
 			continue
 		}
-		for _, d := range s.since(&before[i]) {
+		list := s.since(&before[i])
+		if t.Of != "luns" {
+			list = append(list, delta{}) // a node without work has a line as well
+		}
+		for _, d := range list {
 			key, r := d.key(t.Of, s)
 			if rows[key] == nil {
 				rows[key] = r

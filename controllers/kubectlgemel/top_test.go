@@ -19,7 +19,8 @@ type busy struct {
 	looks map[string]int
 	down  map[string]bool
 	again string // the node that is started again between the looks
-	page  int    // LUNs of one answer; 0: all
+	idle  bool
+	page  int // LUNs of one answer; 0: all
 }
 
 type busyNode struct {
@@ -34,6 +35,17 @@ func work(kind, way string, n, size, us uint64, bucket int) *targetv1.Work {
 	return &targetv1.Work{Kind: kind, Way: way, Operations: n, Bytes: n * size, TookUs: n * us, Histogram: h}
 }
 
+// A node whose LUNs have done nothing is shown, with zeros.
+func TestTopShowsIdleNodes(t *testing.T) {
+	rows, text, err := (&busy{idle: true}).run(t, &Top{Of: "nodes"})
+	if err != nil || len(rows) != 3 || strings.Join(rows[1][:6], " ") != "main-p0 a 0 0 0 0" || rows[1][len(rows[1])-1] != "-" {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if rows, text, err = (&busy{idle: true}).run(t, &Top{Of: "luns"}); err != nil || len(rows) != 2 || !strings.Contains(text, "no host has used a LUN") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 // GetWork of a pair whose LUN one is owned by a and read by hosts at both nodes, and whose LUN two
 // is owned by b and written.
 func (n *busyNode) GetWork(_ context.Context, req *targetv1.GetWorkRequest, _ ...grpc.CallOption) (*targetv1.GetWorkResponse, error) {
@@ -44,6 +56,9 @@ func (n *busyNode) GetWork(_ context.Context, req *targetv1.GetWorkRequest, _ ..
 		n.b.looks[n.node]++
 	}
 	k := uint64(n.b.looks[n.node])
+	if n.b.idle {
+		return &targetv1.GetWorkResponse{Node: n.node, Incarnation: 7, AtUs: k * 1e6}, nil
+	}
 	r := &targetv1.GetWorkResponse{Node: n.node, Incarnation: 7, AtUs: k * 1e6}
 	if n.b.again == n.node && k > 1 {
 		r.Incarnation, k = 8, 1
