@@ -14,7 +14,8 @@ type Balancer struct {
 	policy  Policy
 	start   int64
 	luns    map[string]*memory
-	probes  int // LUNs that go home, or went, to find out whether their hosts follow
+	probes  int    // LUNs that go home, or went, to find out whether their hosts follow
+	round   uint64 // counts the questions, to forget LUNs that are gone
 	promise promise
 	regret  regret
 	text    string // why nothing is balanced
@@ -36,12 +37,10 @@ func (b *Balancer) Calm() string { return b.text }
 func (b *Balancer) Decide(v *View) []Move {
 	b.observe(v)
 	var moves []Move
-	moving := map[string]bool{}
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
 		if mv, ok := b.rule(v, l); ok {
 			moves = append(moves, b.dry(mv))
-			moving[l.ID] = true
 		}
 	}
 	if len(moves) > 0 {

@@ -1,6 +1,9 @@
 package balance
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // batchMax is how many LUNs are held at once.
 const batchMax = 8
@@ -13,44 +16,40 @@ func Batches(v *View, moves []Move) [][]Move {
 	for i := range v.LUNs {
 		at[v.LUNs[i].ID] = &v.LUNs[i]
 	}
-	key := func(m Move) (idle int, class uint8, volume string) {
-		l := at[m.LUN]
-		if l == nil {
-			return 2, 0, ""
-		}
-		if !l.idle() {
-			idle = 1
-		}
-		return idle, l.Class, l.Volume
+	sorted := make([]alike, 0, len(moves))
+	for _, m := range moves {
+		sorted = append(sorted, alikeOf(m, at[m.LUN]))
 	}
-	sorted := slices.Clone(moves)
-	slices.SortStableFunc(sorted, func(x, y Move) int {
-		xi, xc, xv := key(x)
-		yi, yc, yv := key(y)
-		switch {
-		case xi != yi:
-			return xi - yi
-		case xc != yc:
-			return int(xc) - int(yc)
-		case xv < yv:
-			return -1
-		case xv > yv:
-			return 1
-		}
-		return int(x.To) - int(y.To)
-	})
+	slices.SortStableFunc(sorted, alike.compare)
 	var out [][]Move
-	for _, m := range sorted {
-		mi, mc, mv := key(m)
-		if n := len(out); n > 0 {
-			last := out[n-1]
-			li, lc, lv := key(last[0])
-			if len(last) < batchMax && li == mi && lc == mc && lv == mv && last[0].To == m.To {
-				out[n-1] = append(last, m)
-				continue
-			}
+	for i, x := range sorted {
+		if n := len(out); i > 0 && x.compare(sorted[i-1]) == 0 && len(out[n-1]) < batchMax {
+			out[n-1] = append(out[n-1], x.move)
+		} else {
+			out = append(out, []Move{x.move})
 		}
-		out = append(out, []Move{m})
 	}
 	return out
+}
+
+// alike is a move with what it has to have in common with others of its batch.
+type alike struct {
+	order  int // 0: idle, 1: in use, 2: the LUN is not in the view
+	class  uint8
+	volume string
+	move   Move
+}
+
+func alikeOf(m Move, l *LUN) alike {
+	switch {
+	case l == nil:
+		return alike{order: 2, move: m}
+	case l.idle():
+		return alike{class: l.Class, volume: l.Volume, move: m}
+	}
+	return alike{order: 1, class: l.Class, volume: l.Volume, move: m}
+}
+
+func (x alike) compare(y alike) int {
+	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To))
 }

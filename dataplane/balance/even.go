@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -133,15 +134,7 @@ func (b *Balancer) candidates(v *View, heavy Node) (out [2][]candidate) {
 	}
 	for i := range out {
 		slices.SortFunc(out[i], func(x, y candidate) int {
-			switch {
-			case x.l.Slow != y.l.Slow && x.l.Slow > y.l.Slow:
-				return -1
-			case x.l.Slow != y.l.Slow:
-				return 1
-			case x.l.ID < y.l.ID:
-				return -1
-			}
-			return 1
+			return cmp.Or(cmp.Compare(y.l.Slow, x.l.Slow), cmp.Compare(x.l.ID, y.l.ID))
 		})
 		out[i] = out[i][:min(len(out[i]), searched)]
 	}

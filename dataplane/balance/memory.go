@@ -19,7 +19,7 @@ type memory struct {
 	spans   []int64 // for how long the last levels lasted (ns)
 
 	unused map[string]*[2]int64 // by host: until when a node counts as unusable for it
-	seen   uint64
+	seen   uint64               // the last question that had the LUN
 }
 
 // Limits of rests and of what is taken to persist.
@@ -34,7 +34,7 @@ const levelFactor = 1.5
 
 // observe brings the memory up to date with what is there.
 func (b *Balancer) observe(v *View) {
-	b.promise.round++
+	b.round++
 	b.probes = 0
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
@@ -43,7 +43,7 @@ func (b *Balancer) observe(v *View) {
 			m = &memory{owner: l.Owner, ownerAt: b.start, awayAt: v.Now, level: l.Slow, levelAt: v.Now, back: None}
 			b.luns[l.ID] = m
 		}
-		m.seen = b.promise.round
+		m.seen = b.round
 		if m.owner != l.Owner {
 			m.owner, m.ownerAt = l.Owner, v.Now
 			b.regret.belongs(l.ID, l.Owner) // a person or a failure moved it
@@ -63,7 +63,7 @@ func (b *Balancer) observe(v *View) {
 		b.observeHosts(v, l, m)
 	}
 	for id, m := range b.luns {
-		if m.seen != b.promise.round {
+		if m.seen != b.round {
 			delete(b.luns, id)
 		}
 	}

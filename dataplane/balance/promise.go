@@ -7,7 +7,6 @@ import (
 
 // promise is what the balancing moves of the last slow window were to bring.
 type promise struct {
-	round uint64
 	at    int64
 	luns  []string
 	diff  float64 // of the nodes before
@@ -57,8 +56,8 @@ func (b *Balancer) keepPromise(v *View) {
 }
 
 // regret compares what balancing has cost with what it would have cost to leave every LUN where it
-// was when the pair was last disturbed. Bursts that come and go as fast as they can be followed
-// make every move come too late; this notices it, whatever the reason.
+// was when the pair was last disturbed, or where another reason has put it since. Bursts that come
+// and go as fast as they can be followed make every move come too late; this notices it.
 type regret struct {
 	disturbed int64
 	at        int64

@@ -66,7 +66,7 @@ func play(h *History, p policy) Result {
 			}
 		}
 		res.Cost += busier(node) * Step.Seconds()
-		h.view(v, t, now, owner, home, fast, slow, disturbed)
+		h.view(v, now, owner, home, fast, slow, disturbed)
 		decided := p.decide(v)
 		before := h.spread(owner)
 		for _, m := range decided {
@@ -157,7 +157,7 @@ func lastHour(when []int64) int {
 	return n
 }
 
-func (h *History) view(v *balance.View, t int, now int64, owner, home []balance.Node, fast, slow *windows, disturbed int64) {
+func (h *History) view(v *balance.View, now int64, owner, home []balance.Node, fast, slow *windows, disturbed int64) {
 	v.Now, v.Disturbed = now, disturbed
 	use := h.base
 	for i := range h.luns {

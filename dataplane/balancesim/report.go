@@ -1,6 +1,7 @@
 package balancesim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ type Summary struct {
 	StaticToOracle    float64           `json:"static_to_oracle"` // median: what there is to gain
 	StaticP95         float64           `json:"static_to_oracle_p95"`
 	GreedyToOracle    float64           `json:"greedy_to_oracle"`
+	CountToOracle     float64           `json:"count_to_oracle"` // if the numbers of LUNs are kept even
 	Moves             int               `json:"moves"`
 	GreedyMoves       int               `json:"greedy_moves"`
 	MovesToGreedy     float64           `json:"moves_to_greedy"`
@@ -117,8 +119,8 @@ func PlayAll(base uint64, n, procs int, each func(Outcome)) {
 // Summarize the outcomes, in any order.
 func Summarize(all []Outcome) Summary {
 	s := Summary{Histories: len(all), Families: map[string]Family{}}
-	slices.SortFunc(all, func(x, y Outcome) int { return int(int64(x.H.Seed - y.H.Seed)) })
-	var ratio, fixed, quick []float64
+	slices.SortFunc(all, func(x, y Outcome) int { return cmp.Compare(x.H.Seed, y.H.Seed) })
+	var ratio, fixed, quick, even []float64
 	by := map[string][]float64{}
 	for i := range all {
 		o := &all[i]
@@ -139,11 +141,12 @@ func Summarize(all []Outcome) Summary {
 			s.GreedyMoves += o.Greedy.Moves
 			r := o.Ours.Cost / o.Oracle
 			ratio, fixed, quick = append(ratio, r), append(fixed, o.Static.Cost/o.Oracle), append(quick, o.Greedy.Cost/o.Oracle)
+			even = append(even, o.Count.Cost/o.Oracle)
 			by[o.H.Family] = append(by[o.H.Family], r)
 			f.Static += o.Static.Cost / o.Oracle
 			if o.Ours.Cost > 1.05*o.Static.Cost {
 				s.WorseThanStatic++
-				s.Worse = append(s.Worse, Bad{o.H.Seed, o.H.Family, round(o.Ours.Cost / o.Oracle), round(o.Static.Cost / o.Oracle)})
+				s.Worse = append(s.Worse, Bad{o.H.Seed, o.H.Family, round(r), round(o.Static.Cost / o.Oracle)})
 			}
 			s.Worst = append(s.Worst, Bad{o.H.Seed, o.H.Family, round(r), round(o.Static.Cost / o.Oracle)})
 		}
@@ -157,8 +160,9 @@ func Summarize(all []Outcome) Summary {
 	}
 	s.ImbalanceToOracle, s.ImbalanceP95, s.ImbalanceWorst = round(quantile(ratio, 0.5)), round(quantile(ratio, 0.95)), round(quantile(ratio, 1))
 	s.StaticToOracle, s.StaticP95, s.GreedyToOracle = round(quantile(fixed, 0.5)), round(quantile(fixed, 0.95)), round(quantile(quick, 0.5))
+	s.CountToOracle = round(quantile(even, 0.5))
 	s.MovesToGreedy = round(float64(s.Moves) / max(float64(s.GreedyMoves), 1))
-	slices.SortStableFunc(s.Worst, func(x, y Bad) int { return int(math.Copysign(1, y.ToOracle-x.ToOracle)) })
+	slices.SortStableFunc(s.Worst, func(x, y Bad) int { return cmp.Compare(y.ToOracle, x.ToOracle) })
 	s.Worst = s.Worst[:min(len(s.Worst), 10)]
 	return s
 }

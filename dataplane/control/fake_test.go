@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -24,8 +25,8 @@ type fake struct {
 	state    *meta.State
 	phase    pair.Phase
 	sessions []iscsi.SessionInfo
-	work     Work
-	err      error // of what it cannot do alone
+	work     map[string]count.Totals // by uuid
+	err      error                   // of what it cannot do alone
 	events   Events
 	done     chan struct{}
 }
@@ -72,7 +73,8 @@ func (f *fake) Status(context.Context) *targetv1.Status       { return &targetv1
 func (f *fake) Sessions() []iscsi.SessionInfo                 { return slices.Clone(f.sessions) }
 func (f *fake) ReadMetadata(read func(*meta.State))           { read(f.state) }
 func (f *fake) Usage(string) (owner string, allocated uint64) { return "b", 4096 }
-func (f *fake) Work() Work                                    { return f.work }
+func (f *fake) Process() (uint64, time.Duration)              { return 42, 3 * time.Second }
+func (f *fake) Work(uuid string) (string, count.Totals)       { return "b", f.work[uuid] }
 func (f *fake) Force(uint64) error                            { return f.err }
 func (f *fake) ModifyLUN(ctx context.Context, m meta.Modify) error {
 	_, err := f.Change(ctx, &meta.Entry{Modify: &m})

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -42,8 +43,11 @@ type Node interface {
 	// Usage is the present owner of a LUN, "" if there is none, and the bytes that its file
 	// occupies, 0 if unknown.
 	Usage(uuid string) (owner string, allocated uint64)
-	// Work is what hosts have done with each LUN at this node.
-	Work() Work
+	// Process identifies the process of the node, and says how long its machine has run.
+	Process() (incarnation uint64, since time.Duration)
+	// Work is the present owner of a LUN, "" if there is none, and what hosts have done with it at
+	// this node since the process started.
+	Work(uuid string) (owner string, work count.Totals)
 
 	// Change puts an entry into the pair's log and waits for its outcome on every member.
 	Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error)

@@ -2,39 +2,26 @@ package control
 
 import (
 	"context"
-	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 )
 
-// Work is what hosts have done at a node since its process started.
-type Work struct {
-	Incarnation uint64                  // of the process
-	At          time.Duration           // since the machine started
-	LUNs        map[string]count.Totals // by uuid
-}
-
 // GetWork implements targetv1.TargetServiceServer. It answers at every node that runs: what is
-// counted needs no standing.
+// counted needs no standing. Only the LUNs of the page are read.
 func (c *server) GetWork(_ context.Context, req *targetv1.GetWorkRequest) (*targetv1.GetWorkResponse, error) {
-	w := c.n.Work()
-	r := &targetv1.GetWorkResponse{Node: c.cfg.Self.String(), Incarnation: w.Incarnation, AtUs: uint64(w.At.Microseconds())}
+	incarnation, at := c.n.Process()
+	r := &targetv1.GetWorkResponse{Node: c.cfg.Self.String(), Incarnation: incarnation, AtUs: uint64(at.Microseconds())}
 	var sorted []*meta.LUN
-	c.n.ReadMetadata(func(s *meta.State) {
-		for _, l := range s.SortedLUNs() {
-			if t, ok := w.LUNs[l.UUID]; ok && l.Stage == meta.Ready && t != (count.Totals{}) {
-				sorted = append(sorted, l)
-			}
-		}
-	})
+	c.n.ReadMetadata(func(s *meta.State) { sorted = s.SortedLUNs() })
 	list, next := page(sorted, func(l *meta.LUN) string { return l.UUID }, req.AfterUuid, req.Limit)
 	r.NextAfterUuid = next
 	for _, l := range list {
-		owner, _ := c.n.Usage(l.UUID)
-		t := w.LUNs[l.UUID]
-		r.Luns = append(r.Luns, &targetv1.LUNWork{Uuid: l.UUID, Name: l.Name, Owner: owner, Work: workOf(&t)})
+		owner, t := c.n.Work(l.UUID)
+		if l.Stage == meta.Ready && t != (count.Totals{}) {
+			r.Luns = append(r.Luns, &targetv1.LUNWork{Uuid: l.UUID, Name: l.Name, Owner: owner, Work: workOf(&t)})
+		}
 	}
 	return r, nil
 }

@@ -13,16 +13,16 @@ import (
 func TestWorkIsListedByLUN(t *testing.T) {
 	f := newFake(t)
 	var used []string
-	f.work = Work{Incarnation: 42, At: 3 * time.Second, LUNs: map[string]count.Totals{}}
+	f.work = map[string]count.Totals{}
 	for range 3 {
 		var l count.LUN
 		l.Add(count.Write, count.Forwarded, 8192, 100*time.Microsecond)
 		id := f.lun()
 		used = append(used, id)
-		f.work.LUNs[id] = l.Read()
+		f.work[id] = l.Read()
 	}
-	f.work.LUNs[f.lun()] = count.Totals{}
-	f.work.LUNs["deleted meanwhile"] = f.work.LUNs[used[0]]
+	f.work[f.lun()] = count.Totals{}
+	f.work["deleted meanwhile"] = f.work[used[0]]
 	c := f.client()
 	seen := map[string]bool{}
 	for after := ""; ; {

@@ -65,18 +65,15 @@ func TestSharesAndDifferences(t *testing.T) {
 	l.Add(Write, Remote, 1<<20, time.Millisecond) // counted where its host logged in
 	d := l.Read()
 	d.Sub(&before)
-	ops, bytes, fops, fbytes := d.FromHosts()
-	if ops != 4 || bytes != 3*4096+1<<20 || fops != 1 || fbytes != 1<<20 {
-		t.Errorf("%d %d %d %d", ops, bytes, fops, fbytes)
-	}
-	if d[Write][Forwarded].Ops[Large] != 1 || d[Read][Own].Ops[Small] != 3 {
+	own, fwd := &d[Read][Own], &d[Write][Forwarded]
+	if own.Count() != 3 || own.Bytes != 3*4096 || fwd.Count() != 1 || fwd.Bytes != 1<<20 || d[Write][Remote].Count() != 1 {
 		t.Errorf("%+v", d)
 	}
-	if q := d.Quantile(Read, 0.5); q != 128*time.Microsecond {
-		t.Errorf("median %v", q)
+	if fwd.Ops[Large] != 1 || own.Ops[Small] != 3 || own.Hist[bucket(128*time.Microsecond)] != 3 {
+		t.Errorf("%+v", d)
 	}
-	if q := d.Quantile(Other, 0.5); q != 0 {
-		t.Errorf("of nothing: %v", q)
+	if d[Other] != ([Ways]Cell{}) {
+		t.Errorf("of nothing: %+v", d[Other])
 	}
 	twice := d
 	twice.Plus(&d)
@@ -84,7 +81,7 @@ func TestSharesAndDifferences(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	l.Add(Other, Own, 0, time.Minute)
-	if all := l.Read(); all.Quantile(Other, 0.99) != -1 {
+	if all := l.Read(); all[Other][Own].Hist[Buckets-1] != 1 {
 		t.Error("a minute is beyond the last bound")
 	}
 }

@@ -49,15 +49,20 @@ func (n *Node) Usage(uuid string) (owner string, allocated uint64) {
 	if e == nil {
 		return "", 0
 	}
-	n.mu.Lock()
-	if o, ok := n.m.Owner(e.id); ok {
-		owner = o.String()
-	}
-	n.mu.Unlock()
 	if a, err := e.file.Allocated(); err == nil {
 		allocated = uint64(a)
 	}
-	return owner, allocated
+	return n.ownerOf(e), allocated
+}
+
+// ownerOf is the present owner of a LUN, "" if there is none.
+func (n *Node) ownerOf(e *unitEntry) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if o, ok := n.m.Owner(e.id); ok {
+		return o.String()
+	}
+	return ""
 }
 
 // Change implements control.Node.

@@ -3,7 +3,6 @@ package node
 import (
 	"time"
 
-	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -41,12 +40,16 @@ func (n *Node) count(o *pair.Op, way count.Way, now int64) {
 	e.counts.Add(k, way, bytes, time.Duration(now-s.Arrived))
 }
 
-// Work implements control.Node: the counters of every LUN at this node.
-func (n *Node) Work() control.Work {
-	t := n.md.tables.Load()
-	w := control.Work{Incarnation: n.own.process, At: time.Duration(n.boottime()), LUNs: make(map[string]count.Totals, len(t.units))}
-	for _, e := range t.units {
-		w.LUNs[e.lun.UUID] = e.counts.Read()
+// Process implements control.Node.
+func (n *Node) Process() (incarnation uint64, since time.Duration) {
+	return n.own.process, time.Duration(n.boottime())
+}
+
+// Work implements control.Node.
+func (n *Node) Work(uuid string) (owner string, work count.Totals) {
+	e := n.entryOf(uuid)
+	if e == nil {
+		return "", work
 	}
-	return w
+	return n.ownerOf(e), e.counts.Read()
 }

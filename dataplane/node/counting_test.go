@@ -22,7 +22,15 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	p := newTestPair(t).startBoth()
 	id, m := p.lun(8<<20, "a")
 	near, far := p.device(m, onlyBy(p, 0)), p.device(m, onlyBy(p, 1))
-	before := [2]count.Totals{p.nodes[0].Work().LUNs[id], p.nodes[1].Work().LUNs[id]}
+	work := func(i int) count.Totals {
+		t.Helper()
+		owner, x := p.nodes[i].Work(id)
+		if owner != "a" {
+			t.Errorf("node %d: the owner is %q", i, owner)
+		}
+		return x
+	}
+	before := [2]count.Totals{work(0), work(1)}
 	const each, procs = 25, 4
 	var wg sync.WaitGroup
 	for i := range procs {
@@ -44,7 +52,7 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	wg.Wait()
 	var d [2]count.Totals
 	for i := range d {
-		d[i] = p.nodes[i].Work().LUNs[id]
+		d[i] = work(i)
 		d[i].Sub(&before[i])
 	}
 	const n = each * procs

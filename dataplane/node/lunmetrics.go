@@ -38,7 +38,7 @@ func (n *Node) collectLUNs(ch chan<- prometheus.Metric) {
 		}
 	}
 	var rest count.Totals
-	any := false
+	others := false
 	for _, e := range entries {
 		x := e.counts.Read()
 		if x == (count.Totals{}) {
@@ -52,10 +52,10 @@ func (n *Node) collectLUNs(ch chan<- prometheus.Metric) {
 			sendLUN(ch, e.lun.UUID, &x)
 		} else {
 			rest.Plus(&x)
-			any = true
+			others = true
 		}
 	}
-	if any {
+	if others {
 		sendLUN(ch, otherLUNs, &rest)
 	}
 }

@@ -45,7 +45,7 @@ func run(w io.Writer, n int, base uint64, out string) error {
 		}
 	})
 	s := balancesim.Summarize(all)
-	print(w, &s, base, time.Since(start))
+	show(w, &s, base, time.Since(start))
 	if out != "" {
 		if err := jsonfile.Write(out, s); err != nil {
 			return err
@@ -54,7 +54,7 @@ func run(w io.Writer, n int, base uint64, out string) error {
 	return s.Check()
 }
 
-func print(w io.Writer, s *balancesim.Summary, base uint64, took time.Duration) {
+func show(w io.Writer, s *balancesim.Summary, base uint64, took time.Duration) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "histories of\tnumber\tcost to optimum\tp95\tif nothing moves\tmoves per LUN and hour\tforwarded share")
 	for _, name := range slices.Sorted(maps.Keys(s.Families)) {
@@ -63,8 +63,8 @@ func print(w io.Writer, s *balancesim.Summary, base uint64, took time.Duration) 
 	}
 	_ = t.Flush()
 	fmt.Fprintf(w, "\n%d histories from seed %d, %s\n", s.Histories, base, took.Round(time.Second))
-	fmt.Fprintf(w, "cost to the optimum: median %.3f, p95 %.3f, worst %.3f; if nothing moves %.3f, p95 %.3f; greedy %.3f\n",
-		s.ImbalanceToOracle, s.ImbalanceP95, s.ImbalanceWorst, s.StaticToOracle, s.StaticP95, s.GreedyToOracle)
+	fmt.Fprintf(w, "cost to the optimum: median %.3f, p95 %.3f, worst %.3f; if nothing moves %.3f, p95 %.3f; by number %.3f; greedy %.3f\n",
+		s.ImbalanceToOracle, s.ImbalanceP95, s.ImbalanceWorst, s.StaticToOracle, s.StaticP95, s.CountToOracle, s.GreedyToOracle)
 	fmt.Fprintf(w, "moves: %d, greedy %d (%.3f); worse than if nothing moves: %d; moves while idle: %d\n",
 		s.Moves, s.GreedyMoves, s.MovesToGreedy, s.WorseThanStatic, s.IdleBalanceMoves)
 	fmt.Fprintf(w, "most moves of a LUN in an hour while links flap: %d; pins broken: %d; groups less spread: %d\n",
