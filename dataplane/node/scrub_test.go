@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,25 @@ func TestScrubWithAnEarlierRelease(t *testing.T) {
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), errScrubActive.Error()) {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A LUN that is deleted while a scrub is at it is skipped: it is no finding that the partner, which
+// may delete it first, cannot read it any more.
+func TestLUNIsDeletedDuringScrub(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	for round := range 12 {
+		id, _ := p.lun(64*mib, []string{"a", "b"}[round%2])
+		p.scrub(0, &targetv1.ScrubRequest{BytesPerSecond: 1 << 40})
+		p.deleteLUN(id)
+		p.until("the scrub ends", func() bool { return !p.status(0).Scrub.Active && !p.status(1).Scrub.Active })
+		for i := range p.nodes {
+			x := p.status(i).Scrub
+			other := slices.ContainsFunc(x.Skipped, func(s *targetv1.ScrubSkip) bool { return s.Reason != "deleted" })
+			if x.MismatchedRanges != 0 || len(x.Findings) != 0 || other {
+				t.Fatalf("round %d, node %d: %v", round, i, x)
+			}
 		}
 	}
 }

@@ -292,11 +292,13 @@ func sumOf(b []byte) []byte {
 // compareSum is the joiner's side of copyRead: does the range here differ. Where the source has a
 // hole this node makes one.
 func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
-	f := n.file(msg.LUN)
-	if f == nil || msg.Len <= 0 || msg.Len > 16<<20 {
+	f, scrub := n.file(msg.LUN), msg.Flags&pair.FlagScrub != 0
+	switch {
+	case f == nil && scrub && !n.exists(msg.LUN):
+		return true, scsi.Unavailable // deleted: here first, if the owner has not applied that entry yet
+	case f == nil || msg.Len <= 0 || msg.Len > 16<<20:
 		return false, scsi.Failed
-	}
-	if msg.Flags&pair.FlagScrub != 0 {
+	case scrub:
 		return n.scrubSum(f, msg)
 	}
 	hole, err := f.Hole(msg.Off, msg.Len)
@@ -319,6 +321,14 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 		return false, classify(err, false)
 	}
 	return len(bad) > 0 || !bytes.Equal(sumOf(buf), msg.Meta), scsi.OK
+}
+
+// exists reports whether the metadata has a LUN or snapshot.
+func (n *Node) exists(id pair.LUNID) bool {
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	key := uuid.UUID(id).String()
+	return n.md.state.LUNs[key] != nil || n.md.state.Snapshots[key] != nil
 }
 
 // parseID reads a canonical uuid.

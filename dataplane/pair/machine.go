@@ -274,10 +274,10 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 		if seen[id] {
 			continue
 		}
+		delete(m.units, id) // first: its ops end because it is gone
 		for o := range u.ops.all() {
 			m.abandon(now, o, scsi.Unavailable)
 		}
-		delete(m.units, id)
 	}
 	if moved {
 		m.Stats.Transfers++

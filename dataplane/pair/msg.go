@@ -41,7 +41,7 @@ const (
 	MsgMetaInstall                      // source to joiner: Meta = whole metadata, Aux = index; FlagParts: Meta = checksum of the parts that came, Len = their length
 	MsgMetaAck                          // Result; FlagParts: Aux = index, Off = how much has come
 	MsgCopySum                          // source to joiner: LUN, Off, Len, Meta = checksum (empty: a hole)
-	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed; Result Damaged: it does not match its checksums
+	MsgCopyNeed                         // joiner to source: ID, Aux = 1 when the data is needed; Result Damaged: it does not match its checksums; Unavailable with Aux = 1: the object was deleted
 	MsgCopyData                         // source to joiner: ID, LUN, Off, Data, Meta = ranges of it that are damaged at the source (R15)
 	MsgCopyAck                          // ID, Result
 	MsgFlushAll                         // everything durable: data, metadata, epoch; ID

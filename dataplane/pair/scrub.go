@@ -145,7 +145,9 @@ func (m *Machine) scrubCompared(now int64, o *Op, msg *Msg) {
 	m.Stats.ScrubCompared += uint64(o.Cmd.Len)
 	switch {
 	case msg.Result == scsi.Unavailable:
-		o.skip = SkipRefused
+		if o.skip = SkipRefused; msg.Aux != 0 {
+			o.skip = SkipDeleted // there; this node has not applied that entry yet
+		}
 		m.finish(now, o, scsi.Unavailable)
 		return
 	case msg.Result == scsi.OK && msg.Aux == 0:

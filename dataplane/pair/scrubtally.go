@@ -18,7 +18,7 @@ const (
 	SkipUnreadable                 // the owner could not read it
 	SkipApart                      // the nodes were not in sync
 	SkipBusy                       // it waited for too long
-	SkipRefused                    // the partner could not compare it: it has deleted it or taken it over
+	SkipRefused                    // the partner could not compare it: it owns the LUN now, or is not in sync
 	SkipUnrepaired                 // it differs, and the partner could not write it
 	skips
 )

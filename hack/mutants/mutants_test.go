@@ -55,6 +55,27 @@ func hasTest(t *testing.T, dir, name string) bool {
 	return false
 }
 
+// A mutant that does not build would be noticed only when the whole table is tried.
+func TestMutantsBuild(t *testing.T) {
+	root, err := mutate.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var edits [][]mutate.Edit
+	for _, m := range mutants {
+		edits = append(edits, m.edits)
+	}
+	c, err := mutate.NewTypes(t.Context(), root, edits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		if err := c.Check(m.edits); err != nil {
+			t.Errorf("%s: %v", m, err)
+		}
+	}
+}
+
 // Every hazard of the list has a guard that a test watches.
 func TestEveryHazardHasAMutant(t *testing.T) {
 	for h := 1; h <= 30; h++ {

@@ -86,7 +86,7 @@ var mutants = []mutant{
 	{11, "a command's children are not killed", in("command.go",
 		"return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)", "return cmd.Process.Kill()"), kernel, "TestHazard11Commands"},
 	{11, "the lock of a killed iscsiadm stays", in("dblock.go",
-		"err = os.Remove(path)", "err = nil"), kernel, "TestHazard11LockLeftBehind"},
+		"err = os.Remove(path)", "_, err = os.Stat(path)"), kernel, "TestHazard11LockLeftBehind"},
 	{11, "the lock of a running iscsiadm is removed", in("dblock.go",
 		"err == nil && !held {", "err == nil || held {"), kernel, "TestHazard11LockLeftBehind"},
 	{11, "a fresh lock is removed", in("dblock.go",

@@ -67,12 +67,25 @@ func TestEveryRuleHasABug(t *testing.T) {
 // before that.
 func TestBugsHaveTheirPlaces(t *testing.T) {
 	r := newRunner(t)
-	for _, b := range append(slices.Clone(bugs), nodeBugs...) {
+	all := append(slices.Clone(bugs), nodeBugs...)
+	var edits [][]mutate.Edit
+	for i := range all {
+		b := &all[i]
 		if b.player == nil {
 			b.player = pairs
 		}
-		if _, err := r.mutate("bug", &b); err != nil {
+		if _, err := r.mutate("bug", b); err != nil {
 			t.Errorf("%s: %v", b.name, err)
+		}
+		edits = append(edits, b.edits())
+	}
+	c, err := mutate.NewTypes(t.Context(), r.root, edits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range all {
+		if err := c.Check(edits[i]); err != nil {
+			t.Errorf("%s: it does not build: %v", b.name, err)
 		}
 	}
 	names := map[string]bool{}

@@ -83,8 +83,16 @@ func (b *bug) bound() int {
 
 // mutate returns the overlay that puts the broken files in place.
 func (r *runner) mutate(name string, b *bug) (overlay string, err error) {
+	return mutate.Overlay(r.root, r.dir, name, b.edits())
+}
+
+// edits are the changes that the mistake needs, in files below the module's root.
+func (b *bug) edits() []mutate.Edit {
 	edits := append([]mutate.Edit{{File: b.file, Old: b.old, New: b.new}}, b.more...)
-	return mutate.Overlay(filepath.Join(r.root, "dataplane", b.player.folder), r.dir, name, edits)
+	for i := range edits {
+		edits[i].File = filepath.Join("dataplane", b.player.folder, edits[i].File)
+	}
+	return edits
 }
 
 // player is a program that plays histories.
