@@ -19,6 +19,7 @@ type SessionInfo struct {
 	InFlight     int // SCSI commands accepted and not answered
 	Since        time.Time
 	AskedGroups  time.Time // when it last asked for the target port groups; zero: never
+	UsesPath     time.Time // when it showed that its multipath layer knows this path; zero: not yet
 }
 
 // Sessions lists the sessions in the full-feature phase, in no order.
@@ -28,24 +29,25 @@ func (s *Server) Sessions() []SessionInfo {
 	s.mu.Unlock()
 	out := make([]SessionInfo, 0, len(live))
 	for _, c := range live {
-		asked := s.askedGroups(c)
+		var asked, uses time.Time
+		if !c.discovery {
+			asked, uses = s.calendar(c.nexus.AskedGroups()), s.calendar(c.nexus.UsesPath())
+		}
 		c.mu.Lock()
 		out = append(out, SessionInfo{
 			Initiator: c.id.Initiator, ISID: c.id.ISID, Remote: c.remote, Discovery: c.discovery,
-			HeaderDigest: c.params.HeaderDigest, DataDigest: c.params.DataDigest, InFlight: c.inFlight, Since: c.since, AskedGroups: asked,
+			HeaderDigest: c.params.HeaderDigest, DataDigest: c.params.DataDigest, InFlight: c.inFlight, Since: c.since,
+			AskedGroups: asked, UsesPath: uses,
 		})
 		c.mu.Unlock()
 	}
 	return out
 }
 
-// askedGroups puts into words of the calendar what the device server knows by the clock of
-// commands.
-func (s *Server) askedGroups(c *conn) (t time.Time) {
-	if c.discovery {
-		return t
-	}
-	if at := c.nexus.AskedGroups(); at != 0 {
+// calendar puts into words of the calendar what the device server knows by the clock of commands;
+// 0 is the zero time.
+func (s *Server) calendar(at int64) (t time.Time) {
+	if at != 0 {
 		t = time.Now().Add(-time.Duration(max(s.cfg.Clock()-at, 0)))
 	}
 	return t

@@ -38,6 +38,9 @@ func (n *Node) count(o *pair.Op, way count.Way, now int64) {
 		k, bytes = count.Write, s.Len
 	}
 	e.counts.Add(k, way, bytes, time.Duration(now-s.Arrived))
+	if k != count.Other && way != count.Remote { // the node where the host logged in counts for it
+		e.hosts.Add(s.Nexus.Initiator, bytes, way, now)
+	}
 }
 
 // Process implements control.Node.

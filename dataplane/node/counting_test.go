@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/count"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -82,6 +83,58 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+// A host's reads and writes are counted for the host at the node at which it logged in, with the
+// way that they took from there.
+func TestReadsOfAHostAreCountedByWay(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, m := p.lun(8<<20, "a")
+	const otherHost = testHost + "0"
+	m2, err := p.client(0).MapHost(p.ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: otherHost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far, other := p.device(m, onlyBy(p, 0)), p.device(m, onlyBy(p, 1)), p.device(m2, onlyBy(p, 1))
+	begun := p.nodes[0].boottime()
+	buf := make([]byte, 4096)
+	for _, x := range []struct {
+		d     *initiator.Device
+		reads int
+	}{{near, 7}, {far, 5}, {other, 3}} {
+		for i := range x.reads {
+			if _, err := x.d.ReadAt(p.ctx, buf, int64(i)*4096); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := near.WriteAt(p.ctx, buf[:512], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := near.Flush(p.ctx); err != nil { // neither reads nor writes
+		t.Fatal(err)
+	}
+	// Mappings that change make another entry of the tables: the counters go on.
+	if _, err := p.client(0).UnmapHost(p.ctx, &targetv1.UnmapHostRequest{LunUuid: id, HostIqn: otherHost}); err != nil {
+		t.Fatal(err)
+	}
+	want := [2][]count.Host{
+		{{Name: testHost, Ops: [count.Ways]uint64{count.Own: 8}, Bytes: [count.Ways]uint64{count.Own: 7*4096 + 512}}},
+		{{Name: testHost, Ops: [count.Ways]uint64{count.Forwarded: 5}, Bytes: [count.Ways]uint64{count.Forwarded: 5 * 4096}},
+			{Name: otherHost, Ops: [count.Ways]uint64{count.Forwarded: 3}, Bytes: [count.Ways]uint64{count.Forwarded: 3 * 4096}}},
+	}
+	for i, n := range p.nodes {
+		got := n.entryOf(id).hosts.Read()
+		for k := range got {
+			if last := got[k].Last; last < begun || last > n.boottime() {
+				t.Errorf("node %d: the last command of %s came at %d, the test began at %d", i, got[k].Name, last, begun)
+			}
+			got[k].Last = 0
+		}
+		if !slices.Equal(got, want[i]) {
+			t.Errorf("node %d: %+v\nwant %+v", i, got, want[i])
 		}
 	}
 }

@@ -95,3 +95,41 @@ func TestLastRTPG(t *testing.T) {
 		t.Error("the second was not noted:", first, list(1))
 	}
 }
+
+// A node knows since when a session uses its path, and does not know it of a session that only
+// looks around.
+func TestSessionsTellSinceWhenTheyUseTheirPath(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	_, m := p.lun(8<<20, "a")
+	begun := time.Now()
+	s, err := initiator.Login(p.ctx, initiator.SessionConfig{InitiatorName: m.HostIqn, Target: m.TargetIqn, Portal: m.Portals[1].Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	uses := func() time.Time {
+		t.Helper()
+		all := p.nodes[1].Sessions()
+		if len(all) != 1 {
+			t.Fatal(all)
+		}
+		return all[0].UsesPath
+	}
+	do := func(want byte, cdb []byte, in int) {
+		t.Helper()
+		if r, err := s.Execute(p.ctx, uint16(m.Lun), cdb, nil, make([]byte, in)); err != nil || r.Status != want {
+			t.Fatal(r, err)
+		}
+	}
+	testUnitReady, inquiry := make([]byte, 6), []byte{0x12, 0, 0, 0, 96, 0}
+	do(initiator.StatusCheckCondition, testUnitReady, 0) // the unit attention of a new nexus
+	do(initiator.StatusGood, testUnitReady, 0)
+	do(initiator.StatusGood, inquiry, 96)
+	if at := uses(); !at.IsZero() {
+		t.Error("one TEST UNIT READY and an INQUIRY are not enough, but shown at", at)
+	}
+	do(initiator.StatusGood, testUnitReady, 0)
+	if at := uses(); at.Before(begun) || at.After(time.Now()) {
+		t.Error("shown at", at, "in a test that began at", begun)
+	}
+}

@@ -39,6 +39,7 @@ const (
 	alwaysAnswered commandFlags = 1 << iota // neither unit attentions nor the access state stand before it
 	anyAccess                               // answered also when the unit is unavailable through this port
 	mediumOp                                // the medium judges access and reservations
+	pathEvidence                            // its host may know the path (evidence.go)
 )
 
 // command is what the device server knows of an operation code, or of one service action of it.
@@ -104,10 +105,10 @@ func init() {
 		return u(0, b1, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, ff, 0x3f, 4)
 	}
 
-	add(opTestUnitReady, noAction, 0, AccessQuery, u(0, 0, 0, 0, 0, 4), (*Server).testUnitReady)
+	add(opTestUnitReady, noAction, pathEvidence, AccessQuery, u(0, 0, 0, 0, 0, 4), (*Server).testUnitReady)
 	add(opRequestSense, noAction, alwaysAnswered, AccessFree, u(0, 1, 0, 0, ff, 4), (*Server).requestSense)
-	add(opRead6, noAction, mediumOp, AccessRead, six(0x1f), (*Server).read)
-	add(opWrite6, noAction, mediumOp, AccessWrite, six(0x1f), (*Server).write)
+	add(opRead6, noAction, mediumOp|pathEvidence, AccessRead, six(0x1f), (*Server).read)
+	add(opWrite6, noAction, mediumOp|pathEvidence, AccessWrite, six(0x1f), (*Server).write)
 	add(opInquiry, noAction, alwaysAnswered, AccessFree, u(0, 1, ff, ff, ff, 4), (*Server).inquiry)
 	add(0x15, noAction, 0, AccessWrite, u(0, 0x11, 0, 0, ff, 4), (*Server).modeSelect)
 	add(opReserve6, noAction, 0, AccessFree, u(0, 0, 0, 0, 0, 4), (*Server).reserve6)
@@ -116,9 +117,9 @@ func init() {
 	add(opStartStop, noAction, 0, AccessWrite, u(0, 1, 0, 0x0f, 0xf7, 4), (*Server).startStopUnit)
 	add(opPreventAllow, noAction, 0, AccessWrite, u(0, 0, 0, 0, 3, 4), (*Server).preventAllow)
 	add(0x25, noAction, 0, AccessQuery, u(0, 0, ff, ff, ff, ff, 0, 0, 1, 4), (*Server).readCapacity10)
-	add(opRead10, noAction, mediumOp, AccessRead, ten(0xf8), (*Server).read)
-	add(opWrite10, noAction, mediumOp, AccessWrite, ten(0xf8), (*Server).write)
-	add(opWriteVerify10, noAction, mediumOp, AccessWrite, ten(0xf6), (*Server).write)
+	add(opRead10, noAction, mediumOp|pathEvidence, AccessRead, ten(0xf8), (*Server).read)
+	add(opWrite10, noAction, mediumOp|pathEvidence, AccessWrite, ten(0xf8), (*Server).write)
+	add(opWriteVerify10, noAction, mediumOp|pathEvidence, AccessWrite, ten(0xf6), (*Server).write)
 	add(0x2f, noAction, mediumOp, AccessRead, ten(0xf6), (*Server).verify)
 	add(0x34, noAction, 0, AccessRead, ten(0x02), (*Server).prefetch)
 	add(0x35, noAction, mediumOp, AccessWrite, ten(0x02), (*Server).synchronizeCache)
@@ -135,12 +136,12 @@ func init() {
 	for a := range 8 {
 		add(opPROut, a, 0, AccessFree, u(0, byte(a), ff, 0, 0, ff, ff, ff, ff, 4), (*Server).persistentReserveOut)
 	}
-	add(opRead16, noAction, mediumOp, AccessRead, sixteen(0xf8), (*Server).read)
+	add(opRead16, noAction, mediumOp|pathEvidence, AccessRead, sixteen(0xf8), (*Server).read)
 	add(0x89, noAction, mediumOp, AccessWrite,
 		u(0, 0xf8, ff, ff, ff, ff, ff, ff, ff, ff, 0, 0, 0, ff, 0x3f, 4), (*Server).compareAndWrite)
-	add(opWrite16, noAction, mediumOp, AccessWrite, sixteen(0xf8), (*Server).write)
+	add(opWrite16, noAction, mediumOp|pathEvidence, AccessWrite, sixteen(0xf8), (*Server).write)
 	add(0x8b, noAction, mediumOp, AccessWrite, sixteen(0xf8), (*Server).orWrite)
-	add(opWriteVerify16, noAction, mediumOp, AccessWrite, sixteen(0xf6), (*Server).write)
+	add(opWriteVerify16, noAction, mediumOp|pathEvidence, AccessWrite, sixteen(0xf6), (*Server).write)
 	add(0x8f, noAction, mediumOp, AccessRead, sixteen(0xf6), (*Server).verify)
 	add(0x90, noAction, 0, AccessRead, sixteen(0x02), (*Server).prefetch)
 	add(0x91, noAction, mediumOp, AccessWrite, sixteen(0x02), (*Server).synchronizeCache)
@@ -157,9 +158,9 @@ func init() {
 		u(0, 0x0c, 0x87, ff, ff, ff, ff, ff, ff, ff, 0, 4), (*Server).reportOpcodes)
 	add(opMaintenanceIn, 0x0d, 0, AccessQuery,
 		u(0, 0x0d, 0x80, 0, 0, 0, ff, ff, ff, ff, 0, 4), (*Server).reportTMFs)
-	add(0xa8, noAction, mediumOp, AccessRead, twelve(0xf8), (*Server).read)
-	add(0xaa, noAction, mediumOp, AccessWrite, twelve(0xf8), (*Server).write)
-	add(opWriteVerify12, noAction, mediumOp, AccessWrite, twelve(0xf6), (*Server).write)
+	add(0xa8, noAction, mediumOp|pathEvidence, AccessRead, twelve(0xf8), (*Server).read)
+	add(0xaa, noAction, mediumOp|pathEvidence, AccessWrite, twelve(0xf8), (*Server).write)
+	add(opWriteVerify12, noAction, mediumOp|pathEvidence, AccessWrite, twelve(0xf6), (*Server).write)
 	add(0xaf, noAction, mediumOp, AccessRead, twelve(0xf6), (*Server).verify)
 
 	for i := range commands {

@@ -17,6 +17,8 @@ type Nexus struct {
 	attentions  map[*Unit][]Attention
 	pending     atomic.Int32 // attentions over all units: a quick look for the command path
 	askedGroups atomic.Int64
+	usesPath    atomic.Int64
+	evidence    atomic.Uint32 // commands that count for usesPath, until it is set
 }
 
 // AskedGroups is when the last REPORT TARGET PORT GROUPS arrived that was answered, as Task.Arrived

@@ -95,6 +95,7 @@ func (s *Server) reportTargetPortGroups(t *Task) bool {
 	}
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4)) // of all there is, also when it is cut
 	t.Nexus.askedGroups.Store(t.Arrived)
+	t.Nexus.showPath(t)
 	return t.dataIn(b, allocLength(t.CDB[6:10]))
 }
 

@@ -81,6 +81,9 @@ func (s *Server) Submit(t *Task) bool {
 	if t.CDB[c.size-1]&0x04 != 0 {
 		return t.invalidCDB(int(c.size)-1, 2)
 	}
+	if c.flags&pathEvidence != 0 {
+		n.noteCommand(t)
+	}
 	return c.run(s, t)
 }
 
