@@ -31,7 +31,7 @@ type admin struct {
 // adminCommands are the commands beside the server.
 func adminCommands() []*cobra.Command {
 	a := &admin{}
-	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer()}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain()}
 	for _, c := range cmds {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		f := c.Flags()
@@ -159,6 +159,7 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 		}
 	}
 	line("owned LUNs", "%d", len(s.OwnedLuns))
+	printOwnership(line, s.Ownership)
 	if s.ForceEpoch != 0 {
 		line("force", "if the other node is lost for good: gemel-target force --epoch %d --accept-data-loss", s.ForceEpoch)
 	}
@@ -222,26 +223,5 @@ Writes that only the lost node has are lost. Every LUN answers MEDIUM ERROR to i
 		}}
 	cmd.Flags().Uint64Var(&req.Epoch, "epoch", 0, "epoch that the node's status shows")
 	cmd.Flags().BoolVar(&req.AcceptDataLoss, "accept-data-loss", false, "accept that writes that only the lost node has are lost")
-	return cmd
-}
-
-func (a *admin) transfer() *cobra.Command {
-	req := &targetv1.TransferOwnershipRequest{}
-	cmd := &cobra.Command{Use: "transfer [UUID...]", Short: "Move the ownership of LUNs to a node",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if req.LunUuids = args; req.All == (len(args) > 0) {
-				return errors.New("give the uuids of LUNs, or --all")
-			}
-			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
-				r, err := c.TransferOwnership(ctx, req)
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "moved %d LUNs; commands waited for %v\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond)
-				return err
-			})
-		}}
-	cmd.Flags().StringVar(&req.ToNode, "to", "", `node to move LUNs to: "a" or "b"`)
-	cmd.Flags().BoolVar(&req.All, "all", false, "move every LUN of the pair")
 	return cmd
 }

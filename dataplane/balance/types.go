@@ -33,6 +33,19 @@ const (
 	Off
 )
 
+// ParseMode reads "auto", "observe" or "off"; empty is Auto.
+func ParseMode(s string) (m Mode, ok bool) {
+	switch s {
+	case "", "auto":
+		return Auto, true
+	case "observe":
+		return Observe, true
+	case "off":
+		return Off, true
+	}
+	return Off, false
+}
+
 // The windows over which loads are averaged, and limits.
 const (
 	FastWindow = 10 * time.Second
@@ -54,6 +67,9 @@ type Policy struct {
 	ROI           float64       // a balancing move gains at least so many times its cost; default 3
 	Rest          time.Duration // of a LUN after a move; doubles with each relapse; default 30 s
 }
+
+// Delay is how long home has to be a member before LUNs return.
+func (p Policy) Delay() time.Duration { return p.withDefaults().FailBackDelay }
 
 func (p Policy) withDefaults() Policy {
 	def := func(x *float64, v float64) {

@@ -112,6 +112,10 @@ func (f *fake) Transfer(_ context.Context, uuids []string, _ pair.Node) (int, ti
 	return len(uuids), time.Millisecond, f.err
 }
 
+func (f *fake) Drain(context.Context, pair.Node, time.Duration, string) (int, time.Duration, error) {
+	return 3, time.Millisecond, f.err
+}
+
 func (f *fake) TransferAll(context.Context, pair.Node) (int, time.Duration, error) {
 	return len(f.state.LUNs), time.Millisecond, f.err
 }

@@ -35,6 +35,35 @@ func (c *server) TransferOwnership(ctx context.Context, req *targetv1.TransferOw
 	return &targetv1.TransferOwnershipResponse{Moved: uint32(moved), PauseUs: uint64(pause.Microseconds())}, nil
 }
 
+// Limits of a drain.
+const (
+	maxDrain       = time.Hour
+	maxDrainReason = 256 // bytes
+)
+
+// Drain implements targetv1.TargetServiceServer.
+func (c *server) Drain(ctx context.Context, req *targetv1.DrainRequest) (*targetv1.DrainResponse, error) {
+	node, err := pair.ParseNode(req.Node)
+	if err != nil {
+		return nil, invalid("node", "%v", err)
+	}
+	d := time.Duration(req.Seconds) * time.Second
+	if d > maxDrain {
+		return nil, invalid("seconds", "%d exceeds the limit of %d: repeat the call to keep the node drained", req.Seconds, int(maxDrain.Seconds()))
+	}
+	if len(req.Reason) > maxDrainReason {
+		return nil, invalid("reason", "has %d bytes, and may have %d", len(req.Reason), maxDrainReason)
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	moved, pause, err := c.n.Drain(ctx, node, d, req.Reason)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &targetv1.DrainResponse{Moved: uint32(moved), PauseUs: uint64(pause.Microseconds())}, nil
+}
+
 // maxScrubRate is in bytes a second.
 const maxScrubRate = 1 << 40
 

@@ -25,6 +25,10 @@ import (
 // ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
 var ErrUnavailable = errors.New("this node cannot do this now: try again, or use the other node")
 
+// ErrUnsupported: the other node is of a release that cannot carry this out. It becomes the answer
+// that such a release gives itself, so that a caller has one case to handle.
+var ErrUnsupported = errors.New("a node of the pair is of a release that does not support this")
+
 // maxRequest is the largest request in bytes.
 const maxRequest = 4 << 20
 
@@ -58,10 +62,12 @@ type Node interface {
 	// UnmapHost returns when nothing of the host, of all hosts if it is empty, can happen to the
 	// LUN any more (R11c).
 	UnmapHost(ctx context.Context, lun, host string) error
-	// Transfer moves LUNs, TransferAll all of them, to a node; commands were held for as long as
-	// pause says (R10).
+	// Transfer moves LUNs, TransferAll all of them, to a node, which is their home from then on;
+	// commands were held for as long as pause says (R10).
 	Transfer(ctx context.Context, uuids []string, to pair.Node) (moved int, pause time.Duration, err error)
 	TransferAll(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error)
+	// Drain moves every LUN away from a node and lets none move to it for so long; 0 ends it.
+	Drain(ctx context.Context, node pair.Node, d time.Duration, reason string) (moved int, pause time.Duration, err error)
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been
 	// checked.
 	Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
@@ -106,6 +112,7 @@ var errorCodes = []grpcerr.Code{
 	{Err: meta.ErrExhausted, Code: codes.ResourceExhausted},
 	{Err: meta.ErrNotReady, Code: codes.Unavailable},
 	{Err: ErrUnavailable, Code: codes.Unavailable},
+	{Err: ErrUnsupported, Code: codes.Unimplemented},
 	{Err: pair.ErrForceState, Code: codes.FailedPrecondition},
 	{Err: pair.ErrForceEpoch, Code: codes.FailedPrecondition},
 	{Err: pair.ErrForceAlive, Code: codes.FailedPrecondition},

@@ -291,28 +291,6 @@ func (s *State) unmapHost(e *UnmapHost) (out Outcome, fx Effect) {
 	return out, fx
 }
 
-func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {
-	if badNode(e.To) {
-		return failed("invalid", "ownership cannot move to node %q", e.To), fx
-	}
-	ids := e.UUIDs
-	if e.All {
-		ids = slices.Sorted(maps.Keys(s.LUNs))
-	}
-	for _, id := range ids {
-		l := s.LUNs[id]
-		if l == nil || l.Owner == e.To {
-			continue
-		}
-		n := s.touch(id, &fx)
-		n.Owner = e.To
-		n.Seq++
-		fx.Moved = append(fx.Moved, id)
-		fx.UnitsChanged = true
-	}
-	return Outcome{Noop: len(fx.Moved) == 0}, fx
-}
-
 func (s *State) applyPR(e *PR) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	if l == nil {

@@ -23,6 +23,7 @@ type Entry struct {
 	MapHost        *MapHost        `json:"map_host,omitempty"`
 	UnmapHost      *UnmapHost      `json:"unmap_host,omitempty"`
 	SetOwner       *SetOwner       `json:"set_owner,omitempty"`
+	Drain          *Drain          `json:"drain,omitempty"`
 	PR             *PR             `json:"pr,omitempty"`
 	Mode           *Mode           `json:"mode,omitempty"`
 	Reset          *Reset          `json:"reset,omitempty"`
@@ -72,13 +73,6 @@ type MapHost struct {
 type UnmapHost struct {
 	UUID string `json:"uuid"`
 	Host string `json:"host"`
-}
-
-// SetOwner moves LUNs; all of them when UUIDs is nil.
-type SetOwner struct {
-	UUIDs []string `json:"uuids,omitempty"`
-	All   bool     `json:"all,omitempty"`
-	To    string   `json:"to"`
 }
 
 // PR is a change of reservations.
@@ -177,8 +171,8 @@ type Effect struct {
 	UAs             []scsi.PRUA       // for PRLUN
 	Aborts          []scsi.NexusID    // for PRLUN
 	PRLUN           string
-	ModeLUN         string // mode pages changed: 2A/01 for everyone but By
-	PreferredLUN    string // its preferred node changed: 2A/06 for everyone
+	ModeLUN         string   // mode pages changed: 2A/01 for everyone but By
+	PreferredLUNs   []string // their preferred node changed: 2A/06 for everyone
 	Reset           *Reset
 	By              scsi.NexusID
 }
@@ -212,6 +206,8 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.unmapHost(e.UnmapHost)
 	case e.SetOwner != nil:
 		return s.setOwner(e.SetOwner)
+	case e.Drain != nil:
+		return s.setDrain(e.Drain)
 	case e.PR != nil:
 		return s.applyPR(e.PR)
 	case e.Mode != nil:

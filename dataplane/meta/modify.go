@@ -48,7 +48,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 		}
 	}
 	if node {
-		n.Preferred, fx.PreferredLUN = e.Preferred, e.UUID
+		n.Preferred, fx.PreferredLUNs = e.Preferred, []string{e.UUID}
 	}
 	return out, fx
 }

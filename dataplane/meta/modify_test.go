@@ -2,6 +2,7 @@ package meta
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -22,7 +23,7 @@ func TestModifyChangesWriteCacheAndPreferredNode(t *testing.T) {
 	}
 	_, fx := s.must(modify("b", &yes))
 	l := s.LUNs[id(1)]
-	if fx.ModeLUN != id(1) || fx.PreferredLUN != id(1) || len(fx.LUNs) != 1 || l.Preferred != "b" || l.Owner != "a" || !l.WriteThrough() || l.Mode.Current.WriteCache {
+	if fx.ModeLUN != id(1) || !slices.Equal(fx.PreferredLUNs, []string{id(1)}) || len(fx.LUNs) != 1 || l.Preferred != "b" || l.Owner != "a" || !l.WriteThrough() || l.Mode.Current.WriteCache {
 		t.Fatalf("%+v, %+v", fx, l)
 	}
 	if before.WriteThrough() || before.Preferred != "a" {

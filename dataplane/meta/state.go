@@ -96,6 +96,7 @@ type State struct {
 	LUNs       map[string]*LUN      `json:"luns"`
 	Snapshots  map[string]*Snapshot `json:"snapshots"`
 	Hosts      map[string]*Host     `json:"hosts"`
+	Drain      *Drain               `json:"drain,omitempty"`
 }
 
 // NewState is the state of an empty pair.

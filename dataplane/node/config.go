@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
@@ -45,6 +46,8 @@ type Config struct {
 
 	Lease          Duration `json:"lease"`
 	Preferred      string   `json:"preferred-node"`  // excludes first when neither node hears the other
+	Balancing      string   `json:"balancing"`       // auto, observe or off; empty: auto
+	FailBackDelay  Duration `json:"fail-back-delay"` // how long a node has to be in sync before LUNs return to it; 0: 30 s
 	ScrubInterval  Duration `json:"scrub-interval"`  // between two scheduled scrubs; 0: none
 	ScrubRate      int64    `json:"scrub-rate"`      // bytes a second at most; 0: DefaultScrubRate
 	NoChecksums    bool     `json:"no-checksums"`    // keep no checksums of blocks; those that are there are deleted
@@ -161,6 +164,12 @@ func (c *Config) Validate() error {
 	}
 	if l := time.Duration(c.Lease); l != 0 && (l < 100*time.Millisecond || l > 30*time.Second) {
 		add(bad("lease", "%v is outside 100ms to 30s", l))
+	}
+	if _, ok := balance.ParseMode(c.Balancing); !ok {
+		add(bad("balancing", `%q must be "auto", "observe" or "off"`, c.Balancing))
+	}
+	if d := time.Duration(c.FailBackDelay); d != 0 && (d < time.Second || d > time.Hour) {
+		add(bad("fail-back-delay", "%v is outside 1s to 1h", d))
 	}
 	if d := time.Duration(c.ScrubInterval); d < 0 || d > 0 && d < time.Second {
 		add(bad("scrub-interval", "%v must be 0 (no scheduled scrubs) or at least 1s", d))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -47,6 +48,11 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 		return "unmap host " + e.UnmapHost.Host + " from LUN " + e.UnmapHost.UUID + suffix
 	case e.SetOwner != nil:
 		return "move ownership to node " + e.SetOwner.To + suffix
+	case e.Drain != nil:
+		if e.Drain.Until.After(e.Drain.At) {
+			return fmt.Sprintf("drain node %s until %s: %s%s", e.Drain.Node, e.Drain.Until.Format(time.RFC3339), e.Drain.Reason, suffix)
+		}
+		return "end the drain of node " + e.Drain.Node + suffix
 	case e.PR != nil:
 		return "change reservations of LUN " + e.PR.UUID + suffix
 	case e.Mode != nil:

@@ -147,8 +147,10 @@ func (n *Node) tellHosts(fx *meta.Effect) {
 	if e := n.entryOf(fx.ModeLUN); e != nil {
 		e.both(func(u *scsi.Unit) { n.raise(u, &fx.By, nil, scsi.AttnModeChanged) })
 	}
-	if e := n.entryOf(fx.PreferredLUN); e != nil {
-		e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+	for _, id := range fx.PreferredLUNs {
+		if e := n.entryOf(id); e != nil && !slices.Contains(fx.Moved, id) { // one that has moved has its attention
+			e.both(func(u *scsi.Unit) { n.raise(u, nil, nil, scsi.AttnALUAChanged) })
+		}
 	}
 	if hosts := slices.Concat(fx.Hosts, fx.Fence); fx.MapsChanged && len(hosts) > 0 { // the others see what they saw
 		n.raise(nil, nil, func(id scsi.NexusID) bool { return slices.Contains(hosts, id.Initiator) }, scsi.AttnLUNsChanged)
@@ -267,7 +269,11 @@ func (n *Node) killGathering(host string, id pair.LUNID) {
 func (n *Node) export() {
 	n.md.mu.Lock()
 	index := n.md.state.Index
-	raw, err := json.Marshal(n.md.state)
+	s := *n.md.state
+	if !n.peerKnows(featureOwnership) {
+		s.Drain = nil // it could not read the state, and moves no LUN that would come here
+	}
+	raw, err := json.Marshal(&s)
 	if err != nil {
 		panic(err) // plain data
 	}
@@ -281,8 +287,8 @@ func (n *Node) export() {
 	}
 	var sum []byte
 	if n.peerKnows(featureParts) {
-		s := sha256.Sum256(raw)
-		sum = s[:]
+		x := sha256.Sum256(raw)
+		sum = x[:]
 	}
 	n.do(func(m *pair.Machine, now int64) { m.SendMeta(now, index, raw, sum, objs) })
 }

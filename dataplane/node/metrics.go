@@ -65,6 +65,9 @@ var (
 	descWindowUsed = desc("pair_write_window_used_bytes", "Bytes of writes to a backing volume that are in progress.", "volume")
 	descPaced      = desc("pair_writes_waiting", "Writes to a backing volume that wait for room in the window.", "volume")
 	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata (used), and the limit; a request that would exceed the limit is refused.", "kind")
+	descMoves      = desc("ownership_moves_total", "LUNs that this node has moved as the one that decides, by reason.", "reason")
+	descAway       = desc("ownership_luns_away", "LUNs that are not at home; 0 at the node that does not decide.")
+	descDrained    = desc("ownership_drained", "1 while a drain of the node stands.", "node")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Initiator sessions on this node.")
 	descISCSI      = desc("iscsi_events_total", "Counters of the iSCSI front end.", "event")
@@ -179,6 +182,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descLUNs, float64(k), o)
 	}
 	gauge(descLost, float64(lost))
+	for _, name := range []string{"a", "b"} {
+		stands := 0.0
+		if d := n.drained(); d != nil && d.Node == name {
+			stands = 1
+		}
+		gauge(descDrained, stands, name)
+	}
+	moves, away := n.chair.totals()
+	for reason, k := range moves {
+		count(descMoves, k, string(reason))
+	}
+	gauge(descAway, float64(away))
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
 	used, limit := n.iscsi.Memory()
 	gauge(descISCSIMem, float64(used), "used")

@@ -44,6 +44,8 @@ type Node struct {
 	seen reports
 	run  lifecycle
 
+	chair chair
+
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
 	waits waits
@@ -284,6 +286,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.run.wg.Go(func() { _ = n.peer.link.Run(linkCtx) })
 	n.run.wg.Go(n.watchStore)
 	n.run.wg.Go(n.probeLoop)
+	n.run.wg.Go(n.chairLoop)
 	if !n.cfg.NoChecksums {
 		n.run.wg.Go(n.adoptLoop)
 	}

@@ -1,9 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/control"
@@ -132,6 +135,13 @@ func (n *Node) held(ctx context.Context, lun string, f func(context.Context) err
 type transferRequest struct {
 	UUIDs []string `json:"uuids"`
 	To    string   `json:"to"`
+
+	// Of decisions and of releases that make them (featureOwnership); an earlier one passes over
+	// the rest.
+	Seqs  map[string]uint64 `json:"seqs,omitempty"`
+	Epoch uint64            `json:"epoch,omitempty"` // in which it was decided; 0: by a person
+	Home  bool              `json:"home,omitempty"`
+	Hold  time.Duration     `json:"hold,omitempty"` // how long commands may be held; 0: transferHold
 }
 
 type transferReply struct {
@@ -139,9 +149,15 @@ type transferReply struct {
 	Pause time.Duration `json:"pause"`
 }
 
-// Transfer moves LUNs to a node in one batch. The node that owns them does it.
+// Transfer moves LUNs to a node in one batch, and makes that node their home.
 func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
-	req := transferRequest{To: to.String()}
+	return n.move(ctx, uuids, transferRequest{To: to.String(), Home: n.peerKnows(featureOwnership)})
+}
+
+// move moves LUNs to a node in one batch. The node that owns them does it.
+func (n *Node) move(ctx context.Context, uuids []string, req transferRequest) (int, time.Duration, error) {
+	to, _ := pair.ParseNode(req.To)
+	var there []string
 	for _, u := range uuids {
 		id, err := parseID(u)
 		if err != nil {
@@ -150,11 +166,18 @@ func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 		n.mu.Lock()
 		owner, known := n.m.Owner(id)
 		n.mu.Unlock()
-		if !known {
+		switch {
+		case !known:
 			return 0, 0, fmt.Errorf("LUN %s: %w", u, meta.ErrNotFound)
-		}
-		if owner != to {
+		case owner == to:
+			there = append(there, u)
+		default:
 			req.UUIDs = append(req.UUIDs, u)
+		}
+	}
+	if req.Home && len(there) > 0 { // what is there already needs no hold
+		if _, err := n.propose(ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: there, To: req.To, At: meta.Now(), Home: true}}); err != nil {
+			return 0, 0, err
 		}
 	}
 	if len(req.UUIDs) == 0 {
@@ -172,15 +195,22 @@ func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int,
 	return r.Moved, r.Pause, err
 }
 
-// TransferAll moves every LUN.
+// TransferAll moves every LUN, and makes that node their home.
 func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
+	return n.Transfer(ctx, n.allLUNs(), to)
+}
+
+// evacuate moves every LUN to a node, and leaves its home where it is. It does not ask whether that
+// node is drained: the other one is about to go.
+func (n *Node) evacuate(ctx context.Context, to pair.Node) (pause time.Duration, err error) {
+	_, pause, err = n.move(ctx, n.allLUNs(), transferRequest{To: to.String()})
+	return pause, err
+}
+
+func (n *Node) allLUNs() []string {
 	n.md.mu.Lock()
-	var ids []string
-	for id := range n.md.state.LUNs {
-		ids = append(ids, id)
-	}
-	n.md.mu.Unlock()
-	return n.Transfer(ctx, ids, to)
+	defer n.md.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.md.state.LUNs))
 }
 
 // transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What
@@ -194,14 +224,21 @@ func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferR
 		}
 		ids = append(ids, id)
 	}
+	if epoch := n.View().Record.Epoch; req.Epoch != 0 && req.Epoch != epoch {
+		return transferReply{}, fmt.Errorf("the move was decided in epoch %d, and this is epoch %d: %w", req.Epoch, epoch, control.ErrUnavailable)
+	}
 	start := time.Now()
-	release, err := n.quiesce(ctx, ids, transferHold)
+	release, err := n.quiesce(ctx, ids, cmp.Or(req.Hold, transferHold))
 	if err != nil {
 		return transferReply{}, err
 	}
+	e := &meta.SetOwner{UUIDs: req.UUIDs, To: req.To}
+	if decided := req.Epoch != 0 || req.Home; decided && n.peerKnows(featureOwnership) {
+		e.Seqs, e.Home, e.At = req.Seqs, req.Home, meta.Now()
+	}
 	// Not the caller's context: until the outcome is known this node is not the owner any more
 	// (R10).
-	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: req.UUIDs, To: req.To}})
+	_, err = n.propose(n.run.ctx, &meta.Entry{SetOwner: e})
 	release()
 	pause := time.Since(start)
 	if err != nil {

@@ -96,7 +96,11 @@ func TestWritesOverALongRoundTrip(t *testing.T) {
 
 func writesOverALongRoundTrip(t *testing.T, portal int) {
 	const trip = 3600 * time.Millisecond
-	p := newTestPair(t).startBoth()
+	p := newTestPair(t)
+	for i := range p.cfg {
+		p.cfg[i].Balancing = "off" // else the LUN follows its host, and nothing is forwarded any more
+	}
+	p.startBoth()
 	id, m := p.lun(8<<20, "a")
 	s, err := initiator.Login(p.ctx, initiator.SessionConfig{InitiatorName: m.HostIqn, Target: m.TargetIqn,
 		Portal: farAway(t, m.Portals[portal].Address, trip/2),

@@ -54,6 +54,38 @@ var ownership = []mutant{
 		"r.burnt = r.paid > regretMax*whole || r.burnt && r.paid > regretOver*whole", "r.burnt = false && whole > 0"), balance, "TestFollowingThatDoesNotPayStops"},
 	{0, "what another reason has moved is taken back", inBalance("memory.go",
 		"		b.regret.belongs(mv.LUN, mv.To)\n", ""), balance, "TestOnlyBalancingIsTakenBack"},
+	{0, "a late decision moves a LUN", below("dataplane/meta/ownership.go",
+		"ok && seq != l.Seq {", "ok && seq == 0 {"), "dataplane/meta", "TestLateMoveDoesNothing"},
+	{0, "a LUN moves to a node that is drained", below("dataplane/meta/ownership.go",
+		"if !e.At.IsZero() && s.Drained(e.To, e.At) {", "if e.To == \"\" {"), "dataplane/meta", "TestNoLUNMovesToDrainedNode"},
+	{0, "a drain never ends by itself", below("dataplane/meta/ownership.go",
+		"s.Drain.Node == node && s.Drain.Until.After(at)", "s.Drain.Node == node"), "dataplane/meta", "TestNoLUNMovesToDrainedNode"},
+	{0, "a failure moves the home", below("dataplane/meta/ownership.go",
+		"e.Home && l.Preferred != e.To", "l.Preferred != e.To"), "dataplane/meta", "TestMoveSetsHome"},
+	{0, "a drain moves the home", below("dataplane/node/drain.go",
+		"transferRequest{To: node.Peer().String()}", "transferRequest{To: node.Peer().String(), Home: true}"), "dataplane/node", "TestDrainHoldsThroughRestart"},
+	{0, "a drain is lost with the restart of a node", below("dataplane/node/metalog.go",
+		"if !n.peerKnows(featureOwnership) {\n		s.Drain = nil", "if true {\n		s.Drain = nil"), "dataplane/node", "TestDrainHoldsThroughRestart"},
+	{0, "a release before gets the drain", below("dataplane/node/metalog.go",
+		"if !n.peerKnows(featureOwnership) {\n		s.Drain = nil", "if false {\n		s.Drain = nil"), "dataplane/node", "TestReleaseBeforeGetsNoDrain"},
+	{0, "a transfer by a person does not move the home", below("dataplane/node/ops.go",
+		"Home: n.peerKnows(featureOwnership)})", "Home: false})"), "dataplane/node", "TestTransferSetsHome"},
+	{0, "a session is taken for the use of a path", below("dataplane/node/use.go",
+		"if !s.UsesPath.IsZero() {", "if s.Initiator != \"\" {"), "dataplane/node", "TestSessionAloneShowsNoUse"},
+	{0, "one command shows the use of a path", below("dataplane/scsi/evidence.go",
+		"const enoughCommands = 2", "const enoughCommands = 1"), "dataplane/scsi", "TestTwoCommandsShowTheUseOfAPath"},
+	{0, "a login that is replaced between two looks is not seen", below("dataplane/node/look.go",
+		"case u.Uses: //", "case u.Uses && !s[i].uses: //"), "dataplane/node", "TestChairSeesSinceWhenHostUsesNode"},
+	{0, "what came before a move is held against the owner", below("dataplane/node/look.go",
+		"t == nil || t.owner != l.Owner {", "t == nil {"), "dataplane/node", "TestChairCountsTrafficOfThePresentOwnerOnly"},
+	{0, "counters from before this chair count", below("dataplane/node/look.go",
+		"ok && t.known[j] && reports", "ok && reports"), "dataplane/node", "TestChairCountsTrafficOfThePresentOwnerOnly"},
+	{0, "observing nodes move LUNs", below("dataplane/node/chair.go",
+		"func(m balance.Move) bool { return m.Dry })", "func(m balance.Move) bool { return m.LUN == \"\" })"), "dataplane/node", "TestObserverMovesNothing"},
+}
+
+func below(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: file, Old: old, New: new}}
 }
 
 func init() { mutants = append(mutants, ownership...) }

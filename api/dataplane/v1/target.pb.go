@@ -1939,6 +1939,312 @@ func (x *TransferOwnershipResponse) GetPauseUs() uint64 {
 	return 0
 }
 
+type DrainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Seconds       uint32                 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"` // at most 3600
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`    // for people, at most 256 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DrainRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainRequest) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DrainResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moved         uint32                 `protobuf:"varint,1,opt,name=moved,proto3" json:"moved,omitempty"`
+	PauseUs       uint64                 `protobuf:"varint,2,opt,name=pause_us,json=pauseUs,proto3" json:"pause_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DrainResponse) GetMoved() uint32 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetPauseUs() uint64 {
+	if x != nil {
+		return x.PauseUs
+	}
+	return 0
+}
+
+// OwnershipMove is a move of a LUN that the pair has decided or carried out.
+type OwnershipMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the moves that a process has seen, from 1 on
+	Lun           string                 `protobuf:"bytes,2,opt,name=lun,proto3" json:"lun,omitempty"`
+	FromNode      string                 `protobuf:"bytes,3,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	ToNode        string                 `protobuf:"bytes,4,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`      // Drain, Pin, Connectivity, UnusedPath, FailBack, FailBackProbe, Balance
+	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`          // what decided, with figures
+	Observed      bool                   `protobuf:"varint,7,opt,name=observed,proto3" json:"observed,omitempty"` // the policy forbids the move: it was not made
+	Time          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnershipMove) Reset() {
+	*x = OwnershipMove{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnershipMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnershipMove) ProtoMessage() {}
+
+func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
+func (*OwnershipMove) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *OwnershipMove) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *OwnershipMove) GetLun() string {
+	if x != nil {
+		return x.Lun
+	}
+	return ""
+}
+
+func (x *OwnershipMove) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *OwnershipMove) GetToNode() string {
+	if x != nil {
+		return x.ToNode
+	}
+	return ""
+}
+
+func (x *OwnershipMove) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OwnershipMove) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *OwnershipMove) GetObserved() bool {
+	if x != nil {
+		return x.Observed
+	}
+	return false
+}
+
+func (x *OwnershipMove) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// Ownership is what a node knows about who owns what, and why.
+type Ownership struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DrainedNode   string                 `protobuf:"bytes,1,opt,name=drained_node,json=drainedNode,proto3" json:"drained_node,omitempty"` // empty: no node is drained
+	DrainedUntil  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=drained_until,json=drainedUntil,proto3" json:"drained_until,omitempty"`
+	DrainReason   string                 `protobuf:"bytes,3,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
+	Decides       bool                   `protobuf:"varint,4,opt,name=decides,proto3" json:"decides,omitempty"`                  // this node is the one that moves LUNs
+	Away          uint32                 `protobuf:"varint,5,opt,name=away,proto3" json:"away,omitempty"`                        // LUNs that another node owns than their home
+	WaitsFor      string                 `protobuf:"bytes,6,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why those LUNs are not moved at present; empty: none is away, or this node does not decide
+	Moves         []*OwnershipMove       `protobuf:"bytes,7,rep,name=moves,proto3" json:"moves,omitempty"`                       // the last 32 that this process has decided, the oldest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ownership) Reset() {
+	*x = Ownership{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ownership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ownership) ProtoMessage() {}
+
+func (x *Ownership) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
+func (*Ownership) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Ownership) GetDrainedNode() string {
+	if x != nil {
+		return x.DrainedNode
+	}
+	return ""
+}
+
+func (x *Ownership) GetDrainedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DrainedUntil
+	}
+	return nil
+}
+
+func (x *Ownership) GetDrainReason() string {
+	if x != nil {
+		return x.DrainReason
+	}
+	return ""
+}
+
+func (x *Ownership) GetDecides() bool {
+	if x != nil {
+		return x.Decides
+	}
+	return false
+}
+
+func (x *Ownership) GetAway() uint32 {
+	if x != nil {
+		return x.Away
+	}
+	return 0
+}
+
+func (x *Ownership) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Ownership) GetMoves() []*OwnershipMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1947,7 +2253,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2265,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2278,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 type Status struct {
@@ -2005,13 +2311,14 @@ type Status struct {
 	Volumes         []*BackingVolume       `protobuf:"bytes,26,rep,name=volumes,proto3" json:"volumes,omitempty"`                                         // of this node and of the other one, by name, "default" first
 	LastScrub       *Scrub                 `protobuf:"bytes,27,opt,name=last_scrub,json=lastScrub,proto3" json:"last_scrub,omitempty"`                    // the last one that has ended, also while the next one runs; kept over restarts
 	Checksums       *Checksums             `protobuf:"bytes,28,opt,name=checksums,proto3" json:"checksums,omitempty"`                                     // of this node's blocks; unset: it keeps none, or is of a release that keeps none
+	Ownership       *Ownership             `protobuf:"bytes,29,opt,name=ownership,proto3" json:"ownership,omitempty"`                                     // unset: the node is of a release that moves no LUNs by itself
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2330,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2343,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Status) GetCluster() string {
@@ -2235,6 +2542,13 @@ func (x *Status) GetChecksums() *Checksums {
 	return nil
 }
 
+func (x *Status) GetOwnership() *Ownership {
+	if x != nil {
+		return x.Ownership
+	}
+	return nil
+}
+
 // Checksums is what a node knows of its blocks of 4 KiB. Its counters and findings are of the present process: another one begins at 0.
 type Checksums struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2250,7 +2564,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2576,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2589,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -2337,7 +2651,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2663,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2676,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -2429,7 +2743,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2755,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2768,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -2513,7 +2827,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2839,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2852,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -2598,7 +2912,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2924,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2937,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -2772,7 +3086,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +3098,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +3111,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -2836,7 +3150,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3162,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3175,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -2918,7 +3232,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3244,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3257,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -2985,7 +3299,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3311,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3324,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -3044,7 +3358,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3370,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3383,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -3094,7 +3408,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3420,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3433,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 type Resync struct {
@@ -3139,7 +3453,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3465,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3478,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -3238,7 +3552,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3564,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3577,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 type ListSessionsRequest struct {
@@ -3275,7 +3589,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3601,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3614,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3322,7 +3636,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3648,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3661,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -3391,7 +3705,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3717,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3730,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -3459,7 +3773,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3785,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3798,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3674,8 +3988,32 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x03all\x18\x03 \x01(\bR\x03all\"L\n" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
-	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x12\n" +
-	"\x10GetStatusRequest\"\xff\a\n" +
+	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"T\n" +
+	"\fDrainRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\rR\aseconds\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
+	"\rDrainResponse\x12\x14\n" +
+	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
+	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\xe7\x01\n" +
+	"\rOwnershipMove\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x10\n" +
+	"\x03lun\x18\x02 \x01(\tR\x03lun\x12\x1b\n" +
+	"\tfrom_node\x18\x03 \x01(\tR\bfromNode\x12\x17\n" +
+	"\ato_node\x18\x04 \x01(\tR\x06toNode\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\x12\x1a\n" +
+	"\bobserved\x18\a \x01(\bR\bobserved\x12.\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x93\x02\n" +
+	"\tOwnership\x12!\n" +
+	"\fdrained_node\x18\x01 \x01(\tR\vdrainedNode\x12?\n" +
+	"\rdrained_until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fdrainedUntil\x12!\n" +
+	"\fdrain_reason\x18\x03 \x01(\tR\vdrainReason\x12\x18\n" +
+	"\adecides\x18\x04 \x01(\bR\adecides\x12\x12\n" +
+	"\x04away\x18\x05 \x01(\rR\x04away\x12\x1b\n" +
+	"\twaits_for\x18\x06 \x01(\tR\bwaitsFor\x124\n" +
+	"\x05moves\x18\a \x03(\v2\x1e.gemel.target.v1.OwnershipMoveR\x05moves\"\x12\n" +
+	"\x10GetStatusRequest\"\xb9\b\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -3712,7 +4050,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\x125\n" +
 	"\n" +
 	"last_scrub\x18\x1b \x01(\v2\x16.gemel.target.v1.ScrubR\tlastScrub\x128\n" +
-	"\tchecksums\x18\x1c \x01(\v2\x1a.gemel.target.v1.ChecksumsR\tchecksums\"\xed\x01\n" +
+	"\tchecksums\x18\x1c \x01(\v2\x1a.gemel.target.v1.ChecksumsR\tchecksums\x128\n" +
+	"\townership\x18\x1d \x01(\v2\x1a.gemel.target.v1.OwnershipR\townership\"\xed\x01\n" +
 	"\tChecksums\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
@@ -3841,7 +4180,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xaa\v\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xf2\v\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -3854,7 +4193,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0eCreateSnapshot\x12&.gemel.target.v1.CreateSnapshotRequest\x1a\x19.gemel.target.v1.Snapshot\x12a\n" +
 	"\x0eDeleteSnapshot\x12&.gemel.target.v1.DeleteSnapshotRequest\x1a'.gemel.target.v1.DeleteSnapshotResponse\x12^\n" +
 	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
-	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12G\n" +
+	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12F\n" +
+	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12G\n" +
 	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
 	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
 	"\aGetWork\x12\x1f.gemel.target.v1.GetWorkRequest\x1a .gemel.target.v1.GetWorkResponse\x12F\n" +
@@ -3875,7 +4215,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                  // 1: gemel.target.v1.ScrubOrigin
@@ -3907,36 +4247,40 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*ListSnapshotsResponse)(nil),     // 27: gemel.target.v1.ListSnapshotsResponse
 	(*TransferOwnershipRequest)(nil),  // 28: gemel.target.v1.TransferOwnershipRequest
 	(*TransferOwnershipResponse)(nil), // 29: gemel.target.v1.TransferOwnershipResponse
-	(*GetStatusRequest)(nil),          // 30: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                    // 31: gemel.target.v1.Status
-	(*Checksums)(nil),                 // 32: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),             // 33: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),             // 34: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                   // 35: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 36: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                 // 37: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),              // 38: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),              // 39: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 40: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 41: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 42: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 43: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 44: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),       // 45: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 46: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                   // 47: gemel.target.v1.Session
-	(*Event)(nil),                     // 48: gemel.target.v1.Event
-	nil,                               // 49: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 50: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 51: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 52: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 53: google.protobuf.Timestamp
+	(*DrainRequest)(nil),              // 30: gemel.target.v1.DrainRequest
+	(*DrainResponse)(nil),             // 31: gemel.target.v1.DrainResponse
+	(*OwnershipMove)(nil),             // 32: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                 // 33: gemel.target.v1.Ownership
+	(*GetStatusRequest)(nil),          // 34: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                    // 35: gemel.target.v1.Status
+	(*Checksums)(nil),                 // 36: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),             // 37: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),             // 38: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                   // 39: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                     // 40: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                 // 41: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),              // 42: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),              // 43: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),             // 44: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),              // 45: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),             // 46: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                    // 47: gemel.target.v1.Resync
+	(*WatchRequest)(nil),              // 48: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),       // 49: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 50: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                   // 51: gemel.target.v1.Session
+	(*Event)(nil),                     // 52: gemel.target.v1.Event
+	nil,                               // 53: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                               // 54: gemel.target.v1.LUN.LabelsEntry
+	nil,                               // 55: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                               // 56: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 57: google.protobuf.Timestamp
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	49, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	53, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	50, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	54, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
@@ -3944,83 +4288,89 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	16, // 8: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
 	5,  // 9: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	3,  // 10: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	53, // 11: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	51, // 12: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	52, // 13: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	57, // 11: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	55, // 12: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	56, // 13: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	22, // 14: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	7,  // 15: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 16: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	43, // 17: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	53, // 18: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	36, // 19: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	35, // 20: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	34, // 21: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	36, // 22: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	32, // 23: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	33, // 24: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	53, // 25: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	53, // 26: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	53, // 27: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	53, // 28: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	53, // 29: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 30: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	37, // 31: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	53, // 32: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	38, // 33: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	53, // 34: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 35: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	36, // 36: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	53, // 37: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	53, // 38: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	53, // 39: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 40: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	47, // 41: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	53, // 42: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	53, // 43: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	53, // 44: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	53, // 45: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	31, // 46: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 47: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 48: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 49: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 50: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 51: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	17, // 52: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	19, // 53: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	20, // 54: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	23, // 55: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	24, // 56: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	26, // 57: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	28, // 58: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	30, // 59: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	45, // 60: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	13, // 61: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	39, // 62: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	41, // 63: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	44, // 64: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 65: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 66: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 67: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 68: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 69: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	18, // 70: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 71: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	21, // 72: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	22, // 73: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	25, // 74: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	27, // 75: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	29, // 76: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	31, // 77: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	46, // 78: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	14, // 79: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	40, // 80: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	42, // 81: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	48, // 82: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	65, // [65:83] is the sub-list for method output_type
-	47, // [47:65] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	57, // 15: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	57, // 16: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	32, // 17: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	7,  // 18: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 19: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	47, // 20: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	57, // 21: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	40, // 22: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	39, // 23: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	38, // 24: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	40, // 25: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	36, // 26: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	33, // 27: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	37, // 28: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	57, // 29: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	57, // 30: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	57, // 31: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	57, // 32: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	57, // 33: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 34: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	41, // 35: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	57, // 36: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	42, // 37: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	57, // 38: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 39: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	40, // 40: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	57, // 41: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	57, // 42: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	57, // 43: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 44: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	51, // 45: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	57, // 46: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	57, // 47: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	57, // 48: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	57, // 49: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	35, // 50: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 51: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 52: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 53: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 54: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 55: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	17, // 56: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	19, // 57: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	20, // 58: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	23, // 59: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	24, // 60: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	26, // 61: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	28, // 62: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	30, // 63: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	34, // 64: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	49, // 65: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	13, // 66: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	43, // 67: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	45, // 68: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	48, // 69: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 70: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 71: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 72: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 73: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 74: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	18, // 75: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 76: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	21, // 77: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	22, // 78: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	25, // 79: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	27, // 80: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	29, // 81: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	31, // 82: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	35, // 83: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	50, // 84: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	14, // 85: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	44, // 86: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	46, // 87: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	52, // 88: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	70, // [70:89] is the sub-list for method output_type
+	51, // [51:70] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -4035,7 +4385,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

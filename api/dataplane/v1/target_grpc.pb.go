@@ -34,6 +34,7 @@ const (
 	TargetService_DeleteSnapshot_FullMethodName    = "/gemel.target.v1.TargetService/DeleteSnapshot"
 	TargetService_ListSnapshots_FullMethodName     = "/gemel.target.v1.TargetService/ListSnapshots"
 	TargetService_TransferOwnership_FullMethodName = "/gemel.target.v1.TargetService/TransferOwnership"
+	TargetService_Drain_FullMethodName             = "/gemel.target.v1.TargetService/Drain"
 	TargetService_GetStatus_FullMethodName         = "/gemel.target.v1.TargetService/GetStatus"
 	TargetService_ListSessions_FullMethodName      = "/gemel.target.v1.TargetService/ListSessions"
 	TargetService_GetWork_FullMethodName           = "/gemel.target.v1.TargetService/GetWork"
@@ -72,8 +73,13 @@ type TargetServiceClient interface {
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*Snapshot, error)
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
-	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
+	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
+	// of the node, a drain or an upgrade. FAILED_PRECONDITION while that node is drained.
 	TransferOwnership(ctx context.Context, in *TransferOwnershipRequest, opts ...grpc.CallOption) (*TransferOwnershipResponse, error)
+	// Drain moves every LUN away from a node and lets none move to it, also while it restarts and joins again, until so many
+	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
+	// return once the drain is over. A pair has one drain at a time; another one replaces it.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -221,6 +227,16 @@ func (c *targetServiceClient) TransferOwnership(ctx context.Context, in *Transfe
 	return out, nil
 }
 
+func (c *targetServiceClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainResponse)
+	err := c.cc.Invoke(ctx, TargetService_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Status)
@@ -320,8 +336,13 @@ type TargetServiceServer interface {
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*Snapshot, error)
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
-	// TransferOwnership moves LUNs to a node in one quiet batch. A LUN already there is left alone.
+	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
+	// of the node, a drain or an upgrade. FAILED_PRECONDITION while that node is drained.
 	TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error)
+	// Drain moves every LUN away from a node and lets none move to it, also while it restarts and joins again, until so many
+	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
+	// return once the drain is over. A pair has one drain at a time; another one replaces it.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
@@ -384,6 +405,9 @@ func (UnimplementedTargetServiceServer) ListSnapshots(context.Context, *ListSnap
 }
 func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferOwnership not implemented")
+}
+func (UnimplementedTargetServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
 }
 func (UnimplementedTargetServiceServer) GetStatus(context.Context, *GetStatusRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -640,6 +664,24 @@ func _TargetService_TransferOwnership_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -795,6 +837,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferOwnership",
 			Handler:    _TargetService_TransferOwnership_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _TargetService_Drain_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -46,7 +46,7 @@ var (
 	// notAlone are those of them that might end the process of a node that is alone with its
 	// damage: what it does not trust after that it takes as it is.
 	notAlone = []Kind{Snapshot, HalfWrites, ArbiterDown, ArbiterSlow}
-	beside   = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}
+	beside   = []Kind{Fences, IdleSockets, HalfWrites, Recreate, Transfer, Drain, Snapshot, Expand, ArbiterDown, ArbiterSlow, LossClients}
 )
 
 // goTogether tells whether two kinds may be in one episode.

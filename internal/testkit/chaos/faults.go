@@ -98,7 +98,7 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 		wg.Go(func() { r.fence(f.For, uint64(f.N)) })
 	case IdleSockets:
 		wg.Go(func() { r.idle(f.For) })
-	case Transfer, Snapshot, Expand, Recreate:
+	case Transfer, Drain, Snapshot, Expand, Recreate:
 		wg.Go(func() { r.operate(ctx, f) })
 	}
 	return nil
@@ -302,6 +302,12 @@ func (r *rig) operate(ctx context.Context, f Fault) {
 		}
 		err = r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
 			_, err := c.TransferOwnership(ctx, req)
+			return err
+		})
+	case Drain:
+		req := &targetv1.DrainRequest{Node: harness.Names[f.Node], Seconds: uint32(f.For/time.Second) + 1, Reason: "chaos"}
+		err = r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+			_, err := c.Drain(ctx, req)
 			return err
 		})
 	case Expand:

@@ -48,6 +48,7 @@ const (
 	IdleSockets      Kind = "idle sockets"     // connections that do not log in
 	Recreate         Kind = "re-create"        // of a LUN: deleted, and made again under its uuid
 	Transfer         Kind = "transfer"         // of LUNs, planned
+	Drain            Kind = "drain"            // of a node: nothing moves to it for a while
 	Snapshot         Kind = "snapshot"         // and a clone of it, read back
 	Expand           Kind = "expand"
 	DamageRunning    Kind = "damage running" // blocks of a node's images, while it runs
@@ -58,7 +59,7 @@ const (
 // Kinds are all kinds.
 var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
 	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, SqueezedDisk, ReadErrors, WriteErrors, FlushErrors, FullPool,
-	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Snapshot, Expand, DamageRunning, DamageStopped, DamageAlone}
+	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Drain, Snapshot, Expand, DamageRunning, DamageStopped, DamageAlone}
 
 // damage are the kinds that damage blocks behind a node's back; damageName names them all.
 var damage = []Kind{DamageRunning, DamageStopped, DamageAlone}

@@ -56,6 +56,7 @@ type Report struct {
 	Restored       int64          `json:"lost_blocks_restored"`
 	DamageWays     map[string]int `json:"damage_by_way,omitempty"`
 	Unchecked      bool           `json:"without_checksums,omitempty"`
+	Moves          int64          `json:"ownership_moves_of_last_process"` // that the pair has decided
 	Fenced         int64          `json:"fencing_commands"`
 	Recreated      int64          `json:"luns_created_again"`
 	Identical      bool           `json:"copies_identical"`

@@ -91,9 +91,9 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 	if r.memory, why = confine(); why != nil {
 		fmt.Fprintf(w, "the nodes have no memory cgroups, and GOMEMLIMIT in place of them: %v\n", why)
 	}
-	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true}
+	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true, Args: []string{"--fail-back-delay", failBackDelay}}
 	if unchecked {
-		o.Args = []string{"--no-checksums"}
+		o.Args = append(o.Args, "--no-checksums")
 	}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
 		return r, err

@@ -121,6 +121,9 @@ func (x *runner) run(ctx context.Context) error {
 	if err == nil {
 		err = x.settle(ctx)
 	}
+	if err == nil {
+		err = x.home(ctx)
+	}
 	var cut error // the run was interrupted
 	if ctx.Err() != nil {
 		cut, err = x.interrupt(ctx, err)

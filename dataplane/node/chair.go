@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/balance"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+)
+
+// The chair of the pair, the first member on record, decides who owns what, and no one else does:
+// it asks package balance with what both nodes know of their hosts, and carries out the answer. A
+// move carries the epoch and the numbers of the ownership that it was decided on, so that a late
+// one does nothing. Nothing of it is on the command path, and a chair that cannot decide leaves
+// every LUN where it is: commands are served at either node.
+
+// Times of the chair.
+const (
+	chairEvery = 2 * time.Second
+	askTime    = time.Second           // for the other node's report
+	calmHold   = 50 * time.Millisecond // for a move that can wait: a batch that does not get quiet by then is split, then postponed
+	movesKept  = 32
+)
+
+// chair is what is remembered between two decisions.
+type chair struct {
+	// Of the loop.
+	balancer *balance.Balancer // nil: this node does not decide
+	epoch    uint64
+	looker   looker
+	observed map[string]balance.Reason // moves that the policy forbids, so that each is reported once
+
+	mu    sync.Mutex
+	moves []*targetv1.OwnershipMove
+	total map[balance.Reason]uint64 // that were made
+	n     uint64
+	away  int
+	waits string
+	on    bool
+}
+
+// chairLoop decides every few seconds while this node is the chair.
+func (n *Node) chairLoop() {
+	t := time.NewTicker(chairEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-n.run.ctx.Done():
+			return
+		case <-t.C:
+		}
+		n.decide()
+	}
+}
+
+// decides reports whether this node is the chair of two members that know of decisions.
+func (n *Node) decides(v *pair.View) bool {
+	return v.Phase == pair.Paired && v.Agreed && v.Serving && v.Record.Both() && v.Record.Chair() == n.self && n.peerKnows(featureOwnership)
+}
+
+func (n *Node) policy() balance.Policy {
+	mode, _ := balance.ParseMode(n.cfg.Balancing)
+	return balance.Policy{Mode: mode, FailBackDelay: time.Duration(n.cfg.FailBackDelay)}
+}
+
+func (n *Node) decide() {
+	c := &n.chair
+	v := n.View()
+	if !n.decides(&v) {
+		c.leave()
+		return
+	}
+	now := n.boottime()
+	if c.balancer == nil || c.epoch != v.Record.Epoch { // every delay and rest begins again
+		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, n.policy()), v.Record.Epoch, looker{since: now}, map[string]balance.Reason{}
+	}
+	var reports [2]useReport
+	reports[n.self] = n.use()
+	ctx, cancel := context.WithTimeout(n.run.ctx, askTime)
+	defer cancel()
+	if err := n.call(ctx, "use", struct{}{}, &reports[n.self.Peer()]); err != nil {
+		n.log.Debug("cannot decide who owns which LUN without the other node's report", "err", err)
+		return
+	}
+	n.md.mu.Lock()
+	luns, drain := n.md.state.SortedLUNs(), n.md.state.Drain
+	n.md.mu.Unlock()
+	view, seqs := c.looker.look(now, luns, drain, reports)
+	moves := c.balancer.Decide(view)
+	c.note(view, n.policy(), drain)
+	due := slices.DeleteFunc(slices.Clone(moves), func(m balance.Move) bool { return m.Dry })
+	c.observe(moves)
+	for _, batch := range balance.Batches(view, due) {
+		if !n.makeMoves(v.Record.Epoch, batch, seqs) {
+			return // what is left is decided again
+		}
+	}
+}
+
+// makeMoves carries out a batch; false: the pair is not what it was.
+func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uint64) bool {
+	hold := calmHold
+	if r := batch[0].Reason; r == balance.ReasonDrain || r == balance.ReasonPin || r == balance.ReasonConnectivity {
+		hold = transferHold
+	}
+	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: hold, Seqs: map[string]uint64{}}
+	var ids []string
+	for _, m := range batch {
+		ids = append(ids, m.LUN)
+		req.Seqs[m.LUN] = seqs[m.LUN]
+	}
+	ctx, cancel := context.WithTimeout(n.run.ctx, 5*time.Second)
+	_, pause, err := n.move(ctx, ids, req)
+	cancel()
+	if v := n.View(); v.Record.Epoch != epoch || n.run.ctx.Err() != nil {
+		return false
+	}
+	switch {
+	case err != nil && len(batch) > 1:
+		for i := range batch {
+			if !n.makeMoves(epoch, batch[i:i+1], seqs) {
+				return false
+			}
+		}
+		return true
+	case err != nil:
+		n.log.Info("a move of ownership is postponed", "lun", batch[0].LUN, "to", req.To, "reason", batch[0].Reason, "err", err)
+		return !errors.Is(err, context.DeadlineExceeded)
+	}
+	for _, m := range batch {
+		n.chair.balancer.Moved(n.boottime(), m)
+		n.chair.record(m)
+	}
+	n.event("ownership", fmt.Sprintf("%d LUNs moved from node %s to node %s (%s): %s; held for %v", len(batch), batch[0].From, batch[0].To,
+		batch[0].Reason, batch[0].Text, pause.Round(time.Microsecond)))
+	return true
+}
+
+// leave forgets everything: this node does not decide at present.
+func (c *chair) leave() {
+	c.balancer, c.observed = nil, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.on, c.away, c.waits = false, 0, ""
+}
+
+// observe records moves that the policy forbids, each once for as long as it is due.
+func (c *chair) observe(moves []balance.Move) {
+	due := map[string]balance.Reason{}
+	for _, m := range moves {
+		if !m.Dry {
+			continue
+		}
+		if due[m.LUN] = m.Reason; c.observed[m.LUN] != m.Reason {
+			c.record(m)
+		}
+	}
+	c.observed = due
+}
+
+func (c *chair) record(m balance.Move) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	if !m.Dry {
+		if c.total == nil {
+			c.total = map[balance.Reason]uint64{}
+		}
+		c.total[m.Reason]++
+	}
+	c.moves = append(c.moves, &targetv1.OwnershipMove{Number: c.n, Lun: m.LUN, FromNode: m.From.String(), ToNode: m.To.String(),
+		Reason: string(m.Reason), Text: m.Text, Observed: m.Dry, Time: timestamppb.Now()})
+	if len(c.moves) > movesKept {
+		c.moves = slices.Delete(c.moves, 0, len(c.moves)-movesKept)
+	}
+}
+
+// note keeps for the status what is away from home, and why.
+func (c *chair) note(v *balance.View, p balance.Policy, d *meta.Drain) {
+	away, why := whyAway(v, p, d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.on, c.away, c.waits = true, away, why
+}
+
+// totals for the metrics.
+func (c *chair) totals() (moves map[balance.Reason]uint64, away int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.total), c.away
+}
+
+// ownership is the status for people.
+func (n *Node) ownership() *targetv1.Ownership {
+	c := &n.chair
+	o := &targetv1.Ownership{}
+	if d := n.drained(); d != nil {
+		o.DrainedNode, o.DrainedUntil, o.DrainReason = d.Node, timestamppb.New(d.Until), d.Reason
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.Decides, o.Away, o.WaitsFor, o.Moves = c.on, uint32(c.away), c.waits, slices.Clone(c.moves)
+	return o
+}

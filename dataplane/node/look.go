@@ -1,0 +1,212 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gemel-storage/gemel/dataplane/balance"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+)
+
+// looker makes the view of package balance out of what both nodes report.
+type looker struct {
+	since   int64 // both nodes have been members since then, as this chair knows
+	at      int64 // of the last look
+	hosts   map[string]*[2]hostSeen
+	traffic map[string]map[string]*traffic // by LUN and host
+	process [2]uint64                      // of each node, at the last look
+}
+
+type hostSeen struct {
+	session, uses bool
+	since         int64 // when uses last changed
+}
+
+// traffic of a host and a LUN, decaying over the slow window, by the node at which it came in.
+type traffic struct {
+	owner      string
+	bytes, ops [2]uint64 // at the last look
+	known      [2]bool   // the last look had them
+	avg, avgOp [2]float64
+}
+
+// What a command is taken to cost, in seconds of a node: only how much of a LUN's work is forwarded
+// is judged by it.
+const (
+	opWork   = 25e-6
+	byteWork = 0.3e-9
+)
+
+// look takes the state of the metadata and both reports. seqs are the numbers of the ownership that
+// the view has.
+func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2]useReport) (v *balance.View, seqs map[string]uint64) {
+	v, seqs = &balance.View{Now: now, Disturbed: now}, make(map[string]uint64, len(luns))
+	for i := range v.Nodes {
+		node := &v.Nodes[i]
+		node.Member, node.Since = true, k.since
+		node.Drained = drain != nil && drain.Node == balance.Node(i).String() && drain.Until.After(time.Now())
+	}
+	k.seeHosts(now, reports)
+	k.seeTraffic(now, luns, reports)
+	for _, l := range luns {
+		if l.Stage != meta.Ready {
+			continue
+		}
+		seqs[l.UUID] = l.Seq
+		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: balance.None, Near: balance.None, Volume: l.Volume}
+		for host := range l.Maps {
+			if s := k.hosts[host]; s != nil {
+				u.Hosts = append(u.Hosts, k.host(l, host, s))
+			}
+		}
+		slices.SortFunc(u.Hosts, func(x, y balance.Host) int { return cmp.Compare(x.Name, y.Name) })
+		v.LUNs = append(v.LUNs, u)
+	}
+	k.at = now
+	return v, seqs
+}
+
+func nodeOf(name string) balance.Node {
+	switch name {
+	case "a":
+		return balance.A
+	case "b":
+		return balance.B
+	}
+	return balance.None
+}
+
+func (k *looker) host(l *meta.LUN, name string, s *[2]hostSeen) balance.Host {
+	h := balance.Host{Name: name}
+	for i := range s {
+		h.Session[i], h.CanUse[i], h.Since[i] = s[i].session, s[i].uses, s[i].since
+	}
+	t := k.traffic[l.UUID][name]
+	if t == nil {
+		return h
+	}
+	h.Active = true
+	all := t.avg[0] + t.avg[1]
+	if other := nodeOf(l.Owner).Peer(); other != balance.None && all > 0 {
+		h.Other = t.avg[other] / all
+	}
+	h.Work = (all*byteWork + (t.avgOp[0]+t.avgOp[1])*opWork) / balance.SlowWindow.Seconds()
+	return h
+}
+
+// seeHosts notes since when each host can use each node.
+func (k *looker) seeHosts(now int64, reports [2]useReport) {
+	if k.hosts == nil {
+		k.hosts = map[string]*[2]hostSeen{}
+	}
+	for i := range reports {
+		for name := range reports[i].Hosts {
+			if k.hosts[name] == nil {
+				k.hosts[name] = &[2]hostSeen{{since: now}, {since: now}}
+			}
+		}
+	}
+	for name, s := range k.hosts {
+		for i := range s {
+			u, session := reports[i].Hosts[name]
+			switch {
+			case u.Uses: // a session that was replaced between two looks has shown it again since
+				s[i].since = max(now-int64(u.For), 0)
+			case s[i].uses:
+				s[i].since = now
+			}
+			s[i].session, s[i].uses = session, u.Uses
+		}
+		if !s[0].session && !s[1].session {
+			delete(k.hosts, name)
+		}
+	}
+}
+
+// seeTraffic brings the averages up to date. Those of a LUN that has moved begin again: what came
+// to the other node before says nothing about the present owner.
+func (k *looker) seeTraffic(now int64, luns []*meta.LUN, reports [2]useReport) {
+	decay := math.Exp(-float64(now-k.at) / float64(balance.SlowWindow))
+	next := map[string]map[string]*traffic{}
+	for _, l := range luns {
+		hosts := map[string]*traffic{}
+		for i := range reports {
+			for host := range reports[i].LUNs[l.UUID] {
+				if hosts[host] != nil {
+					continue // both nodes know of it
+				}
+				t := k.traffic[l.UUID][host]
+				if t == nil || t.owner != l.Owner {
+					t = &traffic{owner: l.Owner}
+				}
+				for j := range reports {
+					u, ok := reports[j].LUNs[l.UUID][host]
+					t.add(j, u, ok, ok && t.known[j] && reports[j].Process == k.process[j], decay)
+				}
+				hosts[host] = t
+			}
+		}
+		if len(hosts) > 0 {
+			next[l.UUID] = hosts
+		}
+	}
+	k.traffic = next
+	for i := range reports {
+		k.process[i] = reports[i].Process
+	}
+}
+
+// add takes what a node has counted. What it counted before this chair first heard of it is not
+// known to be recent.
+func (t *traffic) add(node int, u lunUse, known, counts bool, decay float64) {
+	t.avg[node] *= decay
+	t.avgOp[node] *= decay
+	if counts && u.Bytes >= t.bytes[node] && u.Ops >= t.ops[node] {
+		t.avg[node] += float64(u.Bytes - t.bytes[node])
+		t.avgOp[node] += float64(u.Ops - t.ops[node])
+	}
+	t.bytes[node], t.ops[node], t.known[node] = u.Bytes, u.Ops, known
+}
+
+// whyAway counts the LUNs that are not at home, and says what the first of them waits for.
+func whyAway(v *balance.View, p balance.Policy, d *meta.Drain) (away int, why string) {
+	for i := range v.LUNs {
+		l := &v.LUNs[i]
+		if l.Home == balance.None || l.Home == l.Owner {
+			continue
+		}
+		if away++; away == 1 {
+			why = waitsFor(v, l, p, d)
+		}
+	}
+	return away, why
+}
+
+func waitsFor(v *balance.View, l *balance.LUN, p balance.Policy, d *meta.Drain) string {
+	delay := p.Delay()
+	switch home := l.Home; {
+	case v.Nodes[home].Drained:
+		return fmt.Sprintf("node %s is drained until %s: %s", home, d.Until.UTC().Format(time.RFC3339), d.Reason)
+	case p.Mode == balance.Off:
+		return "balancing is off: no LUN moves by itself"
+	case p.Mode == balance.Observe:
+		return "balancing only observes: no LUN moves by itself"
+	case time.Duration(v.Now-v.Nodes[home].Since) < delay:
+		return fmt.Sprintf("node %s has been in sync for %v, and has to be for %v", home, time.Duration(v.Now-v.Nodes[home].Since).Round(time.Second), delay)
+	default:
+		for i := range l.Hosts {
+			switch h := &l.Hosts[i]; {
+			case !h.Session[home]:
+				return fmt.Sprintf("LUN %s: host %s is not logged in at node %s", l.ID, h.Name, home)
+			case !h.CanUse[home]:
+				return fmt.Sprintf("LUN %s: host %s is logged in at node %s, and has not used that path since", l.ID, h.Name, home)
+			case time.Duration(v.Now-h.Since[home]) < delay:
+				return fmt.Sprintf("LUN %s: host %s can use node %s again since %v, and has to for %v", l.ID, h.Name, home, time.Duration(v.Now-h.Since[home]).Round(time.Second), delay)
+			}
+		}
+		return fmt.Sprintf("LUN %s rests after its last move, or is about to move", l.ID)
+	}
+}
