@@ -53,8 +53,9 @@ type LogicalUnitSpec struct {
 	// +optional
 	Hosts []HostAccess `json:"hosts,omitempty"`
 
-	// PreferredNode of the pair, a or b, that should own the LUN. It can be changed. Empty: the
-	// pair chooses when the LUN is created, and later nothing changes.
+	// PreferredNode of the pair, a or b, that should own the LUN. It can be changed: the pair moves
+	// the LUN there when the hosts can use that node, usually within a minute. Empty: the pair
+	// chooses when the LUN is created, and later nothing changes.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`

@@ -56,6 +56,12 @@ const (
 	ReasonScrubRepaired   = "ScrubRepaired"   // the range was repaired
 )
 
+// Reasons of events about a drain of the operator.
+const (
+	ReasonDrained    = "Drained"    // no LUN moves to the node
+	ReasonDrainEnded = "DrainEnded" // LUNs return to the node
+)
+
 // Reasons of events about blocks that did not match their checksums.
 const (
 	ReasonBlocksHealed = "BlocksHealed" // healed from the other node

@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -102,21 +101,6 @@ func (p *pass) expand(ctx context.Context) error {
 	}
 	p.lun.SizeBytes = lun.SizeBytes
 	return nil
-}
-
-// moveToPreferred moves the LUN to its preferred node, once after each change of the spec and as
-// best effort: it is a preference, and an administrator may have moved the LUN since.
-func (p *pass) moveToPreferred(ctx context.Context) {
-	to := p.lu.Spec.PreferredNode
-	if to == "" || p.lun.Owner == to || p.lu.Status.ObservedGeneration == p.lu.Generation {
-		return
-	}
-	_, err := rpc(ctx, p, "move the LUN", service.TransferOwnership, &targetv1.TransferOwnershipRequest{LunUuids: []string{p.lun.Uuid}, ToNode: to})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("cannot move the LUN to its preferred node", "owner", p.lun.Owner, "preferredNode", to, "err", err.Error())
-		return
-	}
-	p.lun.Owner = to
 }
 
 // destroy removes the LUN with its data. The API allows no hosts once spec.destroy is set, so all

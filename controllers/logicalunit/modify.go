@@ -8,7 +8,7 @@ import (
 
 // modify sets the write cache mode and the preferred node of the spec. It compares with the pair
 // each time, so that nothing is missed after a crash or with a lost status; fields that the spec
-// does not set stay.
+// does not set stay. The pair itself moves the LUN to its preferred node.
 func (p *pass) modify(ctx context.Context) error {
 	req := &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid}
 	if want := targetv1.ParseWriteCache(p.lu.Spec.WriteCache); want != p.lun.WriteCache {

@@ -105,9 +105,7 @@ func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 		return err, err
 	}
 	ready = errors.Join(p.expand(ctx), p.modify(ctx))
-	published = p.reconcileHosts(ctx)
-	p.moveToPreferred(ctx)
-	return ready, published
+	return ready, p.reconcileHosts(ctx)
 }
 
 func (p *pass) deleted() bool { return !p.lu.DeletionTimestamp.IsZero() }

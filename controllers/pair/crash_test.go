@@ -54,7 +54,7 @@ func (s *stage) Node(ctx context.Context, p *v1alpha1.TargetPair, node string) (
 // through the given proxies.
 func (w *world) stage(name string, proxies ...*flakyapi.Proxy) *stage {
 	w.t.Helper()
-	own := &world{t: w.t, ctx: w.ctx, c: w.c, name: name, pair: w.pair, down: map[string]bool{}, rec: events.NewFakeRecorder(10000)}
+	own := &world{t: w.t, ctx: w.ctx, c: w.c, name: name, pair: w.pair, down: map[string]bool{}, rec: events.NewFakeRecorder(10000), drains: &drains{}}
 	s := &stage{world: own, born: map[string]types.UID{}, away: map[string]bool{}, seen: map[string]map[types.UID]bool{"a": {}, "b": {}}}
 	own.r = &Reconciler{Client: w.r.Client, Live: w.r.Live, Namespace: w.r.Namespace, Image: "gemel:1", Targets: s, Events: own.rec}
 	for _, p := range proxies {
@@ -101,7 +101,7 @@ func (s *stage) play() {
 	}
 }
 
-// fell checks that a deleted pod's node owned no LUN.
+// fell checks that a deleted pod's node was drained and owned no LUN.
 func (s *stage) fell(node string, p *corev1.Pod) {
 	s.t.Helper()
 	if s.seen[node][p.UID] || s.lun == "" || s.down[node] {
@@ -109,10 +109,11 @@ func (s *stage) fell(node string, p *corev1.Pod) {
 		return
 	}
 	s.seen[node][p.UID] = true
-	l, err := s.pair.Client(0).GetLUN(s.ctx, &targetv1.GetLUNRequest{Uuid: s.lun})
-	s.ok(err)
-	if l.Owner == node {
+	if s.owner() == node {
 		s.t.Errorf("node %s was taken down while it owned a LUN", node)
+	}
+	if !s.drains.earlier && s.drains.node() != node {
+		s.t.Errorf("node %s was taken down while node %q was drained", node, s.drains.node())
 	}
 }
 

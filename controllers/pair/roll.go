@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/internal/apply"
 )
@@ -19,32 +18,18 @@ import (
 // annotationRevision on a pod is the revision that it was created from.
 const annotationRevision = "gemel.storage/revision"
 
-// roll updates the pods to the spec, one node at a time: ownership moves to the other node, the pod
-// is deleted, and nothing else happens until both nodes are in sync again. A pod that does not
-// serve is deleted at once if the other node serves or if none ever has: the new revision may fix
-// it.
+// roll updates the pods to the spec, one node at a time: the node is drained, its pod is deleted,
+// and nothing else happens until both nodes are in sync again. The drain stands until the next
+// node is drained, or until both nodes have the spec and are in sync. A pod that does not serve is
+// deleted at once if the other node serves or if none ever has: the new revision may fix it.
 //
 // Crash windows: every step is decided from the observed state. A terminating pod is waited for,
 // and a pod whose restart was recorded but not carried out is restarted.
 func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts, v *view) error {
-	var stale []*nodeView
-	for i := range v.nodes {
-		n := &v.nodes[i]
-		if n.pod == nil {
-			return waiting(v1alpha1.ReasonProgressing, "the pod of node %s is being created", n.name)
-		}
-		if !n.pod.DeletionTimestamp.IsZero() {
-			if r.stuckTerminating(p, n) {
-				return r.forceDelete(ctx, p, n)
-			}
-			return waiting(v1alpha1.ReasonRolling, "node %s is being restarted", n.name)
-		}
-		if n.revision() != r.revision(c, p, p.Spec.Nodes[i], m) {
-			stale = append(stale, n)
-		}
-	}
-	if len(stale) == 0 {
-		return nil
+	stale, err := r.stale(ctx, c, p, m, v)
+	r.keepDrain(ctx, p, v, err == nil && len(stale) == 0 && v.inSync())
+	if err != nil || len(stale) == 0 {
+		return err
 	}
 	// A recorded restart comes before any other, even if the spec was reverted meanwhile: another
 	// operator may be about to carry it out. See recordRestart.
@@ -62,12 +47,30 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	}
 	// The node that owns fewer LUNs goes first, so that fewer LUNs move twice.
 	n := slices.MinFunc(stale, func(x, y *nodeView) int { return len(x.status.OwnedLuns) - len(y.status.OwnedLuns) })
-	if len(n.status.OwnedLuns) > 0 {
-		if err := r.transferOwnership(ctx, p, n); err != nil {
-			return err
-		}
+	if err := r.drain(ctx, p, v, n); err != nil {
+		return err
 	}
 	return r.restart(ctx, p, n, "the node must run "+r.image(c)+withPools(m[n.name]))
+}
+
+// stale are the nodes whose pods differ from the spec; an error if a pod is missing or terminating.
+func (r *Reconciler) stale(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts, v *view) (stale []*nodeView, err error) {
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.pod == nil {
+			return nil, waiting(v1alpha1.ReasonProgressing, "the pod of node %s is being created", n.name)
+		}
+		if !n.pod.DeletionTimestamp.IsZero() {
+			if r.stuckTerminating(p, n) {
+				return nil, r.forceDelete(ctx, p, n)
+			}
+			return nil, waiting(v1alpha1.ReasonRolling, "node %s is being restarted", n.name)
+		}
+		if n.revision() != r.revision(c, p, p.Spec.Nodes[i], m) {
+			stale = append(stale, n)
+		}
+	}
+	return stale, nil
 }
 
 // withPools names the additional pools.
@@ -103,25 +106,6 @@ func (r *Reconciler) forceDelete(ctx context.Context, p *v1alpha1.TargetPair, n 
 		return err
 	}
 	return waiting(v1alpha1.ReasonRolling, "node %s is being replaced", n.name)
-}
-
-// transferOwnership moves all LUNs that a node owns to the other node: hosts see a pause of
-// milliseconds instead of a failover.
-func (r *Reconciler) transferOwnership(ctx context.Context, p *v1alpha1.TargetPair, n *nodeView) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*callTime)
-	defer cancel()
-	t, err := r.Targets.Node(ctx, p, n.name)
-	if err != nil {
-		return err
-	}
-	to := "a"
-	if n.name == "a" {
-		to = "b"
-	}
-	if _, err := t.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: to}); err != nil {
-		return waiting(v1alpha1.ReasonRolling, "node %s will be restarted; its LUNs cannot be moved to node %s yet: %v", n.name, to, err)
-	}
-	return nil
 }
 
 // annotationRestarting names the node and the pod of the last recorded restart.

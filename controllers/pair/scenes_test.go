@@ -132,7 +132,11 @@ func (s *stage) image(name string) {
 	s.ok(s.c.Update(s.ctx, c))
 }
 
+// upToDate: the pair has its spec, and no node is drained.
 func (s *stage) upToDate() error {
+	if n := s.drains.node(); n != "" {
+		return fmt.Errorf("node %s is still drained", n)
+	}
 	c := meta.FindStatusCondition(s.get().Status.Conditions, v1alpha1.ConditionUpToDate)
 	if c == nil || c.Status != "True" || c.ObservedGeneration != s.get().Generation {
 		return fmt.Errorf("%+v", c)

@@ -50,6 +50,8 @@ type world struct {
 	name string
 	rec  *events.FakeRecorder
 	down map[string]bool // nodes that do not answer
+
+	drains *drains // in front of the nodes; nil: the nodes themselves
 }
 
 var errDown = errors.New("disconnected by the test")
@@ -59,7 +61,11 @@ func (w *world) Node(_ context.Context, _ *v1alpha1.TargetPair, node string) (ta
 	if w.down[node] {
 		return nil, errDown
 	}
-	return w.pair.Client(slices.Index(Nodes, node)), nil
+	c := w.pair.Client(slices.Index(Nodes, node))
+	if w.drains != nil {
+		return drainer{c, w.drains}, nil
+	}
+	return c, nil
 }
 
 func newWorld(t *testing.T, name string) *world {

@@ -131,7 +131,7 @@ type Backend interface {
 	ExpandVolume(ctx context.Context, id string, size int64) (Volume, error)
 
 	// ModifyVolume changes a volume that may be in use; it returns when both nodes have the change.
-	// A new preferred node also moves the volume there, as best effort. ErrNotFound.
+	// The pair moves the volume to a new preferred node later. ErrNotFound.
 	ModifyVolume(ctx context.Context, id string, m Mutable) (Volume, error)
 
 	// Publish maps the volume to a host and returns how the host reaches it. ErrNotFound, ErrExists

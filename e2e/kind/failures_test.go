@@ -3,6 +3,8 @@ package kind
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -22,6 +24,34 @@ func under(ctx context.Context, ns string, seconds int, avoid string, do func(ow
 	owner := ownerOf(ctx, ns, "data")
 	do(owner)
 	return finish(ctx, ns, "load", 1000)
+}
+
+// atHome waits until the preferred node of every LUN owns it. The status of the pair is ten seconds
+// old at most; a LogicalUnit shows its owner later.
+func atHome(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		want, got := "", ""
+		homes := map[string]int{}
+		for line := range strings.Lines(lunFields(ctx, "{.status.preferredNode}")) {
+			homes[strings.TrimSpace(line)]++
+		}
+		for _, n := range []string{"a", "b"} {
+			want += fmt.Sprintf("%s owns %d ", n, homes[n])
+			owned, _ := strconv.Atoi(field(ctx, "targetpair", pair, "", fmt.Sprintf(`{.status.nodes[?(@.name=="%s")].owned}`, n))) // empty: 0
+			got += fmt.Sprintf("%s owns %d ", n, owned)
+		}
+		g.Expect(got).To(Equal(want))
+	}).WithContext(ctx).WithTimeout(90 * time.Second).Should(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(lunFields(ctx, "{.metadata.name} {.status.owner}")).To(Equal(lunFields(ctx, "{.metadata.name} {.status.preferredNode}")))
+	}).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Succeed())
+}
+
+// lunFields are fields of the LUNs of the pair, one LUN a line.
+func lunFields(ctx context.Context, fields string) string {
+	GinkgoHelper()
+	return kubectl(ctx, "get", "logicalunit", "-o", fmt.Sprintf(`jsonpath={range .items[?(@.spec.placement.pair=="%s")]}%s{"\n"}{end}`, pair, fields))
 }
 
 var _ = Describe("a pod that writes", func() {
@@ -82,8 +112,9 @@ var _ = Describe("a pod that writes", func() {
 		})
 	}, NodeTimeout(8*time.Minute))
 
-	It("does not notice an upgrade", func(ctx context.Context) {
-		under(ctx, ns, 60, "", func(string) {
+	// The pod writes until the volume is back at its preferred node.
+	It("does not notice an upgrade, and its volume is at its preferred node afterwards", func(ctx context.Context) {
+		under(ctx, ns, 150, "", func(string) {
 			before := field(ctx, "storagecluster", cluster, "", "{.spec.lease}")
 			lease := "600ms"
 			if before == lease {
@@ -94,6 +125,8 @@ var _ = Describe("a pod that writes", func() {
 			kubectl(ctx, "patch", "storagecluster", cluster, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"lease":"%s"}}`, lease))
 			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).Should(Equal("False"))
 			Eventually(func() string { return condition(ctx, "storagecluster", cluster, "", "UpToDate") }).WithContext(ctx).WithTimeout(3 * time.Minute).Should(Equal("True"))
+			inSync(ctx)
+			atHome(ctx)
 		})
-	}, NodeTimeout(10*time.Minute))
+	}, NodeTimeout(12*time.Minute))
 })

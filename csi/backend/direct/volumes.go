@@ -115,8 +115,7 @@ func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (back
 	return volume(l), nil
 }
 
-// ModifyVolume implements backend.Backend. Moving the LUN is best effort: if it fails, I/O
-// continues at its owner.
+// ModifyVolume implements backend.Backend. The pair itself moves the LUN to its preferred node.
 func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable) (backend.Volume, error) {
 	if !ours(id) {
 		return backend.Volume{}, notFound("volume", id)
@@ -125,9 +124,6 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 		WriteCache: targetv1.ParseWriteCache(m.WriteCache)})
 	if err != nil {
 		return backend.Volume{}, err
-	}
-	if m.PreferredNode != "" && l.Owner != m.PreferredNode {
-		_, _ = b.pair.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{id}, ToNode: m.PreferredNode})
 	}
 	return volume(l), nil
 }

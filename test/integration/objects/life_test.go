@@ -253,8 +253,8 @@ func TestLostStatus(t *testing.T) {
 	_, err := r.pair.Client(0).MapHost(r.ctx, &targetv1.MapHostRequest{LunUuid: r.unit(v.ID).Spec.Placement.UUID, HostIqn: hostB})
 	r.ok(err)
 	r.ok(r.edit(v.ID, func(lu *v1alpha1.LogicalUnit) { lu.Spec.PreferredNode = "b" }))
-	r.until(v.ID, "the stranger is out and the LUN at its preferred node", func(lu *v1alpha1.LogicalUnit) bool {
-		return len(r.mapped(v.ID)) == 0 && lu.Status.Owner == "b"
+	r.until(v.ID, "the stranger is out and the LUN has its preferred node", func(lu *v1alpha1.LogicalUnit) bool {
+		return len(r.mapped(v.ID)) == 0 && lu.Status.PreferredNode == "b" && r.lun(v.ID).PreferredNode == "b"
 	})
 }
 
