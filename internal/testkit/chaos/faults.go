@@ -61,7 +61,9 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 		return r.net.throttle(f.N)
 	case FullDisk:
 		r.rec.noSpace.Store(true)
-		return r.fillDisk(f.Node)
+		// Both its ends wait for the disk, which may be stuck by another fault of the episode until
+		// that one is ended by whoever waits here.
+		wg.Go(func() { r.fullDisk(f) })
 	case TinyDisk:
 		r.rec.noSpace.Store(true)
 		wg.Go(func() { r.fillTiny(f.For) })
@@ -121,8 +123,6 @@ func (r *rig) end(f Fault) error {
 		return errors.Join(r.net.filter(nodeA, ifLink, ""), r.net.filter(nodeB, ifLink, ""), r.hostWire(f.Node, ""))
 	case SlowLink:
 		return r.net.throttle(0)
-	case FullDisk:
-		return r.emptyDisk(f.Node)
 	case ReplacedDisk:
 		return r.replace(context.Background(), f.Node)
 	case DamagedFiles:
@@ -187,6 +187,18 @@ func (r *rig) eachArbiter(node int, reachable bool) error {
 }
 
 func (r *rig) filler(i int) string { return filepath.Join(r.disks[i], "filler") }
+
+// fullDisk fills a node's disk, and empties it when the fault is over.
+func (r *rig) fullDisk(f Fault) {
+	over := time.After(f.For)
+	if err := r.fillDisk(f.Node); err != nil {
+		r.rec.failed("filling the disk of node %s: %w", harness.Names[f.Node], err)
+	}
+	<-over
+	if err := r.emptyDisk(f.Node); err != nil {
+		r.rec.failed("emptying the disk of node %s: %w", harness.Names[f.Node], err)
+	}
+}
 
 // fillDisk takes all the space that a node's filesystem has left, down to the last blocks.
 func (r *rig) fillDisk(i int) error {
