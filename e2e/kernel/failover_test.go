@@ -75,6 +75,31 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		o.settled(ctx)
 	})
 
+	It("has its volume back at home when the node is back", Label("smoke"), func(ctx SpecContext) {
+		home := o.owner(ctx)
+		Expect(o.v.move(ctx, home)).To(Succeed()) // it stays, and this is its home from now on
+		Expect(o.r.pair.Kill(home)).To(Succeed())
+		o.owned(ctx, 1-home, time.Minute)
+		Expect(o.r.pair.StartNode(home)).To(Succeed())
+		Expect(o.r.pair.WaitInSync(ctx)).To(Succeed())
+		o.event(ctx, "home again", &results.Pause.FailBack, plannedBound, func() error { o.owned(ctx, home, 90*time.Second); return nil })
+		o.settled(ctx)
+	})
+
+	It("has its volume at the node that it reaches, and home again later", func(ctx SpecContext) {
+		home := o.owner(ctx)
+		Expect(o.v.move(ctx, home)).To(Succeed())
+		DeferCleanup(func() { _ = o.r.net.heal(home) })
+		o.event(ctx, "the portals of its home are silent", nil, silentBound, func() error {
+			err := o.r.net.silence(home, "portal", "cross")
+			o.owned(ctx, 1-home, time.Minute)
+			return err
+		})
+		Expect(o.r.net.heal(home)).To(Succeed())
+		o.event(ctx, "home again", &results.Pause.FailBack, plannedBound, func() error { o.owned(ctx, home, 2*time.Minute); return nil })
+		o.settled(ctx)
+	})
+
 	cuts(o)
 	restarts(o)
 

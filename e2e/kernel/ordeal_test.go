@@ -111,6 +111,24 @@ func (o *ordeal) owner(ctx context.Context) int {
 	return i
 }
 
+// owned waits until a node owns the volume, as either node says.
+func (o *ordeal) owned(ctx context.Context, node int, limit time.Duration) {
+	GinkgoHelper()
+	begun := time.Now()
+	Eventually(func() string {
+		for i := range harness.Names {
+			asked, cancel := context.WithTimeout(ctx, 2*time.Second)
+			l, err := o.r.pair.Client(i).GetLUN(asked, &targetv1.GetLUNRequest{Uuid: o.v.id})
+			cancel()
+			if err == nil && l.Owner == harness.Names[node] {
+				return l.Owner
+			}
+		}
+		return ""
+	}).WithContext(ctx).WithTimeout(limit).WithPolling(200 * time.Millisecond).Should(Equal(harness.Names[node]))
+	AddReportEntry("owned by node "+harness.Names[node]+" after", time.Since(begun).Round(100*time.Millisecond))
+}
+
 func (o *ordeal) settled(ctx context.Context) { GinkgoHelper(); o.v.settled(ctx) }
 
 // owner is the node that owns the volume, as the pair says.

@@ -45,6 +45,7 @@ type pauses struct {
 	OneNetworkCut   float64 `json:"one_network_cut"`
 	BothNetworksCut float64 `json:"both_networks_cut"` // with the time that they were cut
 	TargetRestart   float64 `json:"target_restart"`
+	FailBack        float64 `json:"fail_back"`
 	NodeMoved       float64 `json:"node_moved"` // to another address behind the same portal, without a notice
 }
 
@@ -75,10 +76,10 @@ var _ = ReportAfterSuite("the report", func(r Report) {
 	}
 	p := results.Pause
 	fmt.Printf(`%d specs: %d passed, %d failed, %d skipped; hazards %v; %.0f s
-longest operation, ms: planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, node moved %.0f
+longest operation, ms: planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, fail-back %.0f, node moved %.0f
 operations %d, I/O errors %d, lost writes %d; events not counted because the machine starved %d
 `, results.Specs, results.Passed, results.Failed, results.Skipped, results.Hazards, results.Seconds,
-		p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.NodeMoved,
+		p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.FailBack, p.NodeMoved,
 		results.Operations, results.IOErrors, results.LostWrites, results.Starved)
 })
 
