@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +27,7 @@ const (
 	chairEvery = 2 * time.Second
 	askTime    = time.Second           // for the other node's report
 	calmHold   = 50 * time.Millisecond // for a move that can wait: a batch that does not get quiet by then is split, then postponed
+	maxLate    = 3                     // moves postponed in one decision: then the pair is too busy for the others as well
 	movesKept  = 32
 )
 
@@ -38,6 +38,7 @@ type chair struct {
 	epoch    uint64
 	looker   looker
 	observed map[string]balance.Reason // moves that the policy forbids, so that each is reported once
+	tries    map[string]int            // by LUN: how often its move was postponed
 
 	mu    sync.Mutex
 	moves []*targetv1.OwnershipMove
@@ -82,6 +83,7 @@ func (n *Node) decide() {
 	now := n.boottime()
 	if c.balancer == nil || c.epoch != v.Record.Epoch { // every delay and rest begins again
 		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, n.policy()), v.Record.Epoch, looker{since: now}, map[string]balance.Reason{}
+		c.tries = map[string]int{}
 	}
 	var reports [2]useReport
 	reports[n.self] = n.use()
@@ -99,20 +101,44 @@ func (n *Node) decide() {
 	c.note(view, n.policy(), drain)
 	due := slices.DeleteFunc(slices.Clone(moves), func(m balance.Move) bool { return m.Dry })
 	c.observe(moves)
+	c.forgetTries(due)
+	late := 0
 	for _, batch := range balance.Batches(view, due) {
-		if !n.makeMoves(v.Record.Epoch, batch, seqs) {
+		if late += n.makeMoves(v.Record.Epoch, batch, seqs); late > maxLate {
 			return // what is left is decided again
 		}
 	}
 }
 
-// makeMoves carries out a batch; false: the pair is not what it was.
-func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uint64) bool {
-	hold := calmHold
+// holdFor is how long a batch may be held. One that was postponed may be held for twice as long the
+// next time: commands of a slow disk take longer than a calm hold, and a LUN under steady load
+// would never go home.
+func (c *chair) holdFor(batch []balance.Move) time.Duration {
 	if r := batch[0].Reason; r == balance.ReasonDrain || r == balance.ReasonPin || r == balance.ReasonConnectivity {
-		hold = transferHold
+		return transferHold
 	}
-	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: hold, Seqs: map[string]uint64{}}
+	tries := 0
+	for _, m := range batch {
+		tries = max(tries, c.tries[m.LUN])
+	}
+	return min(calmHold<<min(tries, 8), transferHold)
+}
+
+// forgetTries forgets the LUNs that are not to move any more.
+func (c *chair) forgetTries(due []balance.Move) {
+	old := c.tries
+	c.tries = map[string]int{}
+	for _, m := range due {
+		if k := old[m.LUN]; k > 0 {
+			c.tries[m.LUN] = k
+		}
+	}
+}
+
+// makeMoves carries out a batch, and counts what is postponed: more than maxLate if the pair is not
+// what it was.
+func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uint64) (late int) {
+	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: n.chair.holdFor(batch), Seqs: map[string]uint64{}}
 	var ids []string
 	for _, m := range batch {
 		ids = append(ids, m.LUN)
@@ -122,19 +148,22 @@ func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uin
 	_, pause, err := n.move(ctx, ids, req)
 	cancel()
 	if v := n.View(); v.Record.Epoch != epoch || n.run.ctx.Err() != nil {
-		return false
+		return maxLate + 1
 	}
 	switch {
 	case err != nil && len(batch) > 1:
 		for i := range batch {
-			if !n.makeMoves(epoch, batch[i:i+1], seqs) {
-				return false
+			if late += n.makeMoves(epoch, batch[i:i+1], seqs); late > maxLate {
+				break
 			}
 		}
-		return true
+		return late
 	case err != nil:
-		n.log.Info("a move of ownership is postponed", "lun", batch[0].LUN, "to", req.To, "reason", batch[0].Reason, "err", err)
-		return !errors.Is(err, context.DeadlineExceeded)
+		id := batch[0].LUN
+		if n.chair.tries[id]++; n.chair.tries[id] == 1 { // once
+			n.log.Info("a move of ownership is postponed", "lun", id, "to", req.To, "reason", batch[0].Reason, "err", err)
+		}
+		return 1
 	}
 	for _, m := range batch {
 		n.chair.balancer.Moved(n.boottime(), m)
@@ -142,7 +171,7 @@ func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uin
 	}
 	n.event("ownership", fmt.Sprintf("%d LUNs moved from node %s to node %s (%s): %s; held for %v", len(batch), batch[0].From, batch[0].To,
 		batch[0].Reason, batch[0].Text, pause.Round(time.Microsecond)))
-	return true
+	return 0
 }
 
 // leave forgets everything: this node does not decide at present.

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -8,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/balance"
+	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/initiator"
 )
 
@@ -43,6 +48,7 @@ func (p *testPair) moved(id string) (last *targetv1.OwnershipMove) {
 
 // A LUN whose node went away comes back with it, while its host writes.
 func TestLUNReturnsHomeAfterRestart(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).quick().startBoth()
 	id, m := p.lun(8*mib, "a")
 	d := p.device(m)
@@ -65,6 +71,7 @@ func TestLUNReturnsHomeAfterRestart(t *testing.T) {
 
 // Nothing goes to a node that is drained, through a restart of it, until the drain has ended.
 func TestDrainHoldsThroughRestart(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).quick().startBoth()
 	id, m := p.lun(8*mib, "a")
 	d := p.device(m)
@@ -105,6 +112,7 @@ func TestDrainHoldsThroughRestart(t *testing.T) {
 
 // A LUN stays where a person moved it.
 func TestTransferSetsHome(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).quick().startBoth()
 	id, m := p.lun(8*mib, "a")
 	d := p.device(m)
@@ -123,6 +131,7 @@ func TestTransferSetsHome(t *testing.T) {
 
 // A LUN goes to the node that its host can use, and home again once the host can use that one.
 func TestLUNFollowsItsHost(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).quick().startBoth()
 	id, m := p.lun(8*mib, "a")
 	b := m.Portals[:0:0]
@@ -145,6 +154,7 @@ func TestLUNFollowsItsHost(t *testing.T) {
 
 // A node that only observes moves nothing, and says once what it would do.
 func TestObserverMovesNothing(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).quick()
 	p.cfg[0].Balancing, p.cfg[1].Balancing = "observe", "observe"
 	p.startBoth()
@@ -165,6 +175,7 @@ func TestObserverMovesNothing(t *testing.T) {
 
 // A host that is logged in and does nothing has not shown that it can use the node.
 func TestSessionAloneShowsNoUse(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).startBoth()
 	_, m := p.lun(8*mib, "a")
 	p.enter(1, testHost)
@@ -179,6 +190,7 @@ func TestSessionAloneShowsNoUse(t *testing.T) {
 
 // A node of a release before gets metadata that it can read although a drain stands.
 func TestReleaseBeforeGetsNoDrain(t *testing.T) {
+	t.Parallel()
 	p := newTestPair(t).startBoth()
 	p.lun(8*mib, "a")
 	if _, err := p.client(1).Drain(p.ctx, &targetv1.DrainRequest{Node: "a", Seconds: 600}); err != nil {
@@ -195,5 +207,55 @@ func TestReleaseBeforeGetsNoDrain(t *testing.T) {
 	}
 	if _, err := p.client(1).Drain(p.ctx, &targetv1.DrainRequest{Node: "a", Seconds: 600}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a drain that the other node cannot apply: %v", err)
+	}
+}
+
+// A LUN goes home although its disks take longer for each write than a calm move may hold commands.
+func TestLUNOfSlowDiskGoesHome(t *testing.T) {
+	t.Parallel()
+	p := newTestPair(t).quick()
+	for i := range p.cfg {
+		p.cfg[i].Faults = func(op, path string, _, _ int64) error {
+			if op == store.FaultWrite && strings.HasPrefix(path, "volumes/default/luns/") {
+				time.Sleep(2 * calmHold)
+			}
+			return nil
+		}
+	}
+	p.startBoth()
+	id, m := p.lun(8*mib, "a")
+	d := p.device(m)
+	if _, err := p.client(1).Drain(p.ctx, &targetv1.DrainRequest{Node: "a", Seconds: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if o := p.owner(id); o != "b" {
+		t.Fatalf("owner %s", o)
+	}
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	var home atomic.Bool
+	defer home.Store(true)
+	for w := range int64(4) { // there is always a write at work
+		writers.Go(func() {
+			for !home.Load() {
+				p.write(d, w*mib, byte(w+1))
+			}
+		})
+	}
+	p.until("it is home", func() bool { return p.owner(id) == "a" })
+}
+
+// A move that was postponed may hold commands for longer the next time, up to what any move may.
+func TestPostponedMoveMayHoldLonger(t *testing.T) {
+	c := &chair{tries: map[string]int{}}
+	calm, rule := []balance.Move{{LUN: "x", Reason: balance.ReasonFailBack}}, []balance.Move{{LUN: "x", Reason: balance.ReasonDrain}}
+	for tries, want := range map[int]time.Duration{0: calmHold, 1: 2 * calmHold, 4: 16 * calmHold, 40: transferHold} {
+		if c.tries["x"] = tries; c.holdFor(calm) != want || c.holdFor(rule) != transferHold {
+			t.Errorf("after %d tries: %v, %v", tries, c.holdFor(calm), c.holdFor(rule))
+		}
+	}
+	c.tries["gone"] = 2
+	if c.forgetTries(calm); len(c.tries) != 1 || c.tries["x"] == 0 {
+		t.Errorf("%v", c.tries)
 	}
 }

@@ -80,6 +80,8 @@ var ownership = []mutant{
 		"t == nil || t.owner != l.Owner {", "t == nil {"), "dataplane/node", "TestChairCountsTrafficOfThePresentOwnerOnly"},
 	{0, "counters from before this chair count", below("dataplane/node/look.go",
 		"ok && t.known[j] && reports", "ok && reports"), "dataplane/node", "TestChairCountsTrafficOfThePresentOwnerOnly"},
+	{0, "a postponed move never holds for longer", below("dataplane/node/chair.go",
+		"return min(calmHold<<min(tries, 8), transferHold)", "return min(calmHold<<min(tries, 0), transferHold)"), "dataplane/node", "TestPostponedMoveMayHoldLonger"},
 	{0, "observing nodes move LUNs", below("dataplane/node/chair.go",
 		"func(m balance.Move) bool { return m.Dry })", "func(m balance.Move) bool { return m.LUN == \"\" })"), "dataplane/node", "TestObserverMovesNothing"},
 }
