@@ -119,6 +119,9 @@ type TargetPairStatus struct {
 	// Scrub is the running or last comparison of the copies, and when the next one is due.
 	// +optional
 	Scrub *ScrubStatus `json:"scrub,omitempty"`
+	// Ownership says which LUNs are not at home, why, and what has moved.
+	// +optional
+	Ownership *OwnershipStatus `json:"ownership,omitempty"`
 	// Damage that checksums have found, by node. Nodes without damage are not listed.
 	// +listType=map
 	// +listMapKey=node

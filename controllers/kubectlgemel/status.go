@@ -52,6 +52,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 				fmt.Fprintln(w)
 			}
 			printDamage(w, "    ", p.Status.Damage)
+			printOwnership(w, "    ", p.Status.Ownership)
 			if n := len(p.Status.Orphans); n > 0 {
 				fmt.Fprintf(w, "    %d LUNs without a LogicalUnit; nothing removes them, and kubectl gemel import creates the objects\n", n)
 			}

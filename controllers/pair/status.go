@@ -195,6 +195,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	if v.scrubs != nil && !equality.Semantic.DeepEqual(v.scrubs, &v1alpha1.ScrubStatus{}) {
 		s.Scrub = v.scrubs
 	}
+	s.Ownership = r.ownership(ctx, p, v)
 	var news []damageNews
 	s.Damage, news = r.countDamage(ctx, p, v)
 	s.Nodes = s.Nodes[:0:0]

@@ -171,7 +171,8 @@ func (t *traffic) add(node int, u lunUse, known, counts bool, decay float64) {
 	t.bytes[node], t.ops[node], t.known[node] = u.Bytes, u.Ops, known
 }
 
-// whyAway counts the LUNs that are not at home, and says what the first of them waits for.
+// whyAway counts the LUNs that are not at home, and says what the first of them waits for. The text
+// is the same for as long as that is the same: what shows it does not change every second.
 func whyAway(v *balance.View, p balance.Policy, d *meta.Drain) (away int, why string) {
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
@@ -195,7 +196,7 @@ func waitsFor(v *balance.View, l *balance.LUN, p balance.Policy, d *meta.Drain) 
 	case p.Mode == balance.Observe:
 		return "balancing only observes: no LUN moves by itself"
 	case time.Duration(v.Now-v.Nodes[home].Since) < delay:
-		return fmt.Sprintf("node %s has been in sync for %v, and has to be for %v", home, time.Duration(v.Now-v.Nodes[home].Since).Round(time.Second), delay)
+		return fmt.Sprintf("node %s is in sync again, and has to be for %v", home, delay)
 	default:
 		for i := range l.Hosts {
 			switch h := &l.Hosts[i]; {
@@ -204,7 +205,7 @@ func waitsFor(v *balance.View, l *balance.LUN, p balance.Policy, d *meta.Drain) 
 			case !h.CanUse[home]:
 				return fmt.Sprintf("LUN %s: host %s is logged in at node %s, and has not used that path since", l.ID, h.Name, home)
 			case time.Duration(v.Now-h.Since[home]) < delay:
-				return fmt.Sprintf("LUN %s: host %s can use node %s again since %v, and has to for %v", l.ID, h.Name, home, time.Duration(v.Now-h.Since[home]).Round(time.Second), delay)
+				return fmt.Sprintf("LUN %s: host %s can use node %s again, and has to for %v", l.ID, h.Name, home, delay)
 			}
 		}
 		return fmt.Sprintf("LUN %s rests after its last move, or is about to move", l.ID)

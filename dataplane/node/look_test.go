@@ -109,14 +109,14 @@ func TestChairSaysWhatLUNsWaitFor(t *testing.T) {
 		{"node b is drained until", func(*balance.Policy) *meta.Drain { return d }},
 		{"balancing is off", func(p *balance.Policy) *meta.Drain { p.Mode = balance.Off; return nil }},
 		{"balancing only observes", func(p *balance.Policy) *meta.Drain { p.Mode = balance.Observe; return nil }},
-		{"node b has been in sync for", func(*balance.Policy) *meta.Drain { return nil }},
+		{"node b is in sync again", func(*balance.Policy) *meta.Drain { return nil }},
 		{"is not logged in at node b", func(*balance.Policy) *meta.Drain {
 			x.now += int64(time.Minute)
 			delete(x.reports[1].Hosts, h1)
 			return nil
 		}},
 		{"has not used that path since", func(*balance.Policy) *meta.Drain { x.reports[1].Hosts[h1] = hostUse{}; return nil }},
-		{"can use node b again since", func(*balance.Policy) *meta.Drain { x.reports[1].Hosts[h1] = hostUse{Uses: true}; return nil }},
+		{"can use node b again, and has to", func(*balance.Policy) *meta.Drain { x.reports[1].Hosts[h1] = hostUse{Uses: true}; return nil }},
 		{"about to move", func(*balance.Policy) *meta.Drain {
 			x.reports[1].Hosts[h1] = hostUse{Uses: true, For: time.Minute}
 			return nil

@@ -1,0 +1,30 @@
+package kubectlgemel
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+// printOwnership prints the drain that stands, what is not at home and why, and the last move.
+func printOwnership(w io.Writer, indent string, o *v1alpha1.OwnershipStatus) {
+	if o == nil {
+		return
+	}
+	if o.DrainedNode != "" {
+		fmt.Fprintf(w, "%snode %s is drained: %s\n", indent, o.DrainedNode, o.DrainReason)
+	}
+	if o.Away > 0 {
+		fmt.Fprintf(w, "%s%d LUNs are not at home: %s\n", indent, o.Away, o.WaitsFor)
+	}
+	if n := len(o.Moves); n > 0 {
+		m, verb := o.Moves[n-1], "last move"
+		if m.Observed {
+			verb = "would move"
+		}
+		fmt.Fprintf(w, "%s%s: %s from node %s to node %s %s, %s: %s\n", indent, verb, cmp.Or(m.LogicalUnit, m.UUID), m.From, m.To, m.Time.UTC().Format(time.RFC3339), m.Reason, m.Message)
+	}
+}
