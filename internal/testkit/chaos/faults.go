@@ -62,7 +62,7 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 	case FullDisk:
 		r.rec.noSpace.Store(true)
 		// Both its ends wait for the disk, which may be stuck by another fault of the episode until
-		// that one is ended by whoever waits here.
+		// the goroutine that is here ends that one.
 		wg.Go(func() { r.fullDisk(f) })
 	case TinyDisk:
 		r.rec.noSpace.Store(true)
