@@ -31,10 +31,14 @@ func TestOnlyTheOptimizedPathIsPreferred(t *testing.T) {
 		}
 	}
 	want(0, true)
-	for at, to := range map[int]string{1: "b", 0: "a"} {
-		if _, err := p.Client(0).TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{lun.Uuid}, ToNode: to}); err != nil {
-			t.Fatal(err)
-		}
-		want(at, to == "a")
+	// The drain of its home leaves the home where it is.
+	if _, err := p.Client(0).Drain(ctx, &targetv1.DrainRequest{Node: "a", Seconds: 600}); err != nil {
+		t.Fatal(err)
 	}
+	want(1, false)
+	// A transfer moves the home as well.
+	if _, err := p.Client(0).TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{lun.Uuid}, ToNode: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	want(1, true)
 }
