@@ -30,7 +30,7 @@ func (n *Node) Drain(ctx context.Context, node pair.Node, d time.Duration, reaso
 	if v := n.View(); !v.Record.Both() {
 		return 0, 0, nil // the member that is alone owns every LUN, whatever drains
 	}
-	return n.move(ctx, n.allLUNs(), transferRequest{To: node.Peer().String()})
+	return n.evacuate(ctx, node.Peer())
 }
 
 // drained is the drain that stands, nil if there is none.

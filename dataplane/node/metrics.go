@@ -182,11 +182,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descLUNs, float64(k), o)
 	}
 	gauge(descLost, float64(lost))
-	for _, name := range []string{"a", "b"} {
-		stands := 0.0
-		if d := n.drained(); d != nil && d.Node == name {
-			stands = 1
-		}
+	drained := map[string]float64{"a": 0, "b": 0}
+	if d := n.drained(); d != nil {
+		drained[d.Node] = 1
+	}
+	for name, stands := range drained {
 		gauge(descDrained, stands, name)
 	}
 	moves, away := n.chair.totals()

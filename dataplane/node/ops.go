@@ -202,9 +202,8 @@ func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duratio
 
 // evacuate moves every LUN to a node, and leaves its home where it is. It does not ask whether that
 // node is drained: the other one is about to go.
-func (n *Node) evacuate(ctx context.Context, to pair.Node) (pause time.Duration, err error) {
-	_, pause, err = n.move(ctx, n.allLUNs(), transferRequest{To: to.String()})
-	return pause, err
+func (n *Node) evacuate(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error) {
+	return n.move(ctx, n.allLUNs(), transferRequest{To: to.String()})
 }
 
 func (n *Node) allLUNs() []string {

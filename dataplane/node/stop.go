@@ -82,7 +82,7 @@ func (n *Node) stepDown() {
 func (n *Node) giveAway(ctx context.Context) error {
 	end := make(chan error, 1)
 	n.run.wg.Go(func() {
-		_, err := n.evacuate(ctx, n.self.Peer())
+		_, _, err := n.evacuate(ctx, n.self.Peer())
 		end <- err
 	})
 	select {

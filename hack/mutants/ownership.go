@@ -63,7 +63,7 @@ var ownership = []mutant{
 	{0, "a failure moves the home", below("dataplane/meta/ownership.go",
 		"e.Home && l.Preferred != e.To", "l.Preferred != e.To"), "dataplane/meta", "TestMoveSetsHome"},
 	{0, "a drain moves the home", below("dataplane/node/drain.go",
-		"transferRequest{To: node.Peer().String()}", "transferRequest{To: node.Peer().String(), Home: true}"), "dataplane/node", "TestDrainHoldsThroughRestart"},
+		"return n.evacuate(ctx, node.Peer())", "return n.TransferAll(ctx, node.Peer())"), "dataplane/node", "TestDrainHoldsThroughRestart"},
 	{0, "a drain is lost with the restart of a node", below("dataplane/node/metalog.go",
 		"if !n.peerKnows(featureOwnership) {\n		s.Drain = nil", "if true {\n		s.Drain = nil"), "dataplane/node", "TestDrainHoldsThroughRestart"},
 	{0, "a release before gets the drain", below("dataplane/node/metalog.go",
