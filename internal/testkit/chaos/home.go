@@ -21,11 +21,13 @@ const homeTime = 90 * time.Second
 
 var errAway = errors.New("LUNs have not returned home although nothing is wrong any more")
 
-// home ends every drain and waits until the LUNs are where they belong, under load. Ownership that
-// goes away and never comes back leaves half of a pair idle, and breaks no promise that the judges
-// of data look at.
+// home ends every drain and waits until the LUNs are where they belong. The load has ended, and
+// hosts that log in at one node only, which keep a LUN at that node, hang up; those with both paths
+// are logged in. Ownership that goes away and never comes back leaves half of a pair idle, and
+// breaks no promise that the judges of data look at.
 func (x *runner) home(ctx context.Context) error {
 	r := x.rig
+	r.hangUp()
 	for _, n := range harness.Names {
 		if err := r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
 			_, err := c.Drain(ctx, &targetv1.DrainRequest{Node: n})
@@ -36,25 +38,36 @@ func (x *runner) home(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(homeTime)
 	for {
-		away, why := 0, "no node decides"
+		away := ""
+		for _, id := range r.luns {
+			err := r.api(ctx, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				l, err := c.GetLUN(ctx, &targetv1.GetLUNRequest{Uuid: id})
+				if err == nil && l.Owner != l.PreferredNode {
+					away = id
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		why := ""
 		for i := range harness.Names {
 			s, err := r.pair.Status(ctx, i)
 			if err != nil {
 				return err
 			}
-			if o := s.Ownership; o.GetDecides() {
-				away, why = int(o.Away), o.WaitsFor
-			}
+			why += s.Ownership.GetWaitsFor()
 			x.report.Moves = max(x.report.Moves, moved(s.Ownership))
 		}
-		if away == 0 && why == "" {
+		switch {
+		case away == "":
 			return nil
-		}
-		if time.Now().After(deadline) && strings.Contains(why, "rests after its last move") {
+		case time.Now().Before(deadline):
+		case strings.Contains(why, "rests after its last move"):
 			return nil // it was moved to and fro by a person
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: %d: %s", errAway, away, why)
+		default:
+			return fmt.Errorf("%w: LUN %s; the pair says: %s", errAway, away, why)
 		}
 		if err := wait(ctx, 500*time.Millisecond); err != nil {
 			return err

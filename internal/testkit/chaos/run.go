@@ -121,9 +121,6 @@ func (x *runner) run(ctx context.Context) error {
 	if err == nil {
 		err = x.settle(ctx)
 	}
-	if err == nil {
-		err = x.home(ctx)
-	}
 	var cut error // the run was interrupted
 	if ctx.Err() != nil {
 		cut, err = x.interrupt(ctx, err)
@@ -146,7 +143,10 @@ func (x *runner) run(ctx context.Context) error {
 	if err != nil || cut != nil {
 		return errors.Join(cut, err)
 	}
-	if err = x.rig.allHealed(ctx); err == nil {
+	if err = x.home(ctx); err == nil {
+		err = x.rig.allHealed(ctx)
+	}
+	if err == nil {
 		err = x.compare(ctx)
 	}
 	if ctx.Err() != nil {
