@@ -97,7 +97,7 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 			_, err := c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "c"})
 			return err
 		}, codes.InvalidArgument, "to_node"},
-		"drain nobody":       {func() error { _, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "c", Seconds: 1}); return err }, codes.InvalidArgument, "node"},
+		"drain of node c":    {func() error { _, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "c", Seconds: 1}); return err }, codes.InvalidArgument, "node"},
 		"drain for too long": {func() error { _, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "a", Seconds: 3601}); return err }, codes.InvalidArgument, "seconds"},
 		"drain with a long reason": {func() error {
 			_, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "a", Seconds: 1, Reason: strings.Repeat("x", 257)})
