@@ -38,9 +38,12 @@ type Drain struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
+// Stands reports whether there is a drain that has not ended at a time.
+func (d *Drain) Stands(at time.Time) bool { return d != nil && d.Until.After(at) }
+
 // Drained reports whether a node may not become an owner at a time.
 func (s *State) Drained(node string, at time.Time) bool {
-	return s.Drain != nil && s.Drain.Node == node && s.Drain.Until.After(at)
+	return s.Drain.Stands(at) && s.Drain.Node == node
 }
 
 func (s *State) setOwner(e *SetOwner) (out Outcome, fx Effect) {

@@ -37,7 +37,7 @@ func (n *Node) Drain(ctx context.Context, node pair.Node, d time.Duration, reaso
 func (n *Node) drained() *meta.Drain {
 	n.md.mu.Lock()
 	defer n.md.mu.Unlock()
-	if d := n.md.state.Drain; d != nil && d.Until.After(time.Now()) {
+	if d := n.md.state.Drain; d.Stands(time.Now()) {
 		return d
 	}
 	return nil

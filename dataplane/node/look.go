@@ -47,7 +47,7 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 	for i := range v.Nodes {
 		node := &v.Nodes[i]
 		node.Member, node.Since = true, k.since
-		node.Drained = drain != nil && drain.Node == balance.Node(i).String() && drain.Until.After(time.Now())
+		node.Drained = drain.Stands(time.Now()) && drain.Node == balance.Node(i).String()
 	}
 	k.seeHosts(now, reports)
 	k.seeTraffic(now, luns, reports)

@@ -59,7 +59,7 @@ var ownership = []mutant{
 	{0, "a LUN moves to a node that is drained", below("dataplane/meta/ownership.go",
 		"if !e.At.IsZero() && s.Drained(e.To, e.At) {", "if e.To == \"\" {"), "dataplane/meta", "TestNoLUNMovesToDrainedNode"},
 	{0, "a drain never ends by itself", below("dataplane/meta/ownership.go",
-		"s.Drain.Node == node && s.Drain.Until.After(at)", "s.Drain.Node == node"), "dataplane/meta", "TestNoLUNMovesToDrainedNode"},
+		"return d != nil && d.Until.After(at)", "return d != nil"), "dataplane/meta", "TestNoLUNMovesToDrainedNode"},
 	{0, "a failure moves the home", below("dataplane/meta/ownership.go",
 		"e.Home && l.Preferred != e.To", "l.Preferred != e.To"), "dataplane/meta", "TestMoveSetsHome"},
 	{0, "a drain moves the home", below("dataplane/node/drain.go",

@@ -23,20 +23,9 @@ type Edit struct{ File, Old, New string }
 // Overlay writes the broken files below dir, their names beginning with name, and returns the file
 // that go's -overlay takes. Files of the edits are below root.
 func Overlay(root, dir, name string, edits []Edit) (string, error) {
-	broken := map[string]string{} // by path
-	for _, e := range edits {
-		path := filepath.Join(root, e.File)
-		if _, ok := broken[path]; !ok {
-			src, err := os.ReadFile(path)
-			if err != nil {
-				return "", err
-			}
-			broken[path] = string(src)
-		}
-		if n := strings.Count(broken[path], e.Old); n != 1 {
-			return "", fmt.Errorf("%s: %w, it does %d times: %q", e.File, ErrText, n, e.Old)
-		}
-		broken[path] = strings.Replace(broken[path], e.Old, e.New, 1)
+	broken, err := carryOut(root, edits)
+	if err != nil {
+		return "", err
 	}
 	replace := map[string]string{}
 	for path, text := range broken {
@@ -51,6 +40,26 @@ func Overlay(root, dir, name string, edits []Edit) (string, error) {
 	}
 	overlay := filepath.Join(dir, name+".json")
 	return overlay, os.WriteFile(overlay, raw, 0o600)
+}
+
+// carryOut returns the texts of the files that the edits change, by path.
+func carryOut(root string, edits []Edit) (broken map[string]string, err error) {
+	broken = map[string]string{}
+	for _, e := range edits {
+		path := filepath.Join(root, e.File)
+		if _, ok := broken[path]; !ok {
+			src, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			broken[path] = string(src)
+		}
+		if n := strings.Count(broken[path], e.Old); n != 1 {
+			return nil, fmt.Errorf("%s: %w, it does %d times: %q", e.File, ErrText, n, e.Old)
+		}
+		broken[path] = strings.Replace(broken[path], e.Old, e.New, 1)
+	}
+	return broken, nil
 }
 
 // ModuleRoot finds the folder of go.mod.

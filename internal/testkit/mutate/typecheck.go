@@ -61,20 +61,13 @@ func NewTypes(ctx context.Context, root string, mutants ...[]Edit) (*Types, erro
 
 // Check returns the first error of the type checker in the packages that the edits change.
 func (t *Types) Check(edits []Edit) error {
-	broken := map[string]string{}
-	for _, e := range edits {
-		if _, ok := broken[e.File]; !ok {
-			src, err := os.ReadFile(filepath.Join(t.root, e.File))
-			if err != nil {
-				return err
-			}
-			broken[e.File] = string(src)
-		}
-		broken[e.File] = strings.Replace(broken[e.File], e.Old, e.New, 1)
+	broken, err := carryOut(t.root, edits)
+	if err != nil {
+		return err
 	}
 	dirs := map[string]bool{}
-	for file := range broken {
-		dirs[filepath.Dir(file)] = true
+	for path := range broken {
+		dirs[filepath.Dir(path)] = true
 	}
 	for dir := range dirs {
 		if err := t.checkDir(dir, broken); err != nil {
@@ -85,17 +78,18 @@ func (t *Types) Check(edits []Edit) error {
 }
 
 func (t *Types) checkDir(dir string, broken map[string]string) error {
-	p, err := build.ImportDir(filepath.Join(t.root, dir), 0)
+	p, err := build.ImportDir(dir, 0)
 	if err != nil {
 		return err
 	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
 		var src any
-		if text, ok := broken[filepath.Join(dir, name)]; ok {
+		path := filepath.Join(dir, name)
+		if text, ok := broken[path]; ok {
 			src = text
 		}
-		f, err := parser.ParseFile(t.fset, filepath.Join(t.root, dir, name), src, 0)
+		f, err := parser.ParseFile(t.fset, path, src, 0)
 		if err != nil {
 			return err
 		}
