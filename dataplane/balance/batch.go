@@ -10,7 +10,7 @@ const batchMax = 8
 
 // Batches orders moves for transfer: idle LUNs first, then LUNs of one latency class and one
 // backing volume together, a few at a time, so that each batch is held for as long as its own LUNs
-// take.
+// take. Moves that set home are in other batches than those that do not.
 func Batches(v *View, moves []Move) [][]Move {
 	at := make(map[string]*LUN, len(v.LUNs))
 	for i := range v.LUNs {
@@ -37,19 +37,26 @@ type alike struct {
 	order  int // 0: idle, 1: in use, 2: the LUN is not in the view
 	class  uint8
 	volume string
+	home   int // 1: the move sets home
 	move   Move
 }
 
 func alikeOf(m Move, l *LUN) alike {
+	x := alike{move: m}
+	if m.SetsHome {
+		x.home = 1
+	}
 	switch {
 	case l == nil:
-		return alike{order: 2, move: m}
-	case l.idle():
-		return alike{class: l.Class, volume: l.Volume, move: m}
+		x.order = 2
+		return x
+	case !l.idle():
+		x.order = 1
 	}
-	return alike{order: 1, class: l.Class, volume: l.Volume, move: m}
+	x.class, x.volume = l.Class, l.Volume
+	return x
 }
 
 func (x alike) compare(y alike) int {
-	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To))
+	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To), cmp.Compare(x.home, y.home))
 }

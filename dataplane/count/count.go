@@ -140,6 +140,40 @@ func (l *LUN) Read() (t Totals) {
 	return t
 }
 
+// Sum of commands.
+type Sum struct{ Ops, Bytes uint64 }
+
+// Sums of the commands of each kind.
+type Sums [Kinds]Sum
+
+// Executed sums the commands that this node has executed as the owner of the LUN, whichever node
+// they came in at.
+func (l *LUN) Executed() (s Sums) {
+	for k := range l.cells {
+		for _, w := range []Way{Own, Remote} {
+			c := &l.cells[k][w]
+			for i := range c.took {
+				for b := range c.took[i] {
+					s[k].Ops += c.took[i][b].Load()
+				}
+			}
+			s[k].Bytes += c.bytes.Load()
+		}
+	}
+	return s
+}
+
+// Stamp changes with every command that takes time. It is cheap: a reader of many LUNs passes over
+// those that have done nothing.
+func (l *LUN) Stamp() (n uint64) {
+	for k := range l.cells {
+		for w := range l.cells[k] {
+			n += l.cells[k][w].nanos.Load()
+		}
+	}
+	return n
+}
+
 // Sub takes away what was counted before.
 func (t *Totals) Sub(before *Totals) {
 	t.each(before, func(x *uint64, y uint64) { *x -= y }, -1)

@@ -3,11 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
@@ -29,6 +29,7 @@ const (
 	calmHold   = 50 * time.Millisecond // for a move that can wait: a batch that does not get quiet by then is split, then postponed
 	maxLate    = 3                     // moves postponed in one decision: then the pair is too busy for the others as well
 	movesKept  = 32
+	firstPause = 5e-3 // seconds for which a move is taken to hold commands before one was made
 )
 
 // chair is what is remembered between two decisions.
@@ -46,6 +47,8 @@ type chair struct {
 	n     uint64
 	away  int
 	waits string
+	use   [2]float64 // shares of the nodes' capacities
+	even  string     // why no work is evened
 	on    bool
 }
 
@@ -82,7 +85,7 @@ func (n *Node) decide() {
 	}
 	now := n.boottime()
 	if c.balancer == nil || c.epoch != v.Record.Epoch { // every delay and rest begins again
-		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, n.policy()), v.Record.Epoch, looker{since: now}, map[string]balance.Reason{}
+		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, n.policy()), v.Record.Epoch, looker{since: now, pause: firstPause}, map[string]balance.Reason{}
 		c.tries = map[string]int{}
 	}
 	var reports [2]useReport
@@ -138,7 +141,7 @@ func (c *chair) forgetTries(due []balance.Move) {
 // makeMoves carries out a batch, and counts what is postponed: more than maxLate if the pair is not
 // what it was.
 func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uint64) (late int) {
-	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: n.chair.holdFor(batch), Seqs: map[string]uint64{}}
+	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: n.chair.holdFor(batch), Home: batch[0].SetsHome, Seqs: map[string]uint64{}}
 	var ids []string
 	for _, m := range batch {
 		ids = append(ids, m.LUN)
@@ -164,6 +167,9 @@ func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uin
 			n.log.Info("a move of ownership is postponed", "lun", id, "to", req.To, "reason", batch[0].Reason, "err", err)
 		}
 		return 1
+	}
+	if k := &n.chair.looker; pause > 0 {
+		k.pause += (pause.Seconds() - k.pause) / 4
 	}
 	for _, m := range batch {
 		n.chair.balancer.Moved(n.boottime(), m)
@@ -219,13 +225,25 @@ func (c *chair) note(v *balance.View, p balance.Policy, d *meta.Drain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.on, c.away, c.waits = true, away, why
+	for i := range c.use {
+		c.use[i] = v.Nodes[i].Use
+	}
+	c.even = c.balancer.Calm()
 }
 
-// totals for the metrics.
-func (c *chair) totals() (moves map[balance.Reason]uint64, away int) {
+// collect gives the metrics.
+func (c *chair) collect(count func(d *prometheus.Desc, v uint64, labels ...string), gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.total), c.away
+	for reason, k := range c.total {
+		count(descMoves, k, string(reason))
+	}
+	gauge(descAway, float64(c.away))
+	for i, use := range c.use {
+		if c.on {
+			gauge(descUse, use, balance.Node(i).String())
+		}
+	}
 }
 
 // ownership is the status for people.
@@ -238,5 +256,8 @@ func (n *Node) ownership() *targetv1.Ownership {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o.Decides, o.Away, o.WaitsFor, o.Moves = c.on, uint32(c.away), c.waits, slices.Clone(c.moves)
+	if c.on {
+		o.Use, o.Even = slices.Clone(c.use[:]), c.even
+	}
 	return o
 }

@@ -48,6 +48,7 @@ type Config struct {
 	Preferred      string   `json:"preferred-node"`  // excludes first when neither node hears the other
 	Balancing      string   `json:"balancing"`       // auto, observe or off; empty: auto
 	FailBackDelay  Duration `json:"fail-back-delay"` // how long a node has to be in sync before LUNs return to it; 0: 30 s
+	CPUs           float64  `json:"cpus"`            // that the node may use, to judge by how much it is used; 0: the limit of its cgroup
 	ScrubInterval  Duration `json:"scrub-interval"`  // between two scheduled scrubs; 0: none
 	ScrubRate      int64    `json:"scrub-rate"`      // bytes a second at most; 0: DefaultScrubRate
 	NoChecksums    bool     `json:"no-checksums"`    // keep no checksums of blocks; those that are there are deleted
@@ -167,6 +168,9 @@ func (c *Config) Validate() error {
 	}
 	if _, ok := balance.ParseMode(c.Balancing); !ok {
 		add(bad("balancing", `%q must be "auto", "observe" or "off"`, c.Balancing))
+	}
+	if !(c.CPUs == 0 || c.CPUs >= 0.01 && c.CPUs <= 4096) {
+		add(bad("cpus", "%v must be 0.01 to 4096, or 0 for the limit of the process's cgroup", c.CPUs))
 	}
 	if d := time.Duration(c.FailBackDelay); d != 0 && (d < time.Second || d > time.Hour) {
 		add(bad("fail-back-delay", "%v is outside 1s to 1h", d))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // looker makes the view of package balance out of what both nodes report.
@@ -18,6 +19,10 @@ type looker struct {
 	hosts   map[string]*[2]hostSeen
 	traffic map[string]map[string]*traffic // by LUN and host
 	process [2]uint64                      // of each node, at the last look
+
+	pause     float64 // seconds for which a move holds commands, as it was lately
+	disturbed int64   // when work was last not what it usually is
+	drained   bool    // at the last look
 }
 
 type hostSeen struct {
@@ -43,11 +48,16 @@ const (
 // look takes the state of the metadata and both reports. seqs are the numbers of the ownership that
 // the view has.
 func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2]useReport) (v *balance.View, seqs map[string]uint64) {
-	v, seqs = &balance.View{Now: now, Disturbed: now}, make(map[string]uint64, len(luns))
+	stands := drain.Stands(time.Now())
+	if stands != k.drained || reports[0].Work.Background || reports[1].Work.Background {
+		k.disturbed, k.drained = now, stands
+	}
+	v, seqs = &balance.View{Now: now, Disturbed: k.disturbed}, make(map[string]uint64, len(luns))
+	use, shares := work.Pair([2]work.Report{reports[0].Work, reports[1].Work}, owners(luns))
 	for i := range v.Nodes {
 		node := &v.Nodes[i]
-		node.Member, node.Since = true, k.since
-		node.Drained = drain.Stands(time.Now()) && drain.Node == balance.Node(i).String()
+		node.Member, node.Since, node.Use = true, k.since, use[i]
+		node.Drained = stands && drain.Node == balance.Node(i).String()
 	}
 	k.seeHosts(now, reports)
 	k.seeTraffic(now, luns, reports)
@@ -56,7 +66,9 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 			continue
 		}
 		seqs[l.UUID] = l.Seq
-		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: balance.None, Near: balance.None, Volume: l.Volume}
+		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: balance.None, Near: balance.None, Volume: l.Volume, Pause: k.pause}
+		s := shares[l.UUID]
+		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(s.Cold, float64(l.Size)/work.ColdRate)
 		for host := range l.Maps {
 			if s := k.hosts[host]; s != nil {
 				u.Hosts = append(u.Hosts, k.host(l, host, s))
@@ -77,6 +89,18 @@ func nodeOf(name string) balance.Node {
 		return balance.B
 	}
 	return balance.None
+}
+
+// owners finds the owner of a LUN by its uuid.
+func owners(luns []*meta.LUN) func(string) (int, bool) {
+	at := make(map[string]balance.Node, len(luns))
+	for _, l := range luns {
+		at[l.UUID] = nodeOf(l.Owner)
+	}
+	return func(id string) (int, bool) {
+		n, ok := at[id]
+		return int(n), ok && n != balance.None
+	}
 }
 
 func (k *looker) host(l *meta.LUN, name string, s *[2]hostSeen) balance.Host {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // looking plays looks of a chair at one LUN, a second apart.
@@ -134,5 +135,56 @@ func TestChairSaysWhatLUNsWaitFor(t *testing.T) {
 	v, _ := x.k.look(x.now, []*meta.LUN{x.lun}, nil, x.reports)
 	if away, why := whyAway(v, balance.Policy{}, nil); away != 0 || why != "" {
 		t.Errorf("%d %q", away, why)
+	}
+}
+
+// The view has what the nodes use, with the work of a LUN at its owner.
+func TestChairSeesWorkAtTheOwner(t *testing.T) {
+	x := newLooking()
+	x.lun.Size = 1 << 30
+	x.k.pause = 3e-3
+	w := work.LUN{Fast: 0.2, Slow: 0.3, Full: 0.3, Read: 1 << 30}
+	x.reports[0].Work = work.Report{CPUs: 1, CPU: 0.4, Full: 0.3, LUNs: map[string]work.LUN{"l": w}}
+	x.reports[1].Work = work.Report{CPUs: 1, CPU: 0.1}
+	x.now += int64(time.Second)
+	v, _ := x.k.look(x.now, []*meta.LUN{x.lun}, nil, x.reports)
+	l := &v.LUNs[0]
+	if l.Slow < 0.39 || l.Slow > 0.41 || l.Fast >= l.Slow || l.Cold != 1 || l.Pause != 3e-3 {
+		t.Errorf("%+v", l)
+	}
+	if a, b := v.Nodes[0].Use, v.Nodes[1].Use; a < 0.39 || a > 0.41 || b != 0.1 {
+		t.Errorf("%v %v", a, b)
+	}
+	x.lun.Owner = "b"
+	v, _ = x.k.look(x.now, []*meta.LUN{x.lun}, nil, x.reports)
+	if a, b := v.Nodes[0].Use, v.Nodes[1].Use; a > 0.01 || b < 0.49 || b > 0.51 {
+		t.Errorf("after a move: %v %v", a, b)
+	}
+}
+
+// A scrub of either node, and the beginning and the end of a drain, make work say nothing for a
+// while.
+func TestChairSeesDisturbances(t *testing.T) {
+	x := newLooking()
+	look := func(d *meta.Drain) bool {
+		x.now += int64(time.Minute)
+		v, _ := x.k.look(x.now, []*meta.LUN{x.lun}, d, x.reports)
+		return v.Disturbed == v.Now
+	}
+	d := &meta.Drain{Node: "b", Until: time.Now().Add(time.Hour)}
+	x.reports[1].Work.Background = true
+	for i, want := range []bool{true, true} {
+		if look(nil) != want {
+			t.Errorf("look %d of a scrub", i)
+		}
+	}
+	x.reports[1].Work.Background = false
+	for i, c := range []struct {
+		d    *meta.Drain
+		want bool
+	}{{nil, false}, {d, true}, {d, false}, {nil, true}, {nil, false}} {
+		if look(c.d) != c.want {
+			t.Errorf("look %d of a drain: want %v", i, c.want)
+		}
 	}
 }

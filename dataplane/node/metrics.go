@@ -67,6 +67,7 @@ var (
 	descMetadata   = desc("metadata_bytes", "Bytes of the pair's metadata (used), and the limit; a request that would exceed the limit is refused.", "kind")
 	descMoves      = desc("ownership_moves_total", "LUNs that this node has moved as the one that decides, by reason.", "reason")
 	descAway       = desc("ownership_luns_away", "LUNs that are not at home; 0 at the node that does not decide.")
+	descUse        = desc("ownership_use_ratio", "How much of its CPUs a node uses, averaged over five minutes, with the work of each LUN counted at its owner; only at the node that decides.", "node")
 	descDrained    = desc("ownership_drained", "1 while a drain of the node stands.", "node")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Initiator sessions on this node.")
@@ -189,11 +190,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for name, stands := range drained {
 		gauge(descDrained, stands, name)
 	}
-	moves, away := n.chair.totals()
-	for reason, k := range moves {
-		count(descMoves, k, string(reason))
-	}
-	gauge(descAway, float64(away))
+	n.chair.collect(count, gauge)
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
 	used, limit := n.iscsi.Memory()
 	gauge(descISCSIMem, float64(used), "used")

@@ -45,6 +45,7 @@ type Node struct {
 	run  lifecycle
 
 	chair chair
+	meter workMeter
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server

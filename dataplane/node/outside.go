@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
 	"github.com/gemel-storage/gemel/internal/clock"
+	"github.com/gemel-storage/gemel/internal/cpulimit"
 )
 
 // Outside is what a node reaches of the world beside its disks. The zero value is the real world. A
@@ -17,6 +19,7 @@ import (
 type Outside struct {
 	Clock   func() int64               // ns, as CLOCK_BOOTTIME
 	Wall    func() (ns int64, ok bool) // how far CLOCK_REALTIME is ahead of Clock; not ok: not known at this moment
+	CPU     func() time.Duration       // that this process has used
 	Boot    string                     // id of the operating system's boot
 	Arbiter arbiter.Arbiter            // in place of the one that Config.Arbiter names
 	Listen  func(ctx context.Context, network, addr string) (net.Listener, error)
@@ -29,6 +32,9 @@ func (o *Outside) defaults() error {
 	}
 	if o.Wall == nil {
 		o.Wall = clock.WallOffset
+	}
+	if o.CPU == nil {
+		o.CPU = cpulimit.Used
 	}
 	if o.Listen == nil {
 		o.Listen = new(net.ListenConfig).Listen

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/count"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // useReport is what a node knows of its hosts: the chair asks both nodes. Times are ages, since
@@ -13,6 +14,7 @@ type useReport struct {
 	Process uint64                       `json:"process"` // counters begin again with another one
 	Hosts   map[string]hostUse           `json:"hosts"`   // that have a session here
 	LUNs    map[string]map[string]lunUse `json:"luns"`    // by uuid and host: those used within the slow window
+	Work    work.Report                  `json:"work"`
 }
 
 // hostUse is how a host uses its sessions at a node.
@@ -43,8 +45,9 @@ func (n *Node) use() useReport {
 		}
 		r.Hosts[s.Initiator] = h
 	}
-	now := n.boottime()
-	for _, e := range n.md.tables.Load().units {
+	now, units := n.boottime(), n.md.tables.Load().units
+	r.Work = n.work(now, units)
+	for _, e := range units {
 		for _, h := range e.hosts.Read() {
 			ago := time.Duration(now - h.Last)
 			if _, mapped := e.lun.Maps[h.Name]; !mapped || ago > balance.SlowWindow {

@@ -35,6 +35,9 @@ type machine struct {
 	frozen time.Time // programs are stopped until then
 	stood  int64     // their clock, meanwhile
 	left   int       // lives that ended without a stop
+	rate   float64   // how much CPU time its programs use in a second
+	used   time.Duration
+	usedAt int64
 }
 
 // life is one process.
@@ -125,12 +128,31 @@ func (m *machine) config(l *life) node.Config {
 		ISCSIListen: []string{portal(m.i)}, Portals: []string{"a=" + portal(0), "b=" + portal(1)}, ControlListen: controlAddr(m.i),
 		LinkListen: linkAddr, LinkPeer: linkAddr, CheckpointIdle: node.Duration(300 * time.Millisecond), ISCSIMemory: 64 << 20,
 		Logger: m.log, Faults: l.fault, Cached: func(path string, _, _ int64) bool { return !l.isDead() && m.disk.cached(path) },
-		Outside: node.Outside{Clock: m.clock, Wall: m.wall, Boot: fmt.Sprintf("boot of %d", m.i), Arbiter: &access{m.w.record, l},
+		Outside: node.Outside{Clock: m.clock, Wall: m.wall, CPU: m.cpu, Boot: fmt.Sprintf("boot of %d", m.i), Arbiter: &access{m.w.record, l},
 			Listen: func(_ context.Context, _, addr string) (net.Listener, error) { return m.w.net.listen(l, addr) },
 			Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 				return m.w.net.dial(ctx, m.addr, l, addr)
 			}}}
+	c.CPUs = m.w.cpus
 	return c
+}
+
+// cpu is the CPU time that the machine's programs have used.
+func (m *machine) cpu() time.Duration {
+	now := m.clock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used += time.Duration(m.rate * float64(now-m.usedAt))
+	m.usedAt = now
+	return m.used
+}
+
+// uses sets how much CPU time the machine's programs use in a second from now on.
+func (m *machine) uses(rate float64) {
+	m.cpu()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rate = rate
 }
 
 // start begins a life.

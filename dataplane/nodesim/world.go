@@ -31,6 +31,8 @@ type world struct {
 	nodes  [2]*machine
 	tracer io.Writer
 
+	cpus float64 // of each machine
+
 	shape    string
 	unserved bool // under mu
 	caller   *caller
@@ -70,14 +72,14 @@ type pending struct {
 }
 
 func newWorld(seed uint64, dir string, tracer io.Writer) *world {
-	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer,
+	w := &world{seed: seed, epoch: time.Now(), dir: dir, net: newNetwork(), tracer: tracer, cpus: 2,
 		idle: make(chan struct{}), over: make(chan struct{}), stopping: make(chan struct{}), turn: make(chan struct{}, 1),
 		counts: map[string]int{}, branches: map[string]int{}, ops: map[*pending]bool{}, longest: map[string]time.Duration{}}
 	w.fences.lock = make(chan struct{}, 1)
 	w.record = &record{rng: w.rand(3), delay: 2 * time.Millisecond}
 	log := slog.New(w.logHandler())
 	for i := range w.nodes {
-		w.nodes[i] = &machine{w: w, i: i, addr: nodeAddr[i], disk: newDisk(seed + uint64(i)), log: log.With("node", name(i)),
+		w.nodes[i] = &machine{w: w, i: i, addr: nodeAddr[i], rate: 0.1, disk: newDisk(seed + uint64(i)), log: log.With("node", name(i)),
 			dir: filepath.Join(dir, name(i)+"-1")}
 	}
 	return w

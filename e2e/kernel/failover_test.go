@@ -78,7 +78,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	It("has its volume back at home when the node is back", Label("smoke"), func(ctx SpecContext) {
 		home := o.owner(ctx)
 		Expect(o.v.move(ctx, home)).To(Succeed()) // it stays, and this is its home from now on
-		// The operations that the kill delays belong to the kill: they end before the next event begins.
+		// The operations that the kill delays belong to it: they end before the next event begins.
 		o.event(ctx, "its home killed", nil, killedBound, func() error { return o.r.pair.Kill(home) })
 		o.owned(ctx, 1-home, time.Minute)
 		Expect(o.r.pair.StartNode(home)).To(Succeed())

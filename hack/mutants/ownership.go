@@ -84,6 +84,39 @@ var ownership = []mutant{
 		"return min(calmHold<<min(tries, 8), transferHold)", "return min(calmHold<<min(tries, 0), transferHold)"), "dataplane/node", "TestPostponedMoveMayHoldLonger"},
 	{0, "observing nodes move LUNs", below("dataplane/node/chair.go",
 		"func(m balance.Move) bool { return m.Dry })", "func(m balance.Move) bool { return m.LUN == \"\" })"), "dataplane/node", "TestObserverMovesNothing"},
+	{0, "work is counted where it was done", inWork("pair.go",
+		"use[n] += s.Slow * smaller / r[n].CPUs", "use[0] += s.Slow * smaller / r[n].CPUs"), work, "TestUseFollowsTheOwner"},
+	{0, "a write takes all of its work along", inWork("work.go",
+		"l.avg[i].add((full-mirror)/dt", "l.avg[i].add(full/dt"), work, "TestWritesMoveInPart"},
+	{0, "the other node's share of writes is taken for other work", inWork("pair.go",
+		"model := r.Full + peer.Mirror", "model := r.Full + 0*peer.Mirror"), work, "TestMirroringIsNoWorkOfOwnLUNs"},
+	{0, "what a process does beside commands is taken for their work", inWork("pair.go",
+		"return min(max(r.CPU/model, scaleMin), scaleMax)", "return max(r.CPU/model, scaleMin)"), work, "TestScaleIsBounded"},
+	{0, "work of nothing is scaled", inWork("pair.go",
+		"if model < scaleFrom {", "if model < 0 {"), work, "TestScaleIsBounded"},
+	{0, "averages begin with zeros", inWork("work.go",
+		"return a.sum / w", "return a.sum"), work, "TestAveragesAreOfTheTimeThatWasSeen"},
+	{0, "a command counts where it was forwarded", below("dataplane/count/count.go",
+		"[]Way{Own, Remote}", "[]Way{Own, Forwarded, Remote}"), work, "TestForwardedCommandsAreWorkOfTheOwner"},
+	{0, "what was counted before the first look is taken for recent", inWork("work.go",
+		"			if !m.begun {\n				l.stamp", "			if false {\n				l.stamp"), work, "TestOnlyWhatIsNewCounts"},
+	{0, "a node reports every LUN", inWork("work.go",
+		"if len(names) > MaxLUNs {", "if len(names) > 1<<30 {"), work, "TestReportIsBounded"},
+	{0, "work is evened while a scrub runs", below("dataplane/node/look.go",
+		"stands != k.drained || reports[0].Work.Background || reports[1].Work.Background", "stands != k.drained"), "dataplane/node", "TestChairSeesDisturbances"},
+	{0, "work is evened right after a drain", below("dataplane/node/look.go",
+		"stands != k.drained || reports[0]", "reports[0]"), "dataplane/node", "TestChairSeesDisturbances"},
+	{0, "a LUN that was moved for its work goes home again", below("dataplane/node/chair.go",
+		"Home: batch[0].SetsHome", "Home: false"), "dataplane/nodesim", "TestTwoBusyLUNsPart"},
+	{0, "the chair does not see the work of LUNs", below("dataplane/node/look.go",
+		"u.Fast, u.Slow, u.Cold = s.Fast, s.Slow,", "u.Fast, u.Slow, u.Cold = 0*s.Fast, 0*s.Slow,"), "dataplane/nodesim", "TestTwoBusyLUNsPart"},
+}
+
+// work is the package that turns what is counted into work.
+const work = "dataplane/work"
+
+func inWork(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: work + "/" + file, Old: old, New: new}}
 }
 
 func below(file, old, new string) []mutate.Edit {

@@ -2162,6 +2162,8 @@ type Ownership struct {
 	Away          uint32                 `protobuf:"varint,5,opt,name=away,proto3" json:"away,omitempty"`                        // LUNs that another node owns than their home
 	WaitsFor      string                 `protobuf:"bytes,6,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why those LUNs are not moved at present; empty: none is away, or this node does not decide
 	Moves         []*OwnershipMove       `protobuf:"bytes,7,rep,name=moves,proto3" json:"moves,omitempty"`                       // the last 32 that this process has decided, the oldest first
+	Use           []float64              `protobuf:"fixed64,16,rep,packed,name=use,proto3" json:"use,omitempty"`                 // how much of its capacity node a uses, and node b; none: this node does not decide
+	Even          string                 `protobuf:"bytes,17,opt,name=even,proto3" json:"even,omitempty"`                        // why no work is evened between the nodes at present; empty: this node does not decide
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2243,6 +2245,20 @@ func (x *Ownership) GetMoves() []*OwnershipMove {
 		return x.Moves
 	}
 	return nil
+}
+
+func (x *Ownership) GetUse() []float64 {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
+func (x *Ownership) GetEven() string {
+	if x != nil {
+		return x.Even
+	}
+	return ""
 }
 
 type GetStatusRequest struct {
@@ -4004,7 +4020,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x1a\n" +
 	"\bobserved\x18\a \x01(\bR\bobserved\x12.\n" +
-	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x93\x02\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xb9\x02\n" +
 	"\tOwnership\x12!\n" +
 	"\fdrained_node\x18\x01 \x01(\tR\vdrainedNode\x12?\n" +
 	"\rdrained_until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fdrainedUntil\x12!\n" +
@@ -4012,7 +4028,9 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\adecides\x18\x04 \x01(\bR\adecides\x12\x12\n" +
 	"\x04away\x18\x05 \x01(\rR\x04away\x12\x1b\n" +
 	"\twaits_for\x18\x06 \x01(\tR\bwaitsFor\x124\n" +
-	"\x05moves\x18\a \x03(\v2\x1e.gemel.target.v1.OwnershipMoveR\x05moves\"\x12\n" +
+	"\x05moves\x18\a \x03(\v2\x1e.gemel.target.v1.OwnershipMoveR\x05moves\x12\x10\n" +
+	"\x03use\x18\x10 \x03(\x01R\x03use\x12\x12\n" +
+	"\x04even\x18\x11 \x01(\tR\x04even\"\x12\n" +
 	"\x10GetStatusRequest\"\xb9\b\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
