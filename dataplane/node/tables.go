@@ -308,7 +308,7 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	now := n.boottime()
 	n.mu.Lock()
 	v := n.m.View(now)
-	access := n.m.Access(now)
+	access, pausing := n.m.Access(now), n.m.Pausing(now)
 	owner, known := n.m.Owner(id)
 	n.mu.Unlock()
 	preferred := pair.A
@@ -318,7 +318,14 @@ func (n *Node) Groups(u *scsi.Unit) alua.Report {
 	r := alua.Report{TransitionTime: 5}
 	for _, node := range []pair.Node{pair.A, pair.B} {
 		g := alua.Group{Tag: uint16(node) + 1, Ports: []uint16{uint16(node) + 1}, Status: alua.Implicit}
-		g.State = n.groupState(node, owner, known, v, access)
+		told := access
+		if pausing && node == n.self {
+			// Linux sends nothing for two seconds after it has heard of a transition
+			// (ALUA_RTPG_RETRY_DELAY). What it sends now is held, and served as soon as it is
+			// decided who serves, which takes less than a second.
+			told = scsi.AccessReady
+		}
+		g.State = n.groupState(node, owner, known, v, told)
 		g.Preferred = node == preferred && g.State == alua.Optimized // hosts would take a preferred path that is not, too
 		r.Groups = append(r.Groups, g)
 	}

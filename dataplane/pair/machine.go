@@ -343,6 +343,12 @@ func (m *Machine) Access(now int64) scsi.Access {
 	return scsi.AccessTransitioning
 }
 
+// Pausing reports whether this node has been undecided for so short a time that all commands since
+// are held, and none of them was answered BUSY.
+func (m *Machine) Pausing(now int64) bool {
+	return m.Access(now) == scsi.AccessTransitioning && now-m.decided < int64(m.cfg.HoldMax)
+}
+
 // owns reports whether commands of u are executed here.
 func (m *Machine) owns(u *unit) bool {
 	return m.phase == Alone || m.phase == Paired && u.owner == m.cfg.Self

@@ -47,7 +47,7 @@ func settings(noPathRetry int) []setting {
 		{"path_checker", "tur"},
 		{"failback", "immediate"},
 		{"no_path_retry", strconv.Itoa(noPathRetry)},
-		{"fast_io_fail_tmo", strconv.Itoa(replacement)}, // for iSCSI, multipathd writes it to the session's recovery_tmo
+		{"fast_io_fail_tmo", "off"}, // multipathd leaves a session's recovery_tmo alone, which a number would become; it refuses 0
 		{"dev_loss_tmo", "600"},
 		{"recheck_wwid", "yes"},
 		{"skip_kpartx", "yes"},

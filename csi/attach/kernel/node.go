@@ -16,7 +16,7 @@ import (
 const (
 	noopInterval  = 1 // s, between a session's last sign of life and a ping
 	noopTimeout   = 1 // s, until an unanswered ping ends the connection
-	replacement   = 1 // s, until the commands of a session without a connection are given back to multipath
+	replacement   = 0 // s, until the commands of a session without a connection are given back to multipath (docs/decisions/0060)
 	loginTimeout  = 5 // s
 	loginAttempts = 1 // before iscsiadm gives up; once logged in, iscsid tries for ever
 )
