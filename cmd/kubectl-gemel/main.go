@@ -17,6 +17,6 @@ func main() {
 	defer stop()
 	if err := kubectlgemel.Command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "kubectl-gemel:", err)
-		os.Exit(1)
+		os.Exit(kubectlgemel.ExitCode(err))
 	}
 }
