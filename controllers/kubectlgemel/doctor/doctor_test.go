@@ -8,11 +8,47 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
 func TestHealthyClusterHasNoFinding(t *testing.T) {
 	if list := Examine(healthy(100), now); list == nil || len(list) != 0 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// What a status may lack is missing: objects that were just made, and those of earlier releases.
+func TestObjectsWithoutStatus(t *testing.T) {
+	o := healthy(6)
+	for i, spoil := range []func(s *v1alpha1.TargetPairStatus){
+		func(s *v1alpha1.TargetPairStatus) {
+			s.Scrub, s.Ownership, s.Nodes, s.Pools, s.Capacity = nil, nil, nil, nil, nil
+		},
+		func(s *v1alpha1.TargetPairStatus) {
+			s.Scrub, s.Pools[0].Free, s.Pools[1].Capacity = &v1alpha1.ScrubStatus{}, nil, nil
+		},
+		func(s *v1alpha1.TargetPairStatus) {
+			s.Scrub.LastResult.FinishedAt, s.Damage = nil, []v1alpha1.NodeDamage{{Node: "a", HealedBlocks: 1}}
+		},
+	} {
+		s := o.Pairs[0].DeepCopy()
+		spoil(&s.Status)
+		if list := Examine(&Objects{Clusters: o.Clusters, Pairs: []v1alpha1.TargetPair{*s}}, now); len(list) != 0 {
+			t.Errorf("%d: %+v", i, list)
+		}
+	}
+	scrubbed("Mismatched", 1, 0)(o)
+	o.Pairs[0].Status.Scrub.LastResult.FinishedAt = nil
+	o.Pairs[0].Status.Damage = []v1alpha1.NodeDamage{{Node: "a", LostBlocks: 1}}
+	if list := Examine(o, now); len(list) != 2 {
+		t.Errorf("%+v", list)
+	}
+	empty := &Objects{Clusters: make([]v1alpha1.StorageCluster, 1), Pairs: make([]v1alpha1.TargetPair, 1), LUNs: make([]v1alpha1.LogicalUnit, 1), Snapshots: make([]v1alpha1.LogicalUnitSnapshot, 1), Hosts: make([]v1alpha1.Host, 1)}
+	for _, f := range Examine(empty, now) {
+		if f.Rule != "NotObserved" {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

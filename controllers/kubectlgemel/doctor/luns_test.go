@@ -73,3 +73,13 @@ func TestLUNsOfOneCauseAreOneFinding(t *testing.T) {
 		t.Errorf("%+v", list[1])
 	}
 }
+
+// A LUN that is not Ready for one reason and not published for another has two findings.
+func TestLUNWithTwoReasons(t *testing.T) {
+	o := healthy(6)
+	lunIs("Ready", false, "NoRoom", "no room to grow", time.Hour)(o)
+	lunIs("Published", false, "NotEnrolled", "no Host", time.Hour)(o)
+	if list := Examine(o, now); len(list) != 2 {
+		t.Errorf("%+v", list)
+	}
+}

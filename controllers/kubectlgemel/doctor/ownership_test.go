@@ -33,8 +33,11 @@ var ownershipCases = []trouble{
 		"not in sync for long": func(o *Objects) {
 			set(&o.Pairs[0].Status.Conditions, v1alpha1.ConditionInSync, true, "Ready", "", 59*time.Minute)
 		},
-		"drained":       drainedBy("new network card", time.Hour),
-		"it only looks": awayWaits("balancing only observes: no LUN moves by itself"),
+		"no home":                         func(o *Objects) { o.LUNs[0].Status.PreferredNode = "" },
+		"no owner":                        func(o *Objects) { o.LUNs[0].Status.Owner = "" },
+		"the pair says that none is away": func(o *Objects) { o.Pairs[0].Status.Ownership.Away = 0 },
+		"drained":                         drainedBy("new network card", time.Hour),
+		"it only looks":                   awayWaits("balancing only observes: no LUN moves by itself"),
 	}, []string{"host h is not logged in at node a", "lun-00000 (node b, home is a)", "1 of 3 LUNs are away", "the last move was from node a to node b"}},
 	{"off", "BalancingOff", Note, "TargetPair/main-p0", awayWaits("balancing is off: no LUN moves by itself"), map[string]func(*Objects){
 		"gone": func(o *Objects) { o.LUNs[0].Status.Owner, o.Pairs[0].Status.Ownership.Away = "a", 0 },
@@ -64,6 +67,10 @@ func TestOwnership(t *testing.T) { check(t, ownershipCases) }
 // A move that was only observed is no move.
 func TestDrainedSince(t *testing.T) {
 	o := &v1alpha1.OwnershipStatus{DrainedNode: "a", Moves: []v1alpha1.OwnershipMove{{From: "a", To: "b", Reason: "Drain", Time: ago(3 * time.Hour)}, {From: "b", To: "a", Observed: true, Time: ago(time.Hour)}}}
+	if got := drainedSince(o); !got.Equal(at(3 * time.Hour)) {
+		t.Error(got)
+	}
+	o.Moves = append([]v1alpha1.OwnershipMove{{From: "a", To: "b", Reason: "Connectivity", Time: ago(5 * time.Hour)}}, o.Moves...)
 	if got := drainedSince(o); !got.Equal(at(3 * time.Hour)) {
 		t.Error(got)
 	}

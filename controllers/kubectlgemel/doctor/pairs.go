@@ -53,7 +53,7 @@ func (x *exam) whyDown(p *v1alpha1.TargetPair) (cause string, procedure []string
 			waiting = append(waiting, n.Name)
 		case n.Phase == phaseFenced:
 			fenced = append(fenced, n.Name)
-		case n.Phase == phaseUnknown || n.Phase == "":
+		case n.Phase == phaseUnknown:
 			silent = append(silent, n.Name)
 		}
 	}
@@ -133,6 +133,9 @@ func singleCopy(x *exam) {
 			continue
 		}
 		evidence := append([]string{x.quote(c)}, nodes(p)...)
+		if u := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionUpToDate); u != nil && u.Status != "True" {
+			evidence = append(evidence, x.quote(*u)) // what the operator does about it
+		}
 		if n := copying(p); n != nil {
 			if x.age(c.LastTransitionTime) < longPatience {
 				continue

@@ -61,7 +61,7 @@ var pairCases = []trouble{
 		pairIs(o, 4*time.Minute, true, false, "node b restarts", phase("Alone", ""), phase("Unknown", ""))
 	}, "a new pair": func(o *Objects) { o.Pairs[0].CreationTimestamp = ago(10 * time.Minute) }, "no node serves": func(o *Objects) {
 		pairIs(o, 3*time.Hour, false, false, "no node serves", phase("Joining", ""), phase("Unknown", ""))
-	}}, []string{"node b is Unknown: the node has no pod", "InSync is False since 2026-11-25T09:00:00Z (3h)", "node a on worker-1 is Alone", `{"spec":{"replace":{"node":"b"}}}`}},
+	}}, []string{"node b is Unknown: the node has no pod", "UpToDate is False since", "InSync is False since 2026-11-25T09:00:00Z (3h)", "node a on worker-1 is Alone", `{"spec":{"replace":{"node":"b"}}}`}},
 	{"a node is being copied to", "SingleCopy", Warning, "TargetPair/main-p0", func(o *Objects) {
 		pairIs(o, time.Hour, true, false, "node a is Resyncing", percent(40), phase("Joining", "the other node copies its data to this node"))
 	}, map[string]func(*Objects){"gone": back, "not for long": func(o *Objects) {

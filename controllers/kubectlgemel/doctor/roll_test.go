@@ -31,7 +31,8 @@ var rollCases = []trouble{
 	{"the Lease is gone", "RecordMissing", Critical, "TargetPair/main-p0", upToDate("Missing", "Lease gemel-system/gemel-main-p0, the record of the pair, does not exist", time.Hour),
 		map[string]func(*Objects){"gone": back, "not for long": upToDate("Missing", "Lease", time.Minute)}, []string{"cannot take over", "Lease gemel-system/gemel-main-p0"}},
 	{"outside of a roll", "ImagesDiffer", Warning, "TargetPair/main-p0", images(time.Hour, "gemel:1", "gemel:2", true),
-		map[string]func(*Objects){"gone": images(time.Hour, "gemel:2", "gemel:2", true), "a roll": images(119*time.Minute, "gemel:1", "gemel:2", false)}, []string{"node a has gemel:1, node b has gemel:2"}},
+		map[string]func(*Objects){"gone": images(time.Hour, "gemel:2", "gemel:2", true), "a roll": images(119*time.Minute, "gemel:1", "gemel:2", false), "just now": images(4*time.Minute, "gemel:1", "gemel:2", true),
+			"node a has no pod": images(time.Hour, "", "gemel:2", true), "node b has no pod": images(time.Hour, "gemel:1", "", true)}, []string{"node a has gemel:1, node b has gemel:2"}},
 	{"a field that is left", "ReplaceLeft", Note, "TargetPair/main-p0", func(o *Objects) {
 		o.Pairs[0].Spec.Replace, o.Pairs[0].Status.Replaced = &v1alpha1.Replace{Node: "b"}, &v1alpha1.Replace{Node: "b"}
 	}, map[string]func(*Objects){
