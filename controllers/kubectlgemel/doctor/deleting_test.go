@@ -44,7 +44,12 @@ func TestDeletionSaysWhatTheObjectSays(t *testing.T) {
 	lunIs("Ready", false, "InUse", "a host is mapped", time.Hour)(o)
 	o.Snapshots[0].DeletionTimestamp, o.Snapshots[0].Spec.Destroy = at(time.Hour), true
 	snapshotIs(true, v1alpha1.ReasonDataKept, "the snapshot is kept", time.Hour)(o)
+	o.LUNs[1].DeletionTimestamp = at(time.Hour)
 	list := Examine(o, now)
+	if len(list) != 3 || len(list[1].Evidence) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	list = []Finding{list[0], list[2]}
 	if len(list) != 2 || !strings.Contains(list[0].Evidence[1], "InUse: a host is mapped") || !strings.Contains(list[1].Evidence[1], "the snapshot is kept") || strings.Contains(list[0].Procedure[0], "destroy the data") {
 		t.Errorf("%+v", list)
 	}

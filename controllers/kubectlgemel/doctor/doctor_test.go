@@ -31,6 +31,7 @@ func TestObjectsWithoutStatus(t *testing.T) {
 		func(s *v1alpha1.TargetPairStatus) {
 			s.Scrub.LastResult.FinishedAt, s.Damage = nil, []v1alpha1.NodeDamage{{Node: "a", HealedBlocks: 1}}
 		},
+		func(s *v1alpha1.TargetPairStatus) { s.Nodes = s.Nodes[1:] },
 	} {
 		s := o.Pairs[0].DeepCopy()
 		spoil(&s.Status)

@@ -45,7 +45,9 @@ var pathCases = []trouble{
 		paths(1, 1, "HostRedundancyLost", time.Hour)(o)
 		o.Hosts[0].Status.Targets[0].Nodes[1].Sessions = 0
 	},
-		map[string]func(*Objects){"gone": whole}, nil},
+		map[string]func(*Objects){"gone": whole, "the node is no member": func(o *Objects) {
+			pairIs(o, time.Hour, true, false, "node b", phase("Alone", ""), phase("Joining", ""))
+		}}, nil},
 	{"wrong multipath.conf", "PathsNotAsked", Warning, "Host/worker-1", paths(1, 1, "NotAskedForTargetPortGroups", time.Hour), map[string]func(*Objects){
 		"gone": whole, "not for long": paths(1, 1, "NotAskedForTargetPortGroups", 4*time.Minute),
 	}, []string{"REPORT TARGET PORT GROUPS", "multipathd show config"}},

@@ -70,7 +70,7 @@ func scrubSkipped(x *exam) {
 			continue
 		}
 		for _, k := range s.Skipped {
-			if !skips[k.Reason] || k.Ranges == 0 && k.Bytes == 0 {
+			if !skips[k.Reason] || k.Ranges == 0 {
 				continue
 			}
 			x.add(kindPair, p.Name, Finding{Severity: Warning, Problem: "the last scrub could not compare or repair all data", Cause: "ranges were " + k.Reason + ": a disk of the pair fails",
