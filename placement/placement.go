@@ -33,6 +33,7 @@ type Pair struct {
 	InSync        bool   // both nodes hold every acknowledged write
 	Pools         []Pool // that every member has, the first one first
 	LUNs          int
+	Nodes         []Node // sorted by name
 }
 
 // Pool is what is known of a pair's backing volumes of one kind, one on each node.
@@ -61,11 +62,29 @@ type Request struct {
 	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on
 	// its pair and in its pool, and the pair alone can say whether there is room.
 	SourcePair string
+	// Consumer is the worker that the LUN is for; the zero value: nobody knows, and no pair is
+	// preferred for being near.
+	Consumer Location
 }
 
-// FromObject is what a TargetPair's status tells; luns is how many LogicalUnits are placed on it.
+// Choice is the place of a LUN.
+type Choice struct {
+	Pair string
+	// Home is the node of the pair, a or b, that is nearer to the consumer. Empty: none is, and the
+	// pair chooses.
+	Home string
+	// Reason says in one line what has decided.
+	Reason string
+}
+
+// FromObject is what a TargetPair tells; luns is how many LogicalUnits are placed on it. The labels
+// of the nodes' workers are not in it.
 func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 	out := Pair{Name: p.Name, Cluster: p.Spec.Cluster, LUNs: max(luns, int(p.Status.LogicalUnits))}
+	for _, n := range p.Spec.Nodes {
+		out.Nodes = append(out.Nodes, Node{Name: n.Name, Location: Location{Worker: n.Worker}})
+	}
+	slices.SortFunc(out.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, c := range p.Status.Conditions {
 		switch c.Type {
 		case v1alpha1.ConditionReady:
@@ -88,15 +107,18 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 }
 
 // Choose picks a pair that is ready and has room: one in sync before one that is not, then the one
-// with the most free bytes in the pool, then the fewest LUNs, then by name.
-func Choose(pairs []Pair, req Request) (string, error) {
-	var fit []Pair
+// nearest to the consumer (its worker, its zone, its region) that keeps its Reserve, then the one
+// with the most free bytes in the pool, then the fewest LUNs, then by name. Nearness is a
+// preference: without it the same pairs can be chosen.
+func Choose(pairs []Pair, req Request) (Choice, error) {
+	var fit, all []Pair
 	var lacks []string
 	class := ErrNoPair
 	for _, p := range slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(a.Name, b.Name) }) {
 		if p.Cluster != req.Cluster || req.SourcePair != "" && p.Name != req.SourcePair {
 			continue
 		}
+		all = append(all, p)
 		err := refuses(p, req)
 		if err == nil {
 			fit = append(fit, p)
@@ -111,26 +133,38 @@ func Choose(pairs []Pair, req Request) (string, error) {
 			}
 		}
 	}
-	switch {
-	case len(fit) > 0:
-		return slices.MinFunc(fit, func(a, b Pair) int { return better(a, b, req.Pool) }).Name, nil
-	case len(lacks) > 0:
-		return "", fmt.Errorf("%w: %s", class, strings.Join(lacks, "; "))
-	case req.SourcePair != "":
-		return "", fmt.Errorf("%w: the source is on pair %s, which is not in cluster %s: a copy must be on the pair and in the cluster of its source", ErrNoPair, req.SourcePair, req.Cluster)
+	if p := best(fit, req, ""); p != nil {
+		return Choice{Pair: p.Name, Home: p.home(req.Consumer), Reason: reason(*p, fit, all, req)}, nil
 	}
-	return "", fmt.Errorf("%w in cluster %s: see its StorageCluster", ErrNoPair, req.Cluster)
+	switch {
+	case len(lacks) > 0:
+		return Choice{}, fmt.Errorf("%w: %s", class, strings.Join(lacks, "; "))
+	case req.SourcePair != "":
+		return Choice{}, fmt.Errorf("%w: the source is on pair %s, which is not in cluster %s: a copy must be on the pair and in the cluster of its source", ErrNoPair, req.SourcePair, req.Cluster)
+	}
+	return Choice{}, fmt.Errorf("%w in cluster %s: see its StorageCluster", ErrNoPair, req.Cluster)
+}
+
+// best is the pair that a LUN should go to, except for one pair; nil if there is none.
+func best(fit []Pair, req Request, except string) (out *Pair) {
+	for i := range fit {
+		if fit[i].Name != except && (out == nil || better(fit[i], *out, req) < 0) {
+			out = &fit[i]
+		}
+	}
+	return out
 }
 
 // better puts the pair first that a LUN should go to.
-func better(a, b Pair, pool string) int {
+func better(a, b Pair, req Request) int {
 	if a.InSync != b.InSync {
 		if a.InSync {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.free(pool), a.free(pool)), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(b.attraction(req), a.attraction(req)), cmp.Compare(b.free(req.Pool), a.free(req.Pool)),
+		cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
 }
 
 func (p *Pair) free(pool string) int64 {

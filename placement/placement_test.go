@@ -68,8 +68,8 @@ func TestChooseOneOfThePairs(t *testing.T) {
 		"copy, elsewhere":   {[]Pair{pair("p", cluster("d")), pair("q")}, copyOf("p"), "", ErrNoPair, says("source is on p")},
 	} {
 		got, err := Choose(c.pairs, c.req)
-		if got != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %q, %v", name, got, err)
+		if got.Pair != c.want || got.Home != "" || (got.Reason == "") != (err != nil) || !errors.Is(err, c.err) {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		for _, s := range c.says {
 			if err == nil || !strings.Contains(err.Error(), s) {
@@ -101,16 +101,16 @@ func TestChoosePropertiesForRandomPairs(t *testing.T) {
 		mixed := slices.Clone(pairs)
 		r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
 		if again, err2 := Choose(mixed, req); again != got || (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
-			t.Fatalf("%v: %q, %v, in another order %q, %v", pairs, got, err, again, err2)
+			t.Fatalf("%v: %+v, %v, in another order %+v, %v", pairs, got, err, again, err2)
 		}
-		if (got == "") != (err != nil) {
-			t.Fatalf("%v: %q, %v", pairs, got, err)
+		if (got.Pair == "") != (err != nil) {
+			t.Fatalf("%v: %+v, %v", pairs, got, err)
 		}
 		if err == nil {
 			taken++
-			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got })
+			k := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == got.Pair })
 			p := pairs[k]
-			if !p.Ready || p.Cluster != "c" || req.SourcePair == "" && p.free("") < req.Size || req.SourcePair != "" && req.SourcePair != got {
+			if !p.Ready || p.Cluster != "c" || req.SourcePair == "" && p.free("") < req.Size || req.SourcePair != "" && req.SourcePair != got.Pair {
 				t.Fatalf("%v cannot take %+v", p, req)
 			}
 			for _, o := range pairs {

@@ -13,6 +13,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
+// +kubebuilder:validation:XValidation:rule="has(self.consumer) == has(oldSelf.consumer) && (!has(self.consumer) || self.consumer == oldSelf.consumer)",message="consumer: it is what was known when the LUN was requested, and does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the LUN is made"
 // +kubebuilder:validation:XValidation:rule="has(self.pool) == has(oldSelf.pool) && (!has(self.pool) || self.pool == oldSelf.pool)",message="pool: a LUN stays in its pool; make another one and copy the data"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
@@ -54,8 +55,9 @@ type LogicalUnitSpec struct {
 	Hosts []HostAccess `json:"hosts,omitempty"`
 
 	// PreferredNode of the pair, a or b, that should own the LUN. It can be changed: the pair moves
-	// the LUN there when the hosts can use that node, usually within a minute. Empty: the pair
-	// chooses when the LUN is created, and later nothing changes.
+	// the LUN there when the hosts can use that node, usually within a minute. Empty: when the LUN
+	// is created, it is the node nearer to the consumer, or else the pair chooses; later nothing
+	// changes.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
@@ -76,6 +78,13 @@ type LogicalUnitSpec struct {
 	// +kubebuilder:default=false
 	// +optional
 	Destroy bool `json:"destroy"`
+
+	// Consumer is the worker that the first pod with the volume was scheduled to when the volume
+	// was requested. The operator prefers a pair and a node near that worker; the LUN can be used
+	// on every worker all the same. The field does not follow the pod later. Empty: no worker was
+	// known (immediate binding), and nothing is preferred.
+	// +optional
+	Consumer *Consumer `json:"consumer,omitempty"`
 
 	// Placement is the location of the LUN.
 	// +optional
@@ -159,6 +168,24 @@ type VolumeInfo struct {
 	FSType string `json:"fsType,omitempty"`
 }
 
+// Consumer is a worker that uses a LUN.
+type Consumer struct {
+	// Worker is the Kubernetes node.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Worker string `json:"worker"`
+	// Topology is the segment that was preferred in the request. The labels of the Kubernetes node
+	// come before it.
+	// +kubebuilder:validation:MaxProperties=32
+	// +optional
+	Topology map[string]TopologyValue `json:"topology,omitempty"`
+}
+
+// TopologyValue is the value of a topology label.
+//
+// +kubebuilder:validation:MaxLength=63
+type TopologyValue string
+
 // Placement is the location of a LUN.
 type Placement struct {
 	// Pair is the TargetPair.
@@ -169,6 +196,12 @@ type Placement struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
+	// Home is the node of the pair, a or b, that is nearer to the consumer, and becomes the
+	// preferred node of the LUN when it is created, unless spec.preferredNode names one. Empty: no
+	// node is nearer, and the pair chooses.
+	// +kubebuilder:validation:Enum="";a;b
+	// +optional
+	Home string `json:"home,omitempty"`
 	// UUID of the LUN on the disks; the WWID derives from it.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`

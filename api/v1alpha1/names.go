@@ -62,6 +62,9 @@ const (
 	ReasonDrainEnded = "DrainEnded" // LUNs return to the node
 )
 
+// ReasonPlaced is the reason of the event about the pair and the home of a new LUN.
+const ReasonPlaced = "Placed"
+
 // Reasons of events about blocks that did not match their checksums.
 const (
 	ReasonBlocksHealed = "BlocksHealed" // healed from the other node
@@ -116,6 +119,10 @@ const AnnotationMade = "gemel.storage/made"
 // AnnotationReplayed is "true" on a LogicalUnit whose filesystem's log has been replayed for
 // read-only hosts, and that has not been written since. The next read-only publish needs no replay.
 const AnnotationReplayed = "gemel.storage/log-replayed"
+
+// AnnotationPlaced says on a LogicalUnit, for people, why it is on its pair, and why a node is its
+// home. It is written together with spec.placement.
+const AnnotationPlaced = "gemel.storage/placed"
 
 // Field managers of the operator and the CSI driver.
 const (

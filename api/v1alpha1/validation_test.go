@@ -117,6 +117,19 @@ func TestRefusedWhenMade(t *testing.T) {
 		"either logicalUnit or snapshot":  withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Source = &v1alpha1.Source{LogicalUnit: "x", Snapshot: "y"} }),
 		"spec.preferredNode":              withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.PreferredNode = "c" }),
 		"spec.placement.uuid":             withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: "x"} }),
+		"spec.placement.home": withLUN(func(l *v1alpha1.LogicalUnit) {
+			l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: uuid1, Home: "c"}
+		}),
+		"spec.consumer.worker": withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Consumer = &v1alpha1.Consumer{} }),
+		"spec.consumer.topology.zone": withLUN(func(l *v1alpha1.LogicalUnit) {
+			l.Spec.Consumer = &v1alpha1.Consumer{Worker: "w", Topology: map[string]v1alpha1.TopologyValue{"zone": v1alpha1.TopologyValue(strings.Repeat("z", 64))}}
+		}),
+		"spec.consumer.topology: Too many": withLUN(func(l *v1alpha1.LogicalUnit) {
+			l.Spec.Consumer = &v1alpha1.Consumer{Worker: "w", Topology: map[string]v1alpha1.TopologyValue{}}
+			for i := range 33 {
+				l.Spec.Consumer.Topology[strings.Repeat("k", i+1)] = "v"
+			}
+		}),
 		"hosts: one with replay is alone": withLUN(func(l *v1alpha1.LogicalUnit) {
 			l.Spec.Shared, l.Spec.Hosts = true, []v1alpha1.HostAccess{{IQN: iqns[0], ReadOnly: true, Replay: true}, {IQN: iqns[1], ReadOnly: true}}
 		}),
@@ -172,17 +185,26 @@ func TestRefusedWhenChanged(t *testing.T) {
 		l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: uuid1}
 		return l
 	}
+	used := func(name string) *v1alpha1.LogicalUnit {
+		l := lun(name)
+		l.Spec.Consumer = &v1alpha1.Consumer{Worker: "w1", Topology: map[string]v1alpha1.TopologyValue{"topology.kubernetes.io/zone": "z1"}}
+		return l
+	}
 	for want, x := range map[string]struct {
 		o      client.Object
 		change func(client.Object)
 	}{
-		"pairs: fewer pairs":               {cluster("fewer"), func(o client.Object) { o.(*v1alpha1.StorageCluster).Spec.Pairs = 1 }},
-		"storageClassName: a pool's class": {cluster("class"), func(o client.Object) { o.(*v1alpha1.StorageCluster).Spec.Pools[0].StorageClassName = "other" }},
-		"cluster: a LUN stays":             {lun("cluster"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Cluster = "other" }},
-		"source: what a LUN":               {lun("source"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Source = &v1alpha1.Source{Snapshot: "s"} }},
-		"size: a LUN is never":             {lun("smaller"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Size = resource.MustParse("1Mi") }},
-		"placement: it is written once":    {placed("moved"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement.UUID = uuid2 }},
-		"placement: it is written once, b": {placed("unplaced"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement = nil }},
+		"pairs: fewer pairs":                   {cluster("fewer"), func(o client.Object) { o.(*v1alpha1.StorageCluster).Spec.Pairs = 1 }},
+		"storageClassName: a pool's class":     {cluster("class"), func(o client.Object) { o.(*v1alpha1.StorageCluster).Spec.Pools[0].StorageClassName = "other" }},
+		"cluster: a LUN stays":                 {lun("cluster"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Cluster = "other" }},
+		"source: what a LUN":                   {lun("source"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Source = &v1alpha1.Source{Snapshot: "s"} }},
+		"size: a LUN is never":                 {lun("smaller"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Size = resource.MustParse("1Mi") }},
+		"placement: it is written once":        {placed("moved"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement.UUID = uuid2 }},
+		"placement: it is written once, b":     {placed("unplaced"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement = nil }},
+		"placement: it is written once, be":    {placed("home"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Placement.Home = "b" }},
+		"consumer: it is what was known":       {used("consumer"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Consumer.Worker = "w2" }},
+		"consumer: it is what was known when":  {used("unused"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Consumer = nil }},
+		"consumer: it is what was known when ": {lun("late"), func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Consumer = &v1alpha1.Consumer{Worker: "w"} }},
 		"destroy: it cannot be taken": {func() client.Object { l := lun("kept"); l.Spec.Destroy = true; return l }(),
 			func(o client.Object) { o.(*v1alpha1.LogicalUnit).Spec.Destroy = false }},
 		"source: what a snapshot": {snapshot("source"), func(o client.Object) { o.(*v1alpha1.LogicalUnitSnapshot).Spec.Source = "y" }},

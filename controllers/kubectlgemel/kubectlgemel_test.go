@@ -93,6 +93,49 @@ func TestWhyStopsAtTheFirstProblem(t *testing.T) {
 	}
 }
 
+// What was preferred for the LUN, what has decided, and the home, which may have changed since.
+func TestWhyShowsThePlacement(t *testing.T) {
+	lu := func(w map[string]client.Object) *v1alpha1.LogicalUnit { return w["lun"].(*v1alpha1.LogicalUnit) }
+	placed := func(w map[string]client.Object) {
+		lu(w).Annotations = map[string]string{v1alpha1.AnnotationPlaced: "pair main-p0 has a node in zone z1"}
+		lu(w).Status.PreferredNode = "b"
+	}
+	for name, c := range map[string]struct {
+		change func(map[string]client.Object)
+		want   []string
+		not    []string
+	}{
+		"an earlier release": {func(map[string]client.Object) {}, nil, []string{"preferred", "placed", "home"}},
+		"no consumer": {placed, []string{"ok      preferred                nothing was preferred, because no worker was known\n",
+			"ok      placed                   pair main-p0 has a node in zone z1\n", "ok      home                     node b\n"}, nil},
+		"consumer": {func(w map[string]client.Object) {
+			placed(w)
+			lu(w).Spec.Consumer = &v1alpha1.Consumer{Worker: "w7", Topology: map[string]v1alpha1.TopologyValue{corev1.LabelTopologyZone: "z1", corev1.LabelTopologyRegion: "r1"}}
+		}, []string{"preferred                near worker w7 (topology.kubernetes.io/region=r1, topology.kubernetes.io/zone=z1)\n"}, nil},
+		"consumer without labels": {func(w map[string]client.Object) {
+			placed(w)
+			lu(w).Spec.Consumer = &v1alpha1.Consumer{Worker: "w7"}
+		}, []string{"preferred                near worker w7\n"}, nil},
+	} {
+		w := world()
+		c.change(w)
+		var out bytes.Buffer
+		if err := Why(t.Context(), clientOf(w), "app", "data", &out); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, s := range c.want {
+			if !strings.Contains(out.String(), s) {
+				t.Errorf("%s: %q is not in:\n%s", name, s, &out)
+			}
+		}
+		for _, s := range c.not {
+			if strings.Contains(out.String(), s) {
+				t.Errorf("%s: %q is in:\n%s", name, s, &out)
+			}
+		}
+	}
+}
+
 func quantity(s string) *resource.Quantity {
 	q := resource.MustParse(s)
 	return &q

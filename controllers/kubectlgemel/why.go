@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,6 +86,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	if !condition(ch, "LUN "+short(lu.Name), lu.Status.Conditions, v1alpha1.ConditionReady) {
 		return nil
 	}
+	placed(ch, lu)
 	p := &v1alpha1.TargetPair{}
 	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
 		return err
@@ -107,6 +110,31 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		return nil
 	}
 	return attachments(ctx, c, ch, pv.Name)
+}
+
+// placed says what was preferred for a LUN and what has decided. LUNs of earlier releases, and
+// those whose objects were lost, do not know it.
+func placed(ch *chain, lu *v1alpha1.LogicalUnit) {
+	reason := lu.Annotations[v1alpha1.AnnotationPlaced]
+	if reason == "" {
+		return
+	}
+	preferred := "nothing was preferred, because no worker was known"
+	if x := lu.Spec.Consumer; x != nil {
+		preferred = "near worker " + x.Worker
+		var labels []string
+		for _, k := range slices.Sorted(maps.Keys(x.Topology)) {
+			labels = append(labels, k+"="+string(x.Topology[k]))
+		}
+		if len(labels) > 0 {
+			preferred += " (" + strings.Join(labels, ", ") + ")"
+		}
+	}
+	ch.link(true, "preferred", preferred, "")
+	ch.link(true, "placed", reason, "")
+	if home := lu.Status.PreferredNode; home != "" {
+		ch.link(true, "home", "node "+home, "")
+	}
 }
 
 // attachments checks the VolumeAttachments of a volume and their workers.

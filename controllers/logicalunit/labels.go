@@ -22,7 +22,8 @@ const (
 )
 
 // diskLabels are the labels of a LUN on the disks. With the LUN's UUID, name, size and hosts they
-// are the whole spec, so that the object can be recreated from the disks.
+// are the whole spec, so that the object can be recreated from the disks. Consumer and home are
+// left out: they are only read before the LUN exists.
 func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 	m := map[string]string{LabelObject: lu.Name, LabelCluster: lu.Spec.Cluster, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}
 	if lu.Spec.Shared {

@@ -1,6 +1,7 @@
 package logicalunit
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
@@ -76,7 +77,7 @@ func (p *pass) create(ctx context.Context) error {
 		}
 	}
 	lun, err := rpc(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
-		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: p.lu.Spec.PreferredNode, WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
+		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: cmp.Or(p.lu.Spec.PreferredNode, at.Home), WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // the source does not exist

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -89,7 +90,11 @@ func (p *pass) place(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pair, err := placement.Choose(list, placement.Request{Cluster: p.lu.Spec.Cluster, Pool: pool, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair})
+	req := placement.Request{Cluster: p.lu.Spec.Cluster, Pool: pool, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair, Consumer: p.consumer(ctx)}
+	if p.lu.Spec.Consumer != nil {
+		p.locate(ctx, list)
+	}
+	choice, err := placement.Choose(list, req)
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
@@ -100,10 +105,29 @@ func (p *pass) place(ctx context.Context) error {
 	case err != nil:
 		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
 	}
-	return object.Patch(ctx, p, &p.lu, "placement", func(lu *v1alpha1.LogicalUnit) {
+	return p.writePlacement(ctx, pool, choice)
+}
+
+// writePlacement records a choice with its reason. The reason is in an annotation as well as in an
+// event: events are gone after an hour.
+func (p *pass) writePlacement(ctx context.Context, pool string, choice placement.Choice) error {
+	reason := choice.Reason
+	if node := p.lu.Spec.PreferredNode; node != "" {
+		reason += "; spec.preferredNode makes node " + node + " the home"
+	}
+	reason = v1alpha1.ErrorText(reason)
+	err := object.Patch(ctx, p, &p.lu, "placement", func(lu *v1alpha1.LogicalUnit) {
 		controllerutil.AddFinalizer(lu, v1alpha1.Finalizer)
-		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, Pool: pool, UUID: string(lu.UID)}
+		if lu.Annotations == nil {
+			lu.Annotations = map[string]string{}
+		}
+		lu.Annotations[v1alpha1.AnnotationPlaced] = reason
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, UUID: string(lu.UID)}
 	})
+	if err == nil {
+		p.Recorder.Eventf(p.lu, nil, corev1.EventTypeNormal, v1alpha1.ReasonPlaced, "Place", "%s", reason)
+	}
+	return err
 }
 
 // noPair says why a cluster has no pair: the StorageCluster does not exist, or its pairs are not

@@ -31,6 +31,7 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper) error {
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c}

@@ -1,0 +1,63 @@
+package logicalunit
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/placement"
+)
+
+// consumer is the location of the worker that the LUN is for; the zero value if no worker is known.
+// The worker's own labels come before those that the driver was told: the provisioner remembers a
+// worker's labels for as long as it repeats a request.
+func (p *pass) consumer(ctx context.Context) placement.Location {
+	c := p.lu.Spec.Consumer
+	if c == nil {
+		return placement.Location{}
+	}
+	out := placement.Location{Worker: c.Worker, Labels: map[string]string{}}
+	for k, v := range c.Topology {
+		out.Labels[k] = string(v)
+	}
+	maps.Copy(out.Labels, p.labelsOf(ctx, c.Worker))
+	return out
+}
+
+// locate adds the labels of the workers to the nodes of the pairs.
+func (p *pass) locate(ctx context.Context, pairs []placement.Pair) {
+	for i := range pairs {
+		for k := range pairs[i].Nodes {
+			n := &pairs[i].Nodes[k]
+			n.Labels = p.labelsOf(ctx, n.Worker)
+		}
+	}
+}
+
+// labelsOf a worker are those of its Kubernetes node, and of its Host if the node does not exist.
+// Nearness is a preference, so a LUN is placed without labels that cannot be read.
+func (p *pass) labelsOf(ctx context.Context, worker string) map[string]string {
+	if worker == "" {
+		return nil
+	}
+	var node corev1.Node
+	err := p.Get(ctx, client.ObjectKey{Name: worker}, &node)
+	if err == nil {
+		return node.Labels
+	}
+	var host v1alpha1.Host
+	if apierrors.IsNotFound(err) {
+		if err = p.Get(ctx, client.ObjectKey{Name: worker}, &host); err == nil {
+			return host.Spec.Topology
+		}
+	}
+	if !apierrors.IsNotFound(err) {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot read the topology of a worker: the LUN is placed without it", "worker", worker)
+	}
+	return nil
+}
