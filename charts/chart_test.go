@@ -61,6 +61,10 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{userspace(map[string]any{"node.kubeletDir": "var/lib"}), []string{"/node/kubeletDir"}},
 		{userspace(map[string]any{"node.maxVolumes": "many"}), []string{"/node/maxVolumes", "integer"}},
 		{userspace(map[string]any{"node.ioDeadline": "soon"}), []string{"/node/ioDeadline"}},
+		{userspace(map[string]any{"node.topologyKeys": "rack"}), []string{"/node/topologyKeys", "array"}},
+		{userspace(map[string]any{"node.topologyKeys": []any{"a b"}}), []string{"/node/topologyKeys/0"}},
+		{userspace(map[string]any{"node.topologyKeys": []any{"kubernetes.io/hostname"}}), []string{"/node/topologyKeys/0"}},
+		{userspace(map[string]any{"node.topologyKeys": []any{"rack", "rack"}}), []string{"/node/topologyKeys"}},
 		{userspace(map[string]any{"operator.replicas": -1}), []string{"/operator/replicas"}},
 		{userspace(map[string]any{"controller.logLevel": "loud"}), []string{"/controller/logLevel"}},
 		{userspace(map[string]any{"image.repository": ""}), []string{"/image/repository"}},
@@ -69,6 +73,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{userspace(map[string]any{"sidecars.livenessprobe": "x"}), []string{"/sidecars", "livenessprobe"}},
 		{userspace(map[string]any{"storageClass.fsType": "btrfs"}), []string{"/storageClass/fsType"}},
 		{userspace(map[string]any{"storageClass.name": ""}), []string{"/storageClass/name"}},
+		{userspace(map[string]any{"storageClass.volumeBindingMode": "Later"}), []string{"/storageClass/volumeBindingMode", "WaitForFirstConsumer"}},
 		{userspace(map[string]any{"storageClass.pool": "Fast"}), []string{"/storageClass/pool"}},
 		{userspace(map[string]any{"storageClass.cluster": "Main"}), []string{"/storageClass/cluster"}},
 		{userspace(map[string]any{"crds.keep": true}), []string{"/crds", "keep"}},
@@ -205,6 +210,28 @@ func TestNodePluginRegistersItself(t *testing.T) {
 	}
 }
 
+// The keys of an administrator are one flag; without keys, and with the values of a release that
+// knew none, there is no flag.
+func TestTopologyKeysAreAFlag(t *testing.T) {
+	flags := func(set map[string]any) (out []string) {
+		node := one[*appsv1.DaemonSet](t, mustRender(t, userspace(set)), "gemel-csi-node").Spec.Template.Spec
+		for _, arg := range container(t, &node, "driver").Args {
+			if strings.HasPrefix(arg, "--topology-keys") {
+				out = append(out, arg)
+			}
+		}
+		return out
+	}
+	for _, set := range []map[string]any{nil, {"node.topologyKeys": []any{}}, {"node.topologyKeys": nil}} {
+		if got := flags(set); len(got) != 0 {
+			t.Errorf("%v: %q", set, got)
+		}
+	}
+	if got := flags(map[string]any{"node.topologyKeys": []any{"topology.example.com/rack", "row"}}); !slices.Equal(got, []string{"--topology-keys=topology.example.com/rack,row"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // Replacing the pod of holders ends volumes: nothing but a hand does it.
 func TestHolderIsReplacedByHand(t *testing.T) {
 	h := one[*appsv1.DaemonSet](t, mustRender(t, userspace(nil)), "gemel-holder")
@@ -229,6 +256,15 @@ func TestStorageClass(t *testing.T) {
 	objs = mustRender(t, userspace(nil))
 	if len(all[*storagev1.StorageClass](objs))+len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {
 		t.Error("a class that was not requested")
+	}
+	for _, x := range []struct {
+		mode any
+		want storagev1.VolumeBindingMode
+	}{{"WaitForFirstConsumer", storagev1.VolumeBindingWaitForFirstConsumer}, {"Immediate", storagev1.VolumeBindingImmediate}, {nil, storagev1.VolumeBindingImmediate}} {
+		objs = mustRender(t, userspace(map[string]any{"storageClass.create": true, "storageClass.volumeBindingMode": x.mode}))
+		if c := one[*storagev1.StorageClass](t, objs, "gemel"); c.VolumeBindingMode == nil || *c.VolumeBindingMode != x.want {
+			t.Errorf("%v: %v", x.mode, c.VolumeBindingMode)
+		}
 	}
 	objs = mustRender(t, userspace(map[string]any{"storageClass.create": true, "sidecars.snapshots": false}))
 	if len(all[*snapshotv1.VolumeSnapshotClass](objs)) != 0 {

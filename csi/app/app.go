@@ -66,6 +66,7 @@ After SIGTERM, running calls complete and the plugin exits; volumes stay attache
 	f.StringVar(&c.Backend, "backend", "", "controller service: objects (Kubernetes) or direct (one pair); default: direct with --pair-endpoint, objects without")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "path to a kubeconfig file; default: the pod's service account")
 	f.BoolVar(&c.NodeObject, "node-object", false, "node service: write the Host object of the Kubernetes node --node-name")
+	f.StringSliceVar(&c.TopologyKeys, "topology-keys", nil, "node service, with --node-object: labels of the Kubernetes node that are reported to Kubernetes besides its zone and region, separated by commas; at most 16; a label that the node does not have is left out")
 	f.StringArrayVar(&c.PairEndpoints, "pair-endpoint", nil, "host:port of the control API of a node of the pair; repeat it for both nodes")
 	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate for the control API; without certificates only loopback addresses are allowed")
 	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of that certificate")

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +44,12 @@ func (c *config) checkBackend(bad func(flag, format string, args ...any)) {
 			bad("node-name", "is required by --node-object: set it to the name of the Kubernetes node")
 		}
 	}
+	if err := hostobject.CheckKeys(c.TopologyKeys); err != nil {
+		bad("topology-keys", "%w", err)
+	}
+	if len(c.TopologyKeys) > 0 && !(c.NodeObject && c.node()) {
+		bad("topology-keys", "needs --node-object and the node service: the labels are those of the Kubernetes node")
+	}
 	if !c.controller() {
 		return
 	}
@@ -70,7 +78,9 @@ func (c *config) backend(log *slog.Logger) (backend.Backend, func(), error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return objects.New(k), func() {}, nil
+		b := objects.New(k)
+		b.Log = log
+		return b, func() {}, nil
 	}
 	b, err := c.directPair()
 	if err != nil {
@@ -121,13 +131,32 @@ func (c *config) client(log *slog.Logger) (client.WithWatch, error) {
 }
 
 // keepHost keeps the Host object until stop is called.
-func (c *config) keepHost(ctx context.Context, w hostobject.Worker, log *slog.Logger) (stop func(), err error) {
-	k, err := c.client(log)
-	if err != nil {
-		return nil, err
-	}
+func keepHost(ctx context.Context, k client.Client, w hostobject.Worker, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { hostobject.Keep(ctx, k, w, log) })
-	return func() { cancel(); wg.Wait() }, nil
+	return func() { cancel(); wg.Wait() }
+}
+
+// topologyLimit bounds the call for the labels of this worker.
+const topologyLimit = 10 * time.Second
+
+// topology reads the labels of this worker for its segments. While the API server cannot be reached
+// the kubelet cannot register the plugin either, so that is an error and the kubelet tries again.
+// What trying again does not change is logged: segments are a preference, and must not keep a
+// worker from using volumes.
+func (c *config) topology(k client.Reader, log *slog.Logger) func(context.Context) (map[string]string, error) {
+	if k == nil {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, topologyLimit)
+		defer cancel()
+		out, err := hostobject.Segments(ctx, k, c.NodeName, c.TopologyKeys)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			log.Warn("cannot read the topology labels of this worker: it is reported without zone and region", "node", c.NodeName, "err", err)
+			return nil, nil
+		}
+		return out, err
+	}
 }

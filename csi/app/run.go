@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/controller"
@@ -31,6 +32,7 @@ type config struct {
 	Backend                             string // objects, direct, or empty: chosen by checkBackend
 	Kubeconfig                          string
 	NodeObject                          bool
+	TopologyKeys                        []string
 	PairEndpoints                       []string
 	TLSCert, TLSKey, TLSCA              string
 	Cluster, Pair                       string
@@ -138,17 +140,19 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer stop()
-		n, worker, stop, err := c.nodeService(ctx, publications, reg, log)
+		var api client.Client // nil: without Kubernetes
+		if c.NodeObject {
+			if api, err = c.client(log); err != nil {
+				return err
+			}
+		}
+		n, worker, stop, err := c.nodeService(ctx, publications, c.topology(api, log), reg, log)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if c.NodeObject {
-			stop, err := c.keepHost(ctx, worker, log)
-			if err != nil {
-				return err
-			}
-			defer stop()
+		if api != nil {
+			defer keepHost(ctx, api, worker, log)()
 		}
 		services.Node = n
 		ready.Ready = func(context.Context) error { return worker.Ready() }
@@ -190,7 +194,7 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 
 // nodeService creates the node service, and the content of this worker's Host object. stop ends its
 // goroutines.
-func (c *config) nodeService(ctx context.Context, publications node.Publications, reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
+func (c *config) nodeService(ctx context.Context, publications node.Publications, topology func(context.Context) (map[string]string, error), reg prometheus.Registerer, log *slog.Logger) (n *node.Server, w hostobject.Worker, stop func(), err error) {
 	iqn, machine := c.NodeIQN, node.MachineID()
 	if iqn == "" {
 		name := c.NodeName
@@ -211,7 +215,7 @@ func (c *config) nodeService(ctx context.Context, publications node.Publications
 	if err != nil {
 		return nil, w, nil, err
 	}
-	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: publications, Log: log})
+	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: publications, Topology: topology, Log: log})
 	if err != nil {
 		stop()
 		return nil, w, nil, err

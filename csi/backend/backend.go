@@ -77,7 +77,10 @@ type CreateVolume struct {
 	Cluster        string // StorageCluster, if the backend needs it
 	Pool           string // empty: the first one, or that of the source, which is the only possible one
 	Labels         map[string]string
-	Mutable        // empty fields: the pair chooses the node, write-back
+	// Preferred is the topology segment that the caller prefers; nil if none. It is the consumer's
+	// only if there is one: otherwise any.
+	Preferred map[string]string
+	Mutable   // empty fields: the pair chooses the node, write-back
 }
 
 // Publish is a request to publish a volume to a host.

@@ -37,8 +37,12 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 	if err != nil {
 		return nil, err
 	}
+	preferred, err := preferredSegment(req.AccessibilityRequirements)
+	if err != nil {
+		return nil, err
+	}
 	want := backend.CreateVolume{ID: s.backend.VolumeID(req.Name), Name: req.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
-		Mutable: mutable.Over(params.mutable.Mutable)}
+		Preferred: preferred, Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = req.Name, fstype, mode
 	if err := setSource(&want, req.VolumeContentSource); err != nil {
@@ -241,8 +245,8 @@ func (s *Server) ControllerGetVolume(ctx context.Context, req *csi.ControllerGet
 // on one pair, so the free space of several pairs cannot be added: both values are the largest LUN
 // that fits on one pair in the pool of the parameters. The scheduler compares a claim with
 // maximum_volume_size: "The largest size that may be used in a
-// CreateVolumeRequest.capacity_range.required_bytes field". Topology is ignored: every worker
-// reaches every pair.
+// CreateVolumeRequest.capacity_range.required_bytes field". accessible_topology is ignored, also an
+// unknown one: every worker reaches every pair, so the answer is the same for each segment.
 func (s *Server) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if _, err := capability.ParseAll(req.VolumeCapabilities); err != nil {
 		return nil, invalid("%v", err)

@@ -5,12 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,9 +43,9 @@ var kind = v1alpha1.GroupVersion.WithKind("Host")
 // Write applies the object with the field manager of the driver: the operator's fields stay. The
 // object is owned by its Kubernetes node.
 func Write(ctx context.Context, c client.Client, w Worker) error {
-	var node corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &node); err != nil {
-		return fmt.Errorf("get node %s: %w: check that --node-name is the name of the Kubernetes node", w.Node, err)
+	node, err := readNode(ctx, c, w.Node)
+	if err != nil {
+		return err
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
@@ -66,17 +63,6 @@ func Write(ctx context.Context, c client.Client, w Worker) error {
 		return fmt.Errorf("host %s: %w", w.Node, err)
 	}
 	return writeStatus(ctx, c, w)
-}
-
-// topology are the topology labels of the worker, up to the maximum of the object.
-func topology(labels map[string]string) map[string]any {
-	out := map[string]any{}
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		if (strings.HasPrefix(k, "topology.kubernetes.io/") || k == corev1.LabelHostname) && len(out) < 16 {
-			out[k] = labels[k]
-		}
-	}
-	return out
 }
 
 // writeStatus applies the worker's part of the status if it has changed.

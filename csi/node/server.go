@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -46,7 +47,10 @@ type Config struct {
 	Credentials *credentials.Keeper
 	// Publications is used when a log must be replayed; nil: such volumes are rejected.
 	Publications Publications
-	Log          *slog.Logger
+	// Topology returns the topology labels of this worker that are reported besides the segment
+	// that all workers have; nil: none. An error is temporary, and the kubelet asks again.
+	Topology func(context.Context) (map[string]string, error)
+	Log      *slog.Logger
 }
 
 // Server implements csi.NodeServer. It serializes the calls for a volume.
@@ -95,10 +99,20 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return r, nil
 }
 
-// NodeGetInfo returns the IQN as the node ID, as used by the targets.
-func (s *Server) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: s.unlocked.cfg.IQN, MaxVolumesPerNode: s.unlocked.cfg.MaxVolumes,
-		AccessibleTopology: &csi.Topology{Segments: identity.Topology}}, nil
+// NodeGetInfo returns the IQN as the node ID, as used by the targets, and the segments of this
+// worker.
+func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	c := &s.unlocked.cfg
+	segments := map[string]string{}
+	if c.Topology != nil {
+		labels, err := c.Topology(ctx)
+		if err != nil {
+			return nil, status.Errorf(codes.Unavailable, "topology of this worker: %v", err)
+		}
+		maps.Copy(segments, labels)
+	}
+	maps.Copy(segments, identity.Topology)
+	return &csi.NodeGetInfoResponse{NodeId: c.IQN, MaxVolumesPerNode: c.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: segments}}, nil
 }
 
 // exclusively runs a call with the volume locked.

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
@@ -28,6 +29,9 @@ import (
 
 // Backend implements backend.Backend.
 type Backend struct {
+	// Log gets what is no error of a call; nil: nothing is logged.
+	Log *slog.Logger
+
 	c client.WithWatch
 }
 

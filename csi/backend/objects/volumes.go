@@ -104,8 +104,10 @@ func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (b
 	if err := b.checkSource(ctx, req); err != nil {
 		return backend.Volume{}, err
 	}
+	want := unitOf(req)
+	want.Spec.Consumer = b.consumer(ctx, req)
 	for {
-		lu, err := b.ensure(ctx, unitOf(req))
+		lu, err := b.ensure(ctx, want)
 		if err != nil {
 			return backend.Volume{}, err
 		}
@@ -153,6 +155,7 @@ func (b *Backend) ensure(ctx context.Context, want *v1alpha1.LogicalUnit) (*v1al
 	}
 }
 
+// sameSpec ignores the consumer: a claim whose pod was scheduled again names another worker.
 func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 	differs := ""
 	switch {
