@@ -66,8 +66,8 @@ func (e *env) sidecar(name string, args ...string) {
 }
 
 // The real external-provisioner and external-resizer: a claim's VolumeAttributesClass is that of
-// its LUN, at first and later, a wrong one is refused with its parameter's name, and there is one
-// CSIStorageCapacity, which stays.
+// its LUN, at first and later, a wrong one is refused with its parameter's name, there is one
+// CSIStorageCapacity, which stays, and a claim that waits for its first pod has its LUN near it.
 func TestRealSidecars(t *testing.T) {
 	if os.Getenv(sidecarsVariable) == "" || os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd; `make test` builds them", sidecarsVariable)
@@ -87,23 +87,34 @@ func TestRealSidecars(t *testing.T) {
 	class := func(name string, parameters map[string]string) client.Object {
 		return &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: v1alpha1.DriverName, Parameters: parameters}
 	}
+	var node corev1.Node
+	e.ok(client.IgnoreAlreadyExists(c.Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})))
+	label := func(labels map[string]string) {
+		t.Helper()
+		e.ok(c.Get(e.ctx, client.ObjectKey{Name: nodeName}, &node))
+		bare := node.DeepCopy()
+		node.Labels = maps.Clone(node.Labels)
+		if node.Labels == nil {
+			node.Labels = map[string]string{}
+		}
+		maps.Copy(node.Labels, labels)
+		e.ok(c.Patch(e.ctx, &node, client.MergeFrom(bare)))
+	}
+	label(map[string]string{corev1.LabelTopologyZone: "z1", corev1.LabelTopologyRegion: "r1"})
+	segments := maps.Clone(identity.Topology)
+	segments[corev1.LabelTopologyZone], segments[corev1.LabelTopologyRegion] = "z1", "r1"
+	info, err := e.plugin.Node.NodeGetInfo(e.ctx, &csi.NodeGetInfoRequest{})
+	e.ok(err)
+	if !maps.Equal(info.AccessibleTopology.GetSegments(), segments) {
+		t.Fatalf("the worker is in %v", info.AccessibleTopology)
+	}
 	create(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "gemel"}, Provisioner: v1alpha1.DriverName,
 		Parameters: map[string]string{"cluster": operator.Cluster}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)},
 		class("through", map[string]string{"writeCache": "write-through", "preferredNode": "b"}),
 		class("wrong", map[string]string{"writeCache": "none"}),
 		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: v1alpha1.DriverName, NodeID: e.nodeID(),
-			TopologyKeys: slices.Collect(maps.Keys(identity.Topology))}}}})
-	// The kubelet labels its node with what the plugin names.
-	var node corev1.Node
-	e.ok(client.IgnoreAlreadyExists(c.Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})))
-	e.ok(c.Get(e.ctx, client.ObjectKey{Name: nodeName}, &node))
-	bare := node.DeepCopy()
-	node.Labels = maps.Clone(node.Labels)
-	if node.Labels == nil {
-		node.Labels = map[string]string{}
-	}
-	maps.Copy(node.Labels, identity.Topology)
-	e.ok(c.Patch(e.ctx, &node, client.MergeFrom(bare)))
+			TopologyKeys: slices.Collect(maps.Keys(segments))}}}})
+	label(segments) // The kubelet labels its node with what the plugin names.
 	sample, err := os.ReadFile(filepath.Join(harness.Root(), "config", "samples", "volumeattributesclass.yaml"))
 	e.ok(err)
 	for _, doc := range strings.Split(string(sample), "\n---\n") {
@@ -136,6 +147,12 @@ func TestRealSidecars(t *testing.T) {
 	}
 	if m := mode(); m != "write-through b" {
 		t.Fatalf("it was made as %s", m)
+	}
+	// For immediate binding the provisioner prefers a segment too, but it is nobody's.
+	var lu v1alpha1.LogicalUnit
+	e.ok(e.api.Get(e.ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, &lu))
+	if lu.Spec.Consumer != nil || lu.Spec.Placement.Home != "" {
+		t.Errorf("near nobody: %+v, %+v", lu.Spec.Consumer, lu.Spec.Placement)
 	}
 	key := client.ObjectKeyFromObject(claim)
 	e.ok(c.Get(e.ctx, key, claim))
@@ -186,7 +203,7 @@ func TestRealSidecars(t *testing.T) {
 		return len(list.Items) == 1 && !list.Items[0].Capacity.IsZero(), fmt.Sprintf("%+v", list.Items)
 	}))
 	x := list.Items[0]
-	if x.StorageClassName != "gemel" || x.NodeTopology == nil || !maps.Equal(x.NodeTopology.MatchLabels, identity.Topology) || len(x.NodeTopology.MatchExpressions) != 0 || x.MaximumVolumeSize == nil || x.MaximumVolumeSize.Cmp(*x.Capacity) != 0 {
+	if x.StorageClassName != "gemel" || x.NodeTopology == nil || !maps.Equal(x.NodeTopology.MatchLabels, segments) || len(x.NodeTopology.MatchExpressions) != 0 || x.MaximumVolumeSize == nil || x.MaximumVolumeSize.Cmp(*x.Capacity) != 0 {
 		t.Errorf("%+v", x)
 	}
 	// It is published once, not again and again: a scheduler that looks in between would find no
@@ -198,5 +215,42 @@ func TestRealSidecars(t *testing.T) {
 	}
 	e.ok(c.Delete(e.ctx, claim))
 	_, err = e.plugin.Controller.DeleteVolume(e.ctx, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle})
+	e.ok(err)
+	e.waitsForItsConsumer(c, create)
+}
+
+// waitsForItsConsumer makes a claim that the scheduler has bound to this worker, on which node b of
+// the pair is.
+func (e *env) waitsForItsConsumer(c client.Client, create func(...client.Object)) {
+	e.t.Helper()
+	var tp v1alpha1.TargetPair
+	e.ok(harness.Wait(e.ctx, "node b is on this worker", func() (bool, string) {
+		e.ok(e.api.Get(e.ctx, client.ObjectKey{Name: e.pair.Name}, &tp))
+		tp.Spec.Nodes[1].Worker = nodeName
+		err := e.api.Update(e.ctx, &tp)
+		return err == nil, fmt.Sprint(err)
+	}))
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "late", Namespace: "default",
+		Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": v1alpha1.DriverName, "volume.kubernetes.io/selected-node": nodeName}},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("late"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("320Mi")}}}}
+	create(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: v1alpha1.DriverName,
+		Parameters: map[string]string{"cluster": operator.Cluster}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}, claim)
+	var pv corev1.PersistentVolume
+	e.ok(harness.Wait(e.ctx, "the volume is made", func() (bool, string) {
+		err := c.Get(e.ctx, client.ObjectKey{Name: "pvc-" + string(claim.UID)}, &pv)
+		return err == nil, fmt.Sprint(err)
+	}))
+	var lu v1alpha1.LogicalUnit
+	e.ok(e.api.Get(e.ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, &lu))
+	want := map[string]v1alpha1.TopologyValue{corev1.LabelTopologyZone: "z1", corev1.LabelTopologyRegion: "r1"}
+	if x := lu.Spec.Consumer; x == nil || x.Worker != nodeName || !maps.Equal(x.Topology, want) {
+		e.t.Errorf("consumer %+v", x)
+	}
+	if lu.Spec.Placement.Home != "b" || lu.Status.PreferredNode != "b" || lu.Status.Owner != "b" || pv.Spec.NodeAffinity != nil || !strings.Contains(lu.Annotations[v1alpha1.AnnotationPlaced], "its node b is on worker "+nodeName) {
+		e.t.Errorf("%+v, %+v, %q, %+v", lu.Spec.Placement, lu.Status, lu.Annotations[v1alpha1.AnnotationPlaced], pv.Spec.NodeAffinity)
+	}
+	e.ok(c.Delete(e.ctx, claim))
+	_, err := e.plugin.Controller.DeleteVolume(e.ctx, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle})
 	e.ok(err)
 }
