@@ -8,8 +8,8 @@ import (
 )
 
 // LogicalUnitSpec is written by the CSI driver, except placement, which the operator writes once.
-// preferredNode and writeCache come from a StorageClass or VolumeAttributesClass; an administrator
-// may change them as well.
+// preferredNode, pinnedNode and writeCache come from a StorageClass or VolumeAttributesClass; an
+// administrator may change them as well.
 //
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
@@ -61,6 +61,14 @@ type LogicalUnitSpec struct {
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
+
+	// PinnedNode of the pair, a or b, owns the LUN whenever it can: as long as the node is in sync
+	// and not drained, whether or not hosts can use it. The pin is carried out in every mode of
+	// balancing, and while it is set, preferredNode counts for nothing. Empty: the LUN is not
+	// pinned.
+	// +kubebuilder:validation:Enum="";a;b
+	// +optional
+	PinnedNode string `json:"pinnedNode,omitempty"`
 
 	// WriteCache is what an acknowledged write means. write-back: both nodes have it in memory, and
 	// it is durable after a flush of the host. write-through: it is on the disks of both nodes. It
@@ -229,6 +237,13 @@ type LogicalUnitStatus struct {
 	// PreferredNode is the current preferred node.
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
+	// PinnedNode is the node that the LUN is pinned to at present; status.owner is another one
+	// while that node is not in sync, or drained. Empty: it is not pinned.
+	// +optional
+	PinnedNode string `json:"pinnedNode,omitempty"`
+	// HeldUntil is until when a transfer by a person keeps the LUN at its owner.
+	// +optional
+	HeldUntil *metav1.Time `json:"heldUntil,omitempty"`
 	// WriteCache is the current write cache mode.
 	// +optional
 	WriteCache string `json:"writeCache,omitempty"`

@@ -137,12 +137,16 @@ const DriverName = "csi.gemel.storage"
 const (
 	ParamCluster   = "cluster"       // StorageCluster; required
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
+	ParamPinned    = "pinnedNode"    // "a", "b", NoPin or "" (none when created; later it stays)
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
-	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it and
-	// ParamPreferred.
+	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it,
+	// ParamPreferred and ParamPinned.
 	ParamWriteCache = "writeCache"
 )
+
+// NoPin is the value of ParamPinned for a LUN that is not pinned.
+const NoPin = "none"
 
 // Write cache modes of a LUN.
 const (

@@ -5,7 +5,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // OwnershipStatus says which LUNs of a pair are not at home, why, and what has moved. The pair
 // decides by itself which node owns a LUN.
 type OwnershipStatus struct {
-	// Away is the number of LUNs that the other node owns than their preferred node.
+	// Away is the number of LUNs that another node owns than the one that they are pinned to, or
+	// else their preferred node.
 	// +optional
 	Away int32 `json:"away"`
 	// WaitsFor is what the first of these LUNs waits for.
@@ -17,6 +18,22 @@ type OwnershipStatus struct {
 	// DrainReason is why the node is drained.
 	// +optional
 	DrainReason string `json:"drainReason,omitempty"`
+	// Mode of balancing that is in force: Auto, Observe or Off. Empty: the nodes do not say.
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// FailBackDelay that is in force.
+	// +optional
+	FailBackDelay *metav1.Duration `json:"failBackDelay,omitempty"`
+	// PolicyVersion is the generation of the StorageCluster that mode and failBackDelay are of. 0:
+	// none has set them, and they are those of the targets' flags.
+	// +optional
+	PolicyVersion int64 `json:"policyVersion,omitempty"`
+	// Held is the number of LUNs that a transfer by a person keeps at their owner.
+	// +optional
+	Held int32 `json:"held,omitempty"`
+	// HeldUntil is when the last of these transfers ends.
+	// +optional
+	HeldUntil *metav1.Time `json:"heldUntil,omitempty"`
 	// Moves are the last moves that the pair has decided, the newest last.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -89,6 +89,37 @@ type StorageClusterSpec struct {
 	// +kubebuilder:default={schedule: "0 2 * * 6"}
 	// +optional
 	Scrub Scrub `json:"scrub,omitempty"`
+
+	// Balancing is how pairs decide which node owns a LUN. A change takes effect within a minute,
+	// without a restart of targets. Unset: mode Auto, failBackDelay 30s.
+	// +optional
+	Balancing *Balancing `json:"balancing,omitempty"`
+}
+
+// Modes of Balancing.
+const (
+	BalancingAuto    = "Auto"
+	BalancingObserve = "Observe"
+	BalancingOff     = "Off"
+)
+
+// Balancing is how pairs decide which node owns a LUN. status.ownership of each TargetPair has what
+// is in force.
+type Balancing struct {
+	// Mode. Auto: LUNs return home, and go to the node that their hosts can use. Observe: pairs
+	// only report what they would do. Off: LUNs stay where they are. In every mode pinned LUNs
+	// move, and LUNs of a node that is drained or fails.
+	// +kubebuilder:validation:Enum=Auto;Observe;Off
+	// +kubebuilder:default=Auto
+	// +optional
+	Mode string `json:"mode,omitempty"`
+
+	// FailBackDelay is how long a node has to be in sync before LUNs return to it, in whole
+	// seconds.
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('24h') && duration(self).getMilliseconds() % 1000 == 0",message="failBackDelay: from 5s to 24h, in whole seconds"
+	// +optional
+	FailBackDelay *metav1.Duration `json:"failBackDelay,omitempty"`
 }
 
 // Scrub is when and how the copies of pairs are compared. status.scrub of each TargetPair has

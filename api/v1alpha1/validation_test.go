@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -108,14 +109,19 @@ func TestRefusedWhenMade(t *testing.T) {
 		"bytesPerSecond: from 1Mi to 1Ti": with(func(c *v1alpha1.StorageCluster) {
 			c.Spec.Scrub.BytesPerSecond = new(resource.MustParse("64Ki"))
 		}),
-		"spec.scrub.parallel":             with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Parallel = 65 }),
-		"lease: from 200ms to 30s":        with(func(c *v1alpha1.StorageCluster) { c.Spec.Lease = &metav1.Duration{Duration: 1} }),
+		"spec.scrub.parallel":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Parallel = 65 }),
+		"lease: from 200ms to 30s": with(func(c *v1alpha1.StorageCluster) { c.Spec.Lease = &metav1.Duration{Duration: 1} }),
+		"spec.balancing.mode":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Balancing = &v1alpha1.Balancing{Mode: "auto"} }),
+		"failBackDelay: from 5s to 24h": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Balancing = &v1alpha1.Balancing{FailBackDelay: &metav1.Duration{Duration: 5500 * time.Millisecond}}
+		}),
 		"metadata.name":                   cluster("a." + strings.Repeat("a", 40)),
 		"hosts: a LUN that is not shared": hosts(lun("refused")),
 		"spec.hosts[0].iqn":               withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Hosts = []v1alpha1.HostAccess{{IQN: "worker-1"}} }),
 		"size: 1Mi at least":              withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Size = resource.MustParse("1Ki") }),
 		"either logicalUnit or snapshot":  withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Source = &v1alpha1.Source{LogicalUnit: "x", Snapshot: "y"} }),
 		"spec.preferredNode":              withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.PreferredNode = "c" }),
+		"spec.pinnedNode":                 withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.PinnedNode = "none" }),
 		"spec.placement.uuid":             withLUN(func(l *v1alpha1.LogicalUnit) { l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: "x"} }),
 		"spec.placement.home": withLUN(func(l *v1alpha1.LogicalUnit) {
 			l.Spec.Placement = &v1alpha1.Placement{Pair: "p", UUID: uuid1, Home: "c"}
@@ -296,4 +302,27 @@ func explained(t *testing.T, at string, schema any) {
 		explained(t, at+"."+name, p)
 	}
 	explained(t, at+"[]", m["items"])
+}
+
+// A cluster without balancing has none, and one with an empty one has the defaults.
+func TestBalancingOfACluster(t *testing.T) {
+	c, ctx := newClient(t), context.Background()
+	for _, x := range []struct {
+		b     *v1alpha1.Balancing
+		mode  string
+		delay time.Duration
+	}{{nil, "", 0}, {&v1alpha1.Balancing{}, v1alpha1.BalancingAuto, 30 * time.Second},
+		{&v1alpha1.Balancing{Mode: v1alpha1.BalancingOff, FailBackDelay: &metav1.Duration{Duration: 24 * time.Hour}}, v1alpha1.BalancingOff, 24 * time.Hour},
+		{&v1alpha1.Balancing{Mode: v1alpha1.BalancingObserve, FailBackDelay: &metav1.Duration{Duration: 5 * time.Second}}, v1alpha1.BalancingObserve, 5 * time.Second}} {
+		o := cluster("balanced")
+		o.Spec.Balancing = x.b
+		if err := c.Create(ctx, o, client.DryRunAll); err != nil {
+			t.Errorf("%+v: %v", x.b, err)
+			continue
+		}
+		got := o.Spec.Balancing
+		if (got == nil) != (x.b == nil) || got != nil && (got.Mode != x.mode || got.FailBackDelay.Duration != x.delay) {
+			t.Errorf("%+v, want %v %v", got, x.mode, x.delay)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -73,6 +74,9 @@ func TestWhyStopsAtTheFirstProblem(t *testing.T) {
 		"paths of worker-1        Because node b has no session": func(w map[string]client.Object) {
 			h := w["host"].(*v1alpha1.Host)
 			h.Status.Conditions = append(h.Status.Conditions, is(v1alpha1.ConditionPathsComplete, false, "node b has no session")...)
+		},
+		"owner                    node a, held until 2999-01-01T00:00:00Z by a person's transfer": func(w map[string]client.Object) {
+			w["lun"].(*v1alpha1.LogicalUnit).Status.HeldUntil = &metav1.Time{Time: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)}
 		},
 		"BROKEN  host worker-1            no node plugin": func(w map[string]client.Object) { delete(w, "host") },
 	} {

@@ -14,11 +14,17 @@ func printOwnership(w io.Writer, indent string, o *v1alpha1.OwnershipStatus) {
 	if o == nil {
 		return
 	}
+	if o.Mode != "" && o.Mode != v1alpha1.BalancingAuto {
+		fmt.Fprintf(w, "%sbalancing is %s: no LUN moves by itself, except for pins and drains\n", indent, o.Mode)
+	}
 	if o.DrainedNode != "" {
 		fmt.Fprintf(w, "%snode %s is drained: %s\n", indent, o.DrainedNode, o.DrainReason)
 	}
 	if o.Away > 0 {
 		fmt.Fprintf(w, "%s%d LUNs are not at home: %s\n", indent, o.Away, o.WaitsFor)
+	}
+	if o.Held > 0 && o.HeldUntil != nil {
+		fmt.Fprintf(w, "%s%d LUNs are held by a person's transfer, the last until %s\n", indent, o.Held, o.HeldUntil.UTC().Format(time.RFC3339))
 	}
 	if n := len(o.Moves); n > 0 {
 		m, verb := o.Moves[n-1], "last move"

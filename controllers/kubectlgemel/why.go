@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -105,6 +106,9 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 			text += ": " + n.Reason
 		}
 		ch.link(true, "node "+n.Name, text, "")
+	}
+	if until := lu.Status.HeldUntil; until != nil && until.After(time.Now()) {
+		ch.link(true, "owner", fmt.Sprintf("node %s, held until %s by a person's transfer", lu.Status.Owner, until.UTC().Format(time.RFC3339)), "")
 	}
 	if !condition(ch, "hosts", lu.Status.Conditions, v1alpha1.ConditionPublished) {
 		return nil

@@ -87,6 +87,7 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	if l.Labels[LabelPrefer] != "" {
 		lu.Spec.PreferredNode = l.PreferredNode // as last modified
 	}
+	lu.Spec.PinnedNode = pinOf(l)
 	if l.WriteCache == targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH {
 		lu.Spec.WriteCache = l.WriteCache.Word() // the other mode is the default
 	}

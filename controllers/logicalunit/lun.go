@@ -76,8 +76,9 @@ func (p *pass) create(ctx context.Context) error {
 			return err
 		}
 	}
+	// A pin is set when the LUN exists: a pair that knows no pins creates the LUN at that node.
 	lun, err := rpc(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
-		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: cmp.Or(p.lu.Spec.PreferredNode, at.Home), WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
+		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: cmp.Or(p.lu.Spec.PinnedNode, p.lu.Spec.PreferredNode, at.Home), WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
 	case codes.NotFound: // the source does not exist

@@ -1,29 +1,83 @@
 package logicalunit
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/finding"
 )
 
-// modify sets the write cache mode and the preferred node of the spec. It compares with the pair
-// each time, so that nothing is missed after a crash or with a lost status; fields that the spec
-// does not set stay. The pair itself moves the LUN to its preferred node.
+// modify sets the pin, the write cache mode and the preferred node of the spec. It compares with
+// the pair each time, so that nothing is missed after a crash or with a lost status; fields that
+// the spec does not set stay, except for the pin. The pair itself moves the LUN. While the spec has
+// a pin, the preferred node is not set: it counts again when the pin is gone.
 func (p *pass) modify(ctx context.Context) error {
+	pinned := p.pin(ctx) // on its own: a pair that knows no pins makes the other changes
 	req := &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid}
 	if want := targetv1.ParseWriteCache(p.lu.Spec.WriteCache); want != p.lun.WriteCache {
 		req.WriteCache = want
 	}
-	if want := p.lu.Spec.PreferredNode; want != p.lun.PreferredNode {
+	if want := p.lu.Spec.PreferredNode; want != p.lun.PreferredNode && p.lu.Spec.PinnedNode == "" && pinOf(p.lun) == "" {
 		req.PreferredNode = want
 	}
 	if req.WriteCache == targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED && req.PreferredNode == "" {
-		return nil
+		return pinned
 	}
 	lun, err := rpc(ctx, p, "modify the LUN", service.ModifyLUN, req)
 	if err != nil {
-		return err
+		return errors.Join(pinned, err)
 	}
 	p.lun.WriteCache, p.lun.PreferredNode = lun.WriteCache, lun.PreferredNode
+	return pinned
+}
+
+// pinOf is the node that a LUN is pinned to, empty if it is not pinned.
+func pinOf(l *targetv1.LUN) string {
+	if l.PinnedNode == v1alpha1.NoPin {
+		return ""
+	}
+	return l.PinnedNode
+}
+
+// pin sets the pin of the spec, or its end.
+func (p *pass) pin(ctx context.Context) error {
+	want := p.lu.Spec.PinnedNode
+	if pinOf(p.lun) == want {
+		return nil
+	}
+	lun, err := rpc(ctx, p, "pin the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, PinnedNode: cmp.Or(want, v1alpha1.NoPin)})
+	switch {
+	case finding.Code(err) == codes.Unimplemented || err == nil && pinOf(lun) != want: // the request or the field is unknown
+		return finding.New(v1alpha1.ReasonNotSupported, "spec.pinnedNode: a node of pair %s is of a release that cannot pin LUNs: upgrade the nodes, and the LUN is pinned then", p.lu.Spec.Placement.Pair)
+	case err != nil:
+		return err
+	}
+	p.lun.PinnedNode, p.lun.PreferredNode, p.lun.Owner = lun.PinnedNode, lun.PreferredNode, lun.Owner
 	return nil
+}
+
+const exists = "the LUN exists"
+
+// existence is the message of a LUN that is as the spec says: where it is pinned, and what it waits
+// for if it is not there.
+func (p *pass) existence(pair *v1alpha1.TargetPair) string {
+	if p.lun == nil || pinOf(p.lun) == "" || pinOf(p.lun) == p.lun.Owner {
+		return exists
+	}
+	at, waits := pinOf(p.lun), "the pair moves it there"
+	switch o := pair.Status.Ownership; {
+	case !slices.Contains(pair.Status.Members, at):
+		waits = fmt.Sprintf("node %s is no member of the pair at present, members: %s", at, strings.Join(pair.Status.Members, ", "))
+	case o != nil && o.DrainedNode == at:
+		waits = fmt.Sprintf("node %s is drained: %s", at, o.DrainReason)
+	}
+	return fmt.Sprintf("%s; it is pinned to node %s, and node %s owns it: %s", exists, at, p.lun.Owner, waits)
 }

@@ -58,6 +58,7 @@ type pass struct {
 	lun    *targetv1.LUN // nil: the pair has none, or was not asked
 	listed bool          // the pair has answered, and hosts is current
 	hosts  []v1alpha1.HostMapping
+	exists string // the message of a LUN that is as the spec says
 }
 
 // Reconcile reconciles one LUN with its object and writes the status.

@@ -40,7 +40,8 @@ type stub struct {
 	asked   *targetv1.CreateLUNRequest // last
 	next    uint64                     // generation
 	// exclusive of the last MapHost
-	exclusive bool
+	exclusive  bool
+	unpinnable bool // of a release that passes over the field
 }
 
 func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
@@ -83,8 +84,17 @@ func (s *stub) ExpandLUN(_ context.Context, q *targetv1.ExpandLUNRequest, _ ...g
 }
 
 func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...grpc.CallOption) (*targetv1.LUN, error) {
-	if err := s.did(strings.TrimSpace("modify " + q.PreferredNode + " " + q.WriteCache.Word())); err != nil {
+	what := strings.TrimSpace("modify " + q.PreferredNode + " " + q.WriteCache.Word())
+	if q.PinnedNode != "" {
+		what += "pin " + q.PinnedNode
+	}
+	if err := s.did(what); err != nil {
 		return nil, err
+	}
+	if q.PinnedNode != "" && !s.unpinnable {
+		if s.lun.PinnedNode = q.PinnedNode; s.lun.Owner == q.PinnedNode {
+			s.lun.PreferredNode = q.PinnedNode
+		}
 	}
 	s.lun.PreferredNode, s.lun.WriteCache = cmp.Or(q.PreferredNode, s.lun.PreferredNode), cmp.Or(q.WriteCache, s.lun.WriteCache)
 	return s.lun, nil

@@ -1,6 +1,7 @@
 package logicalunit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,16 +74,22 @@ func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	s.Size = resource.NewQuantity(int64(p.lun.SizeBytes), resource.BinarySI)
 	s.WWID, s.Owner = p.lun.Wwid, p.lun.Owner
 	s.PreferredNode, s.WriteCache = p.lun.PreferredNode, p.lun.WriteCache.Word()
+	s.HeldUntil = nil
+	if h := p.lun.HeldUntil; h != nil {
+		s.HeldUntil = new(metav1.Unix(h.Seconds, 0))
+	}
 	s.Allocated = resource.NewQuantity(int64(p.lun.AllocatedBytes), resource.BinarySI)
+	s.PinnedNode = pinOf(p.lun)
 	var pair v1alpha1.TargetPair
 	if err := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair); err == nil {
 		s.InSync = meta.IsStatusConditionTrue(pair.Status.Conditions, v1alpha1.ConditionInSync)
 	}
+	p.exists = p.existence(&pair)
 }
 
 // conditions sets the conditions, and reports whether one has changed.
 func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *finding.Finding) bool {
-	reason, message := v1alpha1.ReasonReady, "the LUN exists"
+	reason, message := v1alpha1.ReasonReady, cmp.Or(p.exists, exists)
 	if p.deleted() {
 		reason, message = v1alpha1.ReasonDataKept, DataKept
 		if ready != nil {

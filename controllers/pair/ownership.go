@@ -30,6 +30,12 @@ func (r *Reconciler) ownership(ctx context.Context, p *v1alpha1.TargetPair, v *v
 			s.Away, s.WaitsFor = int32(o.Away), o.WaitsFor
 		}
 		s.DrainedNode, s.DrainReason = cmp.Or(s.DrainedNode, o.DrainedNode), cmp.Or(s.DrainReason, o.DrainReason)
+		if o.Mode != "" && (o.Decides || s.Mode == "") {
+			s.Mode, s.FailBackDelay, s.PolicyVersion = modeOf(o.Mode), &metav1.Duration{Duration: o.FailBackDelay.AsDuration()}, int64(o.PolicyVersion)
+		}
+		if o.Held > 0 {
+			s.Held, s.HeldUntil = int32(o.Held), new(metav1.Unix(o.HeldUntil.GetSeconds(), 0))
+		}
 		moves = append(moves, o.Moves...)
 	}
 	if !known {

@@ -3,7 +3,9 @@ package pair
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -31,10 +33,13 @@ func TestOwnershipInStatus(t *testing.T) {
 	if got := r.ownership(t.Context(), p, v); got != nil {
 		t.Errorf("no node answers: %+v", got)
 	}
-	v.nodes[0].status = &targetv1.Status{Ownership: &targetv1.Ownership{DrainedNode: "b", DrainReason: "restart", Moves: []*targetv1.OwnershipMove{move(2), move(4)}}}
-	v.nodes[1].status = &targetv1.Status{Ownership: &targetv1.Ownership{Decides: true, Away: 2, WaitsFor: "hosts", Moves: []*targetv1.OwnershipMove{move(1), move(3)}}}
+	v.nodes[0].status = &targetv1.Status{Ownership: &targetv1.Ownership{Mode: "off", DrainedNode: "b", DrainReason: "restart", Held: 3, HeldUntil: &timestamppb.Timestamp{Seconds: 99}, Moves: []*targetv1.OwnershipMove{move(2), move(4)}}}
+	v.nodes[1].status = &targetv1.Status{Ownership: &targetv1.Ownership{Mode: "observe", FailBackDelay: durationpb.New(time.Minute), PolicyVersion: 7, Decides: true, Away: 2, WaitsFor: "hosts", Moves: []*targetv1.OwnershipMove{move(1), move(3)}}}
 	got := r.ownership(t.Context(), p, v)
-	if got.Away != 2 || got.WaitsFor != "hosts" || got.DrainedNode != "b" || got.DrainReason != "restart" || len(got.Moves) != 4 || got.Moves[2].LogicalUnit != "lun-3" ||
+	if got.Mode != "Observe" || got.FailBackDelay.Duration != time.Minute || got.PolicyVersion != 7 {
+		t.Errorf("%+v", got)
+	}
+	if got.Away != 2 || got.WaitsFor != "hosts" || got.DrainedNode != "b" || got.DrainReason != "restart" || got.Held != 3 || got.HeldUntil.Unix() != 99 || len(got.Moves) != 4 || got.Moves[2].LogicalUnit != "lun-3" ||
 		got.Moves[3].UUID != "u4" || got.Moves[3].Time.Unix() != 4 || got.Moves[0].Message != "because" {
 		t.Errorf("%+v", got)
 	}

@@ -93,6 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	view := r.observe(ctx, p)
+	r.keepPolicy(ctx, c, p, view)
 	if err == nil {
 		err = r.roll(ctx, c, p, m, view)
 	}

@@ -22,6 +22,7 @@ var (
 	ErrUnavailable = errors.New("storage is unavailable")
 	ErrBadToken    = errors.New("invalid starting token")
 	ErrTimeout     = errors.New("storage did not answer in time")
+	ErrUnsupported = errors.New("not supported by a release of the storage")
 )
 
 // SizeStep is the unit of volume sizes, in bytes.
@@ -49,13 +50,14 @@ type Volume struct {
 // Mutable is what can change while a volume is in use. In a request, empty fields keep their
 // values.
 type Mutable struct {
-	PreferredNode string // "a" or "b"
+	PreferredNode string // "a" or "b"; while the volume is pinned, only that node is possible, and another one counts later
+	PinnedNode    string // "a", "b" or v1alpha1.NoPin
 	WriteCache    string // v1alpha1.WriteBack or v1alpha1.WriteThrough
 }
 
 // Over returns m with empty fields replaced by those of below.
 func (m Mutable) Over(below Mutable) Mutable {
-	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache)}
+	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), PinnedNode: cmp.Or(m.PinnedNode, below.PinnedNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache)}
 }
 
 // Snapshot is a point in time of a volume. It outlives its source.
@@ -134,7 +136,8 @@ type Backend interface {
 	ExpandVolume(ctx context.Context, id string, size int64) (Volume, error)
 
 	// ModifyVolume changes a volume that may be in use; it returns when both nodes have the change.
-	// The pair moves the volume to a new preferred node later. ErrNotFound.
+	// The pair moves the volume to a new node later. ErrNotFound; ErrUnsupported for a pin while a
+	// node of the pair is of a release that knows no pins.
 	ModifyVolume(ctx context.Context, id string, m Mutable) (Volume, error)
 
 	// Publish maps the volume to a host and returns how the host reaches it. ErrNotFound, ErrExists

@@ -21,6 +21,11 @@ func (m *mutable) set(field, k, v string) error {
 			return invalid(`%s: %s is %q: must be "a", "b" or empty`, field, k, v)
 		}
 		m.PreferredNode = v
+	case paramPinnedNode:
+		if v != "" && v != "a" && v != "b" && v != v1alpha1.NoPin {
+			return invalid(`%s: %s is %q: must be "a", "b", %q or empty`, field, k, v, v1alpha1.NoPin)
+		}
+		m.PinnedNode = v
 	case paramWriteCache:
 		if v != "" && v != v1alpha1.WriteBack && v != v1alpha1.WriteThrough {
 			return invalid("%s: %s is %q: must be %s, %s or empty", field, k, v, v1alpha1.WriteBack, v1alpha1.WriteThrough)
@@ -30,21 +35,29 @@ func (m *mutable) set(field, k, v string) error {
 	return nil
 }
 
+// consistent refuses a preferred node that a pin keeps the volume away from.
+func (m *mutable) consistent(field string) error {
+	if m.PinnedNode == "" || m.PinnedNode == v1alpha1.NoPin || m.PreferredNode == "" || m.PreferredNode == m.PinnedNode {
+		return nil
+	}
+	return invalid("%s: %s is %q but %s is %q: leave %s out", field, paramPreferredNode, m.PreferredNode, paramPinnedNode, m.PinnedNode, paramPreferredNode)
+}
+
 // parseMutable checks the parameters of a VolumeAttributesClass.
 func parseMutable(params map[string]string) (backend.Mutable, error) {
 	var m mutable
 	for k, v := range params {
 		switch {
-		case k == paramPreferredNode || k == paramWriteCache:
+		case k == paramPreferredNode || k == paramPinnedNode || k == paramWriteCache:
 			if err := m.set("mutable_parameters", k, v); err != nil {
 				return m.Mutable, err
 			}
 		case strings.HasPrefix(k, reservedPrefix): // added by external-resizer with --extra-modify-metadata
 		default:
-			return m.Mutable, invalid("mutable_parameters: %q is unknown or cannot change: supported parameters are %s, %s", k, paramPreferredNode, paramWriteCache)
+			return m.Mutable, invalid("mutable_parameters: %q is unknown or cannot change: supported parameters are %s, %s, %s", k, paramPreferredNode, paramPinnedNode, paramWriteCache)
 		}
 	}
-	return m.Mutable, nil
+	return m.Mutable, m.consistent("mutable_parameters")
 }
 
 // ControllerModifyVolume sets the parameters of a VolumeAttributesClass on a volume that may be in

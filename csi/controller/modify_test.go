@@ -22,7 +22,18 @@ func TestUnknownMutableParametersAreNamed(t *testing.T) {
 	if m, err := parseMutable(map[string]string{"preferredNode": "", "writeCache": ""}); err != nil || m != (backend.Mutable{}) {
 		t.Fatal(m, err)
 	}
-	for k, v := range map[string]string{"preferredNode": "c", "writeCache": "writethrough", "cluster": "main", "writecache": "write-back"} {
+	for _, pin := range []string{"a", "b", "none"} {
+		if m, err := parseMutable(map[string]string{"pinnedNode": pin}); err != nil || m != (backend.Mutable{PinnedNode: pin}) {
+			t.Error(m, err)
+		}
+	}
+	if _, err := parseMutable(map[string]string{"pinnedNode": "b", "preferredNode": "a"}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "leave preferredNode out") {
+		t.Error(err)
+	}
+	if _, err := parseMutable(map[string]string{"pinnedNode": "none", "preferredNode": "a"}); err != nil {
+		t.Error(err)
+	}
+	for k, v := range map[string]string{"preferredNode": "c", "pinnedNode": "c", "writeCache": "writethrough", "cluster": "main", "writecache": "write-back"} {
 		_, err := parseMutable(map[string]string{k: v})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) || !strings.Contains(err.Error(), "mutable_parameters") {
 			t.Errorf("%s=%s: %v", k, v, err)
@@ -35,6 +46,7 @@ type modified struct {
 	backend.Backend
 	v     backend.Volume
 	asked []backend.Mutable
+	err   error
 }
 
 func (b *modified) VolumeID(string) string { return "v" }
@@ -44,6 +56,9 @@ func (b *modified) GetVolume(context.Context, string) (backend.Volume, error) {
 }
 func (b *modified) ModifyVolume(_ context.Context, _ string, m backend.Mutable) (backend.Volume, error) {
 	b.asked = append(b.asked, m)
+	if b.err != nil {
+		return backend.Volume{}, b.err
+	}
 	b.v.Mutable = m.Over(b.v.Mutable)
 	return b.v, nil
 }
@@ -72,5 +87,18 @@ func TestRepeatedCreateAppliesAnotherClass(t *testing.T) {
 	create(nil, map[string]string{"writeCache": "write-through"})
 	if len(b.asked) != 1 || b.v.Mutable != (backend.Mutable{PreferredNode: "a", WriteCache: "write-through"}) {
 		t.Fatalf("%+v, %+v", b.asked, b.v)
+	}
+}
+
+// A pin that the pair does not know yet is refused as such; on a volume that has just been created
+// the refusal is not final, or the volume would never be deleted.
+func TestPinThatIsNotSupported(t *testing.T) {
+	b := &modified{err: backend.ErrUnsupported, v: backend.Volume{ID: "v", Name: "v", Size: 1 << 30, Mutable: backend.Mutable{PinnedNode: v1alpha1.NoPin}}}
+	s, pin := New(b, slog.New(slog.DiscardHandler)), map[string]string{"pinnedNode": "b"}
+	if _, err := s.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: "v", MutableParameters: pin}); status.Code(err) != codes.Unimplemented {
+		t.Error(err)
+	}
+	if _, err := s.created(t.Context(), b.v, backend.Mutable{PinnedNode: "b"}); status.Code(err) != codes.Unavailable {
+		t.Error(err)
 	}
 }

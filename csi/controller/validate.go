@@ -96,6 +96,7 @@ func fits(size int64, r *csi.CapacityRange) bool {
 // Parameters of a StorageClass.
 const (
 	paramPreferredNode = v1alpha1.ParamPreferred
+	paramPinnedNode    = v1alpha1.ParamPinned
 	paramWriteCache    = v1alpha1.ParamWriteCache
 	paramCluster       = v1alpha1.ParamCluster // only if the backend needs it
 	paramPool          = v1alpha1.ParamPool
@@ -119,7 +120,7 @@ type parameters struct {
 // parseParameters parses the parameters of a StorageClass; an error names the supported ones.
 // clusters: the backend has StorageClusters; whether the parameter is required depends on the call.
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
-	known := []string{paramPool, paramPreferredNode, paramWriteCache, reservedPrefix + "*"}
+	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
 		known = append([]string{paramCluster}, known...)
 	}
@@ -133,7 +134,7 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
 			}
 			p.pool = v
-		case k == paramPreferredNode || k == paramWriteCache:
+		case k == paramPreferredNode || k == paramPinnedNode || k == paramWriteCache:
 			if err := p.mutable.set("parameters", k, v); err != nil {
 				return p, err
 			}
@@ -148,7 +149,7 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			return p, invalid("parameters: %q is unknown: supported parameters are %s", k, strings.Join(known, ", "))
 		}
 	}
-	return p, nil
+	return p, p.mutable.consistent("parameters")
 }
 
 // accessLabels are the labels of a volume's capabilities, for later calls.

@@ -57,7 +57,13 @@ func TestParametersNameUnknownOnes(t *testing.T) {
 	if err != nil || p.mutable.PreferredNode != "b" || p.mutable.WriteCache != "write-through" || len(p.labels) != 1 || p.labels["csi.storage.k8s.io/pvc/name"] != "data" {
 		t.Fatal(p, err)
 	}
-	for k, v := range map[string]string{"preferedNode": "a", "preferredNode": "c", "writeCache": "off", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
+	if p, err := parseParameters(map[string]string{"pinnedNode": "b"}, true); err != nil || p.mutable.PinnedNode != "b" {
+		t.Error(p, err)
+	}
+	if _, err := parseParameters(map[string]string{"pinnedNode": "b", "preferredNode": "a"}, true); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "parameters: preferredNode") {
+		t.Error(err)
+	}
+	for k, v := range map[string]string{"preferedNode": "a", "pinnedNode": "c", "preferredNode": "c", "writeCache": "off", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
 		_, err := parseParameters(map[string]string{k: v}, false)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) {
 			t.Errorf("%s=%s: %v", k, v, err)

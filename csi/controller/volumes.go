@@ -87,7 +87,10 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 func (s *Server) created(ctx context.Context, v backend.Volume, m backend.Mutable) (*csi.CreateVolumeResponse, error) {
 	if m.Over(v.Mutable) != v.Mutable {
 		var err error
-		if v, err = s.backend.ModifyVolume(ctx, v.ID, m); err != nil {
+		switch v, err = s.backend.ModifyVolume(ctx, v.ID, m); {
+		case errors.Is(err, backend.ErrUnsupported): // not a final error: the volume exists, and would be forgotten
+			return nil, status.Errorf(codes.Unavailable, "the volume exists and is not yet as mutable_parameters say: %v", err)
+		case err != nil:
 			return nil, grpcError(err)
 		}
 	}

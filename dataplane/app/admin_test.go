@@ -38,6 +38,9 @@ func TestAdminCommands(t *testing.T) {
 	if _, err := p.Client(0).CreateLUN(t.Context(), &targetv1.CreateLUNRequest{Uuid: id, Name: "lun", SizeBytes: 8 << 20, PreferredNode: "a"}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := p.Client(1).SetOwnershipPolicy(t.Context(), &targetv1.SetOwnershipPolicyRequest{Mode: "observe", FailBackDelaySeconds: 60, Version: 3}); err != nil {
+		t.Fatal(err)
+	}
 	admin := func(args ...string) (string, error) {
 		cmd := Command()
 		var out bytes.Buffer
@@ -52,8 +55,11 @@ func TestAdminCommands(t *testing.T) {
 		{"status -o json", `"PHASE_IN_SYNC"`},
 		{"scrub --repair --rate 1000000", "comparing 8.0 MiB"},
 		{"scrub", "started by a person"},
+		{"status", "balancing    observe, LUNs return after 1m0s, version 3"},
 		{"transfer --to b " + id, "moved 1 LUNs"},
-		{"transfer --to a --all", "moved 1 LUNs"},
+		{"status", "held         1 LUNs by a person's transfer, the last until "},
+		{"transfer --to a --all --hold 1h", "the transfer holds until "},
+		{"transfer --to a --all --hold 0s", "moved 0 LUNs; commands waited for 0s; the transfer does not hold"},
 	} {
 		if out, err := admin(strings.Fields(c.args)...); err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %v: %s", c.args, err, out)
@@ -62,6 +68,7 @@ func TestAdminCommands(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"status -o xml", "--output"},
 		{"transfer --to b", "--all"},
+		{"transfer --to b --all --hold 25h", "--hold"},
 		{"force --epoch 1", "accept_data_loss"},
 		{"force --epoch 1 --accept-data-loss", "force is possible only on a node"},
 		{"scrub nonsense", "uuids"},

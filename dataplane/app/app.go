@@ -152,9 +152,9 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")
 	f.Var((*durationFlag)(&c.Lease), "lease", "how long a node may serve without a message from its peer (default 500ms)")
 	c.FailBackDelay = node.Duration(balance.Policy{}.Delay())
-	f.StringVar(&c.Balancing, "balancing", "auto", "who decides which node owns a LUN: auto moves LUNs home and to the node that their hosts can use, observe only says what auto would do, off leaves them where they are")
+	f.StringVar(&c.Balancing, "balancing", "auto", "who decides which node owns a LUN: auto moves LUNs home and to the node that their hosts can use, observe only says what auto would do, off leaves them where they are; it counts until spec.balancing of the StorageCluster is set")
+	f.Var((*durationFlag)(&c.FailBackDelay), "fail-back-delay", "how long a node has to be in sync before LUNs return to it: 1s to 1h; it counts until spec.balancing of the StorageCluster is set")
 	f.Float64Var(&c.CPUs, "cpus", 0, "how many CPUs this node may use: work is evened between the nodes once one of them uses more than 40 % of that; 0: the limit of its cgroup, or all CPUs")
-	f.Var((*durationFlag)(&c.FailBackDelay), "fail-back-delay", "how long a node has to be in sync before LUNs return to it: 1s to 1h")
 	c.ScrubInterval, c.ScrubRate = node.Duration(7*24*time.Hour), node.DefaultScrubRate
 	f.Var((*durationFlag)(&c.ScrubInterval), "scrub-interval", "time from the end of a scrub of everything to the start of the next one; 0s: scrub on request only")
 	f.Int64Var(&c.ISCSIMemory, "iscsi-memory", c.ISCSIMemory, "bytes of data that the commands of all sessions may hold; 0: a quarter of what Go may use "+

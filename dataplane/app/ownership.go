@@ -16,11 +16,21 @@ const movesShown = 5
 
 // printOwnership says what is not at home and why, and what has moved lately.
 func printOwnership(line func(name, format string, args ...any), o *targetv1.Ownership) {
+	if m := o.GetMode(); m != "" && (m != "auto" || o.PolicyVersion > 0) {
+		from := fmt.Sprintf("version %d", o.PolicyVersion)
+		if o.PolicyVersion == 0 {
+			from = "by the flags of this node"
+		}
+		line("balancing", "%s, LUNs return after %v, %s", m, o.FailBackDelay.AsDuration(), from)
+	}
 	if o.GetDrainedNode() != "" {
 		line("drain", "node %s until %s: %s", o.DrainedNode, o.DrainedUntil.AsTime().Format(time.RFC3339), o.DrainReason)
 	}
 	if o.GetAway() > 0 {
 		line("not at home", "%d LUNs: %s", o.Away, o.WaitsFor)
+	}
+	if o.GetHeld() > 0 {
+		line("held", "%d LUNs by a person's transfer, the last until %s", o.Held, o.HeldUntil.AsTime().Format(time.RFC3339))
 	}
 	moves := o.GetMoves()
 	for _, m := range moves[max(0, len(moves)-movesShown):] {
@@ -34,21 +44,29 @@ func printOwnership(line func(name, format string, args ...any), o *targetv1.Own
 
 func (a *admin) transfer() *cobra.Command {
 	req := &targetv1.TransferOwnershipRequest{}
+	var hold time.Duration
 	cmd := &cobra.Command{Use: "transfer [UUID...]", Short: "Move LUNs to a node, which is their home from then on",
+		Long: `Transfer moves LUNs to a node and makes it their home. For as long as --hold says, they go away from it only if it fails or is
+drained, if their hosts can use only the other node, or if they are pinned to the other node.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.LunUuids = args; req.All == (len(args) > 0) {
 				return errors.New("give the uuids of LUNs, or --all")
+			}
+			var err error
+			if req.HoldSeconds, err = targetv1.HoldSeconds(hold); err != nil {
+				return fmt.Errorf("--hold: %w", err)
 			}
 			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
 				r, err := c.TransferOwnership(ctx, req)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "moved %d LUNs; commands waited for %v\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "moved %d LUNs; commands waited for %v; %s\n", r.Moved, time.Duration(r.PauseUs)*time.Microsecond, r.Holds())
 				return err
 			})
 		}}
 	cmd.Flags().StringVar(&req.ToNode, "to", "", `node to move LUNs to: "a" or "b"`)
+	cmd.Flags().DurationVar(&hold, "hold", 30*time.Minute, "how long the pair leaves the LUNs there, from 0s to 24h")
 	cmd.Flags().BoolVar(&req.All, "all", false, "move every LUN of the pair")
 	return cmd
 }

@@ -37,15 +37,11 @@ type alike struct {
 	order  int // 0: idle, 1: in use, 2: the LUN is not in the view
 	class  uint8
 	volume string
-	home   int // 1: the move sets home
 	move   Move
 }
 
 func alikeOf(m Move, l *LUN) alike {
 	x := alike{move: m}
-	if m.SetsHome {
-		x.home = 1
-	}
 	switch {
 	case l == nil:
 		x.order = 2
@@ -57,6 +53,15 @@ func alikeOf(m Move, l *LUN) alike {
 	return x
 }
 
+// home is 1 for a move that sets home: a batch is one entry of the log, which sets home for all of
+// its LUNs or for none.
+func (x alike) home() int {
+	if x.move.SetsHome {
+		return 1
+	}
+	return 0
+}
+
 func (x alike) compare(y alike) int {
-	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To), cmp.Compare(x.home, y.home))
+	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To), cmp.Compare(x.home(), y.home()))
 }

@@ -169,3 +169,23 @@ func TestBatches(t *testing.T) {
 func index(v *View, id string) int {
 	return slices.IndexFunc(v.LUNs, func(l LUN) bool { return l.ID == id })
 }
+
+// A batch is one entry of the log, which sets the home of all of its LUNs or of none.
+func TestBatchSetsHomeForAllOrNone(t *testing.T) {
+	r := newRig(t, Policy{}, 4)
+	var moves []Move
+	for i := range r.v.LUNs {
+		moves = append(moves, Move{LUN: r.v.LUNs[i].ID, From: A, To: B, SetsHome: i%2 == 0})
+	}
+	count := 0
+	for _, b := range Batches(&r.v, moves) {
+		for _, m := range b {
+			if count++; m.SetsHome != b[0].SetsHome {
+				t.Errorf("%+v", b)
+			}
+		}
+	}
+	if count != 4 {
+		t.Errorf("%d moves", count)
+	}
+}

@@ -33,6 +33,8 @@ const (
 	Off
 )
 
+func (m Mode) String() string { return [...]string{"auto", "observe", "off"}[min(m, Off)] }
+
 // ParseMode reads "auto", "observe" or "off"; empty is Auto.
 func ParseMode(s string) (m Mode, ok bool) {
 	switch s {

@@ -73,6 +73,27 @@ func checkNode(field, s string) error {
 	return nil
 }
 
+// checkPlace checks where a LUN is to be owned.
+func checkPlace(req interface {
+	GetPreferredNode() string
+	GetPinnedNode() string
+}) error {
+	preferred, pin := req.GetPreferredNode(), req.GetPinnedNode()
+	if err := checkNode("preferred_node", preferred); err != nil {
+		return err
+	}
+	if pin == "" || pin == meta.NoPin {
+		return nil
+	}
+	if _, err := pair.ParseNode(pin); err != nil {
+		return invalid("pinned_node", "%v, or %s for no pin", err, meta.NoPin)
+	}
+	if preferred != "" && preferred != pin {
+		return invalid("preferred_node", "is %s, but pinned_node is %s: leave preferred_node out", preferred, pin)
+	}
+	return nil
+}
+
 func checkCHAP(c *targetv1.CHAP) error {
 	if c == nil || c.User == "" && c.Secret == "" && c.MutualUser == "" && c.MutualSecret == "" {
 		return nil

@@ -97,6 +97,30 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 			_, err := c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "c"})
 			return err
 		}, codes.InvalidArgument, "to_node"},
+		"transfer that holds for too long": {func() error {
+			_, err := c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "b", HoldSeconds: new(uint32(86401))})
+			return err
+		}, codes.InvalidArgument, "hold_seconds"},
+		"pin to node c": {func() error {
+			_, err := c.ModifyLUN(ctx, &targetv1.ModifyLUNRequest{Uuid: id, PinnedNode: "c"})
+			return err
+		}, codes.InvalidArgument, "pinned_node"},
+		"new LUN that is pinned and prefers the other node": {func() error {
+			_, err := c.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "n", SizeBytes: 1 << 20, PreferredNode: "a", PinnedNode: "b"})
+			return err
+		}, codes.InvalidArgument, "preferred_node"},
+		"policy without a mode": {func() error {
+			_, err := c.SetOwnershipPolicy(ctx, &targetv1.SetOwnershipPolicyRequest{FailBackDelaySeconds: 30, Version: 1})
+			return err
+		}, codes.InvalidArgument, "mode"},
+		"policy with a short delay": {func() error {
+			_, err := c.SetOwnershipPolicy(ctx, &targetv1.SetOwnershipPolicyRequest{Mode: "auto", FailBackDelaySeconds: 4, Version: 1})
+			return err
+		}, codes.InvalidArgument, "fail_back_delay_seconds"},
+		"policy without a version": {func() error {
+			_, err := c.SetOwnershipPolicy(ctx, &targetv1.SetOwnershipPolicyRequest{Mode: "auto", FailBackDelaySeconds: 30})
+			return err
+		}, codes.InvalidArgument, "version"},
 		"drain of node c":    {func() error { _, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "c", Seconds: 1}); return err }, codes.InvalidArgument, "node"},
 		"drain for too long": {func() error { _, err := c.Drain(ctx, &targetv1.DrainRequest{Node: "a", Seconds: 3601}); return err }, codes.InvalidArgument, "seconds"},
 		"drain with a long reason": {func() error {

@@ -108,16 +108,25 @@ func (f *fake) UnmapHost(ctx context.Context, lun, host string) error {
 	return err
 }
 
-func (f *fake) Transfer(_ context.Context, uuids []string, _ pair.Node) (int, time.Duration, error) {
-	return len(uuids), time.Millisecond, f.err
+func (f *fake) Transfer(_ context.Context, uuids []string, _ pair.Node, hold time.Duration) (Transferred, error) {
+	t := Transferred{Moved: len(uuids), Pause: time.Millisecond}
+	if hold > 0 {
+		t.HeldUntil = time.Unix(0, 0).Add(hold)
+	}
+	return t, f.err
 }
 
 func (f *fake) Drain(context.Context, pair.Node, time.Duration, string) (int, time.Duration, error) {
 	return 3, time.Millisecond, f.err
 }
 
-func (f *fake) TransferAll(context.Context, pair.Node) (int, time.Duration, error) {
-	return len(f.state.LUNs), time.Millisecond, f.err
+func (f *fake) SetPolicy(ctx context.Context, p meta.Policy) error {
+	_, err := f.Change(ctx, &meta.Entry{Policy: &p})
+	return err
+}
+
+func (f *fake) TransferAll(_ context.Context, _ pair.Node, _ time.Duration) (Transferred, error) {
+	return Transferred{Moved: len(f.state.LUNs), Pause: time.Millisecond}, f.err
 }
 
 func (f *fake) Scrub(context.Context, *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {

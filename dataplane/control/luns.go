@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/meta"
@@ -29,7 +31,7 @@ func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) 
 			}
 		}
 	}
-	if err := checkNode("preferred_node", req.PreferredNode); err != nil {
+	if err := checkPlace(req); err != nil {
 		return nil, err
 	}
 	through, err := writeThrough(req.WriteCache)
@@ -39,7 +41,7 @@ func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) 
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	l := meta.LUN{UUID: req.Uuid, Name: req.Name, Size: int64(req.SizeBytes), Preferred: req.PreferredNode, Labels: req.Labels,
+	l := meta.LUN{UUID: req.Uuid, Name: req.Name, Size: int64(req.SizeBytes), Preferred: req.PreferredNode, Pin: meta.PinOf(req.PinnedNode), Labels: req.Labels,
 		SourceLUN: req.SourceLunUuid, SourceSnapshot: req.SourceSnapshotUuid, Volume: meta.VolumeOf(req.Volume), Created: meta.Now()}
 	if err := c.sourceVolume(req); err != nil {
 		return nil, err
@@ -105,10 +107,10 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 	if err := checkUUID("uuid", req.Uuid); err != nil {
 		return nil, err
 	}
-	if err := checkNode("preferred_node", req.PreferredNode); err != nil {
+	if err := checkPlace(req); err != nil {
 		return nil, err
 	}
-	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode}
+	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode, Pin: c.changedPin(req)}
 	if req.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
 		through, err := writeThrough(req.WriteCache)
 		if err != nil {
@@ -123,6 +125,18 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 		return nil, grpcError(err)
 	}
 	return c.lun(req.Uuid)
+}
+
+// changedPin is the pin that a request asks for, empty if the LUN has it: nodes that know no pins
+// need not be asked for what already is.
+func (c *server) changedPin(req *targetv1.ModifyLUNRequest) (pin string) {
+	pin = req.PinnedNode
+	c.n.ReadMetadata(func(s *meta.State) {
+		if l := s.LUNs[req.Uuid]; l != nil && meta.PinName(l.Pin) == pin {
+			pin = ""
+		}
+	})
+	return pin
 }
 
 // GetLUN implements targetv1.TargetServiceServer.
@@ -170,12 +184,15 @@ func (c *server) lun(id string) (*targetv1.LUN, error) {
 func (c *server) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
 		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
-		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume)}
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin)}
 	owner, allocated := c.n.Usage(l.UUID)
 	if owner != "" {
 		p.Owner = owner
 	}
 	p.AllocatedBytes = allocated
+	if h := l.Held(time.Now()); h != nil {
+		p.HeldUntil = timestamppb.New(h.Until)
+	}
 	for host, m := range l.Maps {
 		p.Mappings = append(p.Mappings, c.mapping(l.UUID, host, m))
 	}

@@ -4,7 +4,11 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/balance"
+	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
@@ -12,6 +16,12 @@ import (
 func (c *server) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*targetv1.Status, error) {
 	return c.n.Status(ctx), nil
 }
+
+// How long a transfer holds.
+const (
+	defaultHold = 30 * time.Minute
+	maxHold     = targetv1.MaxHold
+)
 
 // TransferOwnership implements targetv1.TargetServiceServer.
 func (c *server) TransferOwnership(ctx context.Context, req *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {
@@ -22,17 +32,27 @@ func (c *server) TransferOwnership(ctx context.Context, req *targetv1.TransferOw
 	if req.All == (len(req.LunUuids) > 0) {
 		return nil, invalid("lun_uuids", "set either uuids or all")
 	}
-	var moved int
-	var pause time.Duration
+	hold := defaultHold
+	if req.HoldSeconds != nil {
+		hold = time.Duration(*req.HoldSeconds) * time.Second
+	}
+	if hold > maxHold {
+		return nil, invalid("hold_seconds", "%d exceeds the limit of %d: pin the LUN to keep it at the node", *req.HoldSeconds, int(maxHold.Seconds()))
+	}
+	var t Transferred
 	if req.All {
-		moved, pause, err = c.n.TransferAll(ctx, to)
+		t, err = c.n.TransferAll(ctx, to, hold)
 	} else {
-		moved, pause, err = c.n.Transfer(ctx, req.LunUuids, to)
+		t, err = c.n.Transfer(ctx, req.LunUuids, to, hold)
 	}
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	return &targetv1.TransferOwnershipResponse{Moved: uint32(moved), PauseUs: uint64(pause.Microseconds())}, nil
+	r := &targetv1.TransferOwnershipResponse{Moved: uint32(t.Moved), PauseUs: uint64(t.Pause.Microseconds())}
+	if !t.HeldUntil.IsZero() {
+		r.HeldUntil = timestamppb.New(t.HeldUntil)
+	}
+	return r, nil
 }
 
 // Limits of a drain.
@@ -62,6 +82,33 @@ func (c *server) Drain(ctx context.Context, req *targetv1.DrainRequest) (*target
 		return nil, grpcError(err)
 	}
 	return &targetv1.DrainResponse{Moved: uint32(moved), PauseUs: uint64(pause.Microseconds())}, nil
+}
+
+// Limits of the delay of fail-back.
+const (
+	minFailBackDelay = 5 * time.Second
+	maxFailBackDelay = 24 * time.Hour
+)
+
+// SetOwnershipPolicy implements targetv1.TargetServiceServer.
+func (c *server) SetOwnershipPolicy(ctx context.Context, req *targetv1.SetOwnershipPolicyRequest) (*targetv1.SetOwnershipPolicyResponse, error) {
+	if _, ok := balance.ParseMode(req.Mode); !ok || req.Mode == "" {
+		return nil, invalid("mode", "%q must be auto, observe or off", req.Mode)
+	}
+	d := time.Duration(req.FailBackDelaySeconds) * time.Second
+	if d < minFailBackDelay || d > maxFailBackDelay {
+		return nil, invalid("fail_back_delay_seconds", "%d must be from %d to %d", req.FailBackDelaySeconds, int(minFailBackDelay.Seconds()), int(maxFailBackDelay.Seconds()))
+	}
+	if req.Version == 0 {
+		return nil, invalid("version", "is required, from 1 on: it tells which policy a decision was made under")
+	}
+	if err := c.member(); err != nil {
+		return nil, err
+	}
+	if err := c.n.SetPolicy(ctx, meta.Policy{Mode: req.Mode, FailBackDelay: d, Version: req.Version}); err != nil {
+		return nil, grpcError(err)
+	}
+	return &targetv1.SetOwnershipPolicyResponse{}, nil
 }
 
 // maxScrubRate is in bytes a second.

@@ -62,17 +62,26 @@ type Node interface {
 	// UnmapHost returns when nothing of the host, of all hosts if it is empty, can happen to the
 	// LUN any more (R11c).
 	UnmapHost(ctx context.Context, lun, host string) error
-	// Transfer moves LUNs, TransferAll all of them, to a node, which is their home from then on;
-	// commands were held for as long as pause says (R10).
-	Transfer(ctx context.Context, uuids []string, to pair.Node) (moved int, pause time.Duration, err error)
-	TransferAll(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error)
+	// Transfer moves LUNs, TransferAll all of them, to a node, which is their home from then on,
+	// and keeps them there for as long as hold says.
+	Transfer(ctx context.Context, uuids []string, to pair.Node, hold time.Duration) (Transferred, error)
+	TransferAll(ctx context.Context, to pair.Node, hold time.Duration) (Transferred, error)
 	// Drain moves every LUN away from a node and lets none move to it for so long; 0 ends it.
 	Drain(ctx context.Context, node pair.Node, d time.Duration, reason string) (moved int, pause time.Duration, err error)
+	// SetPolicy says how the pair decides who owns what.
+	SetPolicy(ctx context.Context, p meta.Policy) error
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been
 	// checked.
 	Scrub(ctx context.Context, req *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error)
 	// Force makes a lone node a member although writes may be lost (R8).
 	Force(epoch uint64) error
+}
+
+// Transferred is what a transfer has done.
+type Transferred struct {
+	Moved     int
+	Pause     time.Duration // for which commands were held, the longest (R10)
+	HeldUntil time.Time     // zero: it does not hold
 }
 
 // Config says what never changes while the node runs.

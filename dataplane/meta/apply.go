@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -27,6 +28,10 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		return failed("invalid", "LUN size %d is not a multiple of %d up to %d", l.Size, SizeStep, int64(MaxSize)), fx
 	case l.Preferred != "" && badNode(l.Preferred) || l.Owner != "" && badNode(l.Owner):
 		return failed("invalid", "LUN %s has an unknown node: %q, %q", l.UUID, l.Preferred, l.Owner), fx
+	case l.Pin != "" && badNode(l.Pin):
+		return failed("invalid", "LUN %s cannot be pinned to node %q", l.UUID, l.Pin), fx
+	case l.Pin != "" && l.Preferred != "" && l.Preferred != l.Pin:
+		return failed("invalid", "LUN %s cannot prefer node %s: it is pinned to node %s", l.UUID, l.Preferred, l.Pin), fx
 	}
 	if old := s.LUNs[l.UUID]; old != nil {
 		if old.Name != l.Name || old.Size != l.Size || old.SourceSnapshot != l.SourceSnapshot || old.SourceLUN != l.SourceLUN {
@@ -75,7 +80,7 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		n.Volume = s.LUNs[n.SourceLUN].Volume
 	}
 	n.Stage, n.Seq, n.Maps, n.Born = Preparing, 1, map[string]Map{}, s.Index
-	if n.Preferred == "" {
+	if n.Preferred = cmp.Or(n.Preferred, n.Pin); n.Preferred == "" {
 		n.Preferred = "a"
 		if s.Owned("b") < s.Owned("a") {
 			n.Preferred = "b"

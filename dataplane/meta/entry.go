@@ -24,6 +24,7 @@ type Entry struct {
 	UnmapHost      *UnmapHost      `json:"unmap_host,omitempty"`
 	SetOwner       *SetOwner       `json:"set_owner,omitempty"`
 	Drain          *Drain          `json:"drain,omitempty"`
+	Policy         *Policy         `json:"policy,omitempty"`
 	PR             *PR             `json:"pr,omitempty"`
 	Mode           *Mode           `json:"mode,omitempty"`
 	Reset          *Reset          `json:"reset,omitempty"`
@@ -57,6 +58,7 @@ type Modify struct {
 	UUID         string `json:"uuid"`
 	Preferred    string `json:"preferred,omitempty"`
 	WriteThrough *bool  `json:"write_through,omitempty"`
+	Pin          string `json:"pin,omitempty"` // a node, or NoPin; not for a node of 0.1.0, which passes over it
 }
 
 // MapHost admits a host to a LUN.
@@ -208,6 +210,8 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.setOwner(e.SetOwner)
 	case e.Drain != nil:
 		return s.setDrain(e.Drain)
+	case e.Policy != nil:
+		return s.setPolicy(e.Policy)
 	case e.PR != nil:
 		return s.applyPR(e.PR)
 	case e.Mode != nil:

@@ -1,6 +1,10 @@
 package meta
 
-import "github.com/gemel-storage/gemel/dataplane/scsi"
+import (
+	"cmp"
+
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
 
 // mode is a LUN's mode page state; a LUN without one is as units are made.
 func (l *LUN) mode() scsi.ModeState {
@@ -22,8 +26,10 @@ func (l *LUN) SetWriteThrough(on bool) {
 	}
 }
 
-// modify changes write cache mode and preferred node. Asking for what already is changes nothing,
-// and in particular does not take back what a host has set by MODE SELECT since.
+// modify changes write cache mode, preferred node and pin. A LUN that is where it is pinned belongs
+// there; another preferred node is refused, since the pin would hold it off for ever. Asking for
+// what already is changes nothing, and in particular does not take back what a host has set by MODE
+// SELECT since.
 func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {
@@ -33,10 +39,23 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 		return failed("not_ready", "LUN %s is still being created", e.UUID), fx
 	case e.Preferred != "" && badNode(e.Preferred):
 		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
+	case e.Pin != "" && e.Pin != NoPin && badNode(e.Pin):
+		return failed("invalid", "LUN %s cannot be pinned to node %q", e.UUID, e.Pin), fx
+	}
+	pin := l.Pin
+	if e.Pin != "" {
+		pin = PinOf(e.Pin)
+	}
+	if pin != "" && e.Preferred != "" && e.Preferred != pin {
+		return failed("invalid", "preferred_node: LUN %s is pinned to node %s and cannot prefer node %s: set pinned_node to %s first", e.UUID, pin, e.Preferred, NoPin), fx
+	}
+	home := cmp.Or(e.Preferred, l.Preferred)
+	if pin != "" && pin == l.Owner {
+		home = pin
 	}
 	mode := e.WriteThrough != nil && *e.WriteThrough != l.WriteThrough()
-	node := e.Preferred != "" && e.Preferred != l.Preferred
-	if !mode && !node {
+	node := home != l.Preferred
+	if !mode && !node && pin == l.Pin {
 		return Outcome{Noop: true}, fx
 	}
 	n := s.touch(e.UUID, &fx)
@@ -47,8 +66,9 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 			fx.ModeLUN = e.UUID
 		}
 	}
+	n.Pin = pin
 	if node {
-		n.Preferred, fx.PreferredLUNs = e.Preferred, []string{e.UUID}
+		n.Preferred, fx.PreferredLUNs = home, []string{e.UUID}
 	}
 	return out, fx
 }

@@ -42,6 +42,8 @@ type LUN struct {
 	Owner          string            `json:"owner"` // "a" or "b"
 	Seq            uint64            `json:"seq"`   // of the ownership (R10)
 	Preferred      string            `json:"preferred"`
+	Hold           *Hold             `json:"hold,omitempty"` // of the last transfer by a person
+	Pin            string            `json:"pin,omitempty"`  // the node that owns it whenever it can, "" if there is none
 	SourceSnapshot string            `json:"source_snapshot,omitempty"`
 	SourceLUN      string            `json:"source_lun,omitempty"`
 	Volume         string            `json:"volume,omitempty"` // backing volume on both nodes; empty: the default one
@@ -97,6 +99,7 @@ type State struct {
 	Snapshots  map[string]*Snapshot `json:"snapshots"`
 	Hosts      map[string]*Host     `json:"hosts"`
 	Drain      *Drain               `json:"drain,omitempty"`
+	Policy     *Policy              `json:"policy,omitempty"` // nil: none was ever set
 }
 
 // NewState is the state of an empty pair.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
@@ -71,9 +72,13 @@ func (n *Node) decides(v *pair.View) bool {
 	return v.Phase == pair.Paired && v.Agreed && v.Serving && v.Record.Both() && v.Record.Chair() == n.self && n.peerKnows(featureOwnership)
 }
 
-func (n *Node) policy() balance.Policy {
-	mode, _ := balance.ParseMode(n.cfg.Balancing)
-	return balance.Policy{Mode: mode, FailBackDelay: time.Duration(n.cfg.FailBackDelay)}
+// policy is how to decide: as was set for the pair, else as the flags say.
+func (n *Node) policy(set *meta.Policy) balance.Policy {
+	if set == nil {
+		set = &meta.Policy{Mode: n.cfg.Balancing, FailBackDelay: time.Duration(n.cfg.FailBackDelay)}
+	}
+	mode, _ := balance.ParseMode(set.Mode)
+	return balance.Policy{Mode: mode, FailBackDelay: set.FailBackDelay}
 }
 
 func (n *Node) decide() {
@@ -85,7 +90,7 @@ func (n *Node) decide() {
 	}
 	now := n.boottime()
 	if c.balancer == nil || c.epoch != v.Record.Epoch { // every delay and rest begins again
-		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, n.policy()), v.Record.Epoch, looker{since: now, pause: firstPause}, map[string]balance.Reason{}
+		c.balancer, c.epoch, c.looker, c.observed = balance.New(now, balance.Policy{}), v.Record.Epoch, looker{since: now, pause: firstPause}, map[string]balance.Reason{}
 		c.tries = map[string]int{}
 	}
 	var reports [2]useReport
@@ -97,17 +102,19 @@ func (n *Node) decide() {
 		return
 	}
 	n.md.mu.Lock()
-	luns, drain := n.md.state.SortedLUNs(), n.md.state.Drain
+	luns, drain, set, version := n.md.state.SortedLUNs(), n.md.state.Drain, n.md.state.Policy, n.md.state.PolicyVersion()
 	n.md.mu.Unlock()
+	policy := n.policy(set)
+	c.balancer.SetPolicy(policy)
 	view, seqs := c.looker.look(now, luns, drain, reports)
 	moves := c.balancer.Decide(view)
-	c.note(view, n.policy(), drain)
+	c.note(view, policy, drain)
 	due := slices.DeleteFunc(slices.Clone(moves), func(m balance.Move) bool { return m.Dry })
 	c.observe(moves)
 	c.forgetTries(due)
 	late := 0
 	for _, batch := range balance.Batches(view, due) {
-		if late += n.makeMoves(v.Record.Epoch, batch, seqs); late > maxLate {
+		if late += n.makeMoves(decided{v.Record.Epoch, version, seqs}, batch); late > maxLate {
 			return // what is left is decided again
 		}
 	}
@@ -138,25 +145,33 @@ func (c *chair) forgetTries(due []balance.Move) {
 	}
 }
 
+// decided is what moves were decided on. If it is not so any more when they are made, they are
+// late.
+type decided struct {
+	epoch  uint64
+	policy uint64            // version
+	seqs   map[string]uint64 // of the ownership, by LUN
+}
+
 // makeMoves carries out a batch, and counts what is postponed: more than maxLate if the pair is not
 // what it was.
-func (n *Node) makeMoves(epoch uint64, batch []balance.Move, seqs map[string]uint64) (late int) {
-	req := transferRequest{To: batch[0].To.String(), Epoch: epoch, Hold: n.chair.holdFor(batch), Home: batch[0].SetsHome, Seqs: map[string]uint64{}}
+func (n *Node) makeMoves(on decided, batch []balance.Move) (late int) {
+	req := transferRequest{To: batch[0].To.String(), Epoch: on.epoch, Policy: &on.policy, Home: batch[0].SetsHome, Hold: n.chair.holdFor(batch), Seqs: map[string]uint64{}}
 	var ids []string
 	for _, m := range batch {
 		ids = append(ids, m.LUN)
-		req.Seqs[m.LUN] = seqs[m.LUN]
+		req.Seqs[m.LUN] = on.seqs[m.LUN]
 	}
 	ctx, cancel := context.WithTimeout(n.run.ctx, 5*time.Second)
 	_, pause, err := n.move(ctx, ids, req)
 	cancel()
-	if v := n.View(); v.Record.Epoch != epoch || n.run.ctx.Err() != nil {
+	if v := n.View(); v.Record.Epoch != on.epoch || n.run.ctx.Err() != nil {
 		return maxLate + 1
 	}
 	switch {
 	case err != nil && len(batch) > 1:
 		for i := range batch {
-			if late += n.makeMoves(epoch, batch[i:i+1], seqs); late > maxLate {
+			if late += n.makeMoves(on, batch[i:i+1]); late > maxLate {
 				break
 			}
 		}
@@ -253,6 +268,15 @@ func (n *Node) ownership() *targetv1.Ownership {
 	if d := n.drained(); d != nil {
 		o.DrainedNode, o.DrainedUntil, o.DrainReason = d.Node, timestamppb.New(d.Until), d.Reason
 	}
+	if count, last := n.heldByPeople(); count > 0 {
+		o.Held, o.HeldUntil = uint32(count), timestamppb.New(last)
+	}
+	n.md.mu.Lock()
+	set := n.md.state.Policy
+	o.PolicyVersion = n.md.state.PolicyVersion()
+	n.md.mu.Unlock()
+	p := n.policy(set)
+	o.Mode, o.FailBackDelay = p.Mode.String(), durationpb.New(p.Delay())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o.Decides, o.Away, o.WaitsFor, o.Moves = c.on, uint32(c.away), c.waits, slices.Clone(c.moves)

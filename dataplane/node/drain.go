@@ -42,3 +42,49 @@ func (n *Node) drained() *meta.Drain {
 	}
 	return nil
 }
+
+var errNoPins = fmt.Errorf("pinned_node: the other node is of a release that knows no pins: upgrade it, or use preferred_node: %w", control.ErrUnsupported)
+
+// pinnable refuses a pin, or its end, that the other node would pass over.
+func (n *Node) pinnable(pin string) error {
+	v := n.View()
+	switch {
+	case pin == "" || !v.Record.Both() && !v.Linked:
+		return nil
+	case !v.Linked:
+		return fmt.Errorf("the other node is not connected and may know no pins: %w", control.ErrUnavailable)
+	case !n.peerKnows(featureOwnership):
+		return errNoPins
+	}
+	return nil
+}
+
+// pinnedElsewhere tells of a LUN that a person wants to move away from where it is pinned.
+func (n *Node) pinnedElsewhere(uuids []string, to pair.Node) error {
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	for _, id := range uuids {
+		if l := n.md.state.LUNs[id]; l != nil && l.Pin != "" && l.Pin != to.String() {
+			return fmt.Errorf("LUN %s is pinned to node %s: set its pinned_node to %s first: %w", id, l.Pin, meta.NoPin, meta.ErrInUse)
+		}
+	}
+	return nil
+}
+
+// heldByPeople counts the LUNs that a transfer by a person keeps where they are, and says when the
+// last of these transfers ends.
+func (n *Node) heldByPeople() (count int, last time.Time) {
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	now := time.Now()
+	for _, l := range n.md.state.LUNs {
+		h := l.Held(now)
+		if h == nil {
+			continue
+		}
+		if count++; h.Until.After(last) {
+			last = h.Until
+		}
+	}
+	return count, last
+}

@@ -66,9 +66,12 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 			continue
 		}
 		seqs[l.UUID] = l.Seq
-		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: balance.None, Near: balance.None, Volume: l.Volume, Pause: k.pause}
+		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: nodeOf(l.Pin), Near: balance.None, Volume: l.Volume, Pause: k.pause}
 		s := shares[l.UUID]
 		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(s.Cold, float64(l.Size)/work.ColdRate)
+		if h := l.Held(time.Now()); h != nil {
+			u.Held = now + int64(time.Until(h.Until))
+		}
 		for host := range l.Maps {
 			if s := k.hosts[host]; s != nil {
 				u.Hosts = append(u.Hosts, k.host(l, host, s))
@@ -195,12 +198,21 @@ func (t *traffic) add(node int, u lunUse, known, counts bool, decay float64) {
 	t.bytes[node], t.ops[node], t.known[node] = u.Bytes, u.Ops, known
 }
 
-// whyAway counts the LUNs that are not at home, and says what the first of them waits for. The text
-// is the same for as long as that is the same: what shows it does not change every second.
+// belongs is the node that a LUN is to be owned by: where it is pinned, else its home.
+func belongs(l *balance.LUN) balance.Node {
+	if l.Pin != balance.None {
+		return l.Pin
+	}
+	return l.Home
+}
+
+// whyAway counts the LUNs that are not where they belong, and says what the first of them waits
+// for. The text is the same for as long as that is the same: what shows it does not change every
+// second.
 func whyAway(v *balance.View, p balance.Policy, d *meta.Drain) (away int, why string) {
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
-		if l.Home == balance.None || l.Home == l.Owner {
+		if at := belongs(l); at == balance.None || at == l.Owner {
 			continue
 		}
 		if away++; away == 1 {
@@ -212,13 +224,18 @@ func whyAway(v *balance.View, p balance.Policy, d *meta.Drain) (away int, why st
 
 func waitsFor(v *balance.View, l *balance.LUN, p balance.Policy, d *meta.Drain) string {
 	delay := p.Delay()
-	switch home := l.Home; {
+	switch home := belongs(l); {
 	case v.Nodes[home].Drained:
 		return fmt.Sprintf("node %s is drained until %s: %s", home, d.Until.UTC().Format(time.RFC3339), d.Reason)
+	case l.Pin != balance.None:
+		return fmt.Sprintf("LUN %s is pinned to node %s and about to move there", l.ID, home)
 	case p.Mode == balance.Off:
 		return "balancing is off: no LUN moves by itself"
 	case p.Mode == balance.Observe:
 		return "balancing only observes: no LUN moves by itself"
+	case v.Now < l.Held:
+		until := time.Now().Add(time.Duration(l.Held - v.Now)).Round(time.Second) // that of the hold, which has whole seconds
+		return fmt.Sprintf("LUN %s is held until %s by a person's transfer", l.ID, until.UTC().Format(time.RFC3339))
 	case time.Duration(v.Now-v.Nodes[home].Since) < delay:
 		return fmt.Sprintf("node %s is in sync again, and has to be for %v", home, delay)
 	default:

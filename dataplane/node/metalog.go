@@ -269,11 +269,11 @@ func (n *Node) killGathering(host string, id pair.LUNID) {
 func (n *Node) export() {
 	n.md.mu.Lock()
 	index := n.md.state.Index
-	s := *n.md.state
+	s := n.md.state
 	if !n.peerKnows(featureOwnership) {
-		s.Drain = nil // it could not read the state, and moves no LUN that would come here
+		s = s.Before()
 	}
-	raw, err := json.Marshal(&s)
+	raw, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // plain data
 	}

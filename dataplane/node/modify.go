@@ -9,8 +9,11 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// ModifyLUN changes write cache mode and preferred node of a LUN.
+// ModifyLUN changes write cache mode, preferred node and pin of a LUN.
 func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
+	if err := n.pinnable(e.Pin); err != nil {
+		return err
+	}
 	return n.atOwner(ctx, e.UUID, "modify", e, func() error { return n.modifyHere(ctx, e) })
 }
 

@@ -22,6 +22,9 @@ const (
 
 // CreateLUN prepares the LUN on every member and makes it visible, or undoes it.
 func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
+	if err := n.pinnable(l.Pin); err != nil {
+		return err
+	}
 	if l.SourceLUN != "" {
 		return n.atOwner(ctx, l.SourceLUN, "clone_lun", l, func() error { return n.cloneHere(ctx, l) })
 	}
@@ -138,10 +141,12 @@ type transferRequest struct {
 
 	// Of decisions and of releases that make them (featureOwnership); an earlier one passes over
 	// the rest.
-	Seqs  map[string]uint64 `json:"seqs,omitempty"`
-	Epoch uint64            `json:"epoch,omitempty"` // in which it was decided; 0: by a person
-	Home  bool              `json:"home,omitempty"`
-	Hold  time.Duration     `json:"hold,omitempty"` // how long commands may be held; 0: transferHold
+	Seqs      map[string]uint64 `json:"seqs,omitempty"`
+	Epoch     uint64            `json:"epoch,omitempty"`  // in which it was decided; 0: by a person
+	Policy    *uint64           `json:"policy,omitempty"` // version of the policy that it was decided under; nil: by a person
+	Home      bool              `json:"home,omitempty"`
+	HeldUntil time.Time         `json:"held_until,omitzero"` // how long it counts (meta.Hold)
+	Hold      time.Duration     `json:"hold,omitempty"`      // how long commands may be held; 0: transferHold
 }
 
 type transferReply struct {
@@ -149,9 +154,20 @@ type transferReply struct {
 	Pause time.Duration `json:"pause"`
 }
 
-// Transfer moves LUNs to a node in one batch, and makes that node their home.
-func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node) (int, time.Duration, error) {
-	return n.move(ctx, uuids, transferRequest{To: to.String(), Home: n.peerKnows(featureOwnership)})
+// Transfer moves LUNs to a node in one batch, makes that node their home, and keeps them there for
+// so long. Without the other node, or with one of a release before, it only moves them: nothing
+// would move them back.
+func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node, hold time.Duration) (t control.Transferred, err error) {
+	if err := n.pinnedElsewhere(uuids, to); err != nil {
+		return t, err
+	}
+	req := transferRequest{To: to.String(), Home: n.peerKnows(featureOwnership)}
+	if req.Home && hold > 0 {
+		req.HeldUntil = meta.Now().Add(hold + time.Second - 1).Truncate(time.Second)
+	}
+	t.HeldUntil = req.HeldUntil
+	t.Moved, t.Pause, err = n.move(ctx, uuids, req)
+	return t, err
 }
 
 // move moves LUNs to a node in one batch. The node that owns them does it.
@@ -176,7 +192,7 @@ func (n *Node) move(ctx context.Context, uuids []string, req transferRequest) (i
 		}
 	}
 	if req.Home && len(there) > 0 { // what is there already needs no hold
-		if _, err := n.propose(ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: there, To: req.To, At: meta.Now(), Home: true}}); err != nil {
+		if _, err := n.propose(ctx, &meta.Entry{SetOwner: &meta.SetOwner{UUIDs: there, To: req.To, At: meta.Now(), Home: true, HeldUntil: req.HeldUntil}}); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -195,9 +211,10 @@ func (n *Node) move(ctx context.Context, uuids []string, req transferRequest) (i
 	return r.Moved, r.Pause, err
 }
 
-// TransferAll moves every LUN, and makes that node their home.
-func (n *Node) TransferAll(ctx context.Context, to pair.Node) (int, time.Duration, error) {
-	return n.Transfer(ctx, n.allLUNs(), to)
+// TransferAll does so with every LUN that is not pinned to the other node.
+func (n *Node) TransferAll(ctx context.Context, to pair.Node, hold time.Duration) (control.Transferred, error) {
+	free := slices.DeleteFunc(n.allLUNs(), func(id string) bool { return n.pinnedElsewhere([]string{id}, to) != nil })
+	return n.Transfer(ctx, free, to, hold)
 }
 
 // evacuate moves every LUN to a node, and leaves its home where it is. It does not ask whether that
@@ -226,6 +243,9 @@ func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferR
 	if epoch := n.View().Record.Epoch; req.Epoch != 0 && req.Epoch != epoch {
 		return transferReply{}, fmt.Errorf("the move was decided in epoch %d, and this is epoch %d: %w", req.Epoch, epoch, control.ErrUnavailable)
 	}
+	if now := n.policyVersion(); req.Policy != nil && *req.Policy != now { // the entry says so too, but commands need not be held for it
+		return transferReply{}, fmt.Errorf("the move was decided under version %d of the policy, and this is version %d: %w", *req.Policy, now, control.ErrUnavailable)
+	}
 	start := time.Now()
 	release, err := n.quiesce(ctx, ids, cmp.Or(req.Hold, transferHold))
 	if err != nil {
@@ -233,7 +253,7 @@ func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferR
 	}
 	e := &meta.SetOwner{UUIDs: req.UUIDs, To: req.To}
 	if decided := req.Epoch != 0 || req.Home; decided && n.peerKnows(featureOwnership) {
-		e.Seqs, e.Home, e.At = req.Seqs, req.Home, meta.Now()
+		e.Seqs, e.Policy, e.Home, e.HeldUntil, e.At = req.Seqs, req.Policy, req.Home, req.HeldUntil, meta.Now()
 	}
 	// Not the caller's context: until the outcome is known this node is not the owner any more
 	// (R10).

@@ -192,7 +192,10 @@ func TestSessionAloneShowsNoUse(t *testing.T) {
 func TestReleaseBeforeGetsNoDrain(t *testing.T) {
 	t.Parallel()
 	p := newTestPair(t).startBoth()
-	p.lun(8*mib, "a")
+	id, _ := p.lun(8*mib, "a")
+	if r, err := p.client(1).TransferOwnership(p.ctx, &targetv1.TransferOwnershipRequest{LunUuids: []string{id}, ToNode: "b"}); err != nil || r.HeldUntil == nil {
+		t.Fatalf("%v %v", r, err)
+	}
 	if _, err := p.client(1).Drain(p.ctx, &targetv1.DrainRequest{Node: "a", Seconds: 600}); err != nil {
 		t.Fatal(err)
 	}
@@ -204,6 +207,12 @@ func TestReleaseBeforeGetsNoDrain(t *testing.T) {
 	p.inSync()
 	if d := p.nodes[0].drained(); d != nil {
 		t.Errorf("it has %v", d)
+	}
+	if n, _ := p.nodes[0].heldByPeople(); n != 0 {
+		t.Error("it has a hold")
+	}
+	if r, err := p.client(1).TransferOwnership(p.ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "b"}); err != nil || r.HeldUntil != nil {
+		t.Errorf("a transfer that cannot hold says that it does: %v %v", r, err)
 	}
 	if _, err := p.client(1).Drain(p.ctx, &targetv1.DrainRequest{Node: "a", Seconds: 600}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a drain that the other node cannot apply: %v", err)

@@ -37,8 +37,9 @@ type nodeState struct {
 }
 
 type head struct {
-	Index      uint64 `json:"index"`
-	Generation uint64 `json:"generation"`
+	Index      uint64       `json:"index"`
+	Generation uint64       `json:"generation"`
+	Policy     *meta.Policy `json:"policy,omitempty"`
 }
 
 // errNoState: a node writes its own state before anything else.
@@ -187,7 +188,7 @@ func (n *Node) loadMetadata() (*meta.State, error) {
 		if err == nil && raw != nil {
 			var h head
 			err = n.decode(raw, &h)
-			s.Index, s.Generation = h.Index, h.Generation
+			s.Index, s.Generation, s.Policy = h.Index, h.Generation, h.Policy
 		}
 		if err != nil {
 			return err
@@ -256,7 +257,7 @@ func (n *Node) persist(fx *meta.Effect) error {
 }
 
 func saveHead(tx *store.Tx, s *meta.State) error {
-	return put(tx, bucketMeta, keyHead, head{s.Index, s.Generation})
+	return put(tx, bucketMeta, keyHead, head{s.Index, s.Generation, s.Policy})
 }
 
 // saveSome writes the named objects and deletes those that are gone.

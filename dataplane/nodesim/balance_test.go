@@ -26,7 +26,7 @@ func TestTwoBusyLUNsPart(t *testing.T) {
 			t.Fatal(w.violations)
 		}
 		if _, err := call(w.caller, w.rand(50), "both LUNs to node a", func(ctx context.Context, c targetv1.TargetServiceClient) (*targetv1.TransferOwnershipResponse, error) {
-			return c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "a"})
+			return c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "a", HoldSeconds: new(uint32)})
 		}); err != nil {
 			t.Fatal(err)
 		}

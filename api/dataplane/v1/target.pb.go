@@ -12,6 +12,7 @@ package targetv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -269,6 +270,7 @@ type CreateLUNRequest struct {
 	Labels             map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // kept with the LUN on disk: PV and PVC names, fsType, ...
 	WriteCache         WriteCache             `protobuf:"varint,8,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"`                // unspecified: write-back
 	Volume             string                 `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`                                                                           // backing volume, by its name; empty: "default", or for a clone that of its source, the only one possible
+	PinnedNode         string                 `protobuf:"bytes,10,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                                // "a" or "b": the LUN is owned there whenever that node can own it; "none" or empty: it is not pinned. UNIMPLEMENTED as for ModifyLUN
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -366,6 +368,13 @@ func (x *CreateLUNRequest) GetVolume() string {
 	return ""
 }
 
+func (x *CreateLUNRequest) GetPinnedNode() string {
+	if x != nil {
+		return x.PinnedNode
+	}
+	return ""
+}
+
 type LUN struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Uuid               string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
@@ -382,6 +391,8 @@ type LUN struct {
 	SourceLunUuid      string                 `protobuf:"bytes,12,opt,name=source_lun_uuid,json=sourceLunUuid,proto3" json:"source_lun_uuid,omitempty"`
 	WriteCache         WriteCache             `protobuf:"varint,13,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified by targets that do not know it
 	Volume             string                 `protobuf:"bytes,14,opt,name=volume,proto3" json:"volume,omitempty"`                                                            // backing volume on both nodes; empty by targets that know one only
+	HeldUntil          *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`                                     // until when a transfer by a person keeps the LUN at its owner; unset: none does
+	PinnedNode         string                 `protobuf:"bytes,16,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a", "b" or "none"; empty by targets that know no pins
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -510,6 +521,20 @@ func (x *LUN) GetWriteCache() WriteCache {
 func (x *LUN) GetVolume() string {
 	if x != nil {
 		return x.Volume
+	}
+	return ""
+}
+
+func (x *LUN) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
+}
+
+func (x *LUN) GetPinnedNode() string {
+	if x != nil {
+		return x.PinnedNode
 	}
 	return ""
 }
@@ -803,6 +828,7 @@ type ModifyLUNRequest struct {
 	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
 	PreferredNode string                 `protobuf:"bytes,2,opt,name=preferred_node,json=preferredNode,proto3" json:"preferred_node,omitempty"`                         // "a" or "b"; empty: as it is
 	WriteCache    WriteCache             `protobuf:"varint,3,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified: as it is
+	PinnedNode    string                 `protobuf:"bytes,4,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a" or "b": the LUN is owned there whenever that node can own it; "none": it is not pinned any more; empty: as it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -856,6 +882,13 @@ func (x *ModifyLUNRequest) GetWriteCache() WriteCache {
 		return x.WriteCache
 	}
 	return WriteCache_WRITE_CACHE_UNSPECIFIED
+}
+
+func (x *ModifyLUNRequest) GetPinnedNode() string {
+	if x != nil {
+		return x.PinnedNode
+	}
+	return ""
 }
 
 type GetLUNRequest struct {
@@ -1832,6 +1865,7 @@ type TransferOwnershipRequest struct {
 	LunUuids      []string               `protobuf:"bytes,1,rep,name=lun_uuids,json=lunUuids,proto3" json:"lun_uuids,omitempty"`
 	ToNode        string                 `protobuf:"bytes,2,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
 	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	HoldSeconds   *uint32                `protobuf:"varint,4,opt,name=hold_seconds,json=holdSeconds,proto3,oneof" json:"hold_seconds,omitempty"` // how long the transfer holds, from 0 to 86400; unset: 1800
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1887,10 +1921,18 @@ func (x *TransferOwnershipRequest) GetAll() bool {
 	return false
 }
 
+func (x *TransferOwnershipRequest) GetHoldSeconds() uint32 {
+	if x != nil && x.HoldSeconds != nil {
+		return *x.HoldSeconds
+	}
+	return 0
+}
+
 type TransferOwnershipResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Moved         uint32                 `protobuf:"varint,1,opt,name=moved,proto3" json:"moved,omitempty"`
-	PauseUs       uint64                 `protobuf:"varint,2,opt,name=pause_us,json=pauseUs,proto3" json:"pause_us,omitempty"`
+	PauseUs       uint64                 `protobuf:"varint,2,opt,name=pause_us,json=pauseUs,proto3" json:"pause_us,omitempty"`      // commands were held for so long, the longest
+	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"` // unset: the transfer does not hold, or a node is of a release that moves no LUN by itself
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1937,6 +1979,13 @@ func (x *TransferOwnershipResponse) GetPauseUs() uint64 {
 		return x.PauseUs
 	}
 	return 0
+}
+
+func (x *TransferOwnershipResponse) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
 }
 
 type DrainRequest struct {
@@ -2051,6 +2100,102 @@ func (x *DrainResponse) GetPauseUs() uint64 {
 	return 0
 }
 
+type SetOwnershipPolicyRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Mode                 string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`                                                                  // "auto", "observe" or "off"
+	FailBackDelaySeconds uint32                 `protobuf:"varint,2,opt,name=fail_back_delay_seconds,json=failBackDelaySeconds,proto3" json:"fail_back_delay_seconds,omitempty"` // how long a node has to be in sync before LUNs return to it, from 5 to 86400
+	Version              uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`                                                           // of the policy, from 1 on: the generation of the StorageCluster
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *SetOwnershipPolicyRequest) Reset() {
+	*x = SetOwnershipPolicyRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwnershipPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwnershipPolicyRequest) ProtoMessage() {}
+
+func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwnershipPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetOwnershipPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SetOwnershipPolicyRequest) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *SetOwnershipPolicyRequest) GetFailBackDelaySeconds() uint32 {
+	if x != nil {
+		return x.FailBackDelaySeconds
+	}
+	return 0
+}
+
+func (x *SetOwnershipPolicyRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type SetOwnershipPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOwnershipPolicyResponse) Reset() {
+	*x = SetOwnershipPolicyResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwnershipPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwnershipPolicyResponse) ProtoMessage() {}
+
+func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwnershipPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetOwnershipPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+}
+
 // OwnershipMove is a move of a LUN that the pair has decided or carried out.
 type OwnershipMove struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2068,7 +2213,7 @@ type OwnershipMove struct {
 
 func (x *OwnershipMove) Reset() {
 	*x = OwnershipMove{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2225,7 @@ func (x *OwnershipMove) String() string {
 func (*OwnershipMove) ProtoMessage() {}
 
 func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2238,7 @@ func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
 func (*OwnershipMove) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OwnershipMove) GetNumber() uint64 {
@@ -2158,19 +2303,24 @@ type Ownership struct {
 	DrainedNode   string                 `protobuf:"bytes,1,opt,name=drained_node,json=drainedNode,proto3" json:"drained_node,omitempty"` // empty: no node is drained
 	DrainedUntil  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=drained_until,json=drainedUntil,proto3" json:"drained_until,omitempty"`
 	DrainReason   string                 `protobuf:"bytes,3,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
-	Decides       bool                   `protobuf:"varint,4,opt,name=decides,proto3" json:"decides,omitempty"`                  // this node is the one that moves LUNs
-	Away          uint32                 `protobuf:"varint,5,opt,name=away,proto3" json:"away,omitempty"`                        // LUNs that another node owns than their home
-	WaitsFor      string                 `protobuf:"bytes,6,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why those LUNs are not moved at present; empty: none is away, or this node does not decide
-	Moves         []*OwnershipMove       `protobuf:"bytes,7,rep,name=moves,proto3" json:"moves,omitempty"`                       // the last 32 that this process has decided, the oldest first
-	Use           []float64              `protobuf:"fixed64,16,rep,packed,name=use,proto3" json:"use,omitempty"`                 // how much of its capacity node a uses, and node b; none: this node does not decide
-	Even          string                 `protobuf:"bytes,17,opt,name=even,proto3" json:"even,omitempty"`                        // why no work is evened between the nodes at present; empty: this node does not decide
+	Decides       bool                   `protobuf:"varint,4,opt,name=decides,proto3" json:"decides,omitempty"`                     // this node is the one that moves LUNs
+	Away          uint32                 `protobuf:"varint,5,opt,name=away,proto3" json:"away,omitempty"`                           // LUNs that another node owns than the one that they are pinned to, or else their home
+	WaitsFor      string                 `protobuf:"bytes,6,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // why those LUNs are not moved at present; empty: none is away, or this node does not decide
+	Moves         []*OwnershipMove       `protobuf:"bytes,7,rep,name=moves,proto3" json:"moves,omitempty"`                          // the last 32 that this process has decided, the oldest first
+	Held          uint32                 `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`                           // LUNs that a transfer by a person keeps where they are
+	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"` // when the last of these transfers ends
+	Mode          string                 `protobuf:"bytes,10,opt,name=mode,proto3" json:"mode,omitempty"`                           // of the policy: "auto", "observe" or "off"
+	FailBackDelay *durationpb.Duration   `protobuf:"bytes,11,opt,name=fail_back_delay,json=failBackDelay,proto3" json:"fail_back_delay,omitempty"`
+	PolicyVersion uint64                 `protobuf:"varint,12,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"` // 0: none was ever set, and mode and delay are those of the flags of this node
+	Use           []float64              `protobuf:"fixed64,13,rep,packed,name=use,proto3" json:"use,omitempty"`                                  // how much of its capacity node a uses, and node b; none: this node does not decide
+	Even          string                 `protobuf:"bytes,14,opt,name=even,proto3" json:"even,omitempty"`                                         // why no work is evened between the nodes at present; empty: this node does not decide
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2332,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2345,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Ownership) GetDrainedNode() string {
@@ -2247,6 +2397,41 @@ func (x *Ownership) GetMoves() []*OwnershipMove {
 	return nil
 }
 
+func (x *Ownership) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Ownership) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
+}
+
+func (x *Ownership) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Ownership) GetFailBackDelay() *durationpb.Duration {
+	if x != nil {
+		return x.FailBackDelay
+	}
+	return nil
+}
+
+func (x *Ownership) GetPolicyVersion() uint64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
 func (x *Ownership) GetUse() []float64 {
 	if x != nil {
 		return x.Use
@@ -2269,7 +2454,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2466,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2479,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 type Status struct {
@@ -2334,7 +2519,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2531,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2544,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Status) GetCluster() string {
@@ -2580,7 +2765,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2777,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2790,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -2667,7 +2852,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2864,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2877,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -2759,7 +2944,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2956,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2969,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -2843,7 +3028,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +3040,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +3053,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -2928,7 +3113,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3125,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3138,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -3102,7 +3287,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3299,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3312,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -3166,7 +3351,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3363,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3376,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -3248,7 +3433,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3445,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3458,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -3315,7 +3500,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3512,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3525,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -3374,7 +3559,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3571,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3584,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -3424,7 +3609,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3621,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3634,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 type Resync struct {
@@ -3469,7 +3654,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3666,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3679,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -3568,7 +3753,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3765,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3778,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 type ListSessionsRequest struct {
@@ -3605,7 +3790,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3617,7 +3802,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3630,7 +3815,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3652,7 +3837,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3849,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3862,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -3721,7 +3906,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3918,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3931,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -3789,7 +3974,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3986,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3999,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3849,13 +4034,13 @@ var File_api_dataplane_v1_target_proto protoreflect.FileDescriptor
 
 const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
-	"\x1dapi/dataplane/v1/target.proto\x12\x0fgemel.target.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"x\n" +
+	"\x1dapi/dataplane/v1/target.proto\x12\x0fgemel.target.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"x\n" +
 	"\x04CHAP\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1f\n" +
 	"\vmutual_user\x18\x03 \x01(\tR\n" +
 	"mutualUser\x12#\n" +
-	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xb2\x03\n" +
+	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xd3\x03\n" +
 	"\x10CreateLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3867,10 +4052,13 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06labels\x18\a \x03(\v2-.gemel.target.v1.CreateLUNRequest.LabelsEntryR\x06labels\x12<\n" +
 	"\vwrite_cache\x18\b \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
 	"writeCache\x12\x16\n" +
-	"\x06volume\x18\t \x01(\tR\x06volume\x1a9\n" +
+	"\x06volume\x18\t \x01(\tR\x06volume\x12\x1f\n" +
+	"\vpinned_node\x18\n" +
+	" \x01(\tR\n" +
+	"pinnedNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x05\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3888,7 +4076,11 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fsource_lun_uuid\x18\f \x01(\tR\rsourceLunUuid\x12<\n" +
 	"\vwrite_cache\x18\r \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
 	"writeCache\x12\x16\n" +
-	"\x06volume\x18\x0e \x01(\tR\x06volume\x1a9\n" +
+	"\x06volume\x18\x0e \x01(\tR\x06volume\x129\n" +
+	"\n" +
+	"held_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\x12\x1f\n" +
+	"\vpinned_node\x18\x10 \x01(\tR\n" +
+	"pinnedNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
@@ -3915,12 +4107,14 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10ExpandLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\x8b\x01\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xac\x01\n" +
 	"\x10ModifyLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12%\n" +
 	"\x0epreferred_node\x18\x02 \x01(\tR\rpreferredNode\x12<\n" +
 	"\vwrite_cache\x18\x03 \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
-	"writeCache\"7\n" +
+	"writeCache\x12\x1f\n" +
+	"\vpinned_node\x18\x04 \x01(\tR\n" +
+	"pinnedNode\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
@@ -3997,21 +4191,30 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\"x\n" +
 	"\x15ListSnapshotsResponse\x127\n" +
 	"\tsnapshots\x18\x01 \x03(\v2\x19.gemel.target.v1.SnapshotR\tsnapshots\x12&\n" +
-	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"b\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\x9b\x01\n" +
 	"\x18TransferOwnershipRequest\x12\x1b\n" +
 	"\tlun_uuids\x18\x01 \x03(\tR\blunUuids\x12\x17\n" +
 	"\ato_node\x18\x02 \x01(\tR\x06toNode\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"L\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12&\n" +
+	"\fhold_seconds\x18\x04 \x01(\rH\x00R\vholdSeconds\x88\x01\x01B\x0f\n" +
+	"\r_hold_seconds\"\x87\x01\n" +
 	"\x19TransferOwnershipResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
-	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"T\n" +
+	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\x129\n" +
+	"\n" +
+	"held_until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"T\n" +
 	"\fDrainRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\rR\aseconds\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
 	"\rDrainResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
-	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\xe7\x01\n" +
+	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x80\x01\n" +
+	"\x19SetOwnershipPolicyRequest\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x125\n" +
+	"\x17fail_back_delay_seconds\x18\x02 \x01(\rR\x14failBackDelaySeconds\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\x1c\n" +
+	"\x1aSetOwnershipPolicyResponse\"\xe7\x01\n" +
 	"\rOwnershipMove\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03lun\x18\x02 \x01(\tR\x03lun\x12\x1b\n" +
@@ -4020,7 +4223,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x1a\n" +
 	"\bobserved\x18\a \x01(\bR\bobserved\x12.\n" +
-	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xb9\x02\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x86\x04\n" +
 	"\tOwnership\x12!\n" +
 	"\fdrained_node\x18\x01 \x01(\tR\vdrainedNode\x12?\n" +
 	"\rdrained_until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fdrainedUntil\x12!\n" +
@@ -4028,9 +4231,16 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\adecides\x18\x04 \x01(\bR\adecides\x12\x12\n" +
 	"\x04away\x18\x05 \x01(\rR\x04away\x12\x1b\n" +
 	"\twaits_for\x18\x06 \x01(\tR\bwaitsFor\x124\n" +
-	"\x05moves\x18\a \x03(\v2\x1e.gemel.target.v1.OwnershipMoveR\x05moves\x12\x10\n" +
-	"\x03use\x18\x10 \x03(\x01R\x03use\x12\x12\n" +
-	"\x04even\x18\x11 \x01(\tR\x04even\"\x12\n" +
+	"\x05moves\x18\a \x03(\v2\x1e.gemel.target.v1.OwnershipMoveR\x05moves\x12\x12\n" +
+	"\x04held\x18\b \x01(\rR\x04held\x129\n" +
+	"\n" +
+	"held_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\x12\x12\n" +
+	"\x04mode\x18\n" +
+	" \x01(\tR\x04mode\x12A\n" +
+	"\x0ffail_back_delay\x18\v \x01(\v2\x19.google.protobuf.DurationR\rfailBackDelay\x12%\n" +
+	"\x0epolicy_version\x18\f \x01(\x04R\rpolicyVersion\x12\x10\n" +
+	"\x03use\x18\r \x03(\x01R\x03use\x12\x12\n" +
+	"\x04even\x18\x0e \x01(\tR\x04even\"\x12\n" +
 	"\x10GetStatusRequest\"\xb9\b\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
@@ -4198,7 +4408,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xf2\v\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xe1\f\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -4212,7 +4422,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0eDeleteSnapshot\x12&.gemel.target.v1.DeleteSnapshotRequest\x1a'.gemel.target.v1.DeleteSnapshotResponse\x12^\n" +
 	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12F\n" +
-	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12G\n" +
+	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12m\n" +
+	"\x12SetOwnershipPolicy\x12*.gemel.target.v1.SetOwnershipPolicyRequest\x1a+.gemel.target.v1.SetOwnershipPolicyResponse\x12G\n" +
 	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
 	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
 	"\aGetWork\x12\x1f.gemel.target.v1.GetWorkRequest\x1a .gemel.target.v1.GetWorkResponse\x12F\n" +
@@ -4233,162 +4444,171 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
-	(WriteCache)(0),                   // 0: gemel.target.v1.WriteCache
-	(ScrubOrigin)(0),                  // 1: gemel.target.v1.ScrubOrigin
-	(Phase)(0),                        // 2: gemel.target.v1.Phase
-	(*CHAP)(nil),                      // 3: gemel.target.v1.CHAP
-	(*CreateLUNRequest)(nil),          // 4: gemel.target.v1.CreateLUNRequest
-	(*LUN)(nil),                       // 5: gemel.target.v1.LUN
-	(*Mapping)(nil),                   // 6: gemel.target.v1.Mapping
-	(*Portal)(nil),                    // 7: gemel.target.v1.Portal
-	(*DeleteLUNRequest)(nil),          // 8: gemel.target.v1.DeleteLUNRequest
-	(*DeleteLUNResponse)(nil),         // 9: gemel.target.v1.DeleteLUNResponse
-	(*ExpandLUNRequest)(nil),          // 10: gemel.target.v1.ExpandLUNRequest
-	(*ModifyLUNRequest)(nil),          // 11: gemel.target.v1.ModifyLUNRequest
-	(*GetLUNRequest)(nil),             // 12: gemel.target.v1.GetLUNRequest
-	(*GetWorkRequest)(nil),            // 13: gemel.target.v1.GetWorkRequest
-	(*GetWorkResponse)(nil),           // 14: gemel.target.v1.GetWorkResponse
-	(*LUNWork)(nil),                   // 15: gemel.target.v1.LUNWork
-	(*Work)(nil),                      // 16: gemel.target.v1.Work
-	(*ListLUNsRequest)(nil),           // 17: gemel.target.v1.ListLUNsRequest
-	(*ListLUNsResponse)(nil),          // 18: gemel.target.v1.ListLUNsResponse
-	(*MapHostRequest)(nil),            // 19: gemel.target.v1.MapHostRequest
-	(*UnmapHostRequest)(nil),          // 20: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),         // 21: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                  // 22: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),     // 23: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),     // 24: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),    // 25: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),      // 26: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),     // 27: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),  // 28: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil), // 29: gemel.target.v1.TransferOwnershipResponse
-	(*DrainRequest)(nil),              // 30: gemel.target.v1.DrainRequest
-	(*DrainResponse)(nil),             // 31: gemel.target.v1.DrainResponse
-	(*OwnershipMove)(nil),             // 32: gemel.target.v1.OwnershipMove
-	(*Ownership)(nil),                 // 33: gemel.target.v1.Ownership
-	(*GetStatusRequest)(nil),          // 34: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                    // 35: gemel.target.v1.Status
-	(*Checksums)(nil),                 // 36: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),             // 37: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),             // 38: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                   // 39: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                     // 40: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                 // 41: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),              // 42: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),              // 43: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),             // 44: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),              // 45: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),             // 46: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                    // 47: gemel.target.v1.Resync
-	(*WatchRequest)(nil),              // 48: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),       // 49: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 50: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                   // 51: gemel.target.v1.Session
-	(*Event)(nil),                     // 52: gemel.target.v1.Event
-	nil,                               // 53: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                               // 54: gemel.target.v1.LUN.LabelsEntry
-	nil,                               // 55: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                               // 56: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 57: google.protobuf.Timestamp
+	(WriteCache)(0),                    // 0: gemel.target.v1.WriteCache
+	(ScrubOrigin)(0),                   // 1: gemel.target.v1.ScrubOrigin
+	(Phase)(0),                         // 2: gemel.target.v1.Phase
+	(*CHAP)(nil),                       // 3: gemel.target.v1.CHAP
+	(*CreateLUNRequest)(nil),           // 4: gemel.target.v1.CreateLUNRequest
+	(*LUN)(nil),                        // 5: gemel.target.v1.LUN
+	(*Mapping)(nil),                    // 6: gemel.target.v1.Mapping
+	(*Portal)(nil),                     // 7: gemel.target.v1.Portal
+	(*DeleteLUNRequest)(nil),           // 8: gemel.target.v1.DeleteLUNRequest
+	(*DeleteLUNResponse)(nil),          // 9: gemel.target.v1.DeleteLUNResponse
+	(*ExpandLUNRequest)(nil),           // 10: gemel.target.v1.ExpandLUNRequest
+	(*ModifyLUNRequest)(nil),           // 11: gemel.target.v1.ModifyLUNRequest
+	(*GetLUNRequest)(nil),              // 12: gemel.target.v1.GetLUNRequest
+	(*GetWorkRequest)(nil),             // 13: gemel.target.v1.GetWorkRequest
+	(*GetWorkResponse)(nil),            // 14: gemel.target.v1.GetWorkResponse
+	(*LUNWork)(nil),                    // 15: gemel.target.v1.LUNWork
+	(*Work)(nil),                       // 16: gemel.target.v1.Work
+	(*ListLUNsRequest)(nil),            // 17: gemel.target.v1.ListLUNsRequest
+	(*ListLUNsResponse)(nil),           // 18: gemel.target.v1.ListLUNsResponse
+	(*MapHostRequest)(nil),             // 19: gemel.target.v1.MapHostRequest
+	(*UnmapHostRequest)(nil),           // 20: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),          // 21: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                   // 22: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),      // 23: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),      // 24: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),     // 25: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),       // 26: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),      // 27: gemel.target.v1.ListSnapshotsResponse
+	(*TransferOwnershipRequest)(nil),   // 28: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil),  // 29: gemel.target.v1.TransferOwnershipResponse
+	(*DrainRequest)(nil),               // 30: gemel.target.v1.DrainRequest
+	(*DrainResponse)(nil),              // 31: gemel.target.v1.DrainResponse
+	(*SetOwnershipPolicyRequest)(nil),  // 32: gemel.target.v1.SetOwnershipPolicyRequest
+	(*SetOwnershipPolicyResponse)(nil), // 33: gemel.target.v1.SetOwnershipPolicyResponse
+	(*OwnershipMove)(nil),              // 34: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                  // 35: gemel.target.v1.Ownership
+	(*GetStatusRequest)(nil),           // 36: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                     // 37: gemel.target.v1.Status
+	(*Checksums)(nil),                  // 38: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),              // 39: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),              // 40: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                    // 41: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                      // 42: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                  // 43: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),               // 44: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),               // 45: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),              // 46: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),               // 47: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),              // 48: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                     // 49: gemel.target.v1.Resync
+	(*WatchRequest)(nil),               // 50: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),        // 51: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),       // 52: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                    // 53: gemel.target.v1.Session
+	(*Event)(nil),                      // 54: gemel.target.v1.Event
+	nil,                                // 55: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                // 56: gemel.target.v1.LUN.LabelsEntry
+	nil,                                // 57: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                // 58: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 60: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	53, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	55, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	54, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	56, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	7,  // 5: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
-	0,  // 6: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	15, // 7: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
-	16, // 8: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
-	5,  // 9: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	3,  // 10: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	57, // 11: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	55, // 12: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	56, // 13: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	22, // 14: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	57, // 15: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	57, // 16: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
-	32, // 17: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	7,  // 18: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 19: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	47, // 20: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	57, // 21: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	40, // 22: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	39, // 23: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	38, // 24: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	40, // 25: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	36, // 26: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	33, // 27: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	37, // 28: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	57, // 29: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	57, // 30: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	57, // 31: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	57, // 32: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	57, // 33: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 34: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	41, // 35: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	57, // 36: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	42, // 37: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	57, // 38: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 39: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	40, // 40: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	57, // 41: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	57, // 42: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	57, // 43: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 44: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	51, // 45: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	57, // 46: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	57, // 47: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	57, // 48: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	57, // 49: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	35, // 50: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 51: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 52: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 53: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 54: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 55: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	17, // 56: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	19, // 57: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	20, // 58: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	23, // 59: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	24, // 60: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	26, // 61: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	28, // 62: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	30, // 63: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	34, // 64: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	49, // 65: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	13, // 66: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	43, // 67: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	45, // 68: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	48, // 69: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 70: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 71: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 72: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 73: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 74: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	18, // 75: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 76: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	21, // 77: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	22, // 78: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	25, // 79: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	27, // 80: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	29, // 81: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	31, // 82: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	35, // 83: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	50, // 84: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	14, // 85: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	44, // 86: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	46, // 87: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	52, // 88: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	70, // [70:89] is the sub-list for method output_type
-	51, // [51:70] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	59, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	7,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
+	0,  // 7: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	15, // 8: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
+	16, // 9: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
+	5,  // 10: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	3,  // 11: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	59, // 12: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	57, // 13: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	58, // 14: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	22, // 15: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	59, // 16: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	59, // 17: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	59, // 18: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	34, // 19: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	59, // 20: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	60, // 21: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	7,  // 22: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 23: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	49, // 24: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	59, // 25: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	42, // 26: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	41, // 27: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	40, // 28: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	42, // 29: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	38, // 30: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	35, // 31: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	39, // 32: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	59, // 33: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	59, // 34: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	59, // 35: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	59, // 36: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	59, // 37: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 38: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	43, // 39: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	59, // 40: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	44, // 41: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	59, // 42: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 43: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	42, // 44: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	59, // 45: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	59, // 46: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	59, // 47: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 48: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	53, // 49: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	59, // 50: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	59, // 51: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	59, // 52: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	59, // 53: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	37, // 54: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 55: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 56: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 57: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 58: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 59: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	17, // 60: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	19, // 61: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	20, // 62: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	23, // 63: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	24, // 64: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	26, // 65: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	28, // 66: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	30, // 67: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	32, // 68: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	36, // 69: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	51, // 70: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	13, // 71: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	45, // 72: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	47, // 73: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	50, // 74: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 75: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 76: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 77: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 78: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 79: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	18, // 80: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 81: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	21, // 82: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	22, // 83: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	25, // 84: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	27, // 85: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	29, // 86: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	31, // 87: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	33, // 88: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	37, // 89: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	52, // 90: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	14, // 91: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	46, // 92: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	48, // 93: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	54, // 94: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	75, // [75:95] is the sub-list for method output_type
+	55, // [55:75] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -4397,13 +4617,14 @@ func file_api_dataplane_v1_target_proto_init() {
 		return
 	}
 	file_api_dataplane_v1_target_proto_msgTypes[3].OneofWrappers = []any{}
+	file_api_dataplane_v1_target_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   54,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,25 +22,26 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TargetService_CreateLUN_FullMethodName         = "/gemel.target.v1.TargetService/CreateLUN"
-	TargetService_DeleteLUN_FullMethodName         = "/gemel.target.v1.TargetService/DeleteLUN"
-	TargetService_ExpandLUN_FullMethodName         = "/gemel.target.v1.TargetService/ExpandLUN"
-	TargetService_ModifyLUN_FullMethodName         = "/gemel.target.v1.TargetService/ModifyLUN"
-	TargetService_GetLUN_FullMethodName            = "/gemel.target.v1.TargetService/GetLUN"
-	TargetService_ListLUNs_FullMethodName          = "/gemel.target.v1.TargetService/ListLUNs"
-	TargetService_MapHost_FullMethodName           = "/gemel.target.v1.TargetService/MapHost"
-	TargetService_UnmapHost_FullMethodName         = "/gemel.target.v1.TargetService/UnmapHost"
-	TargetService_CreateSnapshot_FullMethodName    = "/gemel.target.v1.TargetService/CreateSnapshot"
-	TargetService_DeleteSnapshot_FullMethodName    = "/gemel.target.v1.TargetService/DeleteSnapshot"
-	TargetService_ListSnapshots_FullMethodName     = "/gemel.target.v1.TargetService/ListSnapshots"
-	TargetService_TransferOwnership_FullMethodName = "/gemel.target.v1.TargetService/TransferOwnership"
-	TargetService_Drain_FullMethodName             = "/gemel.target.v1.TargetService/Drain"
-	TargetService_GetStatus_FullMethodName         = "/gemel.target.v1.TargetService/GetStatus"
-	TargetService_ListSessions_FullMethodName      = "/gemel.target.v1.TargetService/ListSessions"
-	TargetService_GetWork_FullMethodName           = "/gemel.target.v1.TargetService/GetWork"
-	TargetService_Scrub_FullMethodName             = "/gemel.target.v1.TargetService/Scrub"
-	TargetService_Force_FullMethodName             = "/gemel.target.v1.TargetService/Force"
-	TargetService_Watch_FullMethodName             = "/gemel.target.v1.TargetService/Watch"
+	TargetService_CreateLUN_FullMethodName          = "/gemel.target.v1.TargetService/CreateLUN"
+	TargetService_DeleteLUN_FullMethodName          = "/gemel.target.v1.TargetService/DeleteLUN"
+	TargetService_ExpandLUN_FullMethodName          = "/gemel.target.v1.TargetService/ExpandLUN"
+	TargetService_ModifyLUN_FullMethodName          = "/gemel.target.v1.TargetService/ModifyLUN"
+	TargetService_GetLUN_FullMethodName             = "/gemel.target.v1.TargetService/GetLUN"
+	TargetService_ListLUNs_FullMethodName           = "/gemel.target.v1.TargetService/ListLUNs"
+	TargetService_MapHost_FullMethodName            = "/gemel.target.v1.TargetService/MapHost"
+	TargetService_UnmapHost_FullMethodName          = "/gemel.target.v1.TargetService/UnmapHost"
+	TargetService_CreateSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/CreateSnapshot"
+	TargetService_DeleteSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/DeleteSnapshot"
+	TargetService_ListSnapshots_FullMethodName      = "/gemel.target.v1.TargetService/ListSnapshots"
+	TargetService_TransferOwnership_FullMethodName  = "/gemel.target.v1.TargetService/TransferOwnership"
+	TargetService_Drain_FullMethodName              = "/gemel.target.v1.TargetService/Drain"
+	TargetService_SetOwnershipPolicy_FullMethodName = "/gemel.target.v1.TargetService/SetOwnershipPolicy"
+	TargetService_GetStatus_FullMethodName          = "/gemel.target.v1.TargetService/GetStatus"
+	TargetService_ListSessions_FullMethodName       = "/gemel.target.v1.TargetService/ListSessions"
+	TargetService_GetWork_FullMethodName            = "/gemel.target.v1.TargetService/GetWork"
+	TargetService_Scrub_FullMethodName              = "/gemel.target.v1.TargetService/Scrub"
+	TargetService_Force_FullMethodName              = "/gemel.target.v1.TargetService/Force"
+	TargetService_Watch_FullMethodName              = "/gemel.target.v1.TargetService/Watch"
 )
 
 // TargetServiceClient is the client API for TargetService service.
@@ -55,10 +56,11 @@ type TargetServiceClient interface {
 	DeleteLUN(ctx context.Context, in *DeleteLUNRequest, opts ...grpc.CallOption) (*DeleteLUNResponse, error)
 	// ExpandLUN grows; a smaller or equal size is a no-op that returns the present LUN. Online.
 	ExpandLUN(ctx context.Context, in *ExpandLUNRequest, opts ...grpc.CallOption) (*LUN, error)
-	// ModifyLUN changes what can change under a host that is at work: the write cache mode and the preferred node. When it
+	// ModifyLUN changes what can change under a host that is at work: the write cache mode, the preferred node and the pin. When it
 	// returns, every member has it: with WRITE_CACHE_WRITE_THROUGH everything acknowledged so far is durable on each of them, and
 	// so is every later write before its status. Hosts learn of it by unit attentions 2A/01 and 2A/06. Where the LUN is
-	// owned does not change: TransferOwnership moves it. UNAVAILABLE when the nodes are members but do not hear each other.
+	// owned does not change: TransferOwnership moves it, or the pair itself. UNAVAILABLE when the nodes are members but do not hear
+	// each other; UNIMPLEMENTED for a pin while a node of the pair is of a release that knows no pins.
 	ModifyLUN(ctx context.Context, in *ModifyLUNRequest, opts ...grpc.CallOption) (*LUN, error)
 	GetLUN(ctx context.Context, in *GetLUNRequest, opts ...grpc.CallOption) (*LUN, error)
 	// ListLUNs lists LUNs and snapshots in uuid order.
@@ -74,12 +76,16 @@ type TargetServiceClient interface {
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
 	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
-	// of the node, a drain or an upgrade. FAILED_PRECONDITION while that node is drained.
+	// of the node, a drain or an upgrade. For as long as the transfer holds, the pair moves them away again only for a drain or
+	// because their hosts can use only the other node. FAILED_PRECONDITION while that node is drained.
 	TransferOwnership(ctx context.Context, in *TransferOwnershipRequest, opts ...grpc.CallOption) (*TransferOwnershipResponse, error)
 	// Drain moves every LUN away from a node and lets none move to it, also while it restarts and joins again, until so many
 	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
 	// return once the drain is over. A pair has one drain at a time; another one replaces it.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
+	// is kept on the disks of both nodes. A move that was decided under another version is not made.
+	SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -237,6 +243,16 @@ func (c *targetServiceClient) Drain(ctx context.Context, in *DrainRequest, opts 
 	return out, nil
 }
 
+func (c *targetServiceClient) SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetOwnershipPolicyResponse)
+	err := c.cc.Invoke(ctx, TargetService_SetOwnershipPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*Status, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Status)
@@ -318,10 +334,11 @@ type TargetServiceServer interface {
 	DeleteLUN(context.Context, *DeleteLUNRequest) (*DeleteLUNResponse, error)
 	// ExpandLUN grows; a smaller or equal size is a no-op that returns the present LUN. Online.
 	ExpandLUN(context.Context, *ExpandLUNRequest) (*LUN, error)
-	// ModifyLUN changes what can change under a host that is at work: the write cache mode and the preferred node. When it
+	// ModifyLUN changes what can change under a host that is at work: the write cache mode, the preferred node and the pin. When it
 	// returns, every member has it: with WRITE_CACHE_WRITE_THROUGH everything acknowledged so far is durable on each of them, and
 	// so is every later write before its status. Hosts learn of it by unit attentions 2A/01 and 2A/06. Where the LUN is
-	// owned does not change: TransferOwnership moves it. UNAVAILABLE when the nodes are members but do not hear each other.
+	// owned does not change: TransferOwnership moves it, or the pair itself. UNAVAILABLE when the nodes are members but do not hear
+	// each other; UNIMPLEMENTED for a pin while a node of the pair is of a release that knows no pins.
 	ModifyLUN(context.Context, *ModifyLUNRequest) (*LUN, error)
 	GetLUN(context.Context, *GetLUNRequest) (*LUN, error)
 	// ListLUNs lists LUNs and snapshots in uuid order.
@@ -337,12 +354,16 @@ type TargetServiceServer interface {
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
 	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
-	// of the node, a drain or an upgrade. FAILED_PRECONDITION while that node is drained.
+	// of the node, a drain or an upgrade. For as long as the transfer holds, the pair moves them away again only for a drain or
+	// because their hosts can use only the other node. FAILED_PRECONDITION while that node is drained.
 	TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error)
 	// Drain moves every LUN away from a node and lets none move to it, also while it restarts and joins again, until so many
 	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
 	// return once the drain is over. A pair has one drain at a time; another one replaces it.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
+	// is kept on the disks of both nodes. A move that was decided under another version is not made.
+	SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*Status, error)
 	// ListSessions lists the sessions that hosts have with this node, by host and age; those of the other node it does not know.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
@@ -408,6 +429,9 @@ func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *Tran
 }
 func (UnimplementedTargetServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedTargetServiceServer) SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetOwnershipPolicy not implemented")
 }
 func (UnimplementedTargetServiceServer) GetStatus(context.Context, *GetStatusRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -682,6 +706,24 @@ func _TargetService_Drain_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_SetOwnershipPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOwnershipPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).SetOwnershipPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_SetOwnershipPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).SetOwnershipPolicy(ctx, req.(*SetOwnershipPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -841,6 +883,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Drain",
 			Handler:    _TargetService_Drain_Handler,
+		},
+		{
+			MethodName: "SetOwnershipPolicy",
+			Handler:    _TargetService_SetOwnershipPolicy_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -65,6 +65,8 @@ func convert(what string, err error) error {
 		class = backend.ErrInUse
 	case codes.InvalidArgument:
 		class = backend.ErrInvalid
+	case codes.Unimplemented:
+		class = backend.ErrUnsupported
 	case codes.ResourceExhausted:
 		class = backend.ErrExhausted
 	case codes.Unavailable:

@@ -155,9 +155,11 @@ func TestVolumesAndSnapshotsOfAPair(t *testing.T) {
 
 	// Mutable fields change, and empty fields stay.
 	for _, m := range []struct{ ask, want backend.Mutable }{
-		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, WriteCache: "write-through"}},
-		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", WriteCache: "write-through"}},
-		{backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}, backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}},
+		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, PinnedNode: "none", WriteCache: "write-through"}},
+		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", PinnedNode: "none", WriteCache: "write-through"}},
+		{backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back"}},
+		{backend.Mutable{PinnedNode: "a"}, backend.Mutable{PreferredNode: "a", PinnedNode: "a", WriteCache: "write-back"}},
+		{backend.Mutable{PinnedNode: "none"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back"}},
 	} {
 		got, err := b.ModifyVolume(ctx, clone.ID, m.ask)
 		ok(err)

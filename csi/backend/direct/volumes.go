@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
@@ -19,7 +20,10 @@ func notFound(kind, id string) error {
 func volume(l *targetv1.LUN) backend.Volume {
 	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
 		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels, Pool: l.Volume}
-	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, WriteCache: l.WriteCache.Word()}
+	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, PinnedNode: l.PinnedNode, WriteCache: l.WriteCache.Word()}
+	if l.PinnedNode == "" { // the target knows no pins
+		v.PinnedNode = v1alpha1.NoPin
+	}
 	for _, m := range l.Mappings {
 		v.Hosts = append(v.Hosts, m.HostIqn)
 		if !m.GetReadOnly() {
@@ -41,11 +45,15 @@ func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (b
 	}
 	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: req.ID, Name: req.Name,
 		SizeBytes: uint64(req.Size), SourceLunUuid: req.SourceVolume, SourceSnapshotUuid: req.SourceSnapshot,
-		PreferredNode: req.PreferredNode, WriteCache: targetv1.ParseWriteCache(req.WriteCache), Labels: req.Labels, Volume: req.Pool})
+		PreferredNode: req.PreferredNode, PinnedNode: req.PinnedNode, WriteCache: targetv1.ParseWriteCache(req.WriteCache), Labels: req.Labels, Volume: req.Pool})
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	return volume(l), nil
+	v := volume(l)
+	if req.PinnedNode != "" && v.PinnedNode != req.PinnedNode && l.PinnedNode == "" { // the field was passed over; the volume exists
+		return backend.Volume{}, fmt.Errorf("create volume %s: %w: the target is of a release that knows no pins: upgrade it", req.ID, backend.ErrUnavailable)
+	}
+	return v, nil
 }
 
 // DeleteVolume implements backend.Backend.
@@ -120,12 +128,16 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 	if !ours(id) {
 		return backend.Volume{}, notFound("volume", id)
 	}
-	l, err := call(ctx, b, "modify volume", client.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: id, PreferredNode: m.PreferredNode,
+	l, err := call(ctx, b, "modify volume", client.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: id, PreferredNode: m.PreferredNode, PinnedNode: m.PinnedNode,
 		WriteCache: targetv1.ParseWriteCache(m.WriteCache)})
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	return volume(l), nil
+	v := volume(l)
+	if m.PinnedNode != "" && v.PinnedNode != m.PinnedNode { // the field was passed over
+		return backend.Volume{}, fmt.Errorf("modify volume %s: %w: the target is of a release that knows no pins: upgrade it", id, backend.ErrUnsupported)
+	}
+	return v, nil
 }
 
 // Publish implements backend.Backend.

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,23 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
+
+// current values of a volume, and wanted ones.
+func current(lu *v1alpha1.LogicalUnit) backend.Mutable {
+	return backend.Mutable{PreferredNode: lu.Status.PreferredNode, PinnedNode: cmp.Or(lu.Status.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Status.WriteCache}
+}
+
+func wanted(lu *v1alpha1.LogicalUnit) backend.Mutable {
+	return backend.Mutable{PreferredNode: lu.Spec.PreferredNode, PinnedNode: cmp.Or(lu.Spec.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Spec.WriteCache}
+}
+
+// specPin is the pin of a spec, where empty is no pin.
+func specPin(pin string) string {
+	if pin == v1alpha1.NoPin {
+		return ""
+	}
+	return pin
+}
 
 // ModifyVolume implements backend.Backend. It waits for the values in the status, which are those
 // of the pair, and not only for the generation, which also advances if the pair could not be
@@ -21,8 +39,8 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 		if lu.Spec.Destroy {
 			return notFound("volume", id)
 		}
-		want := m.Over(backend.Mutable{PreferredNode: lu.Spec.PreferredNode, WriteCache: lu.Spec.WriteCache})
-		lu.Spec.PreferredNode, lu.Spec.WriteCache = want.PreferredNode, want.WriteCache
+		want := m.Over(wanted(lu))
+		lu.Spec.PreferredNode, lu.Spec.PinnedNode, lu.Spec.WriteCache = want.PreferredNode, specPin(want.PinnedNode), want.WriteCache
 		return nil
 	})
 	if err != nil {
@@ -30,15 +48,22 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 	}
 	generation := lu.Generation
 	lu, err = b.waitUnit(ctx, what, lu, func(now *v1alpha1.LogicalUnit) (bool, error) {
-		wants := backend.Mutable{PreferredNode: now.Spec.PreferredNode, WriteCache: now.Spec.WriteCache}
+		wants := wanted(now)
 		if m.Over(wants) != wants {
 			return true, fmt.Errorf("%s: %w: the LogicalUnit has been changed by another call", what, backend.ErrUnavailable)
 		}
-		has := backend.Mutable{PreferredNode: now.Status.PreferredNode, WriteCache: now.Status.WriteCache}
+		has, m := current(now), m
+		if now.Spec.PinnedNode != "" {
+			m.PreferredNode = "" // it is set when the pin is gone
+		}
 		if now.Status.ObservedGeneration >= generation && m.Over(has) == has {
 			return true, nil
 		}
-		return false, verdict(what, failed(now.Status.Conditions, v1alpha1.ConditionReady, generation))
+		c := failed(now.Status.Conditions, v1alpha1.ConditionReady, generation)
+		if c != nil && c.Reason == v1alpha1.ReasonNotSupported { // only here: a volume that is created exists without its pin
+			return false, fmt.Errorf("%s: %w: %s", what, backend.ErrUnsupported, c.Message)
+		}
+		return false, verdict(what, c)
 	})
 	if errors.Is(err, errGone) {
 		return backend.Volume{}, notFound("volume", id)

@@ -73,7 +73,7 @@ func TestImportMakesDeletedObjectsAgain(t *testing.T) {
 	namespace := r.claims()
 	one, two := r.create("pvc-one"), r.wish("pvc-two")
 	two.Labels[v1alpha1.DiskLabelAccess], two.Labels[v1alpha1.DiskLabelFSType] = v1alpha1.AccessMulti, v1alpha1.FSTypeBlock
-	two.PreferredNode, two.WriteCache = "b", "write-through"
+	two.PreferredNode, two.PinnedNode, two.WriteCache = "b", "b", "write-through"
 	shared, err := r.b.CreateVolume(r.ctx, two)
 	r.ok(err)
 	r.ok(r.publish(one.ID, hostA))

@@ -15,7 +15,7 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	req := r.wish("modified")
-	req.Mutable = backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteThrough}
+	req.Mutable = backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteThrough}
 	v, err := r.b.CreateVolume(r.ctx, req)
 	r.ok(err)
 	if l := r.lun(v.ID); v.Mutable != req.Mutable || l.Owner != "b" || l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
@@ -24,7 +24,7 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	r.ok(r.publish(v.ID, hostA))
 	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteBack})
 	r.ok(err)
-	if v.Mutable != (backend.Mutable{PreferredNode: "b", WriteCache: v1alpha1.WriteBack}) || r.lun(v.ID).WriteCache.Word() != v1alpha1.WriteBack {
+	if v.Mutable != (backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteBack}) || r.lun(v.ID).WriteCache.Word() != v1alpha1.WriteBack {
 		t.Fatalf("%+v", v)
 	}
 	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PreferredNode: "a"})
@@ -39,6 +39,23 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	r.ok(err)
 	if v.Mutable != req.Mutable {
 		t.Fatalf("%+v", v)
+	}
+
+	// A pin is the home; a preferred node that is named meanwhile counts when the pin is gone.
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PinnedNode: "b"})
+	r.ok(err)
+	if l := r.lun(v.ID); v.PinnedNode != "b" || l.PinnedNode != "b" {
+		t.Fatalf("%+v, %v", v, l)
+	}
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PreferredNode: "a"})
+	r.ok(err)
+	if l := r.lun(v.ID); l.PinnedNode != "b" {
+		t.Fatalf("%+v, %v", v, l)
+	}
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PinnedNode: v1alpha1.NoPin})
+	r.ok(err)
+	if v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PreferredNode: "b"}); err != nil || v.Mutable != req.Mutable {
+		t.Fatalf("%+v, %v", v, err)
 	}
 
 	// The disks know it.

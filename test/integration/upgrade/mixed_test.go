@@ -118,6 +118,9 @@ func (r *rig) same(t *testing.T) {
 			}
 			for _, l := range said[i].Luns {
 				l.AllocatedBytes = 0 // of that node's filesystem
+				if l.PinnedNode == "none" {
+					l.PinnedNode = "" // as 0.1.0 says it, which knows no pins
+				}
 			}
 		}
 		return proto.Equal(said[0], said[1]) && proto.Equal(snapshots[0], snapshots[1]), fmt.Sprintf("%v %v and %v %v", said[0], snapshots[0], said[1], snapshots[1])

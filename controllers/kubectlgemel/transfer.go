@@ -1,0 +1,118 @@
+package kubectlgemel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/pair"
+)
+
+// Transfer moves LUNs to a node of their pair.
+type Transfer struct {
+	Client  client.Client
+	Control Control
+	Out     io.Writer
+
+	To   string // "a" or "b"
+	Hold time.Duration
+}
+
+// ErrTransfer: a LUN was not transferred; the text says why.
+var ErrTransfer = errors.New("not transferred")
+
+func (f *flags) transferCommand() *cobra.Command {
+	x := &Transfer{}
+	cmd := &cobra.Command{Use: "transfer LOGICALUNIT...", Short: "Move LUNs to a node of their pair, which is their home from then on", Args: cobra.MinimumNArgs(1),
+		Long: `Transfer moves the LUNs of LogicalUnits to a node of their pair and makes it their home. For as long as --hold says, they go away
+from it only if it fails or is drained, if their hosts can use only the other node, or if they are pinned to the other node. Where
+spec.preferredNode of a LogicalUnit is set, it is the home again, and the LUN returns to it after that time.
+
+It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
+ports of pods.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if x.Control, x.Client, err = f.control(); err != nil {
+				return err
+			}
+			x.Out = cmd.OutOrStdout()
+			return x.Run(cmd.Context(), args...)
+		}}
+	cmd.Flags().StringVar(&x.To, "to", "", "node to move the LUNs to: a or b")
+	cmd.Flags().DurationVar(&x.Hold, "hold", 30*time.Minute, "how long the pair leaves the LUNs there, from 0s to 24h")
+	return cmd
+}
+
+// Run transfers the LUNs of the LogicalUnits named, one after the other.
+func (x *Transfer) Run(ctx context.Context, names ...string) error {
+	if x.To != "a" && x.To != "b" {
+		return fmt.Errorf("%w: --to is %q: it must be a or b", ErrTransfer, x.To)
+	}
+	hold, err := targetv1.HoldSeconds(x.Hold)
+	if err != nil {
+		return fmt.Errorf("%w: --hold: %w", ErrTransfer, err)
+	}
+	var errs []error
+	for _, name := range names {
+		if err := x.one(ctx, name, hold); err != nil {
+			errs = append(errs, fmt.Errorf("%w: LogicalUnit %s: %w", ErrTransfer, name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (x *Transfer) one(ctx context.Context, name string, hold *uint32) error {
+	lu, p := &v1alpha1.LogicalUnit{}, &v1alpha1.TargetPair{}
+	if err := x.Client.Get(ctx, client.ObjectKey{Name: name}, lu); err != nil {
+		return err
+	}
+	if lu.Spec.Placement == nil {
+		return errors.New("it has no LUN yet")
+	}
+	if err := x.Client.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
+		return err
+	}
+	r, err := x.ask(ctx, p, &targetv1.TransferOwnershipRequest{LunUuids: []string{lu.Spec.Placement.UUID}, ToNode: x.To, HoldSeconds: hold})
+	if err != nil {
+		return err
+	}
+	verb := "moved to"
+	if r.Moved == 0 {
+		verb = "already at"
+	}
+	home := ""
+	if at := lu.Spec.PreferredNode; at != "" && at != x.To {
+		home = fmt.Sprintf("; spec.preferredNode is %s, so the LUN returns to node %s later", at, at)
+	}
+	_, err = fmt.Fprintf(x.Out, "%s: %s node %s of pair %s; %s%s\n", name, verb, x.To, p.Name, r.Holds(), home)
+	return err
+}
+
+// ask calls the first node that answers.
+func (x *Transfer) ask(ctx context.Context, p *v1alpha1.TargetPair, req *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {
+	n := &nodes{control: x.Control, pair: p}
+	defer n.close()
+	var errs []error
+	for _, node := range pair.Nodes {
+		c, err := n.get(ctx, node)
+		if err == nil {
+			var r *targetv1.TransferOwnershipResponse
+			if r, err = c.TransferOwnership(ctx, req); err == nil {
+				return r, nil
+			}
+			if code := status.Code(err); code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound {
+				return nil, fmt.Errorf("node %s: %s", node, status.Convert(err).Message())
+			}
+		}
+		errs = append(errs, fmt.Errorf("node %s: %w", node, err))
+	}
+	return nil, errors.Join(errs...)
+}
