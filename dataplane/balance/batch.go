@@ -10,7 +10,8 @@ const batchMax = 8
 
 // Batches orders moves for transfer: idle LUNs first, then LUNs of one latency class and one
 // backing volume together, a few at a time, so that each batch is held for as long as its own LUNs
-// take. Moves that set home are in other batches than those that do not.
+// take. Moves that set home are in other batches than those that do not, and urgent ones in others
+// than those that can wait.
 func Batches(v *View, moves []Move) [][]Move {
 	at := make(map[string]*LUN, len(v.LUNs))
 	for i := range v.LUNs {
@@ -53,15 +54,19 @@ func alikeOf(m Move, l *LUN) alike {
 	return x
 }
 
-// home is 1 for a move that sets home: a batch is one entry of the log, which sets home for all of
-// its LUNs or for none.
-func (x alike) home() int {
-	if x.move.SetsHome {
-		return 1
-	}
-	return 0
+// compare also keeps moves that set home apart, since a batch is one entry of the log, which sets
+// home for all of its LUNs or for none.
+func (x alike) compare(y alike) int {
+	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To),
+		compareBool(x.move.SetsHome, y.move.SetsHome), compareBool(y.move.Reason.Urgent(), x.move.Reason.Urgent()))
 }
 
-func (x alike) compare(y alike) int {
-	return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.class, y.class), cmp.Compare(x.volume, y.volume), cmp.Compare(x.move.To, y.move.To), cmp.Compare(x.home(), y.home()))
+func compareBool(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
 }

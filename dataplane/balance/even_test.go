@@ -189,3 +189,15 @@ func TestBatchSetsHomeForAllOrNone(t *testing.T) {
 		t.Errorf("%d moves", count)
 	}
 }
+
+func TestBatchesKeepUrgentMovesApart(t *testing.T) {
+	r := newRig(t, Policy{}, 4)
+	var moves []Move
+	for i, why := range []Reason{ReasonFailBack, ReasonConnectivity, ReasonFailBack, ReasonConnectivity} {
+		moves = append(moves, Move{LUN: r.v.LUNs[i].ID, From: A, To: B, Reason: why})
+	}
+	got := Batches(&r.v, moves)
+	if len(got) != 2 || len(got[0]) != 2 || len(got[1]) != 2 || got[0][0].Reason != ReasonConnectivity || got[0][1].Reason != ReasonConnectivity {
+		t.Errorf("%+v", got)
+	}
+}

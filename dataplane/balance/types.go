@@ -155,6 +155,11 @@ const (
 	ReasonBalance      Reason = "Balance"
 )
 
+// Urgent reports whether a move for this reason cannot wait until its LUN is calm.
+func (r Reason) Urgent() bool {
+	return r == ReasonDrain || r == ReasonPin || r == ReasonConnectivity
+}
+
 // Move is one decision.
 type Move struct {
 	LUN      string

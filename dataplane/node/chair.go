@@ -124,7 +124,7 @@ func (n *Node) decide() {
 // next time: commands of a slow disk take longer than a calm hold, and a LUN under steady load
 // would never go home.
 func (c *chair) holdFor(batch []balance.Move) time.Duration {
-	if r := batch[0].Reason; r == balance.ReasonDrain || r == balance.ReasonPin || r == balance.ReasonConnectivity {
+	if batch[0].Reason.Urgent() { // then all of them are
 		return transferHold
 	}
 	tries := 0
