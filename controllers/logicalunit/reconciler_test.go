@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type stub struct {
 	pairconn.Pair
 	lun   *targetv1.LUN
 	fail  map[string]codes.Code // by call, or call and host
+	mu    sync.Mutex            // of calls: pairs are asked for their room at the same time
 	calls []string
 	chap  *targetv1.CHAP // of the last MapHost
 	// reported volumes; none: a release with one volume only
@@ -47,7 +49,9 @@ type stub struct {
 func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
 
 func (s *stub) did(call string) error {
+	s.mu.Lock()
 	s.calls = append(s.calls, call)
+	s.mu.Unlock()
 	if c, ok := s.fail[call]; ok {
 		return status.Error(c, "injected by the test")
 	}
