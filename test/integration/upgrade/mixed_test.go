@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -118,9 +119,15 @@ func (r *rig) same(t *testing.T) {
 			}
 			for _, l := range said[i].Luns {
 				l.AllocatedBytes = 0 // of that node's filesystem
+			}
+		}
+		before := func(l *targetv1.LUN) bool { return l.PinnedNode == "" } // as 0.1.0 says it, which knows neither pins nor holds
+		if slices.ContainsFunc(said[0].Luns, before) || slices.ContainsFunc(said[1].Luns, before) {
+			for _, l := range slices.Concat(said[0].Luns, said[1].Luns) {
 				if l.PinnedNode == "none" {
-					l.PinnedNode = "" // as 0.1.0 says it, which knows no pins
+					l.PinnedNode = ""
 				}
+				l.HeldUntil = nil
 			}
 		}
 		return proto.Equal(said[0], said[1]) && proto.Equal(snapshots[0], snapshots[1]), fmt.Sprintf("%v %v and %v %v", said[0], snapshots[0], said[1], snapshots[1])
