@@ -62,7 +62,7 @@ type Request struct {
 	// SourcePair holds what it is a copy of. Copies share extents with their source, so they are on
 	// its pair and in its pool, and the pair alone can say whether there is room.
 	SourcePair string
-	// Consumer is the worker that the LUN is for; the zero value: nobody knows, and no pair is
+	// Consumer is the worker that the LUN is for; the zero value: it is unknown, and no pair is
 	// preferred for being near.
 	Consumer Location
 }

@@ -182,8 +182,8 @@ func (s *State) setDrain(e *Drain) (out Outcome, fx Effect) {
 }
 
 // Policy is how the chair decides who owns what. It is on disk, beside the index: the pair keeps to
-// it when both nodes were down and nobody is there to set it again, and 0.1.0 passes over the
-// field. It is not sent to a node of that release, which decides nothing.
+// it when both nodes were down and the operator is not there to set it again, and 0.1.0 passes over
+// the field. It is not sent to a node of that release, which decides nothing.
 type Policy struct {
 	Mode          string        `json:"mode"` // auto, observe or off
 	FailBackDelay time.Duration `json:"fail_back_delay"`

@@ -13,7 +13,7 @@ import (
 // observedAfter is how long an object may wait until the status is of its spec.
 const observedAfter = 10 * time.Minute
 
-// notObserved: nobody acts on an object.
+// notObserved: no controller acts on an object.
 func notObserved(x *exam) {
 	for i := range x.Clusters {
 		o := &x.Clusters[i]

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// changed is a spec that was changed a time ago, which nobody has acted on.
+// changed is a spec that was changed a time ago, on which no controller has acted.
 func changed(m func(*Objects) *metav1.ObjectMeta, d time.Duration) func(*Objects) {
 	return func(o *Objects) { m(o).Generation = 2; writtenBefore(m(o), "", d) }
 }

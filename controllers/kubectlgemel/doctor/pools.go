@@ -38,7 +38,7 @@ func poolNearlyFull(x *exam) {
 }
 
 func makeRoom(pool string) []string {
-	return []string{"delete snapshots and volumes that nobody needs, and run fstrim in the others: kubectl get lun -o wide shows what each LUN uses",
+	return []string{"delete snapshots and volumes that are not needed, and run fstrim in the others: kubectl get lun -o wide shows what each LUN uses",
 		"for new volumes: add a pair (spec.pairs) or a pool (spec.pools); a node gets a larger disk for pool " + pool + " with spec.replace, one node after the other, after pools[].size was raised",
 		"see docs/operations.md#space and docs/kubernetes.md#pools"}
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // stuck reports whether the resync of a pair makes no progress. The status has the progress in
-// whole percent: a status that nobody has changed has the same progress as then.
+// whole percent: an unchanged status has the same progress as then.
 func stuck(x *exam, p *v1alpha1.TargetPair) bool {
 	n, at := copying(p), statusWritten(p)
 	if n == nil || at.IsZero() || !isFalse(p.Status.Conditions, v1alpha1.ConditionInSync) {

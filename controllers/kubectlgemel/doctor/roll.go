@@ -42,7 +42,7 @@ func recordMissing(x *exam) {
 // imagesAfter is how long the nodes of a pair may have different images in a roll.
 const imagesAfter = 2 * time.Hour
 
-// imagesDiffer: an upgrade that nobody completes. Features that only the newer release has are off
+// imagesDiffer: an upgrade that is not completed. Features that only the newer release has are off
 // until both nodes have it.
 func imagesDiffer(x *exam) {
 	for i := range x.Pairs {
@@ -79,7 +79,7 @@ func replaceLeft(x *exam) {
 		if want == nil || done == nil || *want != *done || !x.trueFor(p.Status.Conditions, v1alpha1.ConditionInSync, time.Hour) {
 			continue
 		}
-		x.add(kindPair, p.Name, Finding{Severity: Note, Problem: "spec.replace is still set, although the replacement is done", Cause: "nobody has removed the field: until then the same node cannot be replaced again",
+		x.add(kindPair, p.Name, Finding{Severity: Note, Problem: "spec.replace is still set, although the replacement is done", Cause: "the field was not removed: until it is, the same node cannot be replaced again",
 			Evidence:  []string{fmt.Sprintf("spec.replace and status.replaced name node %s, and both nodes are in sync", want.Node)},
 			Procedure: []string{`kubectl patch targetpair {name} --type=json -p '[{"op":"remove","path":"/spec/replace"}]'`, "see docs/kubernetes.md#a-node-or-its-disk-is-lost-for-good"}})
 	}

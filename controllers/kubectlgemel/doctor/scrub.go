@@ -18,7 +18,8 @@ const (
 	// that waits while another pair of the cluster is scrubbed.
 	overdueAfter  = 3 * 24 * time.Hour
 	overdueInTurn = 7 * 24 * time.Hour
-	// suspendedAfter is how long nobody may compare the copies while the schedule is suspended.
+	// suspendedAfter is how long the copies may go without a comparison while the schedule is
+	// suspended.
 	suspendedAfter = 30 * 24 * time.Hour
 )
 
@@ -112,7 +113,7 @@ func scrubOverdue(x *exam) {
 	}
 }
 
-// scrubSuspended: the schedule is suspended, and nobody begins scrubs instead.
+// scrubSuspended: the schedule is suspended, and no person starts scrubs instead.
 func scrubSuspended(x *exam) {
 	for i := range x.Pairs {
 		p := &x.Pairs[i]
