@@ -28,11 +28,14 @@ func TestPolicyReplacesTheFlags(t *testing.T) {
 	p.startBoth()
 	shows := func(mode string, delay time.Duration, version uint64) {
 		t.Helper()
-		for i := range p.nodes {
-			if o := p.status(i).Ownership; o.Mode != mode || o.FailBackDelay.AsDuration() != delay || o.PolicyVersion != version {
-				t.Fatalf("node %d: %v", i, o)
+		p.until("both nodes show the policy", func() bool { // one applies it a moment after the other
+			for i := range p.nodes {
+				if o := p.status(i).Ownership; o.Mode != mode || o.FailBackDelay.AsDuration() != delay || o.PolicyVersion != version {
+					return false
+				}
 			}
-		}
+			return true
+		})
 	}
 	shows("off", time.Second, 0)
 	id, m := p.lun(8*mib, "a")
