@@ -133,7 +133,7 @@ func TestLUNIsPlacedNearItsConsumer(t *testing.T) {
 			t.Errorf("%s: %q", name, e)
 		}
 		if lu.Spec.Consumer == nil && reads.count > 0 {
-			t.Errorf("%s: %d Nodes were read for nobody", name, reads.count)
+			t.Errorf("%s: %d Nodes were read, although no consumer is known", name, reads.count)
 		}
 		// A person or a class has not asked for the home: the object restored from the disks does
 		// not name it either.

@@ -45,18 +45,27 @@ func (n *Node) drained() *meta.Drain {
 
 var errNoPins = fmt.Errorf("pinned_node: the other node is of a release that knows no pins: upgrade it, or use preferred_node: %w", control.ErrUnsupported)
 
-// pinnable refuses a pin, or its end, that the other node would pass over.
-func (n *Node) pinnable(pin string) error {
+// bothKnow refuses an entry of the log that the other node may pass over; tooOld is the error for a
+// node that does.
+func (n *Node) bothKnow(tooOld error) error {
 	v := n.View()
 	switch {
-	case pin == "" || !v.Record.Both() && !v.Linked:
+	case !v.Record.Both() && !v.Linked:
 		return nil
 	case !v.Linked:
-		return fmt.Errorf("the other node is not connected and may know no pins: %w", control.ErrUnavailable)
+		return fmt.Errorf("the other node is not connected, and may be of a release that cannot apply this: %w", control.ErrUnavailable)
 	case !n.peerKnows(featureOwnership):
-		return errNoPins
+		return tooOld
 	}
 	return nil
+}
+
+// pinnable refuses a pin, or its end, that the other node would pass over.
+func (n *Node) pinnable(pin string) error {
+	if pin == "" {
+		return nil
+	}
+	return n.bothKnow(errNoPins)
 }
 
 // pinnedElsewhere tells of a LUN that a person wants to move away from where it is pinned.

@@ -12,12 +12,8 @@ var errNoPolicy = fmt.Errorf("the other node is of a release that decides nothin
 
 // SetPolicy implements control.Node.
 func (n *Node) SetPolicy(ctx context.Context, p meta.Policy) error {
-	v := n.View()
-	switch both := v.Record.Both(); {
-	case both && !v.Linked:
-		return fmt.Errorf("the other node is not connected: %w", control.ErrUnavailable)
-	case v.Linked && !n.peerKnows(featureOwnership):
-		return errNoPolicy
+	if err := n.bothKnow(errNoPolicy); err != nil {
+		return err
 	}
 	_, err := n.propose(ctx, &meta.Entry{Policy: &p})
 	return err

@@ -1,5 +1,7 @@
 package work
 
+import "github.com/gemel-storage/gemel/dataplane/balance"
+
 // Share is the work of a LUN, as a share of one node's capacity.
 type Share struct {
 	Fast, Slow float64
@@ -40,7 +42,7 @@ func Pair(r [2]Report, owner func(lun string) (node int, ok bool)) (use [2]float
 			s := luns[id]
 			s.Fast += l.Fast * scale / smaller
 			s.Slow += l.Slow * scale / smaller
-			s.Cold += min(l.Read*SlowWindow.Seconds(), coldMax) / ColdRate
+			s.Cold += min(l.Read*balance.SlowWindow.Seconds(), coldMax) / ColdRate
 			luns[id] = s
 			movable += l.Slow * scale
 		}

@@ -17,13 +17,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/count"
-)
-
-// The windows over which work is averaged; package balance has the same.
-const (
-	FastWindow = 10 * time.Second
-	SlowWindow = 5 * time.Minute
 )
 
 // cost of commands, in seconds of CPU for each command and each byte.
@@ -64,7 +59,8 @@ type average struct{ sum float64 }
 
 func (a *average) add(rate, keep float64) { a.sum = a.sum*keep + rate*(1-keep) }
 
-// Meter averages what one node has counted. It is not safe for concurrent use.
+// Meter averages what one node has counted over the windows of package balance. It is not safe for
+// concurrent use.
 type Meter struct {
 	begun  bool
 	at     int64
@@ -93,7 +89,7 @@ func (m *Meter) Look(now int64, cpu time.Duration, luns iter.Seq2[string, *count
 	}
 	var keep [2]float64
 	if m.begun {
-		keep = [2]float64{math.Exp(-dt / FastWindow.Seconds()), math.Exp(-dt / SlowWindow.Seconds())}
+		keep = [2]float64{math.Exp(-dt / balance.FastWindow.Seconds()), math.Exp(-dt / balance.SlowWindow.Seconds())}
 		m.used.add(max((cpu-m.cpu).Seconds(), 0)/dt, keep[1])
 		for i := range m.weight {
 			m.weight[i].add(1, keep[i])

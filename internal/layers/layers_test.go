@@ -154,8 +154,8 @@ var pure = map[string][]string{
 	"dataplane/pair": {"bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "iter", "maps", "math/bits", "slices",
 		"time", // durations
 		module + "dataplane/rangelock", module + "dataplane/scsi"},
-	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                              // durations
-	"dataplane/work":                    {"cmp", "iter", "math", "slices", "time", module + "dataplane/count"}, // durations
+	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                                                            // durations
+	"dataplane/work":                    {"cmp", "iter", "math", "slices", "time", module + "dataplane/balance", module + "dataplane/count"}, // durations
 	"internal/alua":                     {},
 	"placement":                         {"cmp", "errors", "fmt", "slices", "strings", module + "api/v1alpha1"},
 	"csi/attach/kernel/plan.go":         {"fmt", "net/netip", "slices", module + "csi/attach"},
@@ -166,10 +166,11 @@ var pure = map[string][]string{
 // below is what pure packages import of this module, with all that those import of it: so that
 // nothing comes in by a detour.
 var below = map[string][]string{
-	"dataplane/count": {},
-	"dataplane/scsi":  {"internal/alua"},
-	"internal/alua":   {},
-	"csi/attach":      {"internal/alua"},
+	"dataplane/balance": {},
+	"dataplane/count":   {},
+	"dataplane/scsi":    {"internal/alua"},
+	"internal/alua":     {},
+	"csi/attach":        {"internal/alua"},
 }
 
 func TestPurePackages(t *testing.T) {

@@ -69,7 +69,7 @@ func balancingOff(x *exam) {
 			continue
 		}
 		x.add(kindPair, p.Name, Finding{Severity: Note, Problem: "LUNs are not at home, and do not return by themselves", Cause: p.Status.Ownership.WaitsFor, Evidence: x.ownership(p, list),
-			Procedure: []string{"start the nodes with --balancing=auto, or move the LUNs: gemel-target transfer", "see docs/ownership.md#what-to-do"}})
+			Procedure: []string{"set spec.balancing.mode of StorageCluster " + p.Spec.Cluster + " to Auto, or move the LUNs: kubectl gemel transfer", "see docs/ownership.md#what-to-do"}})
 	}
 }
 

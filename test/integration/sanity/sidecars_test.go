@@ -148,11 +148,11 @@ func TestRealSidecars(t *testing.T) {
 	if m := mode(); m != "write-through b" {
 		t.Fatalf("it was made as %s", m)
 	}
-	// For immediate binding the provisioner prefers a segment too, but it is nobody's.
+	// For immediate binding the provisioner prefers a segment too, but it is that of no consumer.
 	var lu v1alpha1.LogicalUnit
 	e.ok(e.api.Get(e.ctx, client.ObjectKey{Name: pv.Spec.CSI.VolumeHandle}, &lu))
 	if lu.Spec.Consumer != nil || lu.Spec.Placement.Home != "" {
-		t.Errorf("near nobody: %+v, %+v", lu.Spec.Consumer, lu.Spec.Placement)
+		t.Errorf("without a consumer: %+v, %+v", lu.Spec.Consumer, lu.Spec.Placement)
 	}
 	key := client.ObjectKeyFromObject(claim)
 	e.ok(c.Get(e.ctx, key, claim))
