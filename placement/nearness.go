@@ -121,16 +121,26 @@ func (p *Pair) keepsReserve(req Request) bool {
 
 // home is the node that is nearer to the consumer than the other one; empty if there is none.
 func (p *Pair) home(consumer Location) string {
-	home, best := "", anywhere
+	home, _ := p.Nearer(consumer)
+	return home
+}
+
+// Nearer is the node that is nearer to the consumer than the other one, and what it has in common
+// with it: worker, zone or region. Empty if both are equally near.
+func (p *Pair) Nearer(consumer Location) (node, by string) {
+	best := anywhere
 	for _, x := range p.Nodes {
 		switch n := near(x.Location, consumer); {
 		case n > best:
-			home, best = x.Name, n
+			node, best = x.Name, n
 		case n == best:
-			home = ""
+			node = ""
 		}
 	}
-	return home
+	if node == "" {
+		return "", ""
+	}
+	return node, [...]string{sameRegion: "region", sameZone: "zone", sameWorker: "worker"}[best]
 }
 
 // reason says in one line what has decided: for the pair, for a nearer pair that was passed over,

@@ -143,7 +143,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 		return nil
 	}
 	m, err := rpc(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
-		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto()})
+		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Near: p.nearHost(ctx, iqn)})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type stub struct {
 	mu    sync.Mutex            // of calls: pairs are asked for their room at the same time
 	calls []string
 	chap  *targetv1.CHAP // of the last MapHost
+	near  *targetv1.Near // of the last MapHost
 	// reported volumes; none: a release with one volume only
 	volumes []*targetv1.BackingVolume
 	asked   *targetv1.CreateLUNRequest // last
@@ -116,7 +117,7 @@ func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.
 	if err := s.did("map " + q.HostIqn); err != nil {
 		return nil, err
 	}
-	s.chap, s.exclusive = q.Chap, q.Exclusive
+	s.chap, s.exclusive, s.near = q.Chap, q.Exclusive, q.Near
 	for _, m := range s.lun.Mappings {
 		if m.HostIqn == q.HostIqn {
 			return m, nil

@@ -89,18 +89,21 @@ func (b *Balancer) rule(v *View, l *LUN) (Move, bool) {
 // eligible reports whether LUNs may be moved to a node at all.
 func eligible(v *View, n Node) bool { return n != None && v.Nodes[n].Member && !v.Nodes[n].Drained }
 
-// failBack sends a LUN home.
+// failBack sends a LUN home. Home has to have been a member for a while, and the hosts have to have
+// shown for as long that they can use it: what has just come back may go again. A LUN that is away
+// because its consumer has moved does not wait for that: nothing has failed.
 func (b *Balancer) failBack(v *View, l *LUN, m *memory, mv *Move) bool {
 	delay := int64(b.policy.FailBackDelay)
 	if l.Home == None || l.Home == l.Owner || v.Now-max(v.Nodes[l.Home].Since, b.start) < delay {
 		return false
 	}
-	if l.idle() && len(l.Hosts) == 0 {
-		if b.othersAway(v, l) {
-			return false // it goes home last: nothing shows whether a host could follow
-		}
-		mv.Reason, mv.Text = ReasonFailBack, fmt.Sprintf("node %s is back and every other LUN is at home", l.Home)
-		return true
+	near := l.Near == l.Home && m.homeAt > m.ownerAt
+	if near {
+		delay = min(delay, int64(lossTime))
+	}
+	unseen := l.idle() && len(l.Hosts) == 0
+	if unseen && !near && b.othersAway(v, l) {
+		return false // it goes home last: nothing shows whether a host could follow
 	}
 	for i := range l.Hosts {
 		h := &l.Hosts[i]
@@ -109,7 +112,14 @@ func (b *Balancer) failBack(v *View, l *LUN, m *memory, mv *Move) bool {
 		}
 	}
 	mv.Reason = ReasonFailBack
-	mv.Text = fmt.Sprintf("node %s, where the LUN belongs, is back and the hosts of the LUN can use it", l.Home)
+	switch {
+	case near:
+		mv.Reason, mv.Text = ReasonNearness, fmt.Sprintf("the only host of the LUN has its %s in common with node %s", l.NearBy, l.Home)
+	case unseen:
+		mv.Text = fmt.Sprintf("node %s is back and every other LUN is at home", l.Home)
+	default:
+		mv.Text = fmt.Sprintf("node %s, where the LUN belongs, is back and the hosts of the LUN can use it", l.Home)
+	}
 	return true
 }
 

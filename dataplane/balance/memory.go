@@ -6,6 +6,8 @@ import "time"
 type memory struct {
 	owner   Node
 	ownerAt int64 // when the owner last changed, for whatever reason
+	home    Node
+	homeAt  int64 // when the home last changed, as far as this chair has seen it
 	awayAt  int64 // since when it is away from home
 	probing bool  // it went home as a probe, and no host has used it since
 
@@ -40,13 +42,16 @@ func (b *Balancer) observe(v *View) {
 		l := &v.LUNs[i]
 		m := b.luns[l.ID]
 		if m == nil {
-			m = &memory{owner: l.Owner, ownerAt: b.start, awayAt: v.Now, level: l.Slow, levelAt: v.Now, back: None}
+			m = &memory{owner: l.Owner, ownerAt: b.start, home: l.Home, homeAt: b.start, awayAt: v.Now, level: l.Slow, levelAt: v.Now, back: None}
 			b.luns[l.ID] = m
 		}
 		m.seen = b.round
 		if m.owner != l.Owner {
 			m.owner, m.ownerAt = l.Owner, v.Now
 			b.regret.belongs(l.ID, l.Owner) // a person or a failure moved it
+		}
+		if m.home != l.Home {
+			m.home, m.homeAt = l.Home, v.Now
 		}
 		if l.Owner == l.Home {
 			m.awayAt = v.Now

@@ -116,7 +116,8 @@ type LUN struct {
 	Owner  Node
 	Home   Node   // where the LUN belongs, durable in the log
 	Pin    Node   // an administrator's rule; None: there is none
-	Near   Node   // the node nearest to the only consumer; None: no consumer, or several
+	Near   Node   // the node nearer to the only consumer; None: no consumer, or several, or both are
+	NearBy string // what that node and the consumer have in common, for people
 	Group  string // members of a group stay spread; empty: no group
 	Held   int64  // a person moved it: nothing but a pin, a drain or connectivity moves it before then
 	Volume string // backing volume
@@ -150,6 +151,7 @@ const (
 	ReasonPin          Reason = "Pin"
 	ReasonConnectivity Reason = "Connectivity"
 	ReasonUnusedPath   Reason = "UnusedPath"
+	ReasonNearness     Reason = "Nearness"
 	ReasonFailBack     Reason = "FailBack"
 	ReasonProbe        Reason = "FailBackProbe"
 	ReasonBalance      Reason = "Balance"

@@ -94,6 +94,19 @@ func checkPlace(req interface {
 	return nil
 }
 
+// checkNear wants a node of the pair and what a host may have in common with it.
+func checkNear(n *targetv1.Near) error {
+	switch {
+	case n == nil:
+		return nil
+	case n.Node != "a" && n.Node != "b":
+		return invalid("near.node", "%q is not a node of the pair: a or b", n.Node)
+	case n.By != meta.NearWorker && n.By != meta.NearZone && n.By != meta.NearRegion:
+		return invalid("near.by", "%q is not what a host and a node have in common: worker, zone or region", n.By)
+	}
+	return nil
+}
+
 func checkCHAP(c *targetv1.CHAP) error {
 	if c == nil || c.User == "" && c.Secret == "" && c.MutualUser == "" && c.MutualSecret == "" {
 		return nil

@@ -20,7 +20,7 @@ import (
 
 // MapHost implements targetv1.TargetServiceServer.
 func (c *server) MapHost(ctx context.Context, req *targetv1.MapHostRequest) (*targetv1.Mapping, error) {
-	if err := errors.Join(checkUUID("lun_uuid", req.LunUuid), checkCHAP(req.Chap)); err != nil {
+	if err := errors.Join(checkUUID("lun_uuid", req.LunUuid), checkCHAP(req.Chap), checkNear(req.Near)); err != nil {
 		return nil, firstStatus(err)
 	}
 	host := strings.ToLower(req.HostIqn)
@@ -31,6 +31,9 @@ func (c *server) MapHost(ctx context.Context, req *targetv1.MapHostRequest) (*ta
 		return nil, err
 	}
 	e := &meta.MapHost{UUID: req.LunUuid, Host: host, ReadOnly: req.ReadOnly, Exclusive: req.Exclusive}
+	if req.Near != nil {
+		e.Near, e.At = meta.Near{Node: req.Near.Node, By: req.Near.By}, meta.Now()
+	}
 	if p := req.Chap; p != nil {
 		e.CHAP = meta.CHAP{User: p.User, Secret: p.Secret, MutualUser: p.MutualUser, MutualSecret: p.MutualSecret}
 	}
@@ -53,7 +56,11 @@ func (c *server) UnmapHost(ctx context.Context, req *targetv1.UnmapHostRequest) 
 }
 
 func (c *server) mapping(lun, host string, m meta.Map) *targetv1.Mapping {
-	return &targetv1.Mapping{HostIqn: host, Lun: uint32(m.LUN), ReadOnly: proto.Bool(m.ReadOnly), TargetIqn: c.cfg.TargetIQN, Portals: Portals(c.cfg.Portals),
+	var near *targetv1.Near
+	if m.Near != (meta.Near{}) {
+		near = &targetv1.Near{Node: m.Near.Node, By: m.Near.By}
+	}
+	return &targetv1.Mapping{Near: near, HostIqn: host, Lun: uint32(m.LUN), ReadOnly: proto.Bool(m.ReadOnly), TargetIqn: c.cfg.TargetIQN, Portals: Portals(c.cfg.Portals),
 		Wwid: scsi.WWIDString(lun), Generation: m.Generation}
 }
 

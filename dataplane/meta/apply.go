@@ -234,6 +234,8 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	case l.Stage != Ready:
 		return failed("not_ready", "LUN %s is still being created", e.UUID), fx
+	case !e.Near.valid():
+		return failed("invalid", "near: host %s cannot be near node %q by %q", e.Host, e.Near.Node, e.Near.By), fx
 	}
 	for _, other := range slices.Sorted(maps.Keys(l.Maps)) {
 		if e.Exclusive && other != e.Host {
@@ -249,7 +251,10 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 		if m.ReadOnly != e.ReadOnly {
 			return failed("exists", "LUN %s is already mapped to %s with another read_only value", e.UUID, e.Host), fx
 		}
-		s.Hosts[e.Host], fx.Hosts = h, []string{e.Host}
+		if s.Hosts[e.Host], fx.Hosts = h, []string{e.Host}; m.Near != e.Near && e.Near != (Near{}) {
+			m.Near = e.Near // the worker has other labels; the home is set at attach only
+			s.touch(e.UUID, &fx).Maps[e.Host] = m
+		}
 		return Outcome{Noop: true, Map: &m}, fx
 	}
 	number, ok := s.freeLUN(h)
@@ -258,8 +263,11 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 	}
 	h.NextLUN = (number + 1) % (MaxLUN + 1)
 	s.Generation++
-	m := Map{LUN: number, Generation: s.Generation, ReadOnly: e.ReadOnly}
+	m := Map{LUN: number, Generation: s.Generation, ReadOnly: e.ReadOnly, Near: e.Near}
 	n := s.touch(e.UUID, &fx)
+	if s.followsConsumer(n, e) {
+		n.Preferred, fx.PreferredLUNs = e.Near.Node, []string{e.UUID}
+	}
 	if n.Maps == nil {
 		n.Maps = map[string]Map{}
 	}

@@ -69,6 +69,10 @@ type MapHost struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 	// Exclusive refuses while another host is mapped.
 	Exclusive bool `json:"exclusive,omitempty"`
+	// Near, which is not for a node of 0.1.0, becomes the home of a LUN that no other host is
+	// mapped to. At is the proposer's time.
+	Near Near      `json:"near,omitzero"`
+	At   time.Time `json:"at,omitzero"`
 }
 
 // UnmapHost withdraws a host, or all when Host is empty.

@@ -157,9 +157,11 @@ func (s *State) Before() *State {
 	c := *s
 	c.Drain, c.Policy, c.LUNs = nil, nil, make(map[string]*LUN, len(s.LUNs))
 	for id, l := range s.LUNs {
-		if l.Hold != nil || l.Pin != "" {
-			l = l.clone()
-			l.Hold, l.Pin = nil, ""
+		l = l.clone()
+		l.Hold, l.Pin = nil, ""
+		for h, m := range l.Maps {
+			m.Near = Near{}
+			l.Maps[h] = m
 		}
 		c.LUNs[id] = l
 	}

@@ -127,7 +127,11 @@ func TestStateForReleaseBefore(t *testing.T) {
 	apply(Entry{Commit: &Object{UUID: id(2)}})
 	apply(Entry{Modify: &Modify{UUID: id(2), Pin: "a"}})
 	apply(Entry{Policy: &Policy{Mode: "off", FailBackDelay: time.Minute, Version: 1}})
+	apply(Entry{MapHost: &MapHost{UUID: id(2), Host: "iqn.h", Near: Near{Node: "b", By: NearZone}}})
 	b := s.Before()
+	if b.LUNs[id(2)].Consumer() != (Near{}) || s.LUNs[id(2)].Consumer() == (Near{}) {
+		t.Errorf("%+v", b.LUNs[id(2)])
+	}
 	if b.Policy != nil || s.Policy == nil {
 		t.Errorf("%+v", b.Policy)
 	}

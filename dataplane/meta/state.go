@@ -61,6 +61,7 @@ type Map struct {
 	Generation uint64 `json:"generation"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Lost       bool   `json:"lost,omitempty"` // writes acknowledged to this host may be gone: MEDIUM ERROR until it is mapped again (R8)
+	Near       Near   `json:"near,omitzero"`  // where the host is
 }
 
 // Snapshot is a read-only copy, not exported.

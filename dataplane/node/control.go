@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -67,6 +68,12 @@ func (n *Node) ownerOf(e *unitEntry) string {
 
 // Change implements control.Node.
 func (n *Node) Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
+	if m := e.MapHost; m != nil && m.Near != (meta.Near{}) && n.bothKnow(errNoOwnership) != nil {
+		// A host is mapped without the place that the other node cannot apply: it is a preference.
+		without := *m
+		without.Near, without.At = meta.Near{}, time.Time{}
+		e = &meta.Entry{MapHost: &without}
+	}
 	return n.propose(ctx, e)
 }
 

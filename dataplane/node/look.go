@@ -45,6 +45,11 @@ const (
 	byteWork = 0.3e-9
 )
 
+// nearGain is the part of a LUN's work that is taken to be saved while its owner is near its
+// consumer: less of it crosses the network. It decides between moves that even work alike, and
+// does not move a LUN alone.
+var nearGain = map[string]float64{meta.NearWorker: 0.1, meta.NearZone: 0.05, meta.NearRegion: 0.02}
+
 // look takes the state of the metadata and both reports. seqs are the numbers of the ownership that
 // the view has.
 func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2]useReport) (v *balance.View, seqs map[string]uint64) {
@@ -66,8 +71,11 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 			continue
 		}
 		seqs[l.UUID] = l.Seq
-		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: nodeOf(l.Pin), Near: balance.None, Volume: l.Volume, Pause: k.pause}
+		consumer := l.Consumer()
+		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: nodeOf(l.Pin), Near: nodeOf(consumer.Node), NearBy: consumer.By,
+			Volume: l.Volume, Pause: k.pause}
 		s := shares[l.UUID]
+		u.NearGain = s.Slow * nearGain[consumer.By]
 		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(s.Cold, float64(l.Size)/work.ColdRate)
 		if h := l.Held(time.Now()); h != nil {
 			u.Held = now + int64(time.Until(h.Until))

@@ -548,6 +548,7 @@ type Mapping struct {
 	Wwid          string                 `protobuf:"bytes,5,opt,name=wwid,proto3" json:"wwid,omitempty"`
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`                   // differs for every publish
 	ReadOnly      *bool                  `protobuf:"varint,7,opt,name=read_only,json=readOnly,proto3,oneof" json:"read_only,omitempty"` // unset by targets that do not say yet
+	Near          *Near                  `protobuf:"bytes,8,opt,name=near,proto3" json:"near,omitempty"`                                // unset: both nodes are equally near, or nothing is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -629,6 +630,13 @@ func (x *Mapping) GetReadOnly() bool {
 		return *x.ReadOnly
 	}
 	return false
+}
+
+func (x *Mapping) GetNear() *Near {
+	if x != nil {
+		return x.Near
+	}
+	return nil
 }
 
 type Portal struct {
@@ -1335,6 +1343,7 @@ type MapHostRequest struct {
 	Chap          *CHAP                  `protobuf:"bytes,3,opt,name=chap,proto3" json:"chap,omitempty"`
 	ReadOnly      bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	Exclusive     bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers cannot both win
+	Near          *Near                  `protobuf:"bytes,6,opt,name=near,proto3" json:"near,omitempty"`            // where the host is. If no other host is mapped, that node becomes the home of the LUN
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1404,6 +1413,66 @@ func (x *MapHostRequest) GetExclusive() bool {
 	return false
 }
 
+func (x *MapHostRequest) GetNear() *Near {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// Near is the node of the pair that is nearer to a host than the other one.
+type Near struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"` // "a" or "b"
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`     // what they have in common: "worker", "zone" or "region"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Near) Reset() {
+	*x = Near{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Near) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Near) ProtoMessage() {}
+
+func (x *Near) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Near.ProtoReflect.Descriptor instead.
+func (*Near) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Near) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Near) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 type UnmapHostRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LunUuid       string                 `protobuf:"bytes,1,opt,name=lun_uuid,json=lunUuid,proto3" json:"lun_uuid,omitempty"`
@@ -1414,7 +1483,7 @@ type UnmapHostRequest struct {
 
 func (x *UnmapHostRequest) Reset() {
 	*x = UnmapHostRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1495,7 @@ func (x *UnmapHostRequest) String() string {
 func (*UnmapHostRequest) ProtoMessage() {}
 
 func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[17]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1508,7 @@ func (x *UnmapHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostRequest.ProtoReflect.Descriptor instead.
 func (*UnmapHostRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{17}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UnmapHostRequest) GetLunUuid() string {
@@ -1464,7 +1533,7 @@ type UnmapHostResponse struct {
 
 func (x *UnmapHostResponse) Reset() {
 	*x = UnmapHostResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1545,7 @@ func (x *UnmapHostResponse) String() string {
 func (*UnmapHostResponse) ProtoMessage() {}
 
 func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[18]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1558,7 @@ func (x *UnmapHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmapHostResponse.ProtoReflect.Descriptor instead.
 func (*UnmapHostResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{18}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{19}
 }
 
 type Snapshot struct {
@@ -1507,7 +1576,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1588,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[19]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1601,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{19}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Snapshot) GetUuid() string {
@@ -1596,7 +1665,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1677,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[20]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1690,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{20}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateSnapshotRequest) GetUuid() string {
@@ -1661,7 +1730,7 @@ type DeleteSnapshotRequest struct {
 
 func (x *DeleteSnapshotRequest) Reset() {
 	*x = DeleteSnapshotRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1742,7 @@ func (x *DeleteSnapshotRequest) String() string {
 func (*DeleteSnapshotRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[21]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1755,7 @@ func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{21}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteSnapshotRequest) GetUuid() string {
@@ -1704,7 +1773,7 @@ type DeleteSnapshotResponse struct {
 
 func (x *DeleteSnapshotResponse) Reset() {
 	*x = DeleteSnapshotResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1785,7 @@ func (x *DeleteSnapshotResponse) String() string {
 func (*DeleteSnapshotResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[22]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1798,7 @@ func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{22}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{23}
 }
 
 type ListSnapshotsRequest struct {
@@ -1745,7 +1814,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1826,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[23]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1839,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{23}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSnapshotsRequest) GetSourceLunUuid() string {
@@ -1818,7 +1887,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1899,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[24]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1912,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{24}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -1872,7 +1941,7 @@ type TransferOwnershipRequest struct {
 
 func (x *TransferOwnershipRequest) Reset() {
 	*x = TransferOwnershipRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1953,7 @@ func (x *TransferOwnershipRequest) String() string {
 func (*TransferOwnershipRequest) ProtoMessage() {}
 
 func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[25]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1966,7 @@ func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{25}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TransferOwnershipRequest) GetLunUuids() []string {
@@ -1939,7 +2008,7 @@ type TransferOwnershipResponse struct {
 
 func (x *TransferOwnershipResponse) Reset() {
 	*x = TransferOwnershipResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2020,7 @@ func (x *TransferOwnershipResponse) String() string {
 func (*TransferOwnershipResponse) ProtoMessage() {}
 
 func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2033,7 @@ func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferOwnershipResponse) GetMoved() uint32 {
@@ -1999,7 +2068,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2080,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2093,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -2058,7 +2127,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2139,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2152,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -2111,7 +2180,7 @@ type SetOwnershipPolicyRequest struct {
 
 func (x *SetOwnershipPolicyRequest) Reset() {
 	*x = SetOwnershipPolicyRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2192,7 @@ func (x *SetOwnershipPolicyRequest) String() string {
 func (*SetOwnershipPolicyRequest) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2205,7 @@ func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetOwnershipPolicyRequest) GetMode() string {
@@ -2168,7 +2237,7 @@ type SetOwnershipPolicyResponse struct {
 
 func (x *SetOwnershipPolicyResponse) Reset() {
 	*x = SetOwnershipPolicyResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2249,7 @@ func (x *SetOwnershipPolicyResponse) String() string {
 func (*SetOwnershipPolicyResponse) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2262,7 @@ func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
 // OwnershipMove is a move of a LUN that the pair has decided or carried out.
@@ -2213,7 +2282,7 @@ type OwnershipMove struct {
 
 func (x *OwnershipMove) Reset() {
 	*x = OwnershipMove{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2294,7 @@ func (x *OwnershipMove) String() string {
 func (*OwnershipMove) ProtoMessage() {}
 
 func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2307,7 @@ func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
 func (*OwnershipMove) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OwnershipMove) GetNumber() uint64 {
@@ -2320,7 +2389,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2401,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2414,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Ownership) GetDrainedNode() string {
@@ -2454,7 +2523,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2535,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2548,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
 }
 
 type Status struct {
@@ -2519,7 +2588,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2600,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2613,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Status) GetCluster() string {
@@ -2765,7 +2834,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2846,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2859,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -2852,7 +2921,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +2933,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +2946,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -2944,7 +3013,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3025,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3038,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -3028,7 +3097,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3109,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3122,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -3113,7 +3182,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3194,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3207,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -3287,7 +3356,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3368,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3381,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -3351,7 +3420,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3432,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3445,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -3433,7 +3502,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3514,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3527,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -3500,7 +3569,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3581,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3594,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -3559,7 +3628,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3640,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3653,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -3609,7 +3678,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3690,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3703,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 type Resync struct {
@@ -3654,7 +3723,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3735,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3748,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -3753,7 +3822,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3834,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3847,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 type ListSessionsRequest struct {
@@ -3790,7 +3859,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3871,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3884,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3837,7 +3906,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3918,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +3931,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -3906,7 +3975,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +3987,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4000,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -3974,7 +4043,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4055,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4068,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -4083,7 +4152,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"pinnedNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x02\n" +
 	"\aMapping\x12\x19\n" +
 	"\bhost_iqn\x18\x01 \x01(\tR\ahostIqn\x12\x10\n" +
 	"\x03lun\x18\x02 \x01(\rR\x03lun\x12\x1d\n" +
@@ -4094,7 +4163,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12 \n" +
-	"\tread_only\x18\a \x01(\bH\x00R\breadOnly\x88\x01\x01B\f\n" +
+	"\tread_only\x18\a \x01(\bH\x00R\breadOnly\x88\x01\x01\x12)\n" +
+	"\x04near\x18\b \x01(\v2\x15.gemel.target.v1.NearR\x04nearB\f\n" +
 	"\n" +
 	"_read_only\"S\n" +
 	"\x06Portal\x12\x12\n" +
@@ -4148,13 +4218,17 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"d\n" +
 	"\x10ListLUNsResponse\x12(\n" +
 	"\x04luns\x18\x01 \x03(\v2\x14.gemel.target.v1.LUNR\x04luns\x12&\n" +
-	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\xac\x01\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\xd7\x01\n" +
 	"\x0eMapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\x12)\n" +
 	"\x04chap\x18\x03 \x01(\v2\x15.gemel.target.v1.CHAPR\x04chap\x12\x1b\n" +
 	"\tread_only\x18\x04 \x01(\bR\breadOnly\x12\x1c\n" +
-	"\texclusive\x18\x05 \x01(\bR\texclusive\"H\n" +
+	"\texclusive\x18\x05 \x01(\bR\texclusive\x12)\n" +
+	"\x04near\x18\x06 \x01(\v2\x15.gemel.target.v1.NearR\x04near\"*\n" +
+	"\x04Near\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\"H\n" +
 	"\x10UnmapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\"\x13\n" +
@@ -4444,7 +4518,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                    // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                   // 1: gemel.target.v1.ScrubOrigin
@@ -4466,149 +4540,152 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*ListLUNsRequest)(nil),            // 17: gemel.target.v1.ListLUNsRequest
 	(*ListLUNsResponse)(nil),           // 18: gemel.target.v1.ListLUNsResponse
 	(*MapHostRequest)(nil),             // 19: gemel.target.v1.MapHostRequest
-	(*UnmapHostRequest)(nil),           // 20: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),          // 21: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                   // 22: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),      // 23: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),      // 24: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),     // 25: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),       // 26: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),      // 27: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),   // 28: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil),  // 29: gemel.target.v1.TransferOwnershipResponse
-	(*DrainRequest)(nil),               // 30: gemel.target.v1.DrainRequest
-	(*DrainResponse)(nil),              // 31: gemel.target.v1.DrainResponse
-	(*SetOwnershipPolicyRequest)(nil),  // 32: gemel.target.v1.SetOwnershipPolicyRequest
-	(*SetOwnershipPolicyResponse)(nil), // 33: gemel.target.v1.SetOwnershipPolicyResponse
-	(*OwnershipMove)(nil),              // 34: gemel.target.v1.OwnershipMove
-	(*Ownership)(nil),                  // 35: gemel.target.v1.Ownership
-	(*GetStatusRequest)(nil),           // 36: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                     // 37: gemel.target.v1.Status
-	(*Checksums)(nil),                  // 38: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),              // 39: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),              // 40: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                    // 41: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                      // 42: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                  // 43: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),               // 44: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),               // 45: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),              // 46: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),               // 47: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),              // 48: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                     // 49: gemel.target.v1.Resync
-	(*WatchRequest)(nil),               // 50: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),        // 51: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),       // 52: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                    // 53: gemel.target.v1.Session
-	(*Event)(nil),                      // 54: gemel.target.v1.Event
-	nil,                                // 55: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                // 56: gemel.target.v1.LUN.LabelsEntry
-	nil,                                // 57: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                // 58: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 60: google.protobuf.Duration
+	(*Near)(nil),                       // 20: gemel.target.v1.Near
+	(*UnmapHostRequest)(nil),           // 21: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),          // 22: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                   // 23: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),      // 24: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),      // 25: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),     // 26: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),       // 27: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),      // 28: gemel.target.v1.ListSnapshotsResponse
+	(*TransferOwnershipRequest)(nil),   // 29: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil),  // 30: gemel.target.v1.TransferOwnershipResponse
+	(*DrainRequest)(nil),               // 31: gemel.target.v1.DrainRequest
+	(*DrainResponse)(nil),              // 32: gemel.target.v1.DrainResponse
+	(*SetOwnershipPolicyRequest)(nil),  // 33: gemel.target.v1.SetOwnershipPolicyRequest
+	(*SetOwnershipPolicyResponse)(nil), // 34: gemel.target.v1.SetOwnershipPolicyResponse
+	(*OwnershipMove)(nil),              // 35: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                  // 36: gemel.target.v1.Ownership
+	(*GetStatusRequest)(nil),           // 37: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                     // 38: gemel.target.v1.Status
+	(*Checksums)(nil),                  // 39: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),              // 40: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),              // 41: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                    // 42: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                      // 43: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                  // 44: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),               // 45: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),               // 46: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),              // 47: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),               // 48: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),              // 49: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                     // 50: gemel.target.v1.Resync
+	(*WatchRequest)(nil),               // 51: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),        // 52: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),       // 53: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                    // 54: gemel.target.v1.Session
+	(*Event)(nil),                      // 55: gemel.target.v1.Event
+	nil,                                // 56: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                // 57: gemel.target.v1.LUN.LabelsEntry
+	nil,                                // 58: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                // 59: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 61: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	55, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	56, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	56, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	57, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	59, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	60, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
 	7,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
-	0,  // 7: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	15, // 8: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
-	16, // 9: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
-	5,  // 10: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	3,  // 11: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	59, // 12: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	57, // 13: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	58, // 14: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	22, // 15: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	59, // 16: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	59, // 17: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	59, // 18: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
-	34, // 19: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	59, // 20: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	60, // 21: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
-	7,  // 22: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 23: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	49, // 24: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	59, // 25: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	42, // 26: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	41, // 27: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	40, // 28: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	42, // 29: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	38, // 30: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	35, // 31: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	39, // 32: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	59, // 33: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	59, // 34: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	59, // 35: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	59, // 36: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	59, // 37: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 38: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	43, // 39: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	59, // 40: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	44, // 41: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	59, // 42: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 43: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	42, // 44: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	59, // 45: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	59, // 46: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	59, // 47: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 48: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	53, // 49: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	59, // 50: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	59, // 51: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	59, // 52: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	59, // 53: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	37, // 54: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 55: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 56: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 57: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 58: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 59: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	17, // 60: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	19, // 61: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	20, // 62: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	23, // 63: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	24, // 64: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	26, // 65: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	28, // 66: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	30, // 67: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	32, // 68: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	36, // 69: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	51, // 70: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	13, // 71: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	45, // 72: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	47, // 73: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	50, // 74: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 75: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 76: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 77: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 78: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 79: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	18, // 80: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 81: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	21, // 82: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	22, // 83: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	25, // 84: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	27, // 85: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	29, // 86: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	31, // 87: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	33, // 88: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	37, // 89: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	52, // 90: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	14, // 91: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	46, // 92: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	48, // 93: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	54, // 94: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	75, // [75:95] is the sub-list for method output_type
-	55, // [55:75] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	20, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
+	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	15, // 9: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
+	16, // 10: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
+	5,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	3,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	20, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
+	60, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	58, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	59, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	23, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	60, // 18: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	60, // 19: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	60, // 20: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	35, // 21: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	60, // 22: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	61, // 23: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	7,  // 24: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 25: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	50, // 26: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	60, // 27: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	43, // 28: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	42, // 29: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	41, // 30: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	43, // 31: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	39, // 32: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	36, // 33: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	40, // 34: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	60, // 35: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	60, // 36: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	60, // 37: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	60, // 38: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	60, // 39: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 40: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	44, // 41: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	60, // 42: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	45, // 43: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	60, // 44: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 45: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	43, // 46: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	60, // 47: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	60, // 48: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	60, // 49: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 50: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	54, // 51: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	60, // 52: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	60, // 53: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	60, // 54: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	60, // 55: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	38, // 56: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 57: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 58: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 59: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 60: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 61: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	17, // 62: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	19, // 63: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	21, // 64: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	24, // 65: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	25, // 66: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	27, // 67: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	29, // 68: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	31, // 69: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	33, // 70: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	37, // 71: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	52, // 72: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	13, // 73: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	46, // 74: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	48, // 75: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	51, // 76: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 77: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 78: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 79: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 80: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 81: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	18, // 82: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 83: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	22, // 84: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	23, // 85: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	26, // 86: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	28, // 87: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 88: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	32, // 89: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	34, // 90: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	38, // 91: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	53, // 92: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	14, // 93: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	47, // 94: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	49, // 95: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	55, // 96: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	77, // [77:97] is the sub-list for method output_type
+	57, // [57:77] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -4617,14 +4694,14 @@ func file_api_dataplane_v1_target_proto_init() {
 		return
 	}
 	file_api_dataplane_v1_target_proto_msgTypes[3].OneofWrappers = []any{}
-	file_api_dataplane_v1_target_proto_msgTypes[25].OneofWrappers = []any{}
+	file_api_dataplane_v1_target_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -87,6 +87,7 @@ func (r *rig) changes(t *testing.T, via int) (kept int) {
 	}
 	second := host + "-second"
 	_, err = c.MapHost(r.ctx, &targetv1.MapHostRequest{LunUuid: clone, HostIqn: second, ReadOnly: true, Exclusive: true,
+		Near: &targetv1.Near{Node: "a", By: "zone"}, // a preference, which 0.1.0 does not know
 		Chap: &targetv1.CHAP{User: "user", Secret: "a secret of 12 or more", MutualUser: "target", MutualSecret: "another secret of 12"}})
 	must(err)
 	_, err = c.UnmapHost(r.ctx, &targetv1.UnmapHostRequest{LunUuid: clone, HostIqn: second})
