@@ -14,7 +14,7 @@ var _ = Describe("a pod that writes while the control plane is away", func() {
 	BeforeEach(func(ctx context.Context) { ns = volume(ctx) }, NodeTimeout(6*time.Minute))
 
 	It("does not notice that the API server is down", func(ctx context.Context) {
-		pause := under(ctx, ns, 40, "", func(string) {
+		pause := under(ctx, ns, 40, func(string) {
 			stopControlPlane(ctx, "kube-apiserver")
 			time.Sleep(10 * time.Second) // the test measures this time
 			startControlPlane(ctx, "kube-apiserver")
@@ -24,7 +24,7 @@ var _ = Describe("a pod that writes while the control plane is away", func() {
 	}, NodeTimeout(8*time.Minute))
 
 	It("waits, and continues, when its owner dies while the API server is down", func(ctx context.Context) {
-		pause := under(ctx, ns, 75, "", func(owner string) {
+		pause := under(ctx, ns, 75, func(owner string) {
 			worker := targetWorker(ctx, owner)
 			stopControlPlane(ctx, "kube-apiserver")
 			killTarget(ctx, worker, owner)

@@ -11,16 +11,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// under runs something while a pod writes, and judges the pod's I/O.
-func under(ctx context.Context, ns string, seconds int, avoid string, do func(owner string)) (pauseMS float64) {
+// under runs something while a pod writes, and judges the pod's I/O. The pod is on a worker without
+// a target: it survives both of them, and its LUN follows it to neither.
+func under(ctx context.Context, ns string, seconds int, do func(owner string)) (pauseMS float64) {
 	GinkgoHelper()
-	worker := ""
-	for _, w := range workers(ctx) {
-		if w != avoid {
-			worker = w
-		}
-	}
-	load(ctx, ns, "load", "data", worker, seconds)
+	load(ctx, ns, "load", "data", bystander(ctx), seconds)
 	owner := ownerOf(ctx, ns, "data")
 	do(owner)
 	return finish(ctx, ns, "load", 1000)
@@ -59,7 +54,7 @@ var _ = Describe("a pod that writes", func() {
 	BeforeEach(func(ctx context.Context) { ns = volume(ctx) }, NodeTimeout(6*time.Minute))
 
 	It("sees a short pause when its owner is killed", Label("smoke"), func(ctx context.Context) {
-		pause := under(ctx, ns, 20, "", func(owner string) {
+		pause := under(ctx, ns, 20, func(owner string) {
 			killTarget(ctx, targetWorker(ctx, owner), owner)
 		})
 		results.OwnerLoss = max(results.OwnerLoss, pause)
@@ -67,7 +62,7 @@ var _ = Describe("a pod that writes", func() {
 	}, NodeTimeout(8*time.Minute))
 
 	It("sees a short pause when its owner's pod is deleted", func(ctx context.Context) {
-		pause := under(ctx, ns, 25, "", func(owner string) {
+		pause := under(ctx, ns, 25, func(owner string) {
 			kubectl(ctx, "delete", "pod", "-n", namespace, targetPod(owner), "--wait=false")
 		})
 		results.Transfer = max(results.Transfer, pause)
@@ -76,14 +71,8 @@ var _ = Describe("a pod that writes", func() {
 
 	for _, how := range []struct{ name, stop, start string }{{"paused", "pause", "unpause"}, {"stopped", "stop", "start"}} {
 		It("continues when the worker of its owner is "+how.name, func(ctx context.Context) {
-			var worker string
-			// The pod must not be on the worker that fails: which worker fails is known only when
-			// the volume exists.
-			load(ctx, ns, "probe", "data", "", 1)
-			finish(ctx, ns, "probe", 1)
-			worker = targetWorker(ctx, ownerOf(ctx, ns, "data"))
-			deletePod(ctx, ns, "probe")
-			pause := under(ctx, ns, 40, worker, func(string) {
+			pause := under(ctx, ns, 40, func(owner string) {
+				worker := targetWorker(ctx, owner)
 				args := []string{how.stop}
 				if how.stop == "stop" {
 					args = append(args, "-t", "1")
@@ -103,7 +92,7 @@ var _ = Describe("a pod that writes", func() {
 	}
 
 	It("does not notice the operator, the driver and the node plugin being killed", func(ctx context.Context) {
-		under(ctx, ns, 20, "", func(string) {
+		under(ctx, ns, 20, func(string) {
 			deleteComponents(ctx, "--grace-period=0", "--force")
 			// A volume that is requested in this time is provisioned.
 			claim(ctx, ns, "meanwhile", "320Mi", "Filesystem", "")
@@ -114,7 +103,7 @@ var _ = Describe("a pod that writes", func() {
 
 	// The pod writes until the volume is back at its preferred node.
 	It("does not notice an upgrade, and its volume is at its preferred node afterwards", func(ctx context.Context) {
-		under(ctx, ns, 150, "", func(string) {
+		under(ctx, ns, 150, func(string) {
 			before := field(ctx, "storagecluster", cluster, "", "{.spec.lease}")
 			lease := "600ms"
 			if before == lease {

@@ -139,3 +139,15 @@ func clean(ctx context.Context, lun string) {
 	}
 	Eventually(func() string { return on(ctx, workers(ctx)[0], "losetup -a | grep "+lun+" || true") }).WithContext(ctx).Should(BeEmpty())
 }
+
+// topRow has the fields of a LUN's row of kubectl gemel top; 11 empty ones if it has none.
+func topRow(ctx context.Context, lun string) []string {
+	GinkgoHelper()
+	out, _ := run(ctx, "", "kubectl", "gemel", "top", "--limit", "0", "--pair", pair) // polled
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 11 && f[0] == lun {
+			return f
+		}
+	}
+	return make([]string, 11)
+}

@@ -22,7 +22,7 @@ var _ = Describe("objects that are deleted by force", Serial, func() {
 		}
 		before := uids()
 		Expect(before).NotTo(BeEmpty())
-		under(ctx, ns, 60, "", func(string) {
+		under(ctx, ns, 60, func(string) {
 			hosts := field(ctx, "logicalunit", busy, "", "{.spec.hosts}")
 			Expect(hosts).To(ContainSubstring("iqn."))
 			By("deleting them")

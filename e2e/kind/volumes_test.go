@@ -2,6 +2,7 @@ package kind
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -46,6 +47,31 @@ var _ = Describe("an app team's volume", func() {
 		kubectl(ctx, "delete", "pod,pvc", "-n", ns, "--all", "--wait=true", "--timeout=120s")
 		Eventually(func() string { return field(ctx, "logicalunit", lun, "", "{.metadata.name}") }).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(6*time.Minute))
+
+	It("takes its path along when its pod moves to the worker of the other node", func(ctx context.Context) {
+		ns := newNamespace(ctx)
+		claim(ctx, ns, "data", "320Mi", "Filesystem", "")
+		for i, node := range []string{"a", "b", "a"} {
+			name := fmt.Sprintf("on-%s-%d", node, i)
+			load(ctx, ns, name, "data", targetWorker(ctx, node), 60)
+			lun := lunOf(ctx, ns, "data")
+			var row []string
+			start := time.Now()
+			Eventually(func(g Gomega) { // what hosts send to the other node is counted at the nodes, not by the pod
+				row = topRow(ctx, lun)
+				g.Expect(row[2]).To(Equal(node), "owner")
+				g.Expect(row[10]).To(Equal("0%"), "bytes over the other node")
+			}).WithContext(ctx).WithTimeout(50 * time.Second).Should(Succeed())
+			GinkgoWriter.Printf("the pod's path is optimized within %.0f s\n", time.Since(start).Seconds())
+			finish(ctx, ns, name, 1000)
+			deletePod(ctx, ns, name)
+			Eventually(func() string {
+				return field(ctx, "logicalunit", lun, "", "{.status.preferredNode} {.status.owner}")
+			}).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Equal(node + " " + node))
+		}
+		moves := field(ctx, "targetpair", pair, "", "{.status.ownership.moves}")
+		Expect(moves).To(ContainSubstring("Nearness"))
+	}, NodeTimeout(12*time.Minute))
 
 	It("is a raw block device on request", func(ctx context.Context) {
 		ns := newNamespace(ctx)
