@@ -12,7 +12,8 @@ const (
 )
 
 // Location of a node of a pair or of a consumer: its worker, and the labels of that worker. Both
-// may be unknown: then nothing is near.
+// may be unknown: then nothing is near. A consumer without a worker is any of the workers with the
+// labels.
 type Location struct {
 	Worker string
 	Labels map[string]string
@@ -72,13 +73,13 @@ func compare(a, b Location, label string) match {
 	return different
 }
 
-// known reports whether there is a consumer to be near to.
-func (l Location) known() bool { return l.Worker != "" || len(l.Labels) > 0 }
+// Known reports whether there is a consumer to be near to.
+func (l Location) Known() bool { return l.Worker != "" || len(l.Labels) > 0 }
 
 // String names the consumer in a reason.
 func (l Location) String() string {
 	if l.Worker == "" {
-		return "the consumer"
+		return "the workers that may use it"
 	}
 	return "worker " + l.Worker
 }
@@ -150,13 +151,13 @@ func reason(chosen Pair, fit, all []Pair, req Request) string {
 	n := chosen.nearest(req.Consumer)
 	if over, why := passedOver(chosen, all, req); over != nil {
 		parts = append(parts, fmt.Sprintf("pair %s is nearer (%s), but %s", over.Name, req.Consumer.place(over.nearest(req.Consumer)), why))
-	} else if n == anywhere && req.Consumer.known() && req.SourcePair == "" {
+	} else if n == anywhere && req.Consumer.Known() && req.SourcePair == "" {
 		parts = append(parts, "no pair is near "+req.Consumer.String())
 	}
 	switch home := chosen.home(req.Consumer); {
 	case home != "":
 		parts = append(parts, "its node "+home+" is "+req.Consumer.place(n)+" and becomes the home")
-	case req.Consumer.known():
+	case req.Consumer.Known():
 		parts = append(parts, "its nodes are equally near, and it chooses the home")
 	}
 	return strings.Join(parts, "; ")

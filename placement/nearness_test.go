@@ -95,7 +95,7 @@ func TestChooseNearTheConsumer(t *testing.T) {
 			says("less than 10 %")},
 		"zone in another region": {[]Pair{pair("p", nodes(at("x", "z1", "r2"), at("y", "z1", "r2"))), pair("q", region, free(gib*3))}, consumer, "q", "a", says("in region r1")},
 		"worker alone is known":  {[]Pair{pair("p", far, free(9*gib)), pair("q", own)}, forWorker("w1", "", ""), "q", "a", says("on worker w1")},
-		"labels alone are known": {[]Pair{pair("p", far, free(9*gib)), pair("q", own)}, forWorker("", "z1", "r1"), "q", "a", says("in zone z1, as the consumer")},
+		"labels alone are known": {[]Pair{pair("p", far, free(9*gib)), pair("q", own)}, forWorker("", "z1", "r1"), "q", "a", says("in zone z1, as the workers that may use it")},
 		"nodes without labels":   {[]Pair{pair("p", nodes(Location{Worker: "w8"}, Location{})), pair("q", far, free(9*gib))}, consumer, "q", "", says("most free space")},
 		"no nodes":               {[]Pair{pair("p")}, consumer, "p", "", says("no pair is near worker w1")},
 		"copy": {[]Pair{pair("p", far, free(1)), pair("q", own)}, with(consumer, func(r *Request) { r.SourcePair = "p" }), "p", "",

@@ -14,6 +14,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a LUN stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source: what a LUN was made from does not change"
 // +kubebuilder:validation:XValidation:rule="has(self.consumer) == has(oldSelf.consumer) && (!has(self.consumer) || self.consumer == oldSelf.consumer)",message="consumer: it is what was known when the LUN was requested, and does not change"
+// +kubebuilder:validation:XValidation:rule="has(self.accessibleFrom) == has(oldSelf.accessibleFrom) && (!has(self.accessibleFrom) || self.accessibleFrom == oldSelf.accessibleFrom)",message="accessibleFrom: it is the node affinity of the PersistentVolume, and does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the LUN is made"
 // +kubebuilder:validation:XValidation:rule="has(self.pool) == has(oldSelf.pool) && (!has(self.pool) || self.pool == oldSelf.pool)",message="pool: a LUN stays in its pool; make another one and copy the data"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
@@ -89,10 +90,19 @@ type LogicalUnitSpec struct {
 
 	// Consumer is the worker that the first pod with the volume was scheduled to when the volume
 	// was requested. The operator prefers a pair and a node near that worker; the LUN can be used
-	// on every worker all the same. The field does not follow the pod later. Empty: no worker was
-	// known (immediate binding), and nothing is preferred.
+	// on other workers all the same. The field does not follow the pod later. Empty: no worker was
+	// known (immediate binding), and nothing is preferred, or what all workers of accessibleFrom
+	// have in common.
 	// +optional
 	Consumer *Consumer `json:"consumer,omitempty"`
+
+	// AccessibleFrom are the workers that may use the LUN, as the pool and the StorageClass said
+	// when the LUN was requested: those that have all labels of one term. The node affinity of the
+	// PersistentVolume is the same; targets do not check it. Empty: all workers.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	AccessibleFrom []TopologyTerm `json:"accessibleFrom,omitempty"`
 
 	// Placement is the location of the LUN.
 	// +optional

@@ -124,6 +124,10 @@ const AnnotationReplayed = "gemel.storage/log-replayed"
 // home. It is written together with spec.placement.
 const AnnotationPlaced = "gemel.storage/placed"
 
+// AnnotationRestricted says on a LogicalUnit, for people, what has restricted it to some workers:
+// the pool, the StorageClass, or both. It is written together with spec.accessibleFrom.
+const AnnotationRestricted = "gemel.storage/restricted"
+
 // Field managers of the operator and the CSI driver.
 const (
 	OperatorManager = "gemel-operator"

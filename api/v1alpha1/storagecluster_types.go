@@ -188,6 +188,27 @@ type Pool struct {
 	// Size of each new backing volume.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
 	Size resource.Quantity `json:"size"`
+
+	// AccessibleFrom are the workers that reach the pool: those that have all labels of one term.
+	// Only they get capacity for the pool, and the node affinity of its volumes names the terms.
+	// Keys are labels that workers report: zone, region and the keys of --topology-keys. It can be
+	// changed, for volumes that are created from then on: the node affinity of a PersistentVolume
+	// stays. Empty: all workers reach the pool.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.matchLabels.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')))",message="accessibleFrom: a key is not that of a label; use topology.kubernetes.io/zone, topology.kubernetes.io/region, or a key of --topology-keys of the node plugin"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.matchLabels.all(k, k != 'kubernetes.io/hostname' && !k.startsWith('csi.gemel.storage/')))",message="accessibleFrom: workers report neither kubernetes.io/hostname nor keys of csi.gemel.storage; give the workers a label of your own, and name it in --topology-keys of the node plugin"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.matchLabels.all(k, t.matchLabels[k].matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')))",message="accessibleFrom: a value is empty, or is not that of a label; workers do not report empty labels"
+	// +optional
+	AccessibleFrom []TopologyTerm `json:"accessibleFrom,omitempty"`
+}
+
+// TopologyTerm selects workers by their labels.
+type TopologyTerm struct {
+	// MatchLabels are labels that a worker must all have, 1 to 16.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	MatchLabels map[string]TopologyValue `json:"matchLabels"`
 }
 
 // PoolStatus is the capacity of a pool.

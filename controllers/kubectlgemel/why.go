@@ -65,6 +65,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		return err
 	}
 	if !ch.link(pvc.Status.Phase == corev1.ClaimBound, "claim "+name, string(pvc.Status.Phase), "see the events of the claim; the last one: "+lastEvent(ctx, c, pvc)) {
+		waiting(ctx, c, ch, pvc)
 		return nil
 	}
 	pv := &corev1.PersistentVolume{}
@@ -87,6 +88,7 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	if !condition(ch, "LUN "+short(lu.Name), lu.Status.Conditions, v1alpha1.ConditionReady) {
 		return nil
 	}
+	restricted(ch, lu)
 	placed(ch, lu)
 	p := &v1alpha1.TargetPair{}
 	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
@@ -124,6 +126,9 @@ func placed(ch *chain, lu *v1alpha1.LogicalUnit) {
 		return
 	}
 	preferred := "nothing was preferred, because no worker was known"
+	if len(lu.Spec.AccessibleFrom) > 0 {
+		preferred = "near all workers that may use it, because no worker was known"
+	}
 	if x := lu.Spec.Consumer; x != nil {
 		preferred = "near worker " + x.Worker
 		var labels []string

@@ -18,8 +18,9 @@ import (
 func TestSpecIsRestoredFromDisk(t *testing.T) {
 	want := v1alpha1.LogicalUnitSpec{Cluster: "c", Size: resource.MustParse("8Mi"), Source: &v1alpha1.Source{Snapshot: "snap-1"}, Shared: true,
 		Hosts: []v1alpha1.HostAccess{{IQN: "iqn.2026-11.x:a", ReadOnly: true}}, PreferredNode: "b", WriteCache: v1alpha1.WriteThrough,
-		Volume:    &v1alpha1.VolumeInfo{Name: "pvc-1", PVC: "data", Namespace: "team", FSType: "xfs"},
-		Placement: &v1alpha1.Placement{Pair: "p", UUID: "01234567-89ab-cdef-0123-456789abcdef"}}
+		AccessibleFrom: []v1alpha1.TopologyTerm{{MatchLabels: map[string]v1alpha1.TopologyValue{"topology.kubernetes.io/zone": "a", "rack": "1"}}},
+		Volume:         &v1alpha1.VolumeInfo{Name: "pvc-1", PVC: "data", Namespace: "team", FSType: "xfs"},
+		Placement:      &v1alpha1.Placement{Pair: "p", UUID: "01234567-89ab-cdef-0123-456789abcdef"}}
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "lun-1"}, Spec: want}
 	l := &targetv1.LUN{Uuid: want.Placement.UUID, Name: "lun-1", SizeBytes: 8 << 20, PreferredNode: "b", WriteCache: targetv1.ParseWriteCache(want.WriteCache),
 		Labels: diskLabels(lu), Mappings: []*targetv1.Mapping{{HostIqn: "iqn.2026-11.x:a", ReadOnly: proto.Bool(true)}}}

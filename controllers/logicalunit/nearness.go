@@ -17,13 +17,14 @@ import (
 	"github.com/gemel-storage/gemel/placement"
 )
 
-// consumer is the location of the worker that the LUN is for; the zero value if no worker is known.
+// consumer is the location of the worker that the LUN is for, or of those that it is restricted to;
+// the zero value if no worker is known.
 // The worker's own labels come before those that the driver was told: the provisioner remembers a
 // worker's labels for as long as it repeats a request.
 func (p *pass) consumer(ctx context.Context) placement.Location {
 	c := p.lu.Spec.Consumer
 	if c == nil {
-		return placement.Location{}
+		return placement.Location{Labels: common(p.lu.Spec.AccessibleFrom)}
 	}
 	out := placement.Location{Worker: c.Worker, Labels: map[string]string{}}
 	for k, v := range c.Topology {
@@ -57,6 +58,22 @@ func (p *pass) nearHost(ctx context.Context, iqn string) *targetv1.Near {
 		return &targetv1.Near{Node: node, By: by}
 	}
 	return nil
+}
+
+// common are the labels that all workers have that a LUN is for, as far as its terms say: if they
+// are all in one zone or region, a LUN without a consumer is placed near it.
+func common(terms []v1alpha1.TopologyTerm) map[string]string {
+	if len(terms) == 0 {
+		return nil
+	}
+	out := terms[0].Labels()
+	for _, t := range terms[1:] {
+		maps.DeleteFunc(out, func(k, v string) bool {
+			have, ok := t.MatchLabels[k]
+			return !ok || string(have) != v
+		})
+	}
+	return out
 }
 
 // locate adds the labels of the workers to the nodes of the pairs.

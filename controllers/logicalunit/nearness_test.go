@@ -83,6 +83,16 @@ func consumer(worker, zone string) func(*v1alpha1.LogicalUnit) {
 	}
 }
 
+// from restricts the LUN to the workers in some zones of the region r.
+func from(zones ...string) func(*v1alpha1.LogicalUnit) {
+	return func(lu *v1alpha1.LogicalUnit) {
+		for _, z := range zones {
+			lu.Spec.AccessibleFrom = append(lu.Spec.AccessibleFrom, v1alpha1.TopologyTerm{MatchLabels: map[string]v1alpha1.TopologyValue{
+				corev1.LabelTopologyZone: v1alpha1.TopologyValue(z), corev1.LabelTopologyRegion: "r"}})
+		}
+	}
+}
+
 func placedEvents(f *fixture) (out []string) {
 	for {
 		select {
@@ -111,6 +121,10 @@ func TestLUNIsPlacedNearItsConsumer(t *testing.T) {
 		pair, home, asked string
 		says              string
 	}{
+		"its workers' zone":     {from("z1"), "p", "", "", "pair p has a node in zone z1, as the workers that may use it; its nodes are equally near, and it chooses the home"},
+		"its workers' other":    {from("z2"), "q", "a", "a", "pair q has a node in zone z2, as the workers that may use it; its node a is in zone z2 and becomes the home"},
+		"workers of two zones":  {from("z1", "z2"), "q", "", "", "pair q has a node in region r, as the workers that may use it and has the fewest LUNs; its nodes are equally near, and it chooses the home"},
+		"consumer of two zones": {all(from("z1", "z2"), consumer("w2", "z1")), "p", "b", "b", "its node b is on worker w2 and becomes the home"},
 		"no consumer":           {nil, "q", "", "", "pair q has the fewest LUNs"},
 		"on its worker":         {consumer("w2", "z1"), "p", "b", "b", "pair p has a node on worker w2; its node b is on worker w2 and becomes the home"},
 		"labels of its Node":    {consumer("w5", ""), "q", "a", "a", "pair q has a node in zone z2, as worker w5; its node a is in zone z2 and becomes the home"},
@@ -132,7 +146,7 @@ func TestLUNIsPlacedNearItsConsumer(t *testing.T) {
 		if e := placedEvents(f); len(e) != 1 || !strings.HasSuffix(e[0], c.says) {
 			t.Errorf("%s: %q", name, e)
 		}
-		if lu.Spec.Consumer == nil && reads.count > 0 {
+		if lu.Spec.Consumer == nil && lu.Spec.AccessibleFrom == nil && reads.count > 0 {
 			t.Errorf("%s: %d Nodes were read, although no consumer is known", name, reads.count)
 		}
 		// A person or a class has not asked for the home: the object restored from the disks does

@@ -91,7 +91,7 @@ func (p *pass) place(ctx context.Context) error {
 		return err
 	}
 	req := placement.Request{Cluster: p.lu.Spec.Cluster, Pool: pool, Size: p.lu.Spec.Size.Value(), SourcePair: s.pair, Consumer: p.consumer(ctx)}
-	if p.lu.Spec.Consumer != nil {
+	if req.Consumer.Known() {
 		p.locate(ctx, list)
 	}
 	choice, err := placement.Choose(list, req)

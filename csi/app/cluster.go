@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -118,7 +119,7 @@ func (c *config) client(log *slog.Logger) (client.WithWatch, error) {
 	}
 	cfg.QPS, cfg.UserAgent = -1, v1alpha1.DriverManager+"/"+Version
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -143,8 +144,8 @@ const topologyLimit = 10 * time.Second
 
 // topology reads the labels of this worker for its segments. While the API server cannot be reached
 // the kubelet cannot register the plugin either, so that is an error and the kubelet tries again.
-// What trying again does not change is logged: segments are a preference, and must not keep a
-// worker from using volumes.
+// What trying again does not change is logged: without segments a worker can still use all volumes
+// that are not for some workers only.
 func (c *config) topology(k client.Reader, log *slog.Logger) func(context.Context) (map[string]string, error) {
 	if k == nil {
 		return nil

@@ -23,6 +23,8 @@ var (
 	ErrBadToken    = errors.New("invalid starting token")
 	ErrTimeout     = errors.New("storage did not answer in time")
 	ErrUnsupported = errors.New("not supported by a release of the storage")
+	// ErrUnreachable: the workers of the request do not reach the volume.
+	ErrUnreachable = errors.New("not accessible from there")
 )
 
 // SizeStep is the unit of volume sizes, in bytes.
@@ -44,7 +46,10 @@ type Volume struct {
 	Cluster        string   // StorageCluster; may be empty
 	Pool           string   // empty if unknown
 	Pair           string   // a key of Health; empty if there is only one
-	Mutable                 // current values
+	// AccessibleFrom are the topology segments that the volume can be used in; nil: everywhere. It
+	// does not change.
+	AccessibleFrom []map[string]string
+	Mutable        // current values
 }
 
 // Mutable is what can change while a volume is in use. In a request, empty fields keep their
@@ -82,6 +87,9 @@ type CreateVolume struct {
 	// Preferred is the topology segment that the caller prefers; nil if none. It is the consumer's
 	// only if there is one: otherwise any.
 	Preferred map[string]string
+	// Requisite are topology segments in at least one of which the volume has to be accessible; an
+	// empty one is everywhere. nil: the caller does not care.
+	Requisite []map[string]string
 	Mutable   // empty fields: the pair chooses the node, write-back
 }
 
@@ -123,7 +131,8 @@ type Backend interface {
 
 	// CreateVolume: ErrExists if the ID or name exists with another size or source, ErrNotFound
 	// without the source, ErrInvalid if the source is larger or in another pool, or if the pool
-	// does not exist, ErrExhausted.
+	// does not exist, ErrExhausted, ErrUnreachable. A repeated call returns the volume as it was
+	// created, whatever Requisite is.
 	CreateVolume(ctx context.Context, req CreateVolume) (Volume, error)
 	// DeleteVolume destroys the data. It succeeds if the volume does not exist. ErrInUse while it
 	// is published.
@@ -162,8 +171,9 @@ type Backend interface {
 
 	// Capacity is the size of the largest volume that can be created, in bytes: in a
 	// StorageCluster, or any if empty, and a pool, or the first one if empty. 0 if the pool does
-	// not exist.
-	Capacity(ctx context.Context, cluster, pool string) (int64, error)
+	// not exist, or is restricted to workers that the topology segment is not of. An empty segment
+	// is everywhere.
+	Capacity(ctx context.Context, cluster, pool string, segment map[string]string) (int64, error)
 	// Health of each pair, by Volume.Pair. A pair that does not answer is a result, not an error.
 	Health(ctx context.Context) (map[string]Health, error)
 }

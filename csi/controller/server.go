@@ -70,6 +70,9 @@ var errorCodes = []grpcerr.Code{
 	{Err: backend.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: backend.ErrExhausted, Code: codes.ResourceExhausted},
+	// "Unable to provision in accessible_topology" (CSI, CreateVolume). Only after this code does
+	// Kubernetes try another worker.
+	{Err: backend.ErrUnreachable, Code: codes.ResourceExhausted},
 	{Err: backend.ErrUnsupported, Code: codes.Unimplemented},
 	{Err: backend.ErrBadToken, Code: codes.Aborted}, // ListVolumes: "The caller SHOULD start the operation again with an empty starting_token."
 	{Err: backend.ErrTimeout, Code: codes.DeadlineExceeded},

@@ -17,8 +17,7 @@ const maxSegments = 32
 
 // preferredSegment is the first preferred segment without the driver's own key; nil if there is
 // none. "The first entry in the list is the most preferred" (CSI, TopologyRequirement): with
-// WaitForFirstConsumer it is that of the consumer. The others are not read, however many there are,
-// and requisite is not either, because every volume is accessible from everywhere.
+// WaitForFirstConsumer it is that of the consumer. The others are not read, however many there are.
 func preferredSegment(r *csi.TopologyRequirement) (map[string]string, error) {
 	if len(r.GetPreferred()) == 0 {
 		return nil, nil
@@ -45,4 +44,20 @@ func preferredSegment(r *csi.TopologyRequirement) (map[string]string, error) {
 		return nil, nil
 	}
 	return out, nil
+}
+
+// requisite are the requisite segments without the driver's own keys, which restrict nothing. They
+// are only compared with those of pools, so they may be any strings. "If requisite is specified,
+// then the provisioned volume MUST be accessible from at least one of the requisite topologies."
+func requisite(r *csi.TopologyRequirement) (out []map[string]string) {
+	for _, t := range r.GetRequisite() {
+		segment := map[string]string{}
+		for k, v := range t.GetSegments() {
+			if !strings.HasPrefix(k, identity.DriverName+"/") {
+				segment[k] = v
+			}
+		}
+		out = append(out, segment)
+	}
+	return out
 }

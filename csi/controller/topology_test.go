@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
@@ -62,10 +63,29 @@ func TestFirstPreferredSegment(t *testing.T) {
 	}
 }
 
+func TestRequisiteSegments(t *testing.T) {
+	const zone, reach = "topology.kubernetes.io/zone", "csi.gemel.storage/reach"
+	for name, c := range map[string]struct {
+		req  *csi.TopologyRequirement
+		want string
+	}{
+		"none":           {nil, "[]"},
+		"preferred only": {&csi.TopologyRequirement{Preferred: []*csi.Topology{segments(zone, "a")}}, "[]"},
+		"all":            {&csi.TopologyRequirement{Requisite: []*csi.Topology{segments(reach, "all", zone, "a"), segments(zone, "b")}}, "[map[" + zone + ":a] map[" + zone + ":b]]"},
+		"the driver's":   {&csi.TopologyRequirement{Requisite: []*csi.Topology{segments(reach, "all"), nil}}, "[map[] map[]]"},
+	} {
+		if got := fmt.Sprint(requisite(c.req)); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // created is a backend without volumes that keeps what is created.
 type created struct {
 	backend.Backend
 	asked []backend.CreateVolume
+	from  []map[string]string // of the volumes
+	err   error
 }
 
 func (b *created) VolumeID(name string) string { return name }
@@ -75,9 +95,17 @@ func (b *created) GetVolume(context.Context, string) (backend.Volume, error) {
 }
 func (b *created) CreateVolume(_ context.Context, req backend.CreateVolume) (backend.Volume, error) {
 	b.asked = append(b.asked, req)
-	return backend.Volume{ID: req.ID, Name: req.Name, Size: req.Size, Labels: req.Labels}, nil
+	return backend.Volume{ID: req.ID, Name: req.Name, Size: req.Size, Labels: req.Labels, AccessibleFrom: b.from}, b.err
 }
-func (b *created) Capacity(context.Context, string, string) (int64, error) { return 1 << 30, nil }
+func (b *created) ListVolumes(context.Context, backend.Page) ([]backend.Volume, string, error) {
+	return []backend.Volume{{ID: "v", AccessibleFrom: b.from}}, "", nil
+}
+func (b *created) Capacity(_ context.Context, _, _ string, segment map[string]string) (int64, error) {
+	if len(b.from) > 0 && len(segment) > 0 && segment["zone"] == "" {
+		return 0, nil
+	}
+	return 1 << 30, nil
+}
 
 // The segment reaches the backend, the volume gets no topology, and the capacity is the same
 // everywhere.
@@ -95,5 +123,51 @@ func TestTopologyIsAPreference(t *testing.T) {
 		if r, err := s.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: topology}); err != nil || r.AvailableCapacity != 1<<30 {
 			t.Errorf("%v: %v, %v", topology, r, err)
 		}
+	}
+}
+
+// What the backend says of a volume's workers is what Kubernetes is told, and a refused place is an
+// error after which Kubernetes tries another worker.
+func TestRestrictedVolumesHaveATopology(t *testing.T) {
+	b := &created{from: []map[string]string{{"zone": "a"}, {"zone": "b", "rack": "1"}}}
+	s := New(b, slog.New(slog.DiscardHandler))
+	req := &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}},
+		AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{segments("csi.gemel.storage/reach", "all", "zone", "a")}}}
+	same := func(name string, v *csi.Volume, err error) {
+		t.Helper()
+		if err != nil || len(v.AccessibleTopology) != 2 || !maps.Equal(v.AccessibleTopology[0].Segments, b.from[0]) || !maps.Equal(v.AccessibleTopology[1].Segments, b.from[1]) {
+			t.Errorf("%s: %v, %v", name, v, err)
+		}
+	}
+	r, err := s.CreateVolume(t.Context(), req)
+	same("create", r.GetVolume(), err)
+	if q := b.asked[0].Requisite; len(q) != 1 || !maps.Equal(q[0], map[string]string{"zone": "a"}) {
+		t.Errorf("%v", q)
+	}
+	list, err := s.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	same("list", list.GetEntries()[0].Volume, err)
+	// A repeated call finds the volume, and does not ask again.
+	found := &modified{v: backend.Volume{ID: "v", Name: "v", Size: 1 << 30, AccessibleFrom: b.from,
+		Labels: map[string]string{v1alpha1.DiskLabelFSType: v1alpha1.FSTypeBlock, v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle}}}
+	s2 := New(found, slog.New(slog.DiscardHandler))
+	req.AccessibilityRequirements.Requisite[0].Segments["zone"] = "c"
+	r, err = s2.CreateVolume(t.Context(), req)
+	same("repeated", r.GetVolume(), err)
+	got, err := s2.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: "v"})
+	same("get", got.GetVolume(), err)
+
+	for _, c := range []struct {
+		topology *csi.Topology
+		want     int64
+	}{{nil, 1 << 30}, {segments("zone", "a"), 1 << 30}, {segments("csi.gemel.storage/reach", "all"), 0}} {
+		r, err := s.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: c.topology})
+		if err != nil || r.AvailableCapacity != c.want || r.MaximumVolumeSize.GetValue() != c.want {
+			t.Errorf("%v: %v, %v", c.topology, r, err)
+		}
+	}
+	b.err = fmt.Errorf("%w: worker w3 does not have the labels zone=a", backend.ErrUnreachable)
+	if _, err := s.CreateVolume(t.Context(), req); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "worker w3") {
+		t.Error(err)
 	}
 }

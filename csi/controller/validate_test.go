@@ -150,7 +150,7 @@ func TestRepeatedCreateMustMatch(t *testing.T) {
 
 func TestErrorsHaveTheirCSICodes(t *testing.T) {
 	for err, want := range map[error]codes.Code{backend.ErrNotFound: codes.NotFound, backend.ErrExists: codes.AlreadyExists, backend.ErrInUse: codes.FailedPrecondition,
-		backend.ErrInvalid: codes.InvalidArgument, backend.ErrExhausted: codes.ResourceExhausted, backend.ErrBadToken: codes.Aborted,
+		backend.ErrUnreachable: codes.ResourceExhausted, backend.ErrInvalid: codes.InvalidArgument, backend.ErrExhausted: codes.ResourceExhausted, backend.ErrBadToken: codes.Aborted,
 		backend.ErrTimeout: codes.DeadlineExceeded, backend.ErrUnavailable: codes.Unavailable, invalid("x"): codes.InvalidArgument} {
 		if got := status.Code(grpcError(err)); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)

@@ -42,7 +42,7 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 		return nil, err
 	}
 	want := backend.CreateVolume{ID: s.backend.VolumeID(req.Name), Name: req.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
-		Preferred: preferred, Mutable: mutable.Over(params.mutable.Mutable)}
+		Preferred: preferred, Requisite: requisite(req.AccessibilityRequirements), Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = req.Name, fstype, mode
 	if err := setSource(&want, req.VolumeContentSource); err != nil {
@@ -147,6 +147,9 @@ func (s *Server) sourceSize(ctx context.Context, req backend.CreateVolume) (int6
 
 func volumeProto(v backend.Volume) *csi.Volume {
 	p := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.Size}
+	for _, t := range v.AccessibleFrom {
+		p.AccessibleTopology = append(p.AccessibleTopology, &csi.Topology{Segments: t})
+	}
 	switch {
 	case v.SourceSnapshot != "":
 		p.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
@@ -248,8 +251,10 @@ func (s *Server) ControllerGetVolume(ctx context.Context, req *csi.ControllerGet
 // on one pair, so the free space of several pairs cannot be added: both values are the largest LUN
 // that fits on one pair in the pool of the parameters. The scheduler compares a claim with
 // maximum_volume_size: "The largest size that may be used in a
-// CreateVolumeRequest.capacity_range.required_bytes field". accessible_topology is ignored, also an
-// unknown one: every worker reaches every pair, so the answer is the same for each segment.
+// CreateVolumeRequest.capacity_range.required_bytes field". The answer is the same for every
+// segment, also an unknown one, except for a pool that only some workers reach: it is 0 for the
+// others, and for a segment without the labels that tell them apart. What a StorageClass allows is
+// not known here; the scheduler checks it.
 func (s *Server) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if _, err := capability.ParseAll(req.VolumeCapabilities); err != nil {
 		return nil, invalid("%v", err)
@@ -258,7 +263,7 @@ func (s *Server) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (
 	if err != nil {
 		return nil, err
 	}
-	free, err := s.backend.Capacity(ctx, params.cluster, params.pool)
+	free, err := s.backend.Capacity(ctx, params.cluster, params.pool, req.AccessibleTopology.GetSegments())
 	if err != nil {
 		return nil, grpcError(err)
 	}

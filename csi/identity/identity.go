@@ -28,10 +28,10 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 }
 
 // Topology is the part of the CSI topology segment that every worker with the node plugin has,
-// because every worker reaches every volume; zone and region come with it where workers have them.
-// It constrains nothing (volumes have no topology), but Kubernetes' provisioner publishes the
-// capacity only of segments with a key: it deletes a capacity object without one as foreign, and
-// then pods with unbound volumes (WaitForFirstConsumer) are not scheduled.
+// because every worker reaches every volume that is not restricted; zone and region come with it
+// where workers have them. It constrains nothing (no pool may name it), but Kubernetes' provisioner
+// publishes the capacity only of segments with a key: it deletes a capacity object without one as
+// foreign, and then pods with unbound volumes (WaitForFirstConsumer) are not scheduled.
 var Topology = map[string]string{DriverName + "/reach": "all"}
 
 // GetPluginCapabilities lists the services.

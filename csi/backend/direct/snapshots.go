@@ -73,8 +73,8 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 	}
 }
 
-// Capacity implements backend.Backend.
-func (b *Backend) Capacity(ctx context.Context, _, pool string) (int64, error) {
+// Capacity implements backend.Backend. The pair restricts no volume to some workers.
+func (b *Backend) Capacity(ctx context.Context, _, pool string, _ map[string]string) (int64, error) {
 	s, err := call(ctx, b, "capacity", client.GetStatus, &targetv1.GetStatusRequest{})
 	if err != nil {
 		return 0, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,7 +32,7 @@ func requestOf(claim string) backend.CreateVolume {
 func api(t *testing.T, get func(context.Context) error, claims ...client.Object) client.WithWatch {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), storagev1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(claims...).WithInterceptorFuncs(interceptor.Funcs{
@@ -77,15 +78,20 @@ func TestConsumerIsTheSelectedNode(t *testing.T) {
 		var log bytes.Buffer
 		b := New(api(t, c.get, claim("waits", "w7"), claim("immediate", ""), claim("odd", "W 7")))
 		b.Log = slog.New(slog.NewTextHandler(&log, nil))
-		got := b.consumer(t.Context(), c.req)
+		asked, err := b.claim(t.Context(), c.req)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		got := b.consumer(c.req, asked)
 		if (got != nil) != (c.worker != "") || got != nil && (got.Worker != c.worker || string(got.Topology[corev1.LabelTopologyZone]) != c.zone) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if (c.logged == "") != (log.Len() == 0) || !strings.Contains(log.String(), c.logged) {
 			t.Errorf("%s: %s", name, &log)
 		}
-		if New(b.c).consumer(t.Context(), c.req) == nil != (got == nil) {
-			t.Errorf("%s: another answer without a log", name)
+		silent := New(b.c)
+		if asked, err := silent.claim(t.Context(), c.req); err != nil || (silent.consumer(c.req, asked) == nil) != (got == nil) {
+			t.Errorf("%s: another answer without a log: %v", name, err)
 		}
 	}
 }
@@ -95,8 +101,14 @@ func TestClaimIsReadWithinALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(api(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, claim("waits", "w7")))
 		start := time.Now()
-		if got := b.consumer(t.Context(), requestOf("waits")); got != nil || time.Since(start) != claimLimit {
-			t.Errorf("%+v after %v", got, time.Since(start))
+		if got, err := b.claim(t.Context(), requestOf("waits")); got != nil || err != nil || time.Since(start) != readLimit {
+			t.Errorf("%+v, %v after %v", got, err, time.Since(start))
+		}
+		restricted := requestOf("waits")
+		restricted.Requisite = []map[string]string{{corev1.LabelTopologyZone: "z1"}}
+		start = time.Now()
+		if got, err := b.claim(t.Context(), restricted); got != nil || !errors.Is(err, backend.ErrTimeout) || time.Since(start) != readLimit {
+			t.Errorf("%+v, %v after %v", got, err, time.Since(start))
 		}
 	})
 }

@@ -74,8 +74,17 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 }
 
 // Capacity implements backend.Backend: the largest LUN that fits both members of one pair in a
-// pool.
-func (b *Backend) Capacity(ctx context.Context, cluster, pool string) (int64, error) {
+// pool. Without a cluster no pool is known that may be restricted.
+func (b *Backend) Capacity(ctx context.Context, cluster, pool string, segment map[string]string) (int64, error) {
+	if cluster != "" && len(segment) > 0 {
+		r, err := b.ofPool(ctx, cluster, pool)
+		if err != nil {
+			return 0, err
+		}
+		if !v1alpha1.Reached(r.terms, segment) {
+			return 0, nil
+		}
+	}
 	list, err := b.pairs(ctx)
 	if err != nil {
 		return 0, err

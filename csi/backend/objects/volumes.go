@@ -29,6 +29,9 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 		v.SourceVolume, v.SourceSnapshot = s.LogicalUnit, s.Snapshot
 	}
 	v.Pool = poolOf(lu)
+	for _, t := range lu.Spec.AccessibleFrom {
+		v.AccessibleFrom = append(v.AccessibleFrom, t.Labels())
+	}
 	if lu.Spec.Placement != nil {
 		v.Pair = lu.Spec.Placement.Pair
 	}
@@ -101,11 +104,19 @@ func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
 // created after all: to the caller a final error means that nothing was created, so that it would
 // never be deleted.
 func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (backend.Volume, error) {
-	if err := b.checkSource(ctx, req); err != nil {
+	pool, err := b.checkSource(ctx, req)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	claim, err := b.claim(ctx, req)
+	if err != nil {
 		return backend.Volume{}, err
 	}
 	want := unitOf(req)
-	want.Spec.Consumer = b.consumer(ctx, req)
+	want.Spec.Consumer = b.consumer(req, claim)
+	if err := b.restrictUnit(ctx, want, req, pool, claim); err != nil {
+		return backend.Volume{}, err
+	}
 	for {
 		lu, err := b.ensure(ctx, want)
 		if err != nil {
@@ -155,7 +166,8 @@ func (b *Backend) ensure(ctx context.Context, want *v1alpha1.LogicalUnit) (*v1al
 	}
 }
 
-// sameSpec ignores the consumer: a claim whose pod was scheduled again names another worker.
+// sameSpec ignores the consumer and the workers that the volume is for: a claim whose pod was
+// scheduled again names another worker, and a pool may have been changed.
 func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 	differs := ""
 	switch {
@@ -177,30 +189,35 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 	return fmt.Errorf("%w: volume %q has another %s", backend.ErrExists, want.Spec.Volume.Name, differs)
 }
 
-func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) error {
+// checkSource checks the source of a copy, and returns the pool of the new volume; empty: the first
+// one. A copy is in the pool of its source, whatever is requested.
+func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (pool string, err error) {
 	var size int64
-	cluster := req.Cluster
+	cluster, pool := req.Cluster, req.Pool
 	switch {
 	case req.SourceSnapshot != "":
 		s, err := b.takenSnapshot(ctx, req.SourceSnapshot)
 		if err != nil {
-			return err
+			return "", err
 		}
 		size, cluster = s.Status.Size.Value(), s.Spec.Cluster
+		if s.Spec.Placement != nil {
+			pool = s.Spec.Placement.Pool
+		}
 	case req.SourceVolume != "":
 		lu, err := b.ready(ctx, req.SourceVolume)
 		if err != nil {
-			return err
+			return "", err
 		}
-		size, cluster = lu.Status.Size.Value(), lu.Spec.Cluster
+		size, cluster, pool = lu.Status.Size.Value(), lu.Spec.Cluster, poolOf(lu)
 	}
 	switch {
 	case cluster != req.Cluster:
-		return fmt.Errorf("%w: cluster %s: the source is in cluster %s, and a copy must be in the same cluster", backend.ErrInvalid, req.Cluster, cluster)
+		return "", fmt.Errorf("%w: cluster %s: the source is in cluster %s, and a copy must be in the same cluster", backend.ErrInvalid, req.Cluster, cluster)
 	case size > req.Size:
-		return fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, req.Size, size)
+		return "", fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, req.Size, size)
 	}
-	return nil
+	return pool, nil
 }
 
 // removeFailed removes an object whose LUN was never created; if that fails, the repeated call

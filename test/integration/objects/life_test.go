@@ -165,9 +165,9 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ok(r.b.DeleteVolume(r.ctx, req.ID)) // waits until it is gone
-	free, err := r.b.Capacity(r.ctx, "demo", "")
+	free, err := r.b.Capacity(r.ctx, "demo", "", nil)
 	r.ok(err)
-	if none, err := r.b.Capacity(r.ctx, "elsewhere", ""); err != nil || none != 0 || free == 0 {
+	if none, err := r.b.Capacity(r.ctx, "elsewhere", "", nil); err != nil || none != 0 || free == 0 {
 		t.Fatal(free, none, err)
 	}
 }

@@ -77,7 +77,7 @@ func TestVolumesInAPool(t *testing.T) {
 	if err := hurry("pvc-slow", "slow", nil); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "has no pool slow; its pools are default, fast") {
 		t.Errorf("%v", err)
 	}
-	if n, err := r.b.Capacity(r.ctx, operator.Cluster, "fast"); err != nil || n == 0 {
+	if n, err := r.b.Capacity(r.ctx, operator.Cluster, "fast", nil); err != nil || n == 0 {
 		t.Errorf("%d, %v", n, err)
 	}
 

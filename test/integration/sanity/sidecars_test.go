@@ -67,7 +67,8 @@ func (e *env) sidecar(name string, args ...string) {
 
 // The real external-provisioner and external-resizer: a claim's VolumeAttributesClass is that of
 // its LUN, at first and later, a wrong one is refused with its parameter's name, there is one
-// CSIStorageCapacity, which stays, and a claim that waits for its first pod has its LUN near it.
+// CSIStorageCapacity, which stays, a claim that waits for its first pod has its LUN near it, and
+// volumes have a node affinity if their class or pool is for some workers.
 func TestRealSidecars(t *testing.T) {
 	if os.Getenv(sidecarsVariable) == "" || os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skipf("%s and KUBEBUILDER_ASSETS are not set: folders with csi-provisioner and csi-resizer, and with kube-apiserver and etcd; `make test` builds them", sidecarsVariable)
@@ -217,6 +218,7 @@ func TestRealSidecars(t *testing.T) {
 	_, err = e.plugin.Controller.DeleteVolume(e.ctx, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle})
 	e.ok(err)
 	e.waitsForItsConsumer(c, create)
+	e.restrictsWorkers(c, create, segments)
 }
 
 // waitsForItsConsumer makes a claim that the scheduler has bound to this worker, on which node b of
