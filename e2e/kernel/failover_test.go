@@ -17,6 +17,15 @@ const (
 	silentBound  = 15 * time.Second
 )
 
+// events are how often something happens whose longest pause is a result. The short part of the
+// suite shows that it works.
+func events() int {
+	if GinkgoLabelFilter() != "" {
+		return 2
+	}
+	return 10
+}
+
 // One load goes through everything that happens to targets and networks (cuts_test.go,
 // restarts_test.go).
 var _ = Describe("a load on a worker", Ordered, func() {
@@ -27,8 +36,15 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 	AfterEach(func() { tellFailure(o.w) })
 
+	// What the machine does to a load to which nothing happens: pauses are judged beyond that.
+	It("pauses a little by itself", Label("smoke"), func(ctx SpecContext) {
+		repeat(events(), func() bool {
+			return o.event(ctx, "nothing happens", &results.Pause.Steady, plannedBound, func() error { return nil })
+		})
+	})
+
 	It("pauses shortly during a planned transfer", Label("smoke"), func(ctx SpecContext) {
-		repeat(4, func() bool {
+		repeat(events(), func() bool {
 			to := 1 - o.owner(ctx)
 			counted := o.event(ctx, "planned transfer to "+harness.Names[to], &results.Pause.PlannedTransfer, plannedBound, func() error { return o.v.move(ctx, to) })
 			o.settled(ctx)
@@ -37,7 +53,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 
 	It("continues when the owner is killed, without waiting for a timeout", Label("smoke"), func(ctx SpecContext) {
-		repeat(3, func() bool {
+		repeat(events(), func() bool {
 			i := o.owner(ctx)
 			o.w.sh(ctx, "dmesg -C")
 			counted := o.event(ctx, "owner "+harness.Names[i]+" killed", &results.Pause.OwnerKilled, killedBound, func() error { return o.r.pair.Kill(i) })
@@ -51,7 +67,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 
 	It("10: continues when the owner falls silent", hazard(10), func(ctx SpecContext) {
-		repeat(2, func() bool {
+		repeat(events(), func() bool {
 			i := o.owner(ctx)
 			DeferCleanup(func() { _ = o.r.net.heal(i); _ = o.r.pair.Signal(i, syscall.SIGCONT) })
 			counted := o.event(ctx, "owner "+harness.Names[i]+" silent", &results.Pause.OwnerSilent, silentBound, func() error {
@@ -76,15 +92,18 @@ var _ = Describe("a load on a worker", Ordered, func() {
 	})
 
 	It("has its volume back at home when the node is back", Label("smoke"), func(ctx SpecContext) {
-		home := o.owner(ctx)
-		Expect(o.v.move(ctx, home)).To(Succeed()) // it stays, and this is its home from now on
-		// The operations that the kill delays belong to it: they end before the next event begins.
-		o.event(ctx, "its home killed", nil, killedBound, func() error { return o.r.pair.Kill(home) })
-		o.owned(ctx, 1-home, time.Minute)
-		Expect(o.r.pair.StartNode(home)).To(Succeed())
-		Expect(o.r.pair.WaitInSync(ctx)).To(Succeed())
-		o.event(ctx, "home again", &results.Pause.FailBack, plannedBound, func() error { o.owned(ctx, home, 90*time.Second); return nil })
-		o.settled(ctx)
+		repeat(events(), func() bool {
+			home := o.owner(ctx)
+			Expect(o.v.move(ctx, home)).To(Succeed()) // it stays, and this is its home from now on
+			// The operations that the kill delays belong to it: they end before the next event begins.
+			o.event(ctx, "its home killed", nil, killedBound, func() error { return o.r.pair.Kill(home) })
+			o.owned(ctx, 1-home, time.Minute)
+			Expect(o.r.pair.StartNode(home)).To(Succeed())
+			Expect(o.r.pair.WaitInSync(ctx)).To(Succeed())
+			counted := o.event(ctx, "home again", &results.Pause.FailBack, plannedBound, func() error { o.owned(ctx, home, 90*time.Second); return nil })
+			o.settled(ctx)
+			return counted
+		})
 	})
 
 	It("has its volume at the node that it reaches, and home again later", func(ctx SpecContext) {

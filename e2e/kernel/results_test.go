@@ -39,6 +39,7 @@ type findings struct {
 // pauses are the longest operations that a load saw around each kind of event, over all events of
 // the kind; 0: there was no event.
 type pauses struct {
+	Steady          float64 `json:"steady"` // nothing happened
 	PlannedTransfer float64 `json:"planned_transfer"`
 	OwnerKilled     float64 `json:"owner_killed"`
 	OwnerSilent     float64 `json:"owner_silent"`
@@ -76,10 +77,10 @@ var _ = ReportAfterSuite("the report", func(r Report) {
 	}
 	p := results.Pause
 	fmt.Printf(`%d specs: %d passed, %d failed, %d skipped; hazards %v; %.0f s
-longest operation, ms: planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, fail-back %.0f, node moved %.0f
+longest operation, ms: nothing happens %.0f, planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, fail-back %.0f, node moved %.0f
 operations %d, I/O errors %d, lost writes %d; events not counted because the machine starved %d
 `, results.Specs, results.Passed, results.Failed, results.Skipped, results.Hazards, results.Seconds,
-		p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.FailBack, p.NodeMoved,
+		p.Steady, p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.FailBack, p.NodeMoved,
 		results.Operations, results.IOErrors, results.LostWrites, results.Starved)
 })
 
