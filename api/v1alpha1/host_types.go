@@ -57,7 +57,28 @@ type HostStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Targets []HostSessions `json:"targets,omitempty"`
+	// Moves are the last changes of the owners of the LUNs that are mapped to the worker, the
+	// newest last.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Moves []HostMove `json:"moves,omitempty"`
 }
+
+// HostMove is a change of the owner of a LUN of a worker.
+type HostMove struct {
+	// LogicalUnit is the LUN.
+	LogicalUnit string `json:"logicalUnit"`
+	// Move of the LUN.
+	LogicalUnitMove `json:",inline"`
+}
+
+// Values of HostSessions.Redundancy.
+const (
+	RedundancyComplete = "Complete"
+	RedundancyNodeAway = "NodeAway"
+	RedundancyLost     = "Lost"
+)
 
 // HostPaths are a worker's paths to the LUNs of one pair.
 type HostPaths struct {
@@ -106,6 +127,16 @@ type HostSessions struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +optional
 	Nodes []HostSession `json:"nodes,omitempty"`
+	// Redundancy of the worker's paths to this pair: Complete; NodeAway (the missing paths lead to
+	// a node that does not serve or does not answer); Lost (a path is missing although its node
+	// serves). It follows the paths once they have been incomplete for 15 s, for a minute if their
+	// node was away before, and at once when they are complete. Each change is an event. What is
+	// Lost stays Lost until it is Complete.
+	// +optional
+	Redundancy string `json:"redundancy,omitempty"`
+	// PendingSince is since when the paths have been other than redundancy says.
+	// +optional
+	PendingSince *metav1.Time `json:"pendingSince,omitempty"`
 }
 
 // HostSession has the sessions of a worker on one node.
@@ -117,6 +148,12 @@ type HostSession struct {
 	Portal string `json:"portal,omitempty"`
 	// Sessions is the number of sessions of the worker.
 	Sessions int32 `json:"sessions"`
+	// Owned is the number of LUNs mapped to the worker that this node owns.
+	// +optional
+	Owned int32 `json:"owned"`
+	// Home is the number of LUNs mapped to the worker whose home (preferred node) is this node.
+	// +optional
+	Home int32 `json:"home"`
 	// LastRTPG is when the worker last requested the target port groups from this node, exact to
 	// ten minutes, to limit the writes of the object.
 	// +optional
