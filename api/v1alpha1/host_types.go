@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostSpec is written by the node plugin of the worker, which writes no other Host.
+// HostSpec is written by the node plugin of the worker, which writes no other Host; except profile,
+// which an administrator may set.
 type HostSpec struct {
 	// IQN is the worker's iSCSI name.
 	// +kubebuilder:validation:Pattern=`^iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.-]+(:[^\s/]+)?$`
@@ -21,6 +22,14 @@ type HostSpec struct {
 	// (for kind, CI, and kernels without iSCSI or dm-multipath).
 	// +kubebuilder:validation:Enum=Kernel;Userspace
 	AttachMode string `json:"attachMode"`
+	// Profile is the kind of host: Auto (recognised by the iSCSI name), Linux, QEMU, Windows or
+	// VMware. A QEMU host, which has one path and no ALUA, is answered BUSY where other hosts are
+	// answered NOT READY; the others are all answered alike. A change applies within a minute,
+	// unless a node of the pair is of release 0.1.0.
+	// +kubebuilder:validation:Enum=Auto;Linux;QEMU;Windows;VMware
+	// +kubebuilder:default=Auto
+	// +optional
+	Profile string `json:"profile,omitempty"`
 	// Topology labels of the worker.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
@@ -39,6 +48,12 @@ type HostStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Profile is the kind of host that the targets take it for.
+	// +optional
+	Profile string `json:"profile,omitempty"`
+	// ProfileReason is how the profile was recognised.
+	// +optional
+	ProfileReason string `json:"profileReason,omitempty"`
 	// Attached is the number of LUNs attached to the worker.
 	// +optional
 	Attached int32 `json:"attached"`
@@ -174,6 +189,7 @@ type HostSession struct {
 // +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].status`
 // +kubebuilder:printcolumn:name="Attached",type=integer,JSONPath=`.status.attached`
 // +kubebuilder:printcolumn:name="IQN",type=string,JSONPath=`.spec.iqn`
+// +kubebuilder:printcolumn:name="Profile",type=string,priority=1,JSONPath=`.status.profile`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Path message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

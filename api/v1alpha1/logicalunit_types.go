@@ -289,6 +289,10 @@ type HostMapping struct {
 	// name.
 	// +optional
 	AttachMode string `json:"attachMode,omitempty"`
+	// Profile is spec.profile of the Host as the pair was told of it. Empty: Auto, or no Host has
+	// the iSCSI name.
+	// +optional
+	Profile string `json:"profile,omitempty"`
 }
 
 // LogicalUnit is one LUN.

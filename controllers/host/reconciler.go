@@ -24,6 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/internal/apply"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // Targets gives the control API of single nodes: a pairconn.Directory.
@@ -56,7 +57,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(*v1alpha1.Host)
 		now, also := e.ObjectNew.(*v1alpha1.Host)
-		return ok && also && (old.Spec.IQN != now.Spec.IQN || !equality.Semantic.DeepEqual(old.Status.Worker, now.Status.Worker))
+		return ok && also && (old.Spec.IQN != now.Spec.IQN || old.Spec.Profile != now.Spec.Profile || !equality.Semantic.DeepEqual(old.Status.Worker, now.Status.Worker))
 	}}
 	return ctrl.NewControllerManagedBy(mgr).For(&v1alpha1.Host{}, builder.WithPredicates(changed)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(r)
@@ -157,10 +158,12 @@ func (r *Reconciler) sessions(ctx context.Context, iqn string, p *v1alpha1.Targe
 func (r *Reconciler) writeStatus(ctx context.Context, h *v1alpha1.Host, seen []v1alpha1.HostSessions, moves []v1alpha1.HostMove, c metav1.Condition, exact bool) error {
 	conditions := h.DeepCopy().Status.Conditions
 	changed := meta.SetStatusCondition(&conditions, c)
+	profile, why := hostprofile.Effective(hostprofile.Profile(h.Spec.Profile), h.Spec.IQN)
+	changed = changed || h.Status.Profile != string(profile) || h.Status.ProfileReason != why
 	if !changed && equality.Semantic.DeepEqual(h.Status.Targets, seen) && equality.Semantic.DeepEqual(h.Status.Moves, moves) {
 		return nil
 	}
-	part := map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, v1alpha1.ConditionPathsComplete)}}
+	part := map[string]any{"profile": profile, "profileReason": why, "conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, v1alpha1.ConditionPathsComplete)}}
 	if len(seen) > 0 {
 		part["targets"] = seen
 	}

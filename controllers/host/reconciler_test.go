@@ -136,6 +136,9 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	if is.Status != "True" || !equality.Semantic.DeepEqual(h.Status.Targets, want) || len(h.Status.Worker) != 1 {
 		t.Fatalf("%+v", h.Status)
 	}
+	if h.Spec.Profile != "Auto" || h.Status.Profile != "Linux" || h.Status.ProfileReason != "the iSCSI name is one of a worker with Gemel's node plugin" {
+		t.Errorf("profile %q, %q: %s", h.Spec.Profile, h.Status.Profile, h.Status.ProfileReason)
+	}
 	p.asked = map[string]time.Time{"a": start.Add(exactness - time.Second), "b": start.Add(time.Second)}
 	if again, _ := look(true); again.ResourceVersion != h.ResourceVersion {
 		t.Error("written although nothing has changed")
@@ -165,6 +168,13 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	p.sessions["b"] = -1
 	if h, is = look(false); is.Reason != "HostRedundancyLost" || !strings.Contains(h.Status.Targets[0].Nodes[1].Error, "connection refused") {
 		t.Fatalf("%+v", h.Status)
+	}
+	h.Spec.Profile = "QEMU" // the plugin leaves it
+	if err := c.Update(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ = look(true); h.Spec.Profile != "QEMU" || h.Status.Profile != "QEMU" || h.Status.ProfileReason != "spec.profile" {
+		t.Errorf("%+v", h)
 	}
 	paths = nil
 	if h, is = look(true); is.Status != "True" || is.Message != "no LUN is attached" || len(h.Status.Targets)+len(h.Status.Worker) > 0 {

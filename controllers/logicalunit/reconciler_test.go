@@ -44,6 +44,7 @@ type stub struct {
 	// exclusive of the last MapHost
 	exclusive  bool
 	unpinnable bool // of a release that passes over the field
+	profile    string
 }
 
 func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
@@ -116,7 +117,7 @@ func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.
 	if err := s.did("map " + q.HostIqn); err != nil {
 		return nil, err
 	}
-	s.chap, s.exclusive = q.Chap, q.Exclusive
+	s.chap, s.exclusive, s.profile = q.Chap, q.Exclusive, q.Profile
 	for _, m := range s.lun.Mappings {
 		if m.HostIqn == q.HostIqn {
 			return m, nil

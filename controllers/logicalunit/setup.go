@@ -22,6 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // workers is the number of concurrent reconciles; they mostly wait for pairs.
@@ -46,7 +47,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if r.CHAP != nil {
 		// Lost credentials are created again and sent to the targets before a host needs them.
 		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfSecret)).
-			// A Host was created, or its attach mode has changed.
+			// A Host was created, or its attach mode or profile has changed.
 			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfHost), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	return b.
@@ -114,16 +115,19 @@ func (r *Reconciler) lunsOfSecret(ctx context.Context, o client.Object) []reconc
 }
 
 // lunsOfHost are the LUNs that list a host but are not mapped to it, or whose status has another
-// attach mode.
+// attach mode or profile.
 func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*v1alpha1.Host)
 	if !ok {
 		return nil
 	}
-	iqn := strings.ToLower(h.Spec.IQN)
+	iqn, profile := strings.ToLower(h.Spec.IQN), h.Spec.Profile
+	if profile == string(hostprofile.Auto) {
+		profile = ""
+	}
 	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
 		return hasHost(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
-			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode
+			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode && m.Profile == profile
 		})
 	})
 }

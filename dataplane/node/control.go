@@ -67,6 +67,11 @@ func (n *Node) ownerOf(e *unitEntry) string {
 
 // Change implements control.Node.
 func (n *Node) Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
+	if m := e.MapHost; m != nil && m.Profile != "" && n.bothKnow(errNoProfiles) != nil {
+		x := *m
+		x.Profile = "" // no reason to refuse a host
+		e = &meta.Entry{MapHost: &x}
+	}
 	return n.propose(ctx, e)
 }
 

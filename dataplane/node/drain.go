@@ -45,6 +45,8 @@ func (n *Node) drained() *meta.Drain {
 
 var errNoPins = fmt.Errorf("pinned_node: the other node is of a release that knows no pins: upgrade it, or use preferred_node: %w", control.ErrUnsupported)
 
+var errNoProfiles = fmt.Errorf("the other node is of a release that knows no profiles: %w", control.ErrUnsupported)
+
 // bothKnow refuses an entry of the log that the other node may pass over; tooOld is the error for a
 // node that does.
 func (n *Node) bothKnow(tooOld error) error {
