@@ -1,6 +1,10 @@
 package node
 
 import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
@@ -8,7 +12,9 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/initiator"
+	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
 const (
@@ -64,6 +70,12 @@ func TestHostWithOnePathIsAskedToTryAgain(t *testing.T) {
 	p.until("node b is no member", func() bool { return p.nodes[1].View().Phase == pair.Outside })
 	for host, waits := range map[string]bool{linuxHost: false, qemuHost: true, otherHost: true, forced: false} {
 		s, refused := p.enter(1, host)
+		if waits {
+			if refused != pdu.LoginUnavailable {
+				t.Errorf("%s is not asked to log in again: %v", host, refused)
+			}
+			continue
+		}
 		if s == nil {
 			t.Fatalf("%s: %v", host, refused)
 		}
@@ -71,7 +83,7 @@ func TestHostWithOnePathIsAskedToTryAgain(t *testing.T) {
 			t.Errorf("%s: the first command: %#06x", host, sense)
 		}
 		if status, sense := answer(t, p, s, luns[host], tur, 0); status != scsi.StatusCheckCondition || sense>>8 != 0x0204 {
-			t.Errorf("%s: TEST UNIT READY: status %#02x, sense %#06x: libiscsi would take the login for good", host, status, sense)
+			t.Errorf("%s: TEST UNIT READY: status %#02x, sense %#06x", host, status, sense)
 		}
 		for name, x := range map[string]struct {
 			lun  uint32
@@ -79,7 +91,7 @@ func TestHostWithOnePathIsAskedToTryAgain(t *testing.T) {
 			want uint32
 		}{"READ": {luns[host], read, 0x02040c}, "a LUN that it does not know": {99, capacity, 0x02040c}} {
 			status, sense := answer(t, p, s, x.lun, x.cdb, 512)
-			if waits && (status != scsi.StatusBusy || sense != 0) || !waits && (status != scsi.StatusCheckCondition || sense != x.want) {
+			if status != scsi.StatusCheckCondition || sense != x.want {
 				t.Errorf("%s: %s: status %#02x, sense %#06x", host, name, status, sense)
 			}
 		}
@@ -113,5 +125,58 @@ func TestProfileIsNotSentToANodeThatDoesNotKnowIt(t *testing.T) {
 		if got := p.nodes[1].SinglePath(host); got != (host == qemuHost) {
 			t.Errorf("%s has one path: %v", host, got)
 		}
+	}
+}
+
+// A session that is there when its node leaves the pair: what a node of a failed disk cannot do is
+// answered for another path, or for another try.
+func TestLeavingNodeAsksAHostWithOnePathToTryAgain(t *testing.T) {
+	p := newTestPair(t)
+	var broken atomic.Bool
+	p.cfg[1].Faults = func(op, path string, _, _ int64) error {
+		if broken.Load() && op == store.FaultWrite && strings.HasSuffix(path, ".img") {
+			return syscall.EIO
+		}
+		return nil
+	}
+	p.startBoth()
+	id, _ := p.lun(4*mib, "b")
+	sessions, luns := map[string]*initiator.Session{}, map[string]uint32{}
+	for _, host := range []string{linuxHost, qemuHost} {
+		m, err := p.client(0).MapHost(p.ctx, &targetv1.MapHostRequest{LunUuid: id, HostIqn: host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _ := p.enter(1, host)
+		answer(t, p, s, m.Lun, make([]byte, 6), 0) // a unit attention
+		sessions[host], luns[host] = s, m.Lun
+	}
+	broken.Store(true)
+	said := map[string]map[uint32]int{linuxHost: {}, qemuHost: {}} // sense, or 0 with BUSY
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for host, s := range sessions {
+		wg.Go(func() {
+			for block := byte(0); ; block++ {
+				r, err := s.Execute(p.ctx, uint16(luns[host]), []byte{0x2a, 0, 0, 0, 0, block, 0, 0, 1, 0}, make([]byte, 512), nil)
+				if err != nil {
+					return // the node has ended
+				}
+				k := r.Sense()
+				mu.Lock()
+				if r.Status != scsi.StatusGood && k.Key != 6 { // the change of the owner is an attention, which hosts repeat
+					said[host][uint32(k.Key)<<16|uint32(k.ASC)<<8|uint32(k.ASCQ)]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	p.leaves(1, "the store failed")
+	wg.Wait()
+	if said[linuxHost][0x02040c] == 0 {
+		t.Errorf("this shows nothing: %v", said)
+	}
+	if len(said[qemuHost]) != 1 || said[qemuHost][0] == 0 {
+		t.Errorf("sense: count %x", said[qemuHost])
 	}
 }

@@ -302,6 +302,9 @@ func (n *Node) Admit(initiator string) iscsi.Host {
 	// First whether this node serves, then the tables: those of a node that serves have every
 	// mapping that was confirmed to a caller by then (R9).
 	sure := n.Access() == scsi.AccessReady
+	if !sure && n.SinglePath(initiator) {
+		return iscsi.Host{} // it holds its commands, and logs in again until a node serves
+	}
 	h := n.md.tables.Load().hosts[initiator]
 	if h == nil {
 		return iscsi.Host{Sure: sure}

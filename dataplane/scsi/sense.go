@@ -117,8 +117,7 @@ func (t *Task) check(key SenseKey, code uint16) bool { return t.fail(&sense{key:
 
 // notReady is NOT READY: the host is to use its other path. A host that has no other path gives the
 // error to whoever waits for the command (QEMU, block/iscsi.c: NOT READY is EIO), and repeats what
-// was BUSY. TEST UNIT READY keeps the sense: libiscsi sends it to see whether its login was of use,
-// and logs in again until it is answered GOOD.
+// was BUSY. TEST UNIT READY keeps the sense: libiscsi sends it to see whether its login was of use.
 func (t *Task) notReady(code uint16) bool {
 	if s := t.Nexus.server; t.CDB[0] != opTestUnitReady && s != nil && s.cluster.SinglePath(t.Nexus.ID.Initiator) {
 		t.Status = StatusBusy
