@@ -138,7 +138,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	}
 	known := i >= 0 && p.inStatus(p.hosts[i])
 	mapped := known && p.hosts[i].Profile == profile
-	byName := known && p.hosts[i].CHAPUser == "" // it logs in without credentials until it is mapped anew
+	byName := known && p.hosts[i].CHAPUser == "" // it logs in without credentials until it is mapped again
 	if mapped && byName {
 		return nil
 	}

@@ -116,7 +116,7 @@ func (t *Task) descriptorSense() bool { return t.unit != nil && t.unit.mode.Load
 func (t *Task) check(key SenseKey, code uint16) bool { return t.fail(&sense{key: key, code: code}) }
 
 // notReady is NOT READY: the host is to use its other path. A host that has no other path gives the
-// error to whoever waits for the command (QEMU, block/iscsi.c: NOT READY is EIO), and repeats what
+// error to its guest or program (QEMU, block/iscsi.c: NOT READY is EIO), and repeats what
 // was BUSY. TEST UNIT READY keeps the sense: libiscsi sends it to see whether its login was of use.
 func (t *Task) notReady(code uint16) bool {
 	if s := t.Nexus.server; t.CDB[0] != opTestUnitReady && s != nil && s.cluster.SinglePath(t.Nexus.ID.Initiator) {
