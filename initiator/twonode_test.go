@@ -165,6 +165,8 @@ func (n *oneNode) Propose(_ *scsi.Unit, _ scsi.NexusID, _ scsi.Change, done func
 
 func (n *oneNode) Reset(_ *scsi.Unit, _ scsi.ResetScope, _ scsi.NexusID, done func(bool)) { done(true) }
 
+func (n *oneNode) SinglePath(string) bool { return false }
+
 func (n *oneNode) Access() scsi.Access { return scsi.Access(n.access.Load()) }
 
 func (n *oneNode) Submit(op *scsi.Op) bool {

@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostSpec is written by the node plugin of the worker, which writes no other Host.
+// HostSpec is written by the node plugin of the worker, which writes no other Host; except profile,
+// which an administrator may set.
 type HostSpec struct {
 	// IQN is the worker's iSCSI name.
 	// +kubebuilder:validation:Pattern=`^iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.-]+(:[^\s/]+)?$`
@@ -21,6 +22,14 @@ type HostSpec struct {
 	// (for kind, CI, and kernels without iSCSI or dm-multipath).
 	// +kubebuilder:validation:Enum=Kernel;Userspace
 	AttachMode string `json:"attachMode"`
+	// Profile is the kind of host: Auto (recognised by the iSCSI name), Linux, QEMU, Windows or
+	// VMware. A QEMU host, which has one path and no ALUA, is answered BUSY where other hosts are
+	// answered NOT READY; the others are all answered alike. A change applies within a minute,
+	// unless a node of the pair is of release 0.1.0.
+	// +kubebuilder:validation:Enum=Auto;Linux;QEMU;Windows;VMware
+	// +kubebuilder:default=Auto
+	// +optional
+	Profile string `json:"profile,omitempty"`
 	// Topology labels of the worker.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
@@ -39,6 +48,12 @@ type HostStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Profile is the kind of host that the targets take it for.
+	// +optional
+	Profile string `json:"profile,omitempty"`
+	// ProfileReason is how the profile was recognised.
+	// +optional
+	ProfileReason string `json:"profileReason,omitempty"`
 	// Attached is the number of LUNs attached to the worker.
 	// +optional
 	Attached int32 `json:"attached"`
@@ -57,7 +72,28 @@ type HostStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Targets []HostSessions `json:"targets,omitempty"`
+	// Moves are the last changes of the owners of the LUNs that are mapped to the worker, the
+	// newest last.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Moves []HostMove `json:"moves,omitempty"`
 }
+
+// HostMove is a change of the owner of a LUN of a worker.
+type HostMove struct {
+	// LogicalUnit is the LUN.
+	LogicalUnit string `json:"logicalUnit"`
+	// Move of the LUN.
+	LogicalUnitMove `json:",inline"`
+}
+
+// Values of HostSessions.Redundancy.
+const (
+	RedundancyComplete = "Complete"
+	RedundancyNodeAway = "NodeAway"
+	RedundancyLost     = "Lost"
+)
 
 // HostPaths are a worker's paths to the LUNs of one pair.
 type HostPaths struct {
@@ -106,6 +142,16 @@ type HostSessions struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +optional
 	Nodes []HostSession `json:"nodes,omitempty"`
+	// Redundancy of the worker's paths to this pair: Complete; NodeAway (the missing paths lead to
+	// a node that does not serve or does not answer); Lost (a path is missing although its node
+	// serves). It follows the paths once they have been incomplete for 15 s, for a minute if their
+	// node was away before, and at once when they are complete. Each change is an event. What is
+	// Lost stays Lost until it is Complete.
+	// +optional
+	Redundancy string `json:"redundancy,omitempty"`
+	// PendingSince is since when the paths have been other than redundancy says.
+	// +optional
+	PendingSince *metav1.Time `json:"pendingSince,omitempty"`
 }
 
 // HostSession has the sessions of a worker on one node.
@@ -117,6 +163,12 @@ type HostSession struct {
 	Portal string `json:"portal,omitempty"`
 	// Sessions is the number of sessions of the worker.
 	Sessions int32 `json:"sessions"`
+	// Owned is the number of LUNs mapped to the worker that this node owns.
+	// +optional
+	Owned int32 `json:"owned"`
+	// Home is the number of LUNs mapped to the worker whose home (preferred node) is this node.
+	// +optional
+	Home int32 `json:"home"`
 	// LastRTPG is when the worker last requested the target port groups from this node, exact to
 	// ten minutes, to limit the writes of the object.
 	// +optional
@@ -137,6 +189,7 @@ type HostSession struct {
 // +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].status`
 // +kubebuilder:printcolumn:name="Attached",type=integer,JSONPath=`.status.attached`
 // +kubebuilder:printcolumn:name="IQN",type=string,JSONPath=`.spec.iqn`
+// +kubebuilder:printcolumn:name="Profile",type=string,priority=1,JSONPath=`.status.profile`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Path message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -251,6 +251,11 @@ type LogicalUnitStatus struct {
 	// while that node is not in sync, or drained. Empty: it is not pinned.
 	// +optional
 	PinnedNode string `json:"pinnedNode,omitempty"`
+	// Moves are the last changes of the owner, the newest last; updated lazily.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Moves []LogicalUnitMove `json:"moves,omitempty"`
 	// HeldUntil is until when a transfer by a person keeps the LUN at its owner.
 	// +optional
 	HeldUntil *metav1.Time `json:"heldUntil,omitempty"`
@@ -294,6 +299,10 @@ type HostMapping struct {
 	// name.
 	// +optional
 	AttachMode string `json:"attachMode,omitempty"`
+	// Profile is spec.profile of the Host as the pair was told of it. Empty: Auto, or no Host has
+	// the iSCSI name.
+	// +optional
+	Profile string `json:"profile,omitempty"`
 }
 
 // LogicalUnit is one LUN.
@@ -310,6 +319,8 @@ type HostMapping struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.volume.namespace`
 // +kubebuilder:printcolumn:name="PVC",type=string,JSONPath=`.spec.volume.pvc`
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.allocated`
+// +kubebuilder:printcolumn:name="Home",type=string,priority=1,JSONPath=`.status.preferredNode`
+// +kubebuilder:printcolumn:name="Pinned",type=string,priority=1,JSONPath=`.status.pinnedNode`
 // +kubebuilder:printcolumn:name="Pool",type=string,priority=1,JSONPath=`.spec.placement.pool`
 // +kubebuilder:printcolumn:name="Write cache",type=string,priority=1,JSONPath=`.status.writeCache`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

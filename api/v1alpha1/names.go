@@ -43,6 +43,7 @@ const (
 	ReasonUnschedulable = "Unschedulable"      // a pod cannot be scheduled
 	ReasonPathLost      = "HostRedundancyLost" // a worker has no session on one of the nodes
 	ReasonPathUnseen    = "PathsNotDiscovered" // a worker has a session, but lacks paths
+	ReasonUnreachable   = "NodeUnreachable"    // the operator cannot reach a node; the other one reports that both are in sync
 	ReasonDataKept      = "DataKept"           // the object is being deleted, but its data is kept: the message says what to do
 
 	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path, but does not request the target port groups on it
@@ -64,6 +65,23 @@ const (
 
 // ReasonPlaced is the reason of the event about the pair and the home of a new LUN.
 const ReasonPlaced = "Placed"
+
+// Reasons of events about redundancy, of a TargetPair, a Host and claims. The loss of a Host's
+// paths is ReasonPathLost.
+const (
+	ReasonRedundancyLost = "RedundancyLost"         // writes are on one node
+	ReasonRedundancyBack = "RedundancyRestored"     // both nodes have all data again
+	ReasonPathsBack      = "HostRedundancyRestored" // a worker has all its paths again
+)
+
+// Reasons of moves that the operator derives; the others are the pair's.
+const (
+	MoveDrain     = "Drain"
+	MovePin       = "Pin"
+	MoveOwnerGone = "OwnerGone" // the former owner left the pair
+	MoveTransfer  = "Transfer"  // by a person
+	MoveUnknown   = "Unknown"
+)
 
 // Reasons of events about blocks that did not match their checksums.
 const (

@@ -41,6 +41,29 @@ type OwnershipStatus struct {
 	Moves []OwnershipMove `json:"moves,omitempty"`
 }
 
+// LogicalUnitMove is a change of the owner of a LUN.
+type LogicalUnitMove struct {
+	// From is the former owner.
+	From string `json:"from"`
+	// To is the new owner.
+	To string `json:"to"`
+	// Reason as the pair reports it: Drain, Pin, Connectivity, UnusedPath, FailBack, FailBackProbe
+	// or Balance. Derived by the operator: OwnerGone (the former owner had left the pair), Drain,
+	// Pin, Transfer (by a person) or Unknown.
+	Reason string `json:"reason"`
+	// Message is what decided.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Derived reports that the pair no longer names this move, or does not name moves of its kind:
+	// the operator saw the new owner at this time, and derived the reason from the state of the
+	// pair.
+	// +optional
+	Derived bool `json:"derived,omitempty"`
+	// Time by the node's clock; if derived, by the operator's clock, and the move was up to about a
+	// minute earlier.
+	Time metav1.Time `json:"time"`
+}
+
 // OwnershipMove is the move of a LUN to the other node.
 type OwnershipMove struct {
 	// UUID of the LUN.

@@ -122,6 +122,10 @@ type TargetPairStatus struct {
 	// Ownership says which LUNs are not at home, why, and what has moved.
 	// +optional
 	Ownership *OwnershipStatus `json:"ownership,omitempty"`
+	// RedundancyLost reports that one node has served without the other one for a minute or longer:
+	// claims in use have an event of it, and get another one when both nodes have the data again.
+	// +optional
+	RedundancyLost bool `json:"redundancyLost,omitempty"`
 	// Damage that checksums have found, by node. Nodes without damage are not listed.
 	// +listType=map
 	// +listMapKey=node
@@ -281,6 +285,11 @@ type NodeStatus struct {
 	// ResyncPercent is the progress of a running copy to the other node.
 	// +optional
 	ResyncPercent *int32 `json:"resyncPercent,omitempty"`
+}
+
+// Serves reports whether hosts are served through the node, by its phase.
+func (n *NodeStatus) Serves() bool {
+	return n.Phase == "InSync" || n.Phase == "Alone" || n.Phase == "Resyncing"
 }
 
 // TargetPair is a pair of target nodes with the same LUNs.

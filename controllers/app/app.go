@@ -176,7 +176,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
 		(&consistencygroup.Reconciler{Client: m.GetClient(), Version: Version, Events: events}).SetupWithManager(m),
-		(&host.Reconciler{Client: m.GetClient(), Targets: directory}).SetupWithManager(m),
+		(&host.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Targets: directory, Events: events}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,7 +99,7 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &pair{sessions: map[string]int{"a": 1, "b": 1}, asked: map[string]time.Time{"a": start, "b": start}}
-	r := &Reconciler{Client: own, Targets: p}
+	r := &Reconciler{Client: own, Live: own, Targets: p, Events: events.NewFakeRecorder(100)}
 	whole := []attach.Path{{Portal: portalA, Connected: true, State: alua.Optimized}, {Portal: portalB, Connected: true, State: alua.NonOptimized}}
 	lost := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, LastError: "no session"}}
 	paths := whole
@@ -131,9 +132,12 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	}
 	h, is := look(true)
 	want := []v1alpha1.HostSessions{{Target: target, Pair: "main-p0", Nodes: []v1alpha1.HostSession{
-		{Node: "a", Portal: portalA, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}, {Node: "b", Portal: portalB, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}}}}
+		{Node: "a", Portal: portalA, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}, {Node: "b", Portal: portalB, Sessions: 1, LastRTPG: &metav1.Time{Time: start}}}, Redundancy: "Complete"}}
 	if is.Status != "True" || !equality.Semantic.DeepEqual(h.Status.Targets, want) || len(h.Status.Worker) != 1 {
 		t.Fatalf("%+v", h.Status)
+	}
+	if h.Spec.Profile != "Auto" || h.Status.Profile != "Linux" || h.Status.ProfileReason != "the iSCSI name is one of a worker with Gemel's node plugin" {
+		t.Errorf("profile %q, %q: %s", h.Spec.Profile, h.Status.Profile, h.Status.ProfileReason)
 	}
 	p.asked = map[string]time.Time{"a": start.Add(exactness - time.Second), "b": start.Add(time.Second)}
 	if again, _ := look(true); again.ResourceVersion != h.ResourceVersion {
@@ -164,6 +168,13 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	p.sessions["b"] = -1
 	if h, is = look(false); is.Reason != "HostRedundancyLost" || !strings.Contains(h.Status.Targets[0].Nodes[1].Error, "connection refused") {
 		t.Fatalf("%+v", h.Status)
+	}
+	h.Spec.Profile = "QEMU" // the plugin leaves it
+	if err := c.Update(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ = look(true); h.Spec.Profile != "QEMU" || h.Status.Profile != "QEMU" || h.Status.ProfileReason != "spec.profile" {
+		t.Errorf("%+v", h)
 	}
 	paths = nil
 	if h, is = look(true); is.Status != "True" || is.Message != "no LUN is attached" || len(h.Status.Targets)+len(h.Status.Worker) > 0 {

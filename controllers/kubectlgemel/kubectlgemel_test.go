@@ -78,6 +78,17 @@ func TestWhyStopsAtTheFirstProblem(t *testing.T) {
 		"owner                    node a, held until 2999-01-01T00:00:00Z by a person's transfer": func(w map[string]client.Object) {
 			w["lun"].(*v1alpha1.LogicalUnit).Status.HeldUntil = &metav1.Time{Time: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)}
 		},
+		"moved                    from node b to node a 2026-11-25T12:00:00Z, OwnerGone: node b was not a member of the pair any more (derived by the operator)": func(w map[string]client.Object) {
+			w["lun"].(*v1alpha1.LogicalUnit).Status.Moves = []v1alpha1.LogicalUnitMove{{From: "b", To: "a", Reason: "OwnerGone", Message: "node b was not a member of the pair any more", Derived: true, Time: metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))}}
+		},
+		"redundancy               one node only: node b: the node has no pod": func(w map[string]client.Object) {
+			p := w["pair"].(*v1alpha1.TargetPair)
+			p.Status.Conditions = append(p.Status.Conditions, is(v1alpha1.ConditionInSync, false, "node b: the node has no pod")...)
+		},
+		"sessions of worker-1     node b: 1; it owns 2 LUNs of the worker and is the home of 3; target port groups last requested: never": func(w map[string]client.Object) {
+			w["host"].(*v1alpha1.Host).Status.Targets = []v1alpha1.HostSessions{{Target: "other", Pair: "main-p1", Nodes: []v1alpha1.HostSession{{Node: "a"}}},
+				{Target: "t", Pair: "main-p0", Nodes: []v1alpha1.HostSession{{Node: "a", Error: "refused"}, {Node: "b", Sessions: 1, Owned: 2, Home: 3}}}}
+		},
 		"BROKEN  host worker-1            no node plugin": func(w map[string]client.Object) { delete(w, "host") },
 	} {
 		w := world()

@@ -34,3 +34,27 @@ func printOwnership(w io.Writer, indent string, o *v1alpha1.OwnershipStatus) {
 		fmt.Fprintf(w, "%s%s: %s from node %s to node %s %s, %s: %s\n", indent, verb, cmp.Or(m.LogicalUnit, m.UUID), m.From, m.To, m.Time.UTC().Format(time.RFC3339), m.Reason, m.Message)
 	}
 }
+
+// moveText is a move of a LUN.
+func moveText(m v1alpha1.LogicalUnitMove) string {
+	text := fmt.Sprintf("from node %s to node %s %s, %s", m.From, m.To, m.Time.UTC().Format(time.RFC3339), m.Reason)
+	if m.Message != "" {
+		text += ": " + m.Message
+	}
+	if m.Derived {
+		text += " (derived by the operator)"
+	}
+	return text
+}
+
+// sessionText is what a node knows of a worker.
+func sessionText(n v1alpha1.HostSession) string {
+	if n.Error != "" {
+		return fmt.Sprintf("node %s does not answer the operator: %s", n.Node, n.Error)
+	}
+	asked := "never"
+	if n.LastRTPG != nil {
+		asked = "about " + n.LastRTPG.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("node %s: %d; it owns %d LUNs of the worker and is the home of %d; target port groups last requested: %s", n.Node, n.Sessions, n.Owned, n.Home, asked)
+}

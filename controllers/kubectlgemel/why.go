@@ -112,10 +112,17 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	if until := lu.Status.HeldUntil; until != nil && until.After(time.Now()) {
 		ch.link(true, "owner", fmt.Sprintf("node %s, held until %s by a person's transfer", lu.Status.Owner, until.UTC().Format(time.RFC3339)), "")
 	}
+	for _, m := range lu.Status.Moves {
+		ch.link(true, "moved", moveText(m), "")
+	}
+	// It is no problem of the claim: one node serves the data.
+	if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync); x != nil && x.Status != metav1.ConditionTrue {
+		ch.link(true, "redundancy", "one node only: "+x.Message, "")
+	}
 	if !condition(ch, "hosts", lu.Status.Conditions, v1alpha1.ConditionPublished) {
 		return nil
 	}
-	return attachments(ctx, c, ch, pv.Name)
+	return attachments(ctx, c, ch, pv.Name, p)
 }
 
 // placed says what was preferred for a LUN and what has decided. LUNs of earlier releases, and
@@ -147,7 +154,7 @@ func placed(ch *chain, lu *v1alpha1.LogicalUnit) {
 }
 
 // attachments checks the VolumeAttachments of a volume and their workers.
-func attachments(ctx context.Context, c client.Client, ch *chain, volume string) error {
+func attachments(ctx context.Context, c client.Client, ch *chain, volume string, p *v1alpha1.TargetPair) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := c.List(ctx, list); err != nil {
 		return err
@@ -180,6 +187,13 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string)
 		// A missing path is no problem of the claim: I/O uses the other one.
 		if x := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionPathsComplete); x != nil {
 			ch.link(true, "paths of "+h.Name, strings.TrimSpace(x.Reason+" "+x.Message), "")
+		}
+		for _, t := range h.Status.Targets {
+			for _, n := range t.Nodes {
+				if t.Pair == p.Name {
+					ch.link(true, "sessions of "+h.Name, sessionText(n), "")
+				}
+			}
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // readMappings sets the hosts from the mappings of the pair. A target of an earlier release does
@@ -26,7 +27,7 @@ func (p *pass) readMappings() {
 			if old.IQN != h.IQN || old.Generation != h.Generation {
 				continue
 			}
-			h.CHAPUser, h.AttachMode = old.CHAPUser, old.AttachMode
+			h.CHAPUser, h.AttachMode, h.Profile = old.CHAPUser, old.AttachMode, old.Profile
 			if m.ReadOnly == nil {
 				h.ReadOnly = old.ReadOnly
 			}
@@ -126,31 +127,53 @@ func (p *pass) inStatus(h v1alpha1.HostMapping) bool {
 
 // mapHost maps a host. A host whose mapping is in the status, with its current credentials, is
 // mapped; after a crash or a lost status, the request is repeated: the pair returns the existing
-// mapping and uses the credentials from then on. Changed credentials do not affect established
-// sessions.
+// mapping and uses the credentials and the profile from then on. Changed credentials do not affect
+// established sessions.
 func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	iqn := strings.ToLower(want.IQN)
 	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
-	mapped := i >= 0 && p.inStatus(p.hosts[i])
-	if mapped && p.hosts[i].CHAPUser == "" {
-		return nil
-	}
-	c, err := p.credentials(ctx, iqn)
+	profile, err := p.profile(ctx, iqn)
 	if err != nil {
 		return err
+	}
+	known := i >= 0 && p.inStatus(p.hosts[i])
+	mapped := known && p.hosts[i].Profile == profile
+	byName := known && p.hosts[i].CHAPUser == "" // it logs in without credentials until it is mapped again
+	if mapped && byName {
+		return nil
+	}
+	var c *chap.Credentials
+	if !byName {
+		if c, err = p.credentials(ctx, iqn); err != nil {
+			return err
+		}
 	}
 	if mapped && p.hosts[i].CHAPUser == c.Name() {
 		return nil
 	}
 	m, err := rpc(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
-		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Near: p.nearHost(ctx, iqn)})
+		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Profile: profile, Near: p.nearHost(ctx, iqn)})
 	if err != nil {
 		return err
 	}
 	h := mapping(m)
-	h.ReadOnly, h.CHAPUser = !want.Writes(), c.Name()
+	h.ReadOnly, h.CHAPUser, h.Profile = !want.Writes(), c.Name(), profile
 	p.hosts = append(slices.DeleteFunc(p.hosts, func(o v1alpha1.HostMapping) bool { return o.IQN == iqn }), h)
 	return nil
+}
+
+// profile that is set on the Host of an iSCSI name; empty: Auto, or there is no Host.
+func (p *pass) profile(ctx context.Context, iqn string) (string, error) {
+	var list v1alpha1.HostList
+	if err := p.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		if s := &list.Items[i].Spec; strings.ToLower(s.IQN) == iqn && s.Profile != string(hostprofile.Auto) {
+			return s.Profile, nil
+		}
+	}
+	return "", nil
 }
 
 // credentials of a host on the LUN's pair; nil without CHAP.

@@ -45,3 +45,34 @@ func TestAttachModeIsShown(t *testing.T) {
 	}
 	shows("Userspace")
 }
+
+// The pair is told of a profile that is set, once for each change, and of its end.
+func TestProfileIsToldOnce(t *testing.T) {
+	f := setup(t, hosts(chapHost))
+	told := func(want string, calls int) {
+		t.Helper()
+		for range 2 {
+			lu, _, err := f.look()
+			if err != nil || lu.Status.Hosts[0].Profile != want || f.profile != want || strings.Count(strings.Join(f.calls, " "), "map ") != calls {
+				t.Fatalf("want %q: %+v, %q, %v, %v", want, lu.Status.Hosts, f.profile, f.calls, err)
+			}
+			calls = 0
+		}
+	}
+	told("", 1)
+	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.HostSpec{IQN: chapHost, AttachMode: "Kernel", Profile: "Auto"}}
+	if err := f.c.Create(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	told("", 0)
+	for _, profile := range []string{"QEMU", "Linux", "Auto"} {
+		h.Spec.Profile = profile
+		if err := f.c.Update(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.r.lunsOfHost(t.Context(), h)); n != 1 {
+			t.Errorf("%s: %d LUNs are enqueued", profile, n)
+		}
+		told(strings.TrimPrefix(profile, "Auto"), 1)
+	}
+}

@@ -40,7 +40,7 @@ type Reconciler struct {
 	// part.
 	Refresh time.Duration
 	// Lazy is the minimum interval between writes of a status for its lazy fields alone (owner,
-	// inSync, allocated); default 30 s.
+	// moves, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
 	statusWrites sync.Map // types.UID → time.Time of the last write of the status

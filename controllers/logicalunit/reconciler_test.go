@@ -45,6 +45,7 @@ type stub struct {
 	// exclusive of the last MapHost
 	exclusive  bool
 	unpinnable bool // of a release that passes over the field
+	profile    string
 }
 
 func (s *stub) Client(context.Context, string) (pairconn.Pair, error) { return s, nil }
@@ -117,7 +118,7 @@ func (s *stub) MapHost(_ context.Context, q *targetv1.MapHostRequest, _ ...grpc.
 	if err := s.did("map " + q.HostIqn); err != nil {
 		return nil, err
 	}
-	s.chap, s.exclusive, s.near = q.Chap, q.Exclusive, q.Near
+	s.chap, s.exclusive, s.near, s.profile = q.Chap, q.Exclusive, q.Near, q.Profile
 	for _, m := range s.lun.Mappings {
 		if m.HostIqn == q.HostIqn {
 			return m, nil

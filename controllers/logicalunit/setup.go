@@ -7,12 +7,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -20,6 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // workers is the number of concurrent reconciles; they mostly wait for pairs.
@@ -44,13 +47,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if r.CHAP != nil {
 		// Lost credentials are created again and sent to the targets before a host needs them.
 		b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfSecret)).
-			// A Host was created, or its attach mode has changed.
+			// A Host was created, or its attach mode or profile has changed.
 			Watches(&v1alpha1.Host{}, handler.EnqueueRequestsFromMapFunc(r.lunsOfHost), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	return b.
 		// Only changes of the spec: our own writes of status and annotations trigger no reconcile.
 		For(&v1alpha1.LogicalUnit{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(r.unplacedLUNs), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(movedLUNs), builder.WithPredicates(predicate.Funcs{UpdateFunc: movesChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers,
 			// After a pair returns, it is called again within seconds.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)}).
@@ -66,6 +70,33 @@ func (r *Reconciler) unplacedLUNs(ctx context.Context, o client.Object) []reconc
 	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
 		return lu.Spec.Placement == nil && lu.Spec.Cluster == pair.Spec.Cluster
 	})
+}
+
+// movesChanged reports whether a pair names other moves than before.
+func movesChanged(e event.UpdateEvent) bool {
+	old, ok := e.ObjectOld.(*v1alpha1.TargetPair)
+	now, also := e.ObjectNew.(*v1alpha1.TargetPair)
+	return ok && also && !equality.Semantic.DeepEqual(movesOf(old), movesOf(now))
+}
+
+// movedLUNs are the LUNs that a pair names as moved, eight at most: their status has the new owner
+// and the reason at once.
+func movedLUNs(_ context.Context, o client.Object) (out []reconcile.Request) {
+	if pair, ok := o.(*v1alpha1.TargetPair); ok {
+		for _, m := range movesOf(pair) {
+			if m.LogicalUnit != "" && !m.Observed {
+				out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: m.LogicalUnit}})
+			}
+		}
+	}
+	return out
+}
+
+func movesOf(p *v1alpha1.TargetPair) []v1alpha1.OwnershipMove {
+	if p.Status.Ownership == nil {
+		return nil
+	}
+	return p.Status.Ownership.Moves
 }
 
 // lunsOfSecret are the LUNs of a host whose credentials have changed.
@@ -84,16 +115,19 @@ func (r *Reconciler) lunsOfSecret(ctx context.Context, o client.Object) []reconc
 }
 
 // lunsOfHost are the LUNs that list a host but are not mapped to it, or whose status has another
-// attach mode.
+// attach mode or profile.
 func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*v1alpha1.Host)
 	if !ok {
 		return nil
 	}
-	iqn := strings.ToLower(h.Spec.IQN)
+	iqn, profile := strings.ToLower(h.Spec.IQN), h.Spec.Profile
+	if profile == string(hostprofile.Auto) {
+		profile = ""
+	}
 	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
 		return hasHost(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
-			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode
+			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode && m.Profile == profile
 		})
 	})
 }

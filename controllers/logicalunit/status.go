@@ -71,6 +71,9 @@ func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	if p.lun == nil {
 		return
 	}
+	var pair v1alpha1.TargetPair
+	known := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair) == nil
+	s.Moves = moves(s, &pair.Status, p.lun, time.Now()) // before the owner of the status changes
 	s.Size = resource.NewQuantity(int64(p.lun.SizeBytes), resource.BinarySI)
 	s.WWID, s.Owner = p.lun.Wwid, p.lun.Owner
 	s.PreferredNode, s.WriteCache = p.lun.PreferredNode, p.lun.WriteCache.Word()
@@ -80,8 +83,7 @@ func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 	}
 	s.Allocated = resource.NewQuantity(int64(p.lun.AllocatedBytes), resource.BinarySI)
 	s.PinnedNode = pinOf(p.lun)
-	var pair v1alpha1.TargetPair
-	if err := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair); err == nil {
+	if known {
 		s.InSync = meta.IsStatusConditionTrue(pair.Status.Conditions, v1alpha1.ConditionInSync)
 	}
 	p.exists = p.existence(&pair)
@@ -105,7 +107,7 @@ func (p *pass) conditions(s *v1alpha1.LogicalUnitStatus, ready, published *findi
 // lazy clears the fields that alone do not require an immediate write.
 func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
 	c := s.DeepCopy()
-	c.Owner, c.InSync, c.Allocated = "", false, nil
+	c.Owner, c.Moves, c.InSync, c.Allocated = "", nil, false, nil
 	return c
 }
 

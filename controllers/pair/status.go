@@ -74,6 +74,19 @@ func (v *view) inSync() bool {
 	return true
 }
 
+// toldInSync returns the node that reports that both nodes are in sync, and the node that the
+// operator cannot reach; nil if it is not so. A node reports it only while it hears the other node:
+// what is missing then is the way from the operator.
+func (v *view) toldInSync() (known, mute *nodeView) {
+	for i := range v.nodes {
+		n, o := &v.nodes[i], &v.nodes[1-i]
+		if n.status.GetPhase() == targetv1.Phase_PHASE_IN_SYNC && o.status == nil {
+			return n, o
+		}
+	}
+	return nil, nil
+}
+
 // best is the node whose view of the record counts: the serving node with the highest epoch.
 func (v *view) best() *nodeView {
 	var best *nodeView
@@ -206,6 +219,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		x.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&s.Conditions, x)
 	}
+	change := r.redundancy(s)
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil
 	}
@@ -220,6 +234,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	r.recordScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
 	r.recordDamage(p, news)
+	if change {
+		r.recordRedundancy(ctx, p)
+	}
 	return nil
 }
 
@@ -238,7 +255,7 @@ func needsEvent(old, c *metav1.Condition) bool {
 
 func (r *Reconciler) recordCondition(p *v1alpha1.TargetPair, c *metav1.Condition) {
 	kind := corev1.EventTypeNormal
-	if c.Status != metav1.ConditionTrue {
+	if c.Status != metav1.ConditionTrue || c.Reason == v1alpha1.ReasonUnreachable {
 		kind = corev1.EventTypeWarning
 	}
 	r.recordEvent(p, kind, c.Reason, c.Type, c.Message)
@@ -345,9 +362,12 @@ func conditions(v *view, cause error) []metav1.Condition {
 	default:
 		out = append(out, cond(v1alpha1.ConditionReady, true, v1alpha1.ReasonReady, "hosts are served"))
 	}
-	if v.inSync() {
+	switch known, mute := v.toldInSync(); {
+	case v.inSync():
 		out = append(out, cond(v1alpha1.ConditionInSync, true, v1alpha1.ReasonReady, "both nodes hold every acknowledged write"))
-	} else {
+	case known != nil:
+		out = append(out, cond(v1alpha1.ConditionInSync, true, v1alpha1.ReasonUnreachable, "both nodes hold every acknowledged write, as node %s reports; the operator cannot reach node %s: %s", known.name, mute.name, unreachable(mute)))
+	default:
 		out = append(out, cond(v1alpha1.ConditionInSync, false, v1alpha1.ReasonDegraded, "%s", reasons(v)))
 	}
 	if mute := slices.IndexFunc(v.nodes[:], func(n nodeView) bool { return n.status == nil }); mute >= 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
@@ -27,10 +28,14 @@ func (c *server) MapHost(ctx context.Context, req *targetv1.MapHostRequest) (*ta
 	if !pdu.ValidName(host) {
 		return nil, invalid("host_iqn", "%q is not an iSCSI name (iqn., eui. or naa.)", req.HostIqn)
 	}
+	profile, err := profileOf(req.Profile)
+	if err != nil {
+		return nil, err
+	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	e := &meta.MapHost{UUID: req.LunUuid, Host: host, ReadOnly: req.ReadOnly, Exclusive: req.Exclusive}
+	e := &meta.MapHost{Profile: profile, UUID: req.LunUuid, Host: host, ReadOnly: req.ReadOnly, Exclusive: req.Exclusive}
 	if req.Near != nil {
 		e.Near, e.At = meta.Near{Node: req.Near.Node, By: req.Near.By}, meta.Now()
 	}
@@ -42,6 +47,17 @@ func (c *server) MapHost(ctx context.Context, req *targetv1.MapHostRequest) (*ta
 		return nil, grpcError(err)
 	}
 	return c.mapping(req.LunUuid, host, *out.Map), nil
+}
+
+// profileOf is the profile that is kept; none for Auto.
+func profileOf(name string) (string, error) {
+	switch p := hostprofile.Profile(name); {
+	case p == "" || p == hostprofile.Auto:
+		return "", nil
+	case slices.Contains(hostprofile.All, p):
+		return name, nil
+	}
+	return "", invalid("profile", "%q is none of %v", name, hostprofile.All)
 }
 
 // UnmapHost implements targetv1.TargetServiceServer.

@@ -246,7 +246,7 @@ func (s *State) mapHost(e *MapHost) (out Outcome, fx Effect) {
 	if old := s.Hosts[e.Host]; old != nil {
 		*h = *old
 	}
-	h.CHAP = e.CHAP
+	h.CHAP, h.Profile = e.CHAP, e.Profile
 	if m, ok := l.Maps[e.Host]; ok {
 		if m.ReadOnly != e.ReadOnly {
 			return failed("exists", "LUN %s is already mapped to %s with another read_only value", e.UUID, e.Host), fx

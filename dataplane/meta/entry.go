@@ -67,6 +67,8 @@ type MapHost struct {
 	Host     string `json:"host"`
 	CHAP     CHAP   `json:"chap,omitzero"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+	// Profile of the host; not for a node of 0.1.0, which passes over it.
+	Profile string `json:"profile,omitempty"`
 	// Exclusive refuses while another host is mapped.
 	Exclusive bool `json:"exclusive,omitempty"`
 	// Near, which is not for a node of 0.1.0, becomes the home of a LUN that no other host is

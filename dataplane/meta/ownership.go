@@ -155,7 +155,14 @@ func (l *LUN) heldAs(e *SetOwner) bool {
 // and would lose while this one keeps it. It moves no LUN by itself, so it needs none of it.
 func (s *State) Before() *State {
 	c := *s
-	c.Drain, c.Policy, c.LUNs = nil, nil, make(map[string]*LUN, len(s.LUNs))
+	c.Drain, c.Policy, c.LUNs, c.Hosts = nil, nil, make(map[string]*LUN, len(s.LUNs)), make(map[string]*Host, len(s.Hosts))
+	for iqn, h := range s.Hosts {
+		if h.Profile != "" {
+			x := *h
+			x.Profile, h = "", &x
+		}
+		c.Hosts[iqn] = h
+	}
 	for id, l := range s.LUNs {
 		l = l.clone()
 		l.Hold, l.Pin = nil, ""

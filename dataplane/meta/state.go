@@ -82,6 +82,9 @@ type Host struct {
 	IQN     string `json:"iqn"`
 	NextLUN uint16 `json:"next_lun"` // numbers are handed out upwards, so that reuse is as late as possible
 	CHAP    CHAP   `json:"chap,omitzero"`
+	// Profile that was asked for; empty: the host is recognised by its iSCSI name. 0.1.0 passes
+	// over it, and is not sent it.
+	Profile string `json:"profile,omitempty"`
 }
 
 // CHAP holds a host's secrets on this pair. They are stored, never logged, never returned.

@@ -68,10 +68,11 @@ func (n *Node) ownerOf(e *unitEntry) string {
 
 // Change implements control.Node.
 func (n *Node) Change(ctx context.Context, e *meta.Entry) (meta.Outcome, error) {
-	if m := e.MapHost; m != nil && m.Near != (meta.Near{}) && n.bothKnow(errNoOwnership) != nil {
-		// A host is mapped without the place that the other node cannot apply: it is a preference.
+	if m := e.MapHost; m != nil && (m.Near != (meta.Near{}) || m.Profile != "") && n.bothKnow(errNoOwnership) != nil {
+		// A host is mapped without what the other node cannot apply, which is no reason to refuse
+		// it.
 		without := *m
-		without.Near, without.At = meta.Near{}, time.Time{}
+		without.Near, without.At, without.Profile = meta.Near{}, time.Time{}, ""
 		e = &meta.Entry{MapHost: &without}
 	}
 	return n.propose(ctx, e)

@@ -14,6 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/internal/alua"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // tables is what the command path reads: an immutable snapshot of the applied metadata.
@@ -55,6 +56,8 @@ type hostEntry struct {
 	luns map[uint16]*scsi.Unit
 	nums []uint16
 	chap meta.CHAP
+	// profile that the operator has set; empty: recognised by the iSCSI name
+	profile hostprofile.Profile
 }
 
 // check judges an op when its execution starts (R9): is the host still mapped, may it write, is the
@@ -103,7 +106,7 @@ func (n *Node) publish() error {
 	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.md.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.md.state.Snapshots)),
 		hosts: make(map[string]*hostEntry, len(n.md.state.Hosts))}
 	for iqn, h := range n.md.state.Hosts {
-		e := &hostEntry{chap: h.CHAP}
+		e := &hostEntry{chap: h.CHAP, profile: hostprofile.Profile(h.Profile)}
 		size := 0
 		if prev := old.hosts[iqn]; prev != nil {
 			size = len(prev.nums) + 1
@@ -281,6 +284,16 @@ func (n *Node) LUNs(host string, to []uint16) []uint16 {
 	return to
 }
 
+// SinglePath implements scsi.Cluster.
+func (n *Node) SinglePath(host string) bool {
+	var set hostprofile.Profile
+	if h := n.md.tables.Load().hosts[host]; h != nil {
+		set = h.profile
+	}
+	p, _ := hostprofile.Effective(set, host)
+	return p == hostprofile.QEMU
+}
+
 // Admit implements iscsi.Hosts.
 func (n *Node) Admit(initiator string) iscsi.Host {
 	if b := n.io.bench.Load(); b != nil && b.host == initiator {
@@ -289,6 +302,9 @@ func (n *Node) Admit(initiator string) iscsi.Host {
 	// First whether this node serves, then the tables: those of a node that serves have every
 	// mapping that was confirmed to a caller by then (R9).
 	sure := n.Access() == scsi.AccessReady
+	if !sure && n.SinglePath(initiator) {
+		return iscsi.Host{} // it holds its commands, and logs in again until a node serves
+	}
 	h := n.md.tables.Load().hosts[initiator]
 	if h == nil {
 		return iscsi.Host{Sure: sure}

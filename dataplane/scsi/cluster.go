@@ -24,6 +24,9 @@ type Cluster interface {
 	// does not find is not there: the tables of one that has just started, or is no member, may be
 	// older than the mapping. Called for such commands only.
 	Access() Access
+	// SinglePath reports whether a host (iSCSI name, lower case) has one path only and does not
+	// know ALUA. Called for commands that are to be answered NOT READY only.
+	SinglePath(host string) bool
 	// LUNs appends the numbers visible to host, ascending.
 	LUNs(host string, to []uint16) []uint16
 	// Groups reports both target port groups as they are for this unit (RTPG).

@@ -10,6 +10,7 @@ import (
 type Nexus struct {
 	ID       NexusID
 	Liveness Liveness
+	server   *Server
 
 	mu          sync.Mutex
 	first, last *Task // at a medium or at the cluster, and not complete
@@ -28,7 +29,7 @@ func (n *Nexus) AskedGroups() int64 { return n.askedGroups.Load() }
 // OpenNexus makes a nexus for a new session. Each unit that the host sees has a 29/00 attention for
 // it.
 func (s *Server) OpenNexus(id NexusID) *Nexus {
-	n := &Nexus{ID: id, attentions: make(map[*Unit][]Attention)}
+	n := &Nexus{ID: id, server: s, attentions: make(map[*Unit][]Attention)}
 	// Known to RaiseUA before the units are listed, so that none slips through between.
 	s.mu.Lock()
 	s.nexuses[n] = struct{}{}

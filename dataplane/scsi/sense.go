@@ -115,6 +115,17 @@ func (t *Task) descriptorSense() bool { return t.unit != nil && t.unit.mode.Load
 // check ends the task with CHECK CONDITION; it returns true, as what completes a task does.
 func (t *Task) check(key SenseKey, code uint16) bool { return t.fail(&sense{key: key, code: code}) }
 
+// notReady is NOT READY: the host is to use its other path. A host that has no other path gives the
+// error to its guest or program (QEMU, block/iscsi.c: NOT READY is EIO), and repeats what
+// was BUSY. TEST UNIT READY keeps the sense: libiscsi sends it to see whether its login was of use.
+func (t *Task) notReady(code uint16) bool {
+	if s := t.Nexus.server; t.CDB[0] != opTestUnitReady && s != nil && s.cluster.SinglePath(t.Nexus.ID.Initiator) {
+		t.Status = StatusBusy
+		return true
+	}
+	return t.check(NotReady, code)
+}
+
 // invalidCDB is ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at a byte and its highest bit in
 // error.
 func (t *Task) invalidCDB(at, bit int) bool {
@@ -173,9 +184,9 @@ func (t *Task) finishOp() {
 	case WriteError:
 		t.check(MediumError, ascWriteError)
 	case Unavailable:
-		t.check(NotReady, ascTargetPortUnavailable)
+		t.notReady(ascTargetPortUnavailable)
 	case Transitioning:
-		t.check(NotReady, ascTransition)
+		t.notReady(ascTransition)
 	case OutOfRange:
 		t.check(IllegalRequest, ascLBAOutOfRange)
 	default:

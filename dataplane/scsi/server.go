@@ -94,7 +94,7 @@ func (s *Server) admit(t *Task, c *command) bool {
 	case AccessUnavailable:
 		if c.flags&anyAccess == 0 {
 			t.unit.transitioning.Store(0)
-			t.check(NotReady, ascTargetPortUnavailable)
+			t.notReady(ascTargetPortUnavailable)
 			return false
 		}
 	case AccessTransitioning:
@@ -122,7 +122,7 @@ func (s *Server) transitioning(t *Task) {
 		t.Status = StatusBusy
 		return
 	}
-	t.check(NotReady, ascTransition)
+	t.notReady(ascTransition)
 }
 
 // submitNoUnit answers for a LUN that is not there: INQUIRY says so in the peripheral qualifier,
@@ -137,6 +137,9 @@ func (s *Server) submitNoUnit(t *Task, c *command) bool {
 		}
 	}
 	e := s.noUnitSense()
+	if e.key == NotReady {
+		return t.notReady(e.code)
+	}
 	return t.check(e.key, e.code)
 }
 

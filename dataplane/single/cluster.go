@@ -6,6 +6,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 	"github.com/gemel-storage/gemel/internal/alua"
+	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // Cluster is a scsi.Cluster without a pair: units in memory, seen by every host under the same
@@ -38,6 +39,12 @@ func (c *Cluster) Lookup(_ string, lun uint16) *scsi.Unit {
 
 // Access implements scsi.Cluster: what is not in memory is nowhere.
 func (c *Cluster) Access() scsi.Access { return scsi.AccessReady }
+
+// SinglePath implements scsi.Cluster: hosts are recognised by their names.
+func (c *Cluster) SinglePath(host string) bool {
+	p, _ := hostprofile.Of(host)
+	return p == hostprofile.QEMU
+}
 
 // LUNs implements scsi.Cluster.
 func (c *Cluster) LUNs(_ string, to []uint16) []uint16 {

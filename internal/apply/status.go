@@ -26,6 +26,12 @@ func PatchStatus(ctx context.Context, c client.Client, o, before client.Object) 
 // managers that have them. Those that the manager applied before and leaves out now go; those of
 // other managers stay.
 func Status(ctx context.Context, c client.Client, manager string, gvk schema.GroupVersionKind, name string, fields map[string]any) error {
+	return StatusAt(ctx, c, manager, gvk, name, "", fields)
+}
+
+// StatusAt is Status for an object that was read at a resource version: a conflict if it has
+// changed since.
+func StatusAt(ctx context.Context, c client.Client, manager string, gvk schema.GroupVersionKind, name, version string, fields map[string]any) error {
 	raw, err := json.Marshal(map[string]any{"status": fields})
 	if err != nil {
 		return err
@@ -36,6 +42,9 @@ func Status(ctx context.Context, c client.Client, manager string, gvk schema.Gro
 	}
 	u.SetGroupVersionKind(gvk)
 	u.SetName(name)
+	if version != "" {
+		u.SetResourceVersion(version)
+	}
 	if err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("status of %s %s: %w", strings.ToLower(gvk.Kind), name, err)
 	}

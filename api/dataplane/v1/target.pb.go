@@ -1337,13 +1337,16 @@ func (x *ListLUNsResponse) GetNextAfterUuid() string {
 }
 
 type MapHostRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	LunUuid       string                 `protobuf:"bytes,1,opt,name=lun_uuid,json=lunUuid,proto3" json:"lun_uuid,omitempty"`
-	HostIqn       string                 `protobuf:"bytes,2,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
-	Chap          *CHAP                  `protobuf:"bytes,3,opt,name=chap,proto3" json:"chap,omitempty"`
-	ReadOnly      bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	Exclusive     bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers cannot both win
-	Near          *Near                  `protobuf:"bytes,6,opt,name=near,proto3" json:"near,omitempty"`            // where the host is. If no other host is mapped, that node becomes the home of the LUN
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	LunUuid   string                 `protobuf:"bytes,1,opt,name=lun_uuid,json=lunUuid,proto3" json:"lun_uuid,omitempty"`
+	HostIqn   string                 `protobuf:"bytes,2,opt,name=host_iqn,json=hostIqn,proto3" json:"host_iqn,omitempty"`
+	Chap      *CHAP                  `protobuf:"bytes,3,opt,name=chap,proto3" json:"chap,omitempty"`
+	ReadOnly  bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	Exclusive bool                   `protobuf:"varint,5,opt,name=exclusive,proto3" json:"exclusive,omitempty"` // FAILED_PRECONDITION when another host is mapped; decided in the log, so two callers cannot both win
+	Near      *Near                  `protobuf:"bytes,6,opt,name=near,proto3" json:"near,omitempty"`            // where the host is. If no other host is mapped, that node becomes the home of the LUN
+	// What kind of host it is: Linux, QEMU, Windows or VMware; empty or Auto: recognised by its iSCSI name. The last call for the host
+	// counts, for all its LUNs. While a node of the pair is of release 0.1.0 it is recognised by its name.
+	Profile       string `protobuf:"bytes,7,opt,name=profile,proto3" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1418,6 +1421,13 @@ func (x *MapHostRequest) GetNear() *Near {
 		return x.Near
 	}
 	return nil
+}
+
+func (x *MapHostRequest) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
 }
 
 // Near is the node of the pair that is nearer to a host than the other one.
@@ -4218,14 +4228,15 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"d\n" +
 	"\x10ListLUNsResponse\x12(\n" +
 	"\x04luns\x18\x01 \x03(\v2\x14.gemel.target.v1.LUNR\x04luns\x12&\n" +
-	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\xd7\x01\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\xf1\x01\n" +
 	"\x0eMapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\x12)\n" +
 	"\x04chap\x18\x03 \x01(\v2\x15.gemel.target.v1.CHAPR\x04chap\x12\x1b\n" +
 	"\tread_only\x18\x04 \x01(\bR\breadOnly\x12\x1c\n" +
 	"\texclusive\x18\x05 \x01(\bR\texclusive\x12)\n" +
-	"\x04near\x18\x06 \x01(\v2\x15.gemel.target.v1.NearR\x04near\"*\n" +
+	"\x04near\x18\x06 \x01(\v2\x15.gemel.target.v1.NearR\x04near\x12\x18\n" +
+	"\aprofile\x18\a \x01(\tR\aprofile\"*\n" +
 	"\x04Near\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\"H\n" +

@@ -117,13 +117,12 @@ func nodes(p *v1alpha1.TargetPair) (out []string) {
 
 // serves reports whether hosts are served through a node, by its phase.
 func serves(n *v1alpha1.NodeStatus) bool {
-	return n.Phase == phaseInSync || n.Phase == phaseAlone || n.Phase == phaseResyncing
+	return n.Serves()
 }
 
 // Phases of nodes in a status.
 const (
 	phaseInSync    = "InSync"
-	phaseAlone     = "Alone"
 	phaseResyncing = "Resyncing"
 	phaseFenced    = "Fenced"
 	phaseUnknown   = "Unknown"

@@ -44,8 +44,10 @@ func (x *exam) away(p *v1alpha1.TargetPair) (list []*v1alpha1.LogicalUnit) {
 	return list
 }
 
-// idle reports whether the policy of the nodes forbids all moves.
-func idle(o *v1alpha1.OwnershipStatus) bool { return strings.HasPrefix(o.WaitsFor, "balancing ") }
+// idle reports whether the policy of the nodes forbids all moves but those of pins and drains.
+func idle(o *v1alpha1.OwnershipStatus) bool {
+	return o.Mode != "" && o.Mode != v1alpha1.BalancingAuto
+}
 
 // lunsAway: hosts do not use the home of LUNs.
 func lunsAway(x *exam) {

@@ -17,6 +17,14 @@ func awayWaits(text string) func(*Objects) {
 	}
 }
 
+// waitsIn is awayWaits in a mode of balancing.
+func waitsIn(mode, text string) func(*Objects) {
+	return func(o *Objects) {
+		awayWaits(text)(o)
+		o.Pairs[0].Status.Ownership.Mode = mode
+	}
+}
+
 func drainedBy(reason string, since time.Duration) func(*Objects) {
 	return func(o *Objects) {
 		awayWaits("node a is drained")(o)
@@ -37,13 +45,14 @@ var ownershipCases = []trouble{
 		"no owner":                        func(o *Objects) { o.LUNs[0].Status.Owner = "" },
 		"the pair says that none is away": func(o *Objects) { o.Pairs[0].Status.Ownership.Away = 0 },
 		"drained":                         drainedBy("new network card", time.Hour),
-		"it only looks":                   awayWaits("balancing only observes: no LUN moves by itself"),
+		"it only looks":                   waitsIn("Observe", "balancing only observes: no LUN moves by itself"),
 	}, []string{"host h is not logged in at node a", "lun-00000 (node b, home is a)", "1 of 3 LUNs are away", "the last move was from node a to node b"}},
-	{"off", "BalancingOff", Note, "TargetPair/main-p0", awayWaits("balancing is off: no LUN moves by itself"), map[string]func(*Objects){
-		"gone": func(o *Objects) { o.LUNs[0].Status.Owner, o.Pairs[0].Status.Ownership.Away = "a", 0 },
-		"auto": awayWaits("LUN u: host h is not logged in at node a"),
+	{"off", "BalancingOff", Note, "TargetPair/main-p0", waitsIn("Off", "balancing is off: no LUN moves by itself"), map[string]func(*Objects){
+		"gone":            func(o *Objects) { o.LUNs[0].Status.Owner, o.Pairs[0].Status.Ownership.Away = "a", 0 },
+		"auto":            waitsIn("Auto", "balancing is off"), // the mode counts, not the words
+		"no mode is said": awayWaits("LUN u: host h is not logged in at node a"),
 	}, []string{"balancing is off"}},
-	{"observe", "BalancingOff", Note, "TargetPair/main-p0", awayWaits("balancing only observes: no LUN moves by itself"), map[string]func(*Objects){
+	{"observe", "BalancingOff", Note, "TargetPair/main-p0", waitsIn("Observe", "balancing only observes: no LUN moves by itself"), map[string]func(*Objects){
 		"gone": func(o *Objects) { o.LUNs[0].Status.Owner, o.Pairs[0].Status.Ownership.Away = "a", 0 },
 	}, []string{"only observes"}},
 	{"a person", "DrainStands", Note, "TargetPair/main-p0", drainedBy("new network card", 3*time.Hour), map[string]func(*Objects){

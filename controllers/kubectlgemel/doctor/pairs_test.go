@@ -68,7 +68,7 @@ var pairCases = []trouble{
 		pairIs(o, 29*time.Minute, true, false, "node a is Resyncing", percent(40), phase("Joining", ""))
 	}}, []string{"node a copies the data to node b", "resync 40%"}},
 	{"the operator does not reach a node", "NodeUnreachable", Warning, "TargetPair/main-p0", func(o *Objects) {
-		pairIs(o, time.Hour, true, false, "node b: the control API does not answer", phase("InSync", ""), phase("Unknown", "the control API does not answer"))
+		pairIs(o, time.Hour, true, true, "both nodes hold every acknowledged write, as node a reports", phase("InSync", ""), phase("Unknown", "the control API does not answer"))
 	}, map[string]func(*Objects){"gone": back, "not for long": func(o *Objects) {
 		pairIs(o, 4*time.Minute, true, false, "node b", phase("InSync", ""), phase("Unknown", ""))
 	}, "the node is down": func(o *Objects) {
