@@ -23,7 +23,11 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
 	c.Spec.FailureDomainKey, c.Spec.Image, c.Spec.Security.CHAP = "rack", "gemel:2", v1alpha1.CHAPNone
 	c.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * *", Suspend: true, Repair: new(false), BytesPerSecond: new(resource.MustParse("128Mi")), Parallel: 3}
+	c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"r2", "r1"}, Pairs: 1}}
 	w.ok(w.c.Update(w.ctx, c))
+	laid := w.get()
+	laid.Spec.Nodes[0].Domain, laid.Spec.Nodes[1].Domain = "r1", "r2"
+	w.ok(w.c.Update(w.ctx, laid))
 	w.step()
 	w.pod("a", "w1")
 	w.pod("b", "w2")
@@ -66,6 +70,9 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	w.ok(err)
 	if len(r.Pairs) != 1 || len(r.Clusters[0].Spec.Pools) != 1 || r.Clusters[0].Spec.Pools[0].StorageClassName != "disks" || len(r.Notes) != 3 {
 		t.Errorf("%+v", r)
+	}
+	if x := r.Clusters[0].Spec; x.FailureDomainKey != "rack" || len(x.Domains) != 1 || x.Domains[0].Pairs != 1 || r.Pairs[0].Spec.Nodes[0].Domain != "r1" || r.Pairs[0].Spec.Nodes[1].Domain != "r2" {
+		t.Errorf("domains %+v, pair %+v", x, r.Pairs[0].Spec)
 	}
 	if r, err := Rebuild(w.ctx, w.c, metav1.NamespaceDefault); err != nil || len(r.Pairs) != 0 {
 		t.Errorf("%+v %v", r, err)
