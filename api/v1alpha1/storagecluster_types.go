@@ -104,7 +104,7 @@ type StorageClusterSpec struct {
 	Scrub Scrub `json:"scrub,omitempty"`
 
 	// Balancing is how pairs decide which node owns a LUN. A change takes effect within a minute,
-	// without a restart of targets. Unset: mode Auto, failBackDelay 30s.
+	// without a restart of targets, except cpus. Unset: mode Auto, failBackDelay 30s.
 	// +optional
 	Balancing *Balancing `json:"balancing,omitempty"`
 }
@@ -163,6 +163,14 @@ type Balancing struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('24h') && duration(self).getMilliseconds() % 1000 == 0",message="failBackDelay: from 5s to 24h, in whole seconds"
 	// +optional
 	FailBackDelay *metav1.Duration `json:"failBackDelay,omitempty"`
+
+	// CPUs of each target node, to judge by how much it is used: work is evened between nodes of
+	// which one uses more than 40 % of that. Set it where target pods share their workers with
+	// other pods. It limits nothing. A change restarts one node of a pair at a time. Targets of
+	// release 0.1.0 do not start with it. Unset: all CPUs of the worker.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('10m')) >= 0 && quantity(string(self)).compareTo(quantity('4096')) <= 0",message="cpus: from 10m to 4096, or leave it out for all CPUs of the worker"
+	// +optional
+	CPUs *resource.Quantity `json:"cpus,omitempty"`
 }
 
 // Scrub is when and how the copies of pairs are compared. status.scrub of each TargetPair has

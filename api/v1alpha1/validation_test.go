@@ -112,6 +112,9 @@ func TestRefusedWhenMade(t *testing.T) {
 		"spec.scrub.parallel":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Parallel = 65 }),
 		"lease: from 200ms to 30s": with(func(c *v1alpha1.StorageCluster) { c.Spec.Lease = &metav1.Duration{Duration: 1} }),
 		"spec.balancing.mode":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Balancing = &v1alpha1.Balancing{Mode: "auto"} }),
+		"cpus: from 10m to 4096": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Balancing = &v1alpha1.Balancing{CPUs: new(resource.MustParse("5m"))}
+		}),
 		"failBackDelay: from 5s to 24h": with(func(c *v1alpha1.StorageCluster) {
 			c.Spec.Balancing = &v1alpha1.Balancing{FailBackDelay: &metav1.Duration{Duration: 5500 * time.Millisecond}}
 		}),

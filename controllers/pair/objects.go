@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -166,6 +167,9 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	}
 	if c.Spec.Lease != nil {
 		a = append(a, "--lease="+c.Spec.Lease.Duration.String())
+	}
+	if b := c.Spec.Balancing; b != nil && b.CPUs != nil {
+		a = append(a, "--cpus="+strconv.FormatFloat(b.CPUs.AsApproximateFloat64(), 'f', -1, 64))
 	}
 	for _, n := range p.Spec.Nodes {
 		a = append(a, "--portal="+n.Name+"="+n.Address+":3260")

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -208,6 +209,11 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 			if v, ok := strings.CutPrefix(a, "--lease="); ok {
 				if d, err := time.ParseDuration(v); err == nil {
 					x.Spec.Lease = &metav1.Duration{Duration: d}
+				}
+			}
+			if v, ok := strings.CutPrefix(a, "--cpus="); ok {
+				if q, err := resource.ParseQuantity(v); err == nil {
+					x.Spec.Balancing = &v1alpha1.Balancing{CPUs: &q}
 				}
 			}
 		}

@@ -23,6 +23,7 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
 	c.Spec.FailureDomainKey, c.Spec.Image, c.Spec.Security.CHAP = "rack", "gemel:2", v1alpha1.CHAPNone
 	c.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * *", Suspend: true, Repair: new(false), BytesPerSecond: new(resource.MustParse("128Mi")), Parallel: 3}
+	c.Spec.Balancing = &v1alpha1.Balancing{CPUs: new(resource.MustParse("1500m"))}
 	c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"r2", "r1"}, Pairs: 1}}
 	w.ok(w.c.Update(w.ctx, c))
 	laid := w.get()
@@ -40,6 +41,7 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	if len(r.Clusters) != 1 || len(r.Pairs) != 1 || len(r.Notes) != 0 {
 		t.Fatalf("%+v", r)
 	}
+	c.Spec.Balancing.Mode, c.Spec.Balancing.FailBackDelay = "", nil // the API server's defaults
 	if !equality.Semantic.DeepEqual(r.Clusters[0].Spec, c.Spec) {
 		t.Errorf("cluster %+v, was %+v", r.Clusters[0].Spec, c.Spec)
 	}
@@ -48,6 +50,7 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	}
 
 	// Deleted by force and created again: the targets stay unchanged.
+	w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(c), c))
 	for _, o := range []client.Object{p, c} {
 		o.SetFinalizers(nil)
 		w.ok(w.c.Update(w.ctx, o))
