@@ -15,6 +15,8 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionUpToDate: every target has the image and the settings of the spec.
 	ConditionUpToDate = "UpToDate"
+	// ConditionDomainsMatch: the couples of spec.domains have their pairs.
+	ConditionDomainsMatch = "DomainsMatch"
 	// ConditionPublished: every host of the spec can access the LUN, and no other host can.
 	ConditionPublished = "Published"
 	// ConditionPathsComplete: a worker and the targets of its attached LUNs see every path, and the

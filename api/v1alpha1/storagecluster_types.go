@@ -8,6 +8,8 @@ import (
 
 // StorageClusterSpec is written by an administrator.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.domains) || self.domains.map(d, d.pairs).sum() <= self.pairs",message="domains: the couples have more pairs in sum than spec.pairs; increase spec.pairs, or lower domains[].pairs"
+// +kubebuilder:validation:XValidation:rule="!has(self.domains) || !has(oldSelf.domains) || self.failureDomainKey == oldSelf.failureDomainKey",message="failureDomainKey: spec.domains has values of this label, and pairs were laid over them; leave it, or remove spec.domains first"
 // +kubebuilder:validation:XValidation:rule="self.pairs >= oldSelf.pairs || self.allowScaleDown",message="pairs: fewer pairs means that LUNs lose their home; set allowScaleDown as well, and the operator removes pairs that are empty"
 type StorageClusterSpec struct {
 	// Pairs is the number of pairs of target nodes. Each needs two workers in different failure
@@ -62,6 +64,17 @@ type StorageClusterSpec struct {
 	// +optional
 	FailureDomainKey string `json:"failureDomainKey,omitempty"`
 
+	// Domains says how many pairs have their nodes in which two failure domains. A new pair gets
+	// the first couple that lacks pairs, for good; pairs beyond the sum are scheduled anywhere.
+	// Existing pairs never move: condition DomainsMatch says which do not fit a changed list.
+	// Unset: every pair is scheduled anywhere.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.all(x, self.exists_one(y, x.between[0] == y.between[0] && x.between[1] == y.between[1] || x.between[0] == y.between[1] && x.between[1] == y.between[0]))",message="domains: two failure domains are one couple, in either order; name each couple once, with all its pairs"
+	// +optional
+	Domains []Domains `json:"domains,omitempty"`
+
 	// Lease is how long a target node may serve without contact to its peer; a failover takes
 	// little longer.
 	// +kubebuilder:default="500ms"
@@ -91,9 +104,39 @@ type StorageClusterSpec struct {
 	Scrub Scrub `json:"scrub,omitempty"`
 
 	// Balancing is how pairs decide which node owns a LUN. A change takes effect within a minute,
-	// without a restart of targets. Unset: mode Auto, failBackDelay 30s.
+	// without a restart of targets, except cpus. Unset: mode Auto, failBackDelay 30s.
 	// +optional
 	Balancing *Balancing `json:"balancing,omitempty"`
+}
+
+// Domains are two failure domains, and how many pairs have a node in each.
+type Domains struct {
+	// Between are the values of the label failureDomainKey of the workers of node a and of node b.
+	// +kubebuilder:validation:MinItems=2
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self[0] != self[1]",message="between: the nodes of a pair are in different failure domains; name two different values of the label"
+	Between []string `json:"between"`
+
+	// Pairs is how many pairs the two have at least.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Pairs int32 `json:"pairs"`
+}
+
+// DomainsStatus counts the pairs of two failure domains.
+type DomainsStatus struct {
+	// Between are the values of the label failureDomainKey.
+	// +listType=atomic
+	Between []string `json:"between"`
+	// Pairs that exist.
+	// +optional
+	Pairs int32 `json:"pairs"`
+	// ReadyPairs are those that are InSync.
+	// +optional
+	ReadyPairs int32 `json:"readyPairs"`
 }
 
 // Modes of Balancing.
@@ -120,6 +163,14 @@ type Balancing struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('24h') && duration(self).getMilliseconds() % 1000 == 0",message="failBackDelay: from 5s to 24h, in whole seconds"
 	// +optional
 	FailBackDelay *metav1.Duration `json:"failBackDelay,omitempty"`
+
+	// CPUs of each target node, to judge by how much it is used: work is evened between nodes of
+	// which one uses more than 40 % of that. Set it where target pods share their workers with
+	// other pods. It limits nothing. A change restarts one node of a pair at a time. Targets of
+	// release 0.1.0 do not start with it. Unset: all CPUs of the worker.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('10m')) >= 0 && quantity(string(self)).compareTo(quantity('4096')) <= 0",message="cpus: from 10m to 4096, or leave it out for all CPUs of the worker"
+	// +optional
+	CPUs *resource.Quantity `json:"cpus,omitempty"`
 }
 
 // Scrub is when and how the copies of pairs are compared. status.scrub of each TargetPair has
@@ -228,7 +279,7 @@ type StorageClusterStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, UpToDate.
+	// Conditions: Ready, UpToDate, and DomainsMatch if spec.domains is set.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -250,6 +301,12 @@ type StorageClusterStatus struct {
 	// +listMapKey=name
 	// +optional
 	Pools []PoolStatus `json:"pools,omitempty"`
+	// Domains with their pairs, if spec.domains is set: those of the spec in its order, then others
+	// that pairs are in.
+	// +kubebuilder:validation:MaxItems=96
+	// +listType=atomic
+	// +optional
+	Domains []DomainsStatus `json:"domains,omitempty"`
 	// LogicalUnits is the number of LUNs of the pairs.
 	// +optional
 	LogicalUnits int32 `json:"logicalUnits"`

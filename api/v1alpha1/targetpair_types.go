@@ -47,6 +47,12 @@ type PairNode struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Worker string `json:"worker,omitempty"`
+	// Domain is the failure domain that the node was laid in when the pair was created: the value
+	// of the label failureDomainKey of its worker. It changes only if replace names a worker in
+	// another one. Empty: any.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Domain string `json:"domain,omitempty"`
 	// Address is the stable IP address of the portal: that of a Service.
 	// +kubebuilder:validation:MaxLength=45
 	// +optional

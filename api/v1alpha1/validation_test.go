@@ -112,8 +112,29 @@ func TestRefusedWhenMade(t *testing.T) {
 		"spec.scrub.parallel":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Scrub.Parallel = 65 }),
 		"lease: from 200ms to 30s": with(func(c *v1alpha1.StorageCluster) { c.Spec.Lease = &metav1.Duration{Duration: 1} }),
 		"spec.balancing.mode":      with(func(c *v1alpha1.StorageCluster) { c.Spec.Balancing = &v1alpha1.Balancing{Mode: "auto"} }),
+		"cpus: from 10m to 4096": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Balancing = &v1alpha1.Balancing{CPUs: new(resource.MustParse("5m"))}
+		}),
 		"failBackDelay: from 5s to 24h": with(func(c *v1alpha1.StorageCluster) {
 			c.Spec.Balancing = &v1alpha1.Balancing{FailBackDelay: &metav1.Duration{Duration: 5500 * time.Millisecond}}
+		}),
+		"domains: the couples have more pairs in sum than spec.pairs; increase spec.pairs": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "b"}, Pairs: 2}, {Between: []string{"b", "c"}, Pairs: 1}}
+		}),
+		"between: the nodes of a pair are in different failure domains; name two": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "a"}, Pairs: 1}}
+		}),
+		"domains: two failure domains are one couple, in either order; name each couple once": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "b"}, Pairs: 1}, {Between: []string{"b", "a"}, Pairs: 1}}
+		}),
+		"spec.domains[0].between: Too many": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "b", "c"}, Pairs: 1}}
+		}),
+		"spec.domains[0].between[1]": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "no label value"}, Pairs: 1}}
+		}),
+		"spec.domains[0].pairs": with(func(c *v1alpha1.StorageCluster) {
+			c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "b"}}}
 		}),
 		"metadata.name":                   cluster("a." + strings.Repeat("a", 40)),
 		"hosts: a LUN that is not shared": hosts(lun("refused")),
@@ -160,6 +181,28 @@ func TestRefusedWhenMade(t *testing.T) {
 	shared := hosts(lun("shared"))
 	shared.Spec.Shared = true
 	if err := c.Create(t.Context(), shared); err != nil {
+		t.Error(err)
+	}
+}
+
+// The label of spec.domains stays as long as they do; the list itself may change.
+func TestDomainsKeepTheirLabel(t *testing.T) {
+	c := newClient(t)
+	x := cluster("laid")
+	x.Spec.Domains = []v1alpha1.Domains{{Between: []string{"a", "b"}, Pairs: 1}, {Between: []string{"a", "c"}, Pairs: 1}}
+	if err := c.Create(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	x.Spec.FailureDomainKey = "rack"
+	if err := c.Update(t.Context(), x); err == nil || !strings.Contains(err.Error(), "failureDomainKey: spec.domains has values of this label") {
+		t.Errorf("%v", err)
+	}
+	x.Spec.FailureDomainKey, x.Spec.Domains = corev1.LabelHostname, []v1alpha1.Domains{{Between: []string{"c", "b"}, Pairs: 2}}
+	if err := c.Update(t.Context(), x); err != nil {
+		t.Error(err)
+	}
+	x.Spec.FailureDomainKey, x.Spec.Domains = "rack", nil
+	if err := c.Update(t.Context(), x); err != nil {
 		t.Error(err)
 	}
 }

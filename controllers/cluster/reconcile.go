@@ -42,26 +42,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	v := &view{pairs: pairs}
 	if !c.DeletionTimestamp.IsZero() {
 		err := r.finalize(ctx, c, pairs)
-		return result(err, r.writeStatus(ctx, c, pairs, nil))
+		return result(err, r.writeStatus(ctx, c, v))
 	}
 	if controllerutil.AddFinalizer(c, v1alpha1.Finalizer) {
 		if err := r.Update(ctx, c); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	var short *metav1.Condition
-	if len(pairs) < int(c.Spec.Pairs) {
-		if short, err = r.workers(ctx, c); err != nil {
-			return ctrl.Result{}, err
-		}
+	if v.workers, err = r.workers(ctx); err != nil {
+		return ctrl.Result{}, err
 	}
-	if short == nil { // a pair with one worker cannot serve, so it is not created
-		err = r.createPairs(ctx, c, pairs)
-	}
+	v.layout = lay(&c.Spec, pairs, v.workers)
+	next, short := possible(&c.Spec, v.layout.next, v.workers)
+	v.short = short
+	err = r.createPairs(ctx, c, next)
 	err = errors.Join(err, r.deletePairs(ctx, c, pairs))
-	return result(err, r.writeStatus(ctx, c, pairs, short))
+	return result(err, r.writeStatus(ctx, c, v))
+}
+
+// view is what was found of a cluster.
+type view struct {
+	pairs   []v1alpha1.TargetPair
+	workers []corev1.Node
+	layout  layout
+	short   *metav1.Condition // why some pairs cannot be created
 }
 
 // result combines the errors of a reconcile and of its status write. After a conflict the cluster
@@ -92,19 +99,21 @@ func pairNumber(p *v1alpha1.TargetPair) int {
 	return 1 << 30
 }
 
-// createPairs creates the missing pairs. They have no owner reference, because garbage collection
-// must not delete data.
-func (r *Reconciler) createPairs(ctx context.Context, c *v1alpha1.StorageCluster, have []v1alpha1.TargetPair) error {
-	for i := range int(c.Spec.Pairs) {
-		name := v1alpha1.PairName(c.Name, i)
-		if slices.ContainsFunc(have, func(p v1alpha1.TargetPair) bool { return p.Name == name }) {
-			continue
-		}
+// createPairs creates pairs. They have no owner reference, because garbage collection must not
+// delete data. A pair that exists already means that the cache is behind: the couples of the pairs
+// after it were decided without it, so these wait for the reconcile that its event causes.
+func (r *Reconciler) createPairs(ctx context.Context, c *v1alpha1.StorageCluster, next []newPair) error {
+	for _, x := range next {
+		name := v1alpha1.PairName(c.Name, x.number)
 		p := &v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: c.Name}},
-			Spec: v1alpha1.TargetPairSpec{Cluster: c.Name, Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
+			Spec: v1alpha1.TargetPairSpec{Cluster: c.Name, Nodes: []v1alpha1.PairNode{{Name: "a", Domain: x.couple[0]}, {Name: "b", Domain: x.couple[1]}}}}
 		switch err := r.Create(ctx, p); {
-		case err == nil:
+		case err == nil && x.couple == (couple{}):
 			r.Events.Eventf(c, p, corev1.EventTypeNormal, v1alpha1.ReasonProgressing, "AddPair", "pair %s is being created", name)
+		case err == nil:
+			r.Events.Eventf(c, p, corev1.EventTypeNormal, v1alpha1.ReasonProgressing, "AddPair", "pair %s is being created in %s", name, x.couple)
+		case apierrors.IsAlreadyExists(err) && len(c.Spec.Domains) > 0:
+			return nil
 		case !apierrors.IsAlreadyExists(err):
 			return fmt.Errorf("pair %s: %w", name, err)
 		}
@@ -156,11 +165,12 @@ func describePairs(pairs []v1alpha1.TargetPair) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeStatus sums up the pairs; short is why no more can be created.
-func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) error {
+// writeStatus sums up the pairs.
+func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster, v *view) error {
 	if !c.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) {
 		return nil
 	}
+	pairs := v.pairs
 	before := c.DeepCopy()
 	s := &c.Status
 	s.ObservedGeneration, s.Pairs, s.ReadyPairs, s.LogicalUnits = c.Generation, int32(len(pairs)), 0, 0
@@ -170,7 +180,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	capacity, free := resource.NewQuantity(0, resource.BinarySI), resource.NewQuantity(0, resource.BinarySI)
 	for i := range pairs {
 		p := &pairs[i]
-		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionInSync) {
+		if inSync(p) {
 			s.ReadyPairs++
 		}
 		s.LogicalUnits += p.Status.LogicalUnits
@@ -181,7 +191,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	s.Pools = sumPools(c.Spec.Pools, pairs)
 	s.Capacity, s.Free = capacity, free
-	for _, x := range conditions(c, pairs, short) {
+	if c.DeletionTimestamp.IsZero() {
+		s.Domains = domainsStatus(&c.Spec, pairs, v.workers)
+		if len(c.Spec.Domains) == 0 {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDomainsMatch)
+		}
+	}
+	for _, x := range conditions(c, v) {
 		x.ObservedGeneration = c.Generation
 		meta.SetStatusCondition(&s.Conditions, x)
 	}
@@ -193,6 +209,10 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	r.recordEvent(before, c)
 	return nil
+}
+
+func inSync(p *v1alpha1.TargetPair) bool {
+	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionInSync)
 }
 
 // sumPools sums up each pool of the spec over the pairs.
@@ -225,7 +245,8 @@ func (r *Reconciler) recordEvent(before, c *v1alpha1.StorageCluster) {
 }
 
 // conditions: a cluster is ready if every pair of the spec exists and serves; it may be degraded.
-func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *metav1.Condition) []metav1.Condition {
+func conditions(c *v1alpha1.StorageCluster, v *view) []metav1.Condition {
+	pairs := v.pairs
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pair serves"}
 	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node matches the spec"}
 	var down, degraded, stale []string
@@ -252,8 +273,8 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 	switch {
 	case len(down) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, strings.Join(down, "; ")
-	case short != nil:
-		ready = *short
+	case v.short != nil:
+		ready = *v.short
 	case len(pairs) < int(c.Spec.Pairs):
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d pairs exist", len(pairs), c.Spec.Pairs)
 	case len(degraded) > 0:
@@ -262,5 +283,9 @@ func conditions(c *v1alpha1.StorageCluster, pairs []v1alpha1.TargetPair, short *
 	if len(stale) > 0 {
 		upToDate.Status, upToDate.Reason, upToDate.Message = metav1.ConditionFalse, why, strings.Join(stale, "; ")
 	}
-	return []metav1.Condition{ready, upToDate}
+	all := []metav1.Condition{ready, upToDate}
+	if len(c.Spec.Domains) > 0 && c.DeletionTimestamp.IsZero() {
+		all = append(all, v.layout.condition(&c.Spec))
+	}
+	return all
 }

@@ -52,7 +52,7 @@ func TestShortageNamesTheFields(t *testing.T) {
 		{"two zones", zones, []corev1.Node{worker("w1", zone+"=x"), worker("w2", zone+"=x"), worker("w3", zone+"=y")}, nil},
 		{"selector", storage, []corev1.Node{worker("w1", "role=storage"), worker("w2")}, []string{"1 do not match spec.nodeSelector"}},
 	} {
-		got := shortage(&x.spec, x.nodes)
+		got := shortage(&x.spec, couple{}, x.nodes)
 		if len(x.says) == 0 && got != "" {
 			t.Errorf("%s: %s", x.name, got)
 		}
@@ -61,6 +61,29 @@ func TestShortageNamesTheFields(t *testing.T) {
 				t.Errorf("%s: %q lacks %q", x.name, got, s)
 			}
 		}
+	}
+}
+
+// A couple of spec.domains needs workers of both values; one that lacks them does not hold up
+// others.
+func TestShortageOfACouple(t *testing.T) {
+	s := &v1alpha1.StorageClusterSpec{FailureDomainKey: "zone", NodeSelector: map[string]string{"role": "storage"}}
+	nodes := []corev1.Node{worker("w1", "zone=a", "role=storage"), worker("w2", "zone=b", "role=storage"), worker("w3", "zone=c"), worker("w4", "role=storage")}
+	ab, bc := couple{"a", "b"}, couple{"b", "c"}
+	out, short := possible(s, []newPair{{0, bc}, {1, ab}, {2, bc}, {3, couple{}}}, nodes)
+	if len(out) != 2 || out[0].number != 1 || out[1].number != 3 {
+		t.Errorf("%+v", out)
+	}
+	if short == nil || short.Reason != v1alpha1.ReasonTooFewNodes || strings.Count(short.Message, "spec.domains: a pair between b and c") != 1 {
+		t.Fatalf("%+v", short)
+	}
+	for _, want := range []string{`no worker that can run target nodes has the value "c"`, "label zone (spec.failureDomainKey)", "1 do not match spec.nodeSelector", "1 lack the label zone", "add or label workers"} {
+		if !strings.Contains(short.Message, want) {
+			t.Errorf("%q lacks %q", short.Message, want)
+		}
+	}
+	if out, short := possible(s, []newPair{{0, ab}}, nodes); len(out) != 1 || short != nil {
+		t.Errorf("%v %+v", out, short)
 	}
 }
 

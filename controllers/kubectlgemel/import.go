@@ -53,11 +53,13 @@ func (i *Importer) Run(ctx context.Context) error {
 	for _, note := range found.Notes {
 		fmt.Fprintln(i.Out, "note:", note)
 	}
-	for k := range found.Clusters {
-		i.create(ctx, &n, &found.Clusters[k])
-	}
+	// Pairs first: the operator would create those that a StorageCluster lacks, without their
+	// disks, addresses and failure domains.
 	for k := range found.Pairs {
 		i.create(ctx, &n, &found.Pairs[k])
+	}
+	for k := range found.Clusters {
+		i.create(ctx, &n, &found.Clusters[k])
 	}
 	for k := range found.Pairs {
 		if err := i.contents(ctx, &n, &found.Pairs[k]); err != nil {

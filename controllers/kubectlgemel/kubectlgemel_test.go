@@ -173,11 +173,12 @@ func TestStatusShowsClustersPairsAndWorkers(t *testing.T) {
 	pools := []v1alpha1.PoolStatus{{Name: "default", Free: quantity("7Gi"), Capacity: quantity("10Gi")}, {Name: "fast", Free: quantity("1Gi"), Capacity: quantity("2Gi")}}
 	c, p := w["cluster"].(*v1alpha1.StorageCluster), w["pair"].(*v1alpha1.TargetPair)
 	c.Spec.Pools, c.Status.Pools, p.Spec.Cluster, p.Status.Pools = []v1alpha1.Pool{{Name: "default"}, {Name: "fast"}}, pools, "main", pools[:1]
+	c.Status.Domains = []v1alpha1.DomainsStatus{{Between: []string{"z1", "z2"}, Pairs: 2, ReadyPairs: 1}}
 	out.Reset()
 	if err := Status(t.Context(), clientOf(w), &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"  pool default: 7Gi free of 10Gi\n", "  pool fast: 1Gi free of 2Gi\n", "0 LUNs, 7Gi free in default\n"} {
+	for _, want := range []string{"  between z1 and z2: 2 pairs, 1 InSync\n", "  pool default: 7Gi free of 10Gi\n", "  pool fast: 1Gi free of 2Gi\n", "0 LUNs, 7Gi free in default\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)
 		}

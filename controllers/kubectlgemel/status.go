@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +33,9 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 			for _, p := range x.Status.Pools {
 				fmt.Fprintf(w, "  pool %s: %v free of %v\n", p.Name, p.Free, p.Capacity)
 			}
+		}
+		for _, d := range x.Status.Domains {
+			fmt.Fprintf(w, "  between %s: %d pairs, %d InSync\n", strings.Join(d.Between, " and "), d.Pairs, d.ReadyPairs)
 		}
 		printProblems(w, "  ", x.Status.Conditions)
 		for _, p := range pairs.Items {

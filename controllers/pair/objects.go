@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,14 +110,14 @@ func (r *Reconciler) ensureClaims(ctx context.Context, c *v1alpha1.StorageCluste
 	}
 	for i := 0; err == nil && i < len(p.Spec.Nodes); i++ {
 		n := &p.Spec.Nodes[i]
-		_, err = r.ensureClaim(ctx, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
+		_, err = r.ensureClaim(ctx, c, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
 	}
 	return err
 }
 
 // ensureClaim creates the claim of a node's backing volume, unless the class is unfit, and checks
 // the bound volume.
-func (r *Reconciler) ensureClaim(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
+func (r *Reconciler) ensureClaim(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
 	err := r.Get(ctx, client.ObjectKeyFromObject(claim), claim)
 	switch {
@@ -131,7 +131,7 @@ func (r *Reconciler) ensureClaim(ctx context.Context, p *v1alpha1.TargetPair, n 
 		l := labels(p, n.Name)
 		l[v1alpha1.LabelPool] = pool.Name
 		claim.Name, claim.Namespace = name, r.Namespace // Get has cleared them
-		return claim, r.apply(ctx, "claim.yaml", map[string]any{"Claim": name, "Namespace": r.Namespace, "Labels": l,
+		return claim, r.apply(ctx, "claim.yaml", map[string]any{"Claim": name, "Namespace": r.Namespace, "Labels": l, "Annotations": domainMark(c, n),
 			"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
 	case err == nil && claim.Spec.VolumeName != "":
 		err = r.checkVolume(ctx, claim.Spec.VolumeName)
@@ -168,6 +168,9 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	if c.Spec.Lease != nil {
 		a = append(a, "--lease="+c.Spec.Lease.Duration.String())
 	}
+	if b := c.Spec.Balancing; b != nil && b.CPUs != nil {
+		a = append(a, "--cpus="+strconv.FormatFloat(b.CPUs.AsApproximateFloat64(), 'f', -1, 64))
+	}
 	for _, n := range p.Spec.Nodes {
 		a = append(a, "--portal="+n.Name+"="+n.Address+":3260")
 		switch {
@@ -201,7 +204,7 @@ func (r *Reconciler) ensureTargets(ctx context.Context, c *v1alpha1.StorageClust
 		}
 		data := map[string]any{"Name": NodeName(p.Name, n.Name), "Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, n.Name),
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
-			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker,
+			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker, "Domain": domain(c, n),
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
 			"Resources": res, "GoLimit": goLimit(res), "Revision": r.revision(c, p, n, m), "Annotations": annotations(c)}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
@@ -238,7 +241,7 @@ func (r *Reconciler) recordWorker(ctx context.Context, c *v1alpha1.StorageCluste
 	if pod.Spec.NodeName == "" {
 		for _, x := range pod.Status.Conditions {
 			if x.Type == corev1.PodScheduled && x.Status == corev1.ConditionFalse && x.Reason == corev1.PodReasonUnschedulable {
-				return unschedulable(c, node, x.Message)
+				return unschedulable(c, p, node, x.Message)
 			}
 		}
 		return nil
@@ -249,15 +252,4 @@ func (r *Reconciler) recordWorker(ctx context.Context, c *v1alpha1.StorageCluste
 		}
 	}
 	return r.Update(ctx, p)
-}
-
-// unschedulable says which fields of the cluster prevent a node from being scheduled; message is
-// the scheduler's.
-func unschedulable(c *v1alpha1.StorageCluster, node, message string) error {
-	reason, fix := v1alpha1.ReasonTooFewNodes, "add or label workers, or change spec.nodeSelector, spec.tolerations or spec.failureDomainKey"
-	if text := strings.ToLower(message); strings.Contains(text, "persistent volume") || strings.Contains(text, "persistentvolume") || strings.Contains(text, "free storage") {
-		reason, fix = v1alpha1.ReasonNoStorage, "create a volume there "+wantedVolumes(c)
-	}
-	return waiting(reason, "node %s cannot be scheduled (%s): the node needs a worker that matches spec.nodeSelector and has another value of %s (spec.failureDomainKey) than the worker of the other node, "+
-		"with a free volume of the class of each pool: %s", node, message, c.Spec.FailureDomainKey, fix)
 }

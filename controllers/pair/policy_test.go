@@ -2,6 +2,7 @@ package pair
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
@@ -96,5 +98,24 @@ func TestPolicyRestartsNoTarget(t *testing.T) {
 	c.Spec.Balancing, c.Generation = &v1alpha1.Balancing{Mode: v1alpha1.BalancingOff, FailBackDelay: &metav1.Duration{Duration: time.Minute}}, 2
 	if r.revision(c, p, v1alpha1.PairNode{Name: "a"}, nil) != before {
 		t.Error("the pods are to be restarted")
+	}
+}
+
+// The CPUs of a cluster are an argument of its targets, and part of what a pod must run; a cluster
+// without them has the pods that it had before.
+func TestCPUsAreAnArgument(t *testing.T) {
+	c, p := &v1alpha1.StorageCluster{}, &v1alpha1.TargetPair{Spec: v1alpha1.TargetPairSpec{Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}}}
+	r := &Reconciler{Namespace: "ns", Image: "gemel:1"}
+	args := func() string { return strings.Join(r.args(c, p, "a", nil), " ") }
+	plain, revision := args(), r.revision(c, p, p.Spec.Nodes[0], nil)
+	c.Spec.Balancing = &v1alpha1.Balancing{Mode: v1alpha1.BalancingOff}
+	if args() != plain || r.revision(c, p, p.Spec.Nodes[0], nil) != revision {
+		t.Errorf("the mode is an argument: %s", args())
+	}
+	for given, want := range map[string]string{"2": "--cpus=2", "1500m": "--cpus=1.5", "50m": "--cpus=0.05"} {
+		c.Spec.Balancing.CPUs = new(resource.MustParse(given))
+		if !strings.Contains(args()+" ", " "+want+" ") || r.revision(c, p, p.Spec.Nodes[0], nil) == revision {
+			t.Errorf("%s: %s lacks %s", given, args(), want)
+		}
 	}
 }

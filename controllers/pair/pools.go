@@ -44,7 +44,7 @@ func (r *Reconciler) ensurePools(ctx context.Context, c *v1alpha1.StorageCluster
 			return nil, nil, err
 		}
 		for _, n := range p.Spec.Nodes {
-			why, err := r.ensurePool(ctx, p, &n, pool, class, unfit)
+			why, err := r.ensurePool(ctx, c, p, &n, pool, class, unfit)
 			switch {
 			case err != nil:
 				return nil, nil, err
@@ -60,8 +60,8 @@ func (r *Reconciler) ensurePools(ctx context.Context, c *v1alpha1.StorageCluster
 
 // ensurePool creates the claim of one node's backing volume in a pool; why is what prevents the
 // node from mounting it.
-func (r *Reconciler) ensurePool(ctx context.Context, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, unfit error) (why, err error) {
-	claim, err := r.ensureClaim(ctx, p, n, pool, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), unfit)
+func (r *Reconciler) ensurePool(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, unfit error) (why, err error) {
+	claim, err := r.ensureClaim(ctx, c, p, n, pool, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), unfit)
 	if w, ok := asWait(err); ok {
 		return w, nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,13 +47,14 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 		return nil, err
 	}
 	out := &Rebuilt{}
-	clusters := map[string]*v1alpha1.StorageCluster{}
+	clusters, bare := map[string]*v1alpha1.StorageCluster{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		t := found[name]
 		p := v1alpha1.TargetPair{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TargetPair"},
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: t.cluster}}, Spec: v1alpha1.TargetPairSpec{Cluster: t.cluster}}
 		for _, node := range Nodes {
 			n := v1alpha1.PairNode{Name: node, Disk: t.disks[node], Address: t.address(node), Worker: boundTo(t.sets[node])}
+			_, n.Domain = t.domain(node)
 			if n.Address == "" {
 				out.Notes = append(out.Notes, fmt.Sprintf("pair %s: the address of node %s is no longer known: the node gets a new address, and hosts reach it after their next attach", name, node))
 			}
@@ -63,7 +65,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 		if x == nil {
 			x = t.storageCluster()
 			clusters[t.cluster] = x
-			if len(t.sets) == 0 {
+			if bare[t.cluster] = len(t.sets) == 0; bare[t.cluster] {
 				out.Notes = append(out.Notes, fmt.Sprintf("cluster %s: no StatefulSet is left that shows image, lease and workers: the StorageCluster gets the defaults. For other values, apply your own StorageCluster first", t.cluster))
 			}
 		}
@@ -72,6 +74,7 @@ func Rebuild(ctx context.Context, c client.Reader, namespace string) (*Rebuilt, 
 		x.Spec.Pairs = max(x.Spec.Pairs, int32(n)+1)
 	}
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		addDomains(clusters[name], out.Pairs, bare[name])
 		out.Clusters = append(out.Clusters, *clusters[name])
 	}
 	return out, operatorImage(ctx, c, namespace, out.Clusters)
@@ -187,6 +190,7 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 				Size: c.Spec.Resources.Requests[corev1.ResourceStorage]}}
 		}
 	}
+	x.Spec.FailureDomainKey, _ = t.domain(Nodes[0]) // the StatefulSets have the present one
 	for _, node := range Nodes {
 		s := t.sets[node]
 		if s == nil {
@@ -197,11 +201,19 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 		if text := s.Annotations[annotationScrub]; text != "" {
 			_ = json.Unmarshal([]byte(text), &x.Spec.Scrub) // if unreadable, the defaults apply
 		}
+		if text := s.Annotations[annotationDomains]; text != "" {
+			_ = json.Unmarshal([]byte(text), &x.Spec.Domains) // if unreadable, those of the pairs apply
+		}
 		x.Spec.Image, x.Spec.Resources, x.Spec.NodeSelector = target.Image, withoutDefaults(target.Resources), spec.NodeSelector
 		for _, a := range target.Args {
 			if v, ok := strings.CutPrefix(a, "--lease="); ok {
 				if d, err := time.ParseDuration(v); err == nil {
 					x.Spec.Lease = &metav1.Duration{Duration: d}
+				}
+			}
+			if v, ok := strings.CutPrefix(a, "--cpus="); ok {
+				if q, err := resource.ParseQuantity(v); err == nil {
+					x.Spec.Balancing = &v1alpha1.Balancing{CPUs: &q}
 				}
 			}
 		}
@@ -225,10 +237,18 @@ const annotationCHAP = "gemel.storage/chap"
 // annotationScrub on a StatefulSet is the cluster's spec.scrub.
 const annotationScrub = "gemel.storage/scrub"
 
+// annotationDomains on a StatefulSet is the cluster's spec.domains.
+const annotationDomains = "gemel.storage/domains"
+
 // annotations of a StatefulSet keep what Rebuild needs and no argument of the targets shows.
 func annotations(c *v1alpha1.StorageCluster) map[string]string {
 	text, _ := json.Marshal(c.Spec.Scrub) // plain data
-	return map[string]string{annotationCHAP: c.Spec.Security.CHAP, annotationScrub: string(text)}
+	a := map[string]string{annotationCHAP: c.Spec.Security.CHAP, annotationScrub: string(text)}
+	if len(c.Spec.Domains) > 0 {
+		text, _ = json.Marshal(c.Spec.Domains)
+		a[annotationDomains] = string(text)
+	}
+	return a
 }
 
 // operatorImage clears spec.image where targets run the image of the operator, so that they

@@ -23,7 +23,12 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	c.Spec.Tolerations = []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}}
 	c.Spec.FailureDomainKey, c.Spec.Image, c.Spec.Security.CHAP = "rack", "gemel:2", v1alpha1.CHAPNone
 	c.Spec.Scrub = v1alpha1.Scrub{Schedule: "30 1 * * *", Suspend: true, Repair: new(false), BytesPerSecond: new(resource.MustParse("128Mi")), Parallel: 3}
+	c.Spec.Balancing = &v1alpha1.Balancing{CPUs: new(resource.MustParse("1500m"))}
+	c.Spec.Domains = []v1alpha1.Domains{{Between: []string{"r2", "r1"}, Pairs: 1}}
 	w.ok(w.c.Update(w.ctx, c))
+	laid := w.get()
+	laid.Spec.Nodes[0].Domain, laid.Spec.Nodes[1].Domain = "r1", "r2"
+	w.ok(w.c.Update(w.ctx, laid))
 	w.step()
 	w.pod("a", "w1")
 	w.pod("b", "w2")
@@ -36,6 +41,7 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	if len(r.Clusters) != 1 || len(r.Pairs) != 1 || len(r.Notes) != 0 {
 		t.Fatalf("%+v", r)
 	}
+	c.Spec.Balancing.Mode, c.Spec.Balancing.FailBackDelay = "", nil // the API server's defaults
 	if !equality.Semantic.DeepEqual(r.Clusters[0].Spec, c.Spec) {
 		t.Errorf("cluster %+v, was %+v", r.Clusters[0].Spec, c.Spec)
 	}
@@ -44,6 +50,7 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	}
 
 	// Deleted by force and created again: the targets stay unchanged.
+	w.ok(w.c.Get(w.ctx, client.ObjectKeyFromObject(c), c))
 	for _, o := range []client.Object{p, c} {
 		o.SetFinalizers(nil)
 		w.ok(w.c.Update(w.ctx, o))
@@ -66,6 +73,9 @@ func TestRebuildRestartsNoTarget(t *testing.T) {
 	w.ok(err)
 	if len(r.Pairs) != 1 || len(r.Clusters[0].Spec.Pools) != 1 || r.Clusters[0].Spec.Pools[0].StorageClassName != "disks" || len(r.Notes) != 3 {
 		t.Errorf("%+v", r)
+	}
+	if x := r.Clusters[0].Spec; x.FailureDomainKey != "rack" || len(x.Domains) != 1 || x.Domains[0].Pairs != 1 || r.Pairs[0].Spec.Nodes[0].Domain != "r1" || r.Pairs[0].Spec.Nodes[1].Domain != "r2" {
+		t.Errorf("domains %+v, pair %+v", x, r.Pairs[0].Spec)
 	}
 	if r, err := Rebuild(w.ctx, w.c, metav1.NamespaceDefault); err != nil || len(r.Pairs) != 0 {
 		t.Errorf("%+v %v", r, err)

@@ -175,6 +175,9 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 	if n := &p.Spec.Nodes[i]; p.Annotations[annotationReplacing] != replaceKey(want) {
 		n.Disk++
 		n.Worker = want.Worker
+		if err := r.followWorker(ctx, p, n, want.Worker); err != nil {
+			return err
+		}
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
 		}

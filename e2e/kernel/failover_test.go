@@ -95,7 +95,8 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		repeat(events(), func() bool {
 			home := o.owner(ctx)
 			Expect(o.v.move(ctx, home)).To(Succeed()) // it stays, and this is its home from now on
-			// The operations that the kill delays belong to it: they end before the next event begins.
+			// The operations that the kill delays belong to it: they end before the next event
+			// begins.
 			o.event(ctx, "its home killed", nil, killedBound, func() error { return o.r.pair.Kill(home) })
 			o.owned(ctx, 1-home, time.Minute)
 			Expect(o.r.pair.StartNode(home)).To(Succeed())

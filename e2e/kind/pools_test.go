@@ -20,8 +20,9 @@ const (
 	poolsFast    = "/var/lib/pools-e2e-fast"
 )
 
-// localVolumes are local volumes of one class, one on each worker.
-func localVolumes(ctx context.Context, class, dir string) {
+// localVolumes are local volumes of one class, one on each worker in each of the folders. The label
+// e2e names the spec that they are of.
+func localVolumes(ctx context.Context, spec, class string, dirs ...string) {
 	GinkgoHelper()
 	manifest := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -30,10 +31,11 @@ provisioner: kubernetes.io/no-provisioner
 volumeBindingMode: WaitForFirstConsumer
 `, class)
 	for _, w := range workers(ctx) {
-		manifest += fmt.Sprintf(`---
+		for i, dir := range dirs {
+			manifest += fmt.Sprintf(`---
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: %[1]s-%[2]s, labels: {e2e: pools}}
+metadata: {name: %[1]s-%[2]s-%[5]d, labels: {e2e: %[4]s}}
 spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
@@ -45,7 +47,8 @@ spec:
       nodeSelectorTerms:
       - matchExpressions:
         - {key: kubernetes.io/hostname, operator: In, values: [%[2]s]}
-`, class, w, dir)
+`, class, w, dir, spec, i)
+		}
 	}
 	apply(ctx, namespace, manifest)
 }
@@ -98,7 +101,7 @@ var _ = Describe("a pool", func() {
 		for _, w := range workers(ctx) {
 			on(ctx, w, fmt.Sprintf("mkdir -p %[1]s %[2]s && mount -t tmpfs -o size=512m pools-e2e %[2]s", poolsDir, poolsFast))
 		}
-		localVolumes(ctx, "e2e-disks", poolsDir)
+		localVolumes(ctx, "pools", "e2e-disks", poolsDir)
 		apply(ctx, namespace, fmt.Sprintf(`apiVersion: gemel.storage/v1alpha1
 kind: StorageCluster
 metadata: {name: %s}
@@ -128,7 +131,7 @@ spec:
 		Consistently(inStep).WithContext(ctx).WithTimeout(10 * time.Second).Should(Equal("True"))
 
 		By("adding backing volumes for the pool")
-		localVolumes(ctx, "e2e-flash", poolsFast)
+		localVolumes(ctx, "pools", "e2e-flash", poolsFast)
 		Eventually(statusOf("storagecluster", `{.status.pools[?(@.name=="fast")].free}`)).WithContext(ctx).WithTimeout(4 * time.Minute).ShouldNot(Or(BeEmpty(), Equal("0")))
 		Eventually(statusOf("targetpair", `{.status.conditions[?(@.type=="UpToDate")].status}`)).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Equal("True"))
 		for _, n := range []string{"a", "b"} {

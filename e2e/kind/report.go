@@ -17,6 +17,16 @@ type findings struct {
 
 	PVCToRunning []float64 `json:"pvc_to_running_s,omitempty"`
 	Upgrade      *upgrade  `json:"upgrade,omitempty"` // only of a run of that spec
+	Zones        *zones    `json:"zones,omitempty"`
+}
+
+// zones is what two zones with pairs across them have shown.
+type zones struct {
+	Claims         int     `json:"claims"`
+	Bytes          uint64  `json:"bytes"`            // between workers and targets
+	CrossZoneShare float64 `json:"cross_zone_share"` // of them, what went to a target in the other zone; 0.5 if homes were chosen by chance
+	Lost           float64 `json:"zone_lost_pause_ms_max,omitempty"`
+	LostOperations int64   `json:"zone_lost_operations,omitempty"` // of pods in the other zone meanwhile
 }
 
 // upgrade from the release before this tree, and back.

@@ -32,6 +32,11 @@ func clusterNotUpToDate(x *exam) {
 	x.clusterCondition(v1alpha1.ConditionUpToDate, "the StorageCluster is not what its spec says")
 }
 
+// clusterDomains: a couple of spec.domains lacks pairs.
+func clusterDomains(x *exam) {
+	x.clusterCondition(v1alpha1.ConditionDomainsMatch, "the pairs of the StorageCluster are not in the domains of its spec")
+}
+
 func (x *exam) clusterCondition(kind, problem string) {
 	for i := range x.Clusters {
 		k := &x.Clusters[i]

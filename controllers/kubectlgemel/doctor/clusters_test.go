@@ -20,6 +20,9 @@ var clusterCases = []trouble{
 		"gone": clusterIs("UpToDate", true, "Ready", "", 0), "not for long": clusterIs("UpToDate", false, "Invalid", "", 4*time.Minute),
 		"the pair says why": upToDate("Invalid", "spec.scrub.schedule", time.Hour),
 	}, []string{"spec.scrub.schedule"}},
+	{"pairs in other domains", "ClusterDomains", Warning, "StorageCluster/main", clusterIs("DomainsMatch", false, "Invalid", "spec.domains: z1 and z2 lack 1 of 2 pairs", time.Hour), map[string]func(*Objects){
+		"gone": clusterIs("DomainsMatch", true, "Ready", "", 0), "not for long": clusterIs("DomainsMatch", false, "Invalid", "", 4*time.Minute),
+	}, []string{"spec.domains: z1 and z2 lack"}},
 }
 
 func TestClusters(t *testing.T) { check(t, clusterCases) }

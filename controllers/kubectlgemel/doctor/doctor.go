@@ -104,6 +104,7 @@ var rules = []rule{
 	{"NoCluster", noCluster},
 	{"ClusterNotReady", clusterNotReady},
 	{"ClusterNotUpToDate", clusterNotUpToDate},
+	{"ClusterDomains", clusterDomains},
 	{"NotObserved", notObserved},
 	{"OperatorSilent", operatorSilent},
 	{"PairDown", pairDown},
