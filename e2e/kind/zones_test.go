@@ -89,14 +89,6 @@ func forgetZones(ctx context.Context) {
 	}
 }
 
-// zoneOf a worker.
-func zoneOf(ctx context.Context, worker string) string {
-	GinkgoHelper()
-	z := field(ctx, "node", worker, "", `{.metadata.labels.topology\.kubernetes\.io/zone}`)
-	Expect(z).NotTo(BeEmpty(), worker)
-	return z
-}
-
 // hostBytes are the bytes of hosts' commands that arrived at a target node, by LUN: those that it
 // executed itself, and those that it handed to the owner.
 func hostBytes(ctx context.Context, pod string) map[string]uint64 {
