@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -199,5 +200,30 @@ func TestBatchesKeepUrgentMovesApart(t *testing.T) {
 	got := Batches(&r.v, moves)
 	if len(got) != 2 || len(got[0]) != 2 || len(got[1]) != 2 || got[0][0].Reason != ReasonConnectivity || got[0][1].Reason != ReasonConnectivity {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Averages climb to work that begins, past several levels. That is one change, and no work that
+// lasts for a few minutes each time.
+func TestWorkThatBeginsIsEvened(t *testing.T) {
+	for _, idle := range []time.Duration{time.Minute, 3 * time.Hour} {
+		for _, top := range []float64{0.35, 0.27} {
+			r := newRig(t, Policy{}, 4)
+			for i := range r.v.LUNs {
+				r.load(i, 0)
+			}
+			r.none(r.pass(idle))
+			var made []Move
+			for s := 0; s < 900 && len(made) == 0; s += 5 {
+				f := 1 - math.Exp(-float64(s)/SlowWindow.Seconds())
+				r.load(0, top*f)
+				r.load(2, 0.8*top*f)
+				r.v.LUNs[0].Fast, r.v.LUNs[2].Fast = top, 0.8*top
+				made = r.pass(5 * time.Second)
+			}
+			if len(made) != 1 || made[0].Reason != ReasonBalance {
+				t.Errorf("idle for %v, then %.2f: %+v, %q", idle, top, made, r.b.Calm())
+			}
+		}
 	}
 }

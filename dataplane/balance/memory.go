@@ -18,6 +18,7 @@ type memory struct {
 
 	level   float64 // work per second that the LUN is taken to have
 	levelAt int64   // since when
+	rising  bool    // that level is higher than the one before
 	spans   []int64 // for how long the last levels lasted (ns)
 
 	unused map[string]*[2]int64 // by host: until when a node counts as unusable for it
@@ -79,8 +80,19 @@ func (b *Balancer) observe(v *View) {
 // spansKept is how many levels are remembered.
 const spansKept = 4
 
-// newLevel begins a level of work.
+// settling is how long the slow window takes to show a change: little by little, so that one change
+// passes several levels.
+const settling = 2 * SlowWindow
+
+// newLevel begins a level of work, unless the last one is still being reached: then the work has
+// been what it is now since that one began.
 func (m *memory) newLevel(now int64, work float64) {
+	up := work > m.level
+	if len(m.spans) > 0 && up == m.rising && now-m.levelAt < int64(settling) {
+		m.level = work
+		return
+	}
+	m.rising = up
 	if len(m.spans) == spansKept {
 		m.spans = append(m.spans[:0], m.spans[1:]...)
 	}

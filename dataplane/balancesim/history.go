@@ -57,7 +57,7 @@ type host struct {
 
 func always(balance.Node, int64) (bool, int64) { return true, -3600 * second }
 
-const familyCount = 12
+const familyCount = 13
 
 // families of histories.
 var families = [familyCount]struct {
@@ -66,7 +66,7 @@ var families = [familyCount]struct {
 }{
 	{"zipf", zipf}, {"diurnal", diurnal}, {"bursts", bursts}, {"wander", wander}, {"giant", giant},
 	{"groups", grouped}, {"pins", pins}, {"chairs", chairs}, {"idle", idle}, {"roll", roll},
-	{"flap", flap}, {"disagree", disagree},
+	{"flap", flap}, {"disagree", disagree}, {"begins", begins},
 }
 
 // Make draws the history of a seed.
@@ -134,6 +134,24 @@ func zipf(h *History, r *rand.Rand) {
 	h.populate(r, n)
 	w := weights(r, n, between(r, 0.5, 1.5))
 	h.fill(r, total(r), func(i, _ int) float64 { return w[i] })
+}
+
+// begins is steady work after a time of none: averages climb to it.
+func begins(h *History, r *rand.Rand) {
+	n := some(r)
+	h.populate(r, n)
+	w, from := weights(r, n, between(r, 0.3, 1)), make([]int, n)
+	for i := range from {
+		from[i] = int(between(r, 0, 0.4) * steps)
+	}
+	at := int(between(r, 0, 0.3) * steps)
+	together := r.IntN(2) == 0
+	h.fill(r, total(r), func(i, t int) float64 {
+		if together && t < at || !together && t < from[i] {
+			return 0
+		}
+		return w[i]
+	})
 }
 
 func diurnal(h *History, r *rand.Rand) {

@@ -9,7 +9,7 @@ import (
 // The limits are those that docs/ownership.md states. `make sim-balance` plays more histories.
 func TestBalanceIsNearTheOptimum(t *testing.T) {
 	var all []Outcome
-	PlayAll(1, 600, 2, func(o Outcome) { all = append(all, o) })
+	PlayAll(1, 50*familyCount, 2, func(o Outcome) { all = append(all, o) })
 	s := Summarize(all)
 	if err := s.Check(); err != nil {
 		t.Errorf("%v\n%+v", err, s)
@@ -23,7 +23,7 @@ func TestBalanceIsNearTheOptimum(t *testing.T) {
 		t.Errorf("%d families", len(s.Families))
 	}
 	for name, f := range s.Families {
-		if f.Histories != 600/familyCount {
+		if f.Histories != 50 {
 			t.Errorf("%s: %d histories", name, f.Histories)
 		}
 	}

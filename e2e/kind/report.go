@@ -18,6 +18,13 @@ type findings struct {
 	PVCToRunning []float64 `json:"pvc_to_running_s,omitempty"`
 	Upgrade      *upgrade  `json:"upgrade,omitempty"` // only of a run of that spec
 	Zones        *zones    `json:"zones,omitempty"`
+	Hot          *hot      `json:"hot,omitempty"`
+}
+
+// hot is when two busy LUNs of one node parted, and the reason that was given.
+type hot struct {
+	Seconds float64 `json:"seconds"` // from when both were busy
+	Message string  `json:"message"`
 }
 
 // zones is what two zones with pairs across them have shown.

@@ -64,6 +64,8 @@ var ownership = []mutant{
 		"l.Held(e.At) == nil &&", "true &&"), "dataplane/meta", "TestHomeFollowsConsumer"},
 	{0, "a release before gets the place of a host", below("dataplane/node/control.go",
 		"n.bothKnow(errNoOwnership) != nil {", "false {"), "dataplane/node", "TestMapHostNearInAMixedPair"},
+	{0, "work that begins is taken for short bursts", inBalance("memory.go",
+		"if len(m.spans) > 0 && up == m.rising && now-m.levelAt < int64(settling) {", "if false {"), balance, "TestWorkThatBeginsIsEvened"},
 	{0, "what another reason has moved is taken back", inBalance("memory.go",
 		"		b.regret.belongs(mv.LUN, mv.To)\n", ""), balance, "TestOnlyBalancingIsTakenBack"},
 	{0, "a late decision moves a LUN", below("dataplane/meta/ownership.go",
