@@ -16,6 +16,18 @@ type sample struct {
 	at          time.Duration
 	luns        map[string]*targetv1.LUNWork
 	order       []string
+	decides     *targetv1.Ownership // nil: this node does not decide who owns what, or does not tell
+}
+
+// readDecisions asks a node what it knows of the use of both nodes. A node of 0.1.0 knows nothing.
+func (s *sample) readDecisions(ctx context.Context, n *nodes) {
+	c, err := n.get(ctx, s.node)
+	if err != nil {
+		return
+	}
+	if st, err := c.GetStatus(ctx, &targetv1.GetStatusRequest{}); err == nil && st.Ownership.GetDecides() {
+		s.decides = st.Ownership
+	}
 }
 
 func (s *sample) read(ctx context.Context, n *nodes) error {

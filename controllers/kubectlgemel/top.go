@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/internal/human"
@@ -44,7 +46,8 @@ func (f *flags) topCommand() *cobra.Command {
 		Long: `Top reads the counters of the target nodes twice and shows the rates between the two: commands and bytes per second, the mean time
 from the arrival of a command at a node to its status, the limit under which 99 % of these times are, and the share of the bytes that
 hosts sent to the node that does not own the LUN. A command counts at the node at which its host is logged in; EXECUTED counts it
-at the owner.
+at the owner. CPU of a node is the part of its CPUs that it uses, over five minutes; top pairs says why no work is evened
+between the nodes at present.
 
 It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
 ports of pods.`,
@@ -128,6 +131,8 @@ func (t *Top) read(ctx context.Context, all []*nodes) (out []sample) {
 			if err := s.read(ctx, n); err != nil {
 				n.drop(node)
 				s = sample{pair: n.pair.Name, node: node, err: err}
+			} else if t.Of != "luns" {
+				s.readDecisions(ctx, n)
 			}
 			out = append(out, s)
 		}
@@ -188,17 +193,36 @@ func (t *Top) print(before, now []sample) error {
 	if t.Limit > 0 && len(list) > t.Limit {
 		left, list = len(list)-t.Limit, list[:t.Limit]
 	}
-	return t.table(list, left)
+	return t.table(list, left, chairs(now))
 }
 
-func (t *Top) table(list []*row, left int) error {
+// chairs are what the deciding node of each pair knows.
+func chairs(now []sample) map[string]*targetv1.Ownership {
+	out := map[string]*targetv1.Ownership{}
+	for i := range now {
+		if s := &now[i]; s.decides != nil {
+			out[s.pair] = s.decides
+		}
+	}
+	return out
+}
+
+// used is the part of its CPUs that a node uses, over five minutes.
+func used(o *targetv1.Ownership, node string) string {
+	if i := slices.Index(pair.Nodes[:], node); i >= 0 && i < len(o.GetUse()) {
+		return fmt.Sprintf("%.0f%%", 100*o.Use[i])
+	}
+	return "-"
+}
+
+func (t *Top) table(list []*row, left int, chairs map[string]*targetv1.Ownership) error {
 	w := tabwriter.NewWriter(t.Out, 0, 0, 3, ' ', 0)
 	figures := "READS/s\tWRITES/s\tOTHER/s\tBYTES/s\tMEAN\t99%\tFORWARDED"
 	switch t.Of {
 	case "luns":
 		fmt.Fprintln(w, "LUN\tPAIR\tOWNER\t"+figures)
 	case "nodes":
-		fmt.Fprintln(w, "PAIR\tNODE\tEXECUTED/s\t"+figures)
+		fmt.Fprintln(w, "PAIR\tNODE\tEXECUTED/s\t"+figures+"\tCPU")
 	default:
 		fmt.Fprintln(w, "PAIR\t"+figures)
 	}
@@ -211,8 +235,12 @@ func (t *Top) table(list []*row, left int) error {
 		default:
 			fmt.Fprintf(w, "%s\t", r.pair)
 		}
-		fmt.Fprintf(w, "%.0f\t%.0f\t%.0f\t%s\t%s\t%s\t%s\n", r.perSecond(r.reads), r.perSecond(r.writes), r.perSecond(r.others),
-			human.Size(uint64(r.perSecond(r.bytes))), short3(r.mean()), r.limit(0.99), r.forwardedText())
+		end := ""
+		if t.Of == "nodes" {
+			end = "\t" + used(chairs[r.pair], r.name)
+		}
+		fmt.Fprintf(w, "%.0f\t%.0f\t%.0f\t%s\t%s\t%s\t%s%s\n", r.perSecond(r.reads), r.perSecond(r.writes), r.perSecond(r.others),
+			human.Size(uint64(r.perSecond(r.bytes))), short3(r.mean()), r.limit(0.99), r.forwardedText(), end)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -222,6 +250,11 @@ func (t *Top) table(list []*row, left int) error {
 		fmt.Fprintf(t.Out, "%d more: use --limit\n", left)
 	case len(list) == 0:
 		fmt.Fprintln(t.Out, "no host has used a LUN since the target nodes were started")
+	}
+	for _, name := range slices.Sorted(maps.Keys(chairs)) {
+		if o := chairs[name]; t.Of == "pairs" && o.Even != "" {
+			fmt.Fprintf(t.Out, "%s: no work is evened: %s\n", name, o.Even)
+		}
 	}
 	return nil
 }

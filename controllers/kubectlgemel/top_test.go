@@ -38,7 +38,7 @@ func work(kind, way string, n, size, us uint64, bucket int) *targetv1.Work {
 // A node whose LUNs have done nothing is shown, with zeros.
 func TestTopShowsIdleNodes(t *testing.T) {
 	rows, text, err := (&busy{idle: true}).run(t, &Top{Of: "nodes"})
-	if err != nil || len(rows) != 3 || strings.Join(rows[1][:6], " ") != "main-p0 a 0 0 0 0" || rows[1][len(rows[1])-1] != "-" {
+	if err != nil || len(rows) != 3 || strings.Join(rows[1][:6], " ") != "main-p0 a 0 0 0 0" || rows[1][len(rows[1])-1] != "56%" {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if rows, text, err = (&busy{idle: true}).run(t, &Top{Of: "luns"}); err != nil || len(rows) != 2 || !strings.Contains(text, "no host has used a LUN") {
@@ -78,6 +78,10 @@ func (n *busyNode) GetWork(_ context.Context, req *targetv1.GetWorkRequest, _ ..
 		r.Luns = r.Luns[1:]
 	}
 	return r, nil
+}
+
+func (n *busyNode) GetStatus(context.Context, *targetv1.GetStatusRequest, ...grpc.CallOption) (*targetv1.Status, error) {
+	return &targetv1.Status{Ownership: &targetv1.Ownership{Decides: n.node == "b", Use: []float64{0.56, 0.13}, Even: "no move pays"}}, nil
 }
 
 func (b *busy) connect(_ context.Context, _ *v1alpha1.TargetPair, node string) (targetv1.TargetServiceClient, func(), error) {
@@ -120,11 +124,12 @@ func TestTopShowsRatesOfBothNodes(t *testing.T) {
 
 func TestTopShowsNodesAndPairs(t *testing.T) {
 	rows, text, err := (&busy{}).run(t, &Top{Of: "nodes"}, "main-p0")
-	if err != nil || len(rows) != 3 || strings.Join(rows[1][:6], " ") != "main-p0 a 402 300 0 2" || strings.Join(rows[2][:6], " ") != "main-p0 b 50 100 50 0" {
+	if err != nil || len(rows) != 3 || strings.Join(rows[1][:6], " ") != "main-p0 a 402 300 0 2" || strings.Join(rows[2][:6], " ") != "main-p0 b 50 100 50 0" ||
+		rows[1][len(rows[1])-1] != "56%" || rows[2][len(rows[2])-1] != "13%" {
 		t.Errorf("%v\n%s", err, text)
 	}
 	rows, text, err = (&busy{}).run(t, &Top{Of: "pairs"})
-	if err != nil || len(rows) != 2 || strings.Join(rows[1][:4], " ") != "main-p0 400 50 2" {
+	if err != nil || len(rows) != 3 || strings.Join(rows[1][:4], " ") != "main-p0 400 50 2" || !strings.Contains(text, "main-p0: no work is evened: no move pays\n") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

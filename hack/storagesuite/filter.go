@@ -33,7 +33,6 @@ var understood = []rule{
 	{regexp.MustCompile(`\b(ext3|ntfs)\b`), "filesystems are XFS and ext4"},
 	{regexp.MustCompile(`group ?snapshot`), "groups of volumes are not snapshotted yet"},
 	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not reported"},
-	{regexp.MustCompile(`does not support topology`), "there is one segment: every worker reaches every volume"},
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
 	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),
 		"the chart's class binds at once; the test fears that volumes land in different topology segments"},

@@ -30,9 +30,10 @@ import (
 const external = "External Storage"
 
 type options struct {
-	ginkgo, suite, driver, out, focus, skip string
-	procs                                   int
-	timeout                                 time.Duration
+	ginkgo, suite, driver, topology, out, focus, skip string
+
+	procs   int
+	timeout time.Duration
 }
 
 func main() {
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&o.ginkgo, "ginkgo", "ginkgo", "the ginkgo command, of the version that the suite is built with")
 	flag.StringVar(&o.suite, "suite", "e2e.test", "Kubernetes' e2e.test")
 	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
+	flag.StringVar(&o.topology, "topology-testdriver", "hack/storagesuite/testdriver-topology.yaml", "file that declares it to the tests of topology")
 	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
@@ -59,7 +61,7 @@ func main() {
 
 func run(ctx context.Context, o options) (bool, error) {
 	var err error
-	for _, path := range []*string{&o.suite, &o.driver, &o.out} {
+	for _, path := range []*string{&o.suite, &o.driver, &o.topology, &o.out} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return false, err
 		}
@@ -72,7 +74,7 @@ func run(ctx context.Context, o options) (bool, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
-	for _, p := range []part{together, disruptive} {
+	for _, p := range parts {
 		if err := os.Remove(filepath.Join(o.out, p.file())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err // an old report must not be read as this run's
 		}
@@ -84,7 +86,10 @@ func run(ctx context.Context, o options) (bool, error) {
 	defer n.Close()
 	r, deadline := newReport(), time.Now().Add(o.timeout)
 	p := &progress{out: os.Stdout, start: time.Now()}
-	for _, part := range []part{together, disruptive} {
+	for _, part := range parts {
+		if part == topology && o.focus != "" && !strings.Contains(o.focus, string(topology)) {
+			continue // none of its tests was chosen
+		}
 		o.timeout = max(time.Until(deadline), time.Second) // ginkgo takes 0 for no limit
 		ended := o.start(ctx, part, p, n.environment())
 		suites, err := read(filepath.Join(o.out, part.file()))
@@ -108,13 +113,22 @@ type part string
 const (
 	together   part = "together"   // several at a time
 	disruptive part = "disruptive" // those that stop kubelets, one after the other: they would fail their neighbours
+	topology   part = "topology"   // those of topology: with the capability, the suite would leave out volumes that bind at once
 )
+
+var parts = []part{together, disruptive, topology}
+
+// topologyTests have this in their names, and no other has.
+const topologyTests = `topology should`
 
 func (p part) file() string { return "storage-suite." + string(p) + ".json" }
 
 // has reports whether a test belongs to this part.
 func (p part) has(name string) bool {
-	return strings.Contains(name, "[Disruptive]") == (p == disruptive)
+	if strings.Contains(name, topologyTests) {
+		return p == topology
+	}
+	return p != topology && strings.Contains(name, "[Disruptive]") == (p == disruptive)
 }
 
 // start runs a part to its end, and keeps its output in a log.
@@ -134,8 +148,11 @@ func (o options) start(ctx context.Context, p part, shown *progress, environment
 }
 
 func (o options) args(p part) []string {
-	focus, procs := external, o.procs
-	if o.focus != "" {
+	focus, procs, driver := external, o.procs, o.driver
+	switch {
+	case p == topology:
+		focus, driver = focus+".*"+topologyTests, o.topology
+	case o.focus != "":
 		focus += ".*(" + o.focus + ")"
 	}
 	if p == disruptive {
@@ -148,13 +165,16 @@ func (o options) args(p part) []string {
 	} else {
 		args = append(args, "--label-filter=!Disruptive")
 	}
+	if p != topology {
+		args = append(args, "--skip="+topologyTests)
+	}
 	for _, r := range leftOut {
 		args = append(args, "--skip="+r.pattern.String())
 	}
 	if o.skip != "" {
 		args = append(args, "--skip="+o.skip)
 	}
-	return append(args, o.suite, "--", "-provider=skeleton", "-kubeconfig="+os.Getenv("KUBECONFIG"), "-storage.testdriver="+o.driver,
+	return append(args, o.suite, "--", "-provider=skeleton", "-kubeconfig="+os.Getenv("KUBECONFIG"), "-storage.testdriver="+driver,
 		"-disable-log-dump", "-e2e-output-dir="+o.out)
 }
 

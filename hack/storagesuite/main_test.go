@@ -156,6 +156,13 @@ func TestTheSuiteIsTold(t *testing.T) {
 	if args := o.args(disruptive); !slices.Contains(args, "--procs=1") || !slices.Contains(args, "--label-filter=Disruptive") {
 		t.Errorf("tests that stop kubelets: %q", args)
 	}
+	o.topology = "/t.yaml"
+	if args := o.args(topology); !slices.Contains(args, "--focus=External Storage.*topology should") || !slices.Contains(args, "-storage.testdriver=/t.yaml") {
+		t.Errorf("tests of topology: %q", args)
+	}
+	if !slices.Contains(args, "--skip=topology should") {
+		t.Errorf("tests of topology are run without the capability: %q", args)
+	}
 	if at := slices.Index(args, "--"); at < 0 || args[at-1] != "/s/e2e.test" {
 		t.Errorf("flags of the suite do not follow it: %q", args)
 	}

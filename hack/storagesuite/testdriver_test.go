@@ -100,7 +100,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		// What every volume is: a LUN with a filesystem of its own, that outlives pods, mounted
 		// without noexec, known by its handle alone.
 		"persistence": true, "exec": true, "multipods": true, "multiplePVsSameID": true, "singleNodeVolume": false,
-		// All workers are in one segment (docs/decisions/0019).
+		// The driver has it: the tests of topology have a declaration of their own, because with it
+		// the other tests would be fewer.
 		"topology": false,
 		// Stage grows the filesystem of what was restored or cloned larger than its source.
 		"FSResizeFromSourceNotSupported": false,
