@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -319,5 +320,80 @@ func TestManyCommands(t *testing.T) {
 	}
 	if err := <-sent; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A session may begin with any CmdSN (RFC 7143 §4.2.2.1), and libiscsi takes a random one. It is
+// used as libiscsi uses it after it has logged in again: commands that wait are sent at once, what
+// fails is sent again under a new tag, with pings between that take a number. Each is answered
+// once, and MaxCmdSN stays within the window.
+func TestAnyFirstCmdSN(t *testing.T) {
+	const window, total = 8, 200
+	for _, first := range []uint32{0, 1, 1<<31 - total/2, 1<<31 - 1, 1<<32 - total/2, 1<<32 - 1} {
+		t.Run(strconv.FormatUint(uint64(first), 10), func(t *testing.T) {
+			b := serve(t, func(c *Config) { c.Limits.Window = window }, nil)
+			old := b.connect(t)
+			old.send(old.hold(), nil)
+			eventually(t, "a held command", func() bool { return b.dev.holding() == 1 })
+			c := b.dial(t) // replaces it
+			c.cmdSN = first
+			if st := c.login(); st != pdu.LoginSuccess {
+				t.Fatal(st)
+			}
+			if c.maxCmd != first+window-1 {
+				t.Fatalf("MaxCmdSN %d after a login with CmdSN %d", c.maxCmd, first)
+			}
+			open := map[uint32]byte{} // opcode of the CDB by tag; 0: a ping
+			sent, again := 0, 0
+			send := func(op byte) {
+				var h pdu.BHS
+				if op == 0 {
+					h = c.request(pdu.NopOut, pdu.Final, false)
+				} else {
+					h = c.command(op, pdu.Final|pdu.ReadBit|1, sent%16, 1, 512)
+				}
+				open[h.ITT()] = op
+				c.send(h, nil)
+				sent++
+			}
+			for sent < total || len(open) > 0 || again > 0 {
+				for (sent < total || again > 0) && int32(c.cmdSN-c.maxCmd) <= 0 {
+					op := []byte{opRead, opFail, opAsync, 0}[sent%4]
+					if again > 0 {
+						again, op = again-1, opRead
+					}
+					send(op)
+				}
+				h, _ := c.recv()
+				if h == nil {
+					t.Fatalf("closed with %d open", len(open))
+				}
+				op, ok := open[h.ITT()]
+				if !ok {
+					t.Fatalf("opcode %#x for tag %d, which is not open", h.Op(), h.ITT())
+				}
+				delete(open, h.ITT())
+				exp, limit := h.U32(pdu.OffExpCmdSN), h.U32(pdu.OffMaxCmdSN)
+				if int32(exp-c.cmdSN) > 0 || int32(limit-exp) < -1 || int32(limit-exp) >= window {
+					t.Fatalf("ExpCmdSN %d MaxCmdSN %d, next CmdSN %d", exp, limit, c.cmdSN)
+				}
+				if op == opFail {
+					again++
+				}
+			}
+			for _, sn := range []uint32{first, c.cmdSN - 1, c.maxCmd + 1} { // outside the window: ignored
+				h := c.read(0, 1)
+				c.cmdSN--
+				h.PutU32(pdu.OffCmdSN, sn)
+				c.send(h, nil)
+			}
+			c.ping() // nothing else has come
+			if c.maxCmd != c.cmdSN+window-1 {
+				t.Errorf("MaxCmdSN %d with nothing under way, next CmdSN %d", c.maxCmd, c.cmdSN)
+			}
+			if n := c.cmdSN - first; int(n) != sent {
+				t.Errorf("%d numbers for %d requests", n, sent)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,15 @@ import (
 
 // libiscsi, the initiator of QEMU's block driver, has one path and no ALUA. Under QEMU's name it
 // reads from the node that does not own the LUN while that node is killed, comes back and does
-// not serve for a while: it logs in until the node serves, and no command fails.
+// not serve for a while: it logs in until the node serves, no command fails, and each one is
+// answered once.
+//
+// The wire says so, because iscsi-perf cannot: it does not end on its own after a unit attention.
+// cb in utils/iscsi-perf.c (1.19 and later) sends the command again and subtracts one from
+// in_flight all the same. With more commands under way than it counts, the last answers take
+// in_flight from above zero to below, and main waits for zero for ever. Each login that replaces a
+// lost session has the unit attention 29h/00h (SAM-5 §5.14); at the first login libiscsi takes it
+// itself.
 func TestHostWithOnePathOutlastsARestart(t *testing.T) {
 	if _, err := exec.LookPath("iscsi-perf"); err != nil {
 		t.Skip("skipped: iscsi-perf is not installed (Debian: libiscsi-bin); `make deps` installs it")
@@ -50,8 +59,9 @@ func TestHostWithOnePathOutlastsARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := watch(t, p.ISCSI[1])
 	var out bytes.Buffer
-	perf := exec.CommandContext(ctx, "iscsi-perf", "-i", host, "-m", "4", "-b", "8", "-t", "120", "-r", fmt.Sprintf("iscsi://%s/%s/%d", p.ISCSI[1], p.IQN(), m.Lun))
+	perf := exec.CommandContext(ctx, "iscsi-perf", "-i", host, "-m", "4", "-b", "8", "-t", "120", "-r", fmt.Sprintf("iscsi://%s/%s/%d", w.addr, p.IQN(), m.Lun))
 	perf.Stdout, perf.Stderr = &out, &out
 	if err := perf.Start(); err != nil {
 		t.Fatal(err)
@@ -62,12 +72,12 @@ func TestHostWithOnePathOutlastsARestart(t *testing.T) {
 	reads := func(n uint64) {
 		t.Helper()
 		if err := harness.Wait(ctx, fmt.Sprint(n, " reads"), func() (bool, string) {
-			w, err := p.Client(1).GetWork(ctx, &targetv1.GetWorkRequest{})
+			work, err := p.Client(1).GetWork(ctx, &targetv1.GetWorkRequest{})
 			if err != nil {
 				return false, err.Error()
 			}
 			got := uint64(0)
-			for _, l := range w.Luns {
+			for _, l := range work.Luns {
 				for _, k := range l.Work {
 					if k.Kind == "read" {
 						got += k.Operations
@@ -95,10 +105,24 @@ func TestHostWithOnePathOutlastsARestart(t *testing.T) {
 	reads(1)
 	t.Logf("it read again after %v", time.Since(begun))
 	reads(1000)
+	// It goes on reading, so what was under way is answered within moments or never.
+	soon, done := context.WithTimeout(ctx, 20*time.Second)
+	defer done()
+	under := w.unanswered()
+	if err := harness.Wait(soon, "each request has its answer", func() (bool, string) {
+		now := w.unanswered()
+		under = slices.DeleteFunc(under, func(what string) bool { return !slices.Contains(now, what) })
+		return len(under) == 0, strings.Join(under, "; ")
+	}); err != nil {
+		t.Error(err)
+	}
 	select {
 	case err := <-ended:
 		t.Fatalf("it gave up: %v: %s", err, &out)
 	default:
+	}
+	if logins, answers, faults := w.verdict(); logins != 2 || answers < 2000 || len(faults) > 0 {
+		t.Errorf("%d logins, 2 are expected; %d answers:\n%s", logins, answers, strings.Join(faults, "\n"))
 	}
 	if err := perf.Process.Kill(); err != nil {
 		t.Fatal(err)
