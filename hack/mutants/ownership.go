@@ -179,7 +179,7 @@ var ownership = []mutant{
 	{0, "a decision of another policy moves a LUN", below("dataplane/meta/ownership.go",
 		"e.Policy != nil && *e.Policy != now {", "e.Policy != nil && *e.Policy > now {"), "dataplane/meta", "TestMoveOfAnotherPolicyDoesNothing"},
 	{0, "a release before gets the policy", below("dataplane/meta/ownership.go",
-		"c.Drain, c.Policy, c.LUNs = nil, nil, make", "c.Drain, c.LUNs = nil, make"), "dataplane/meta", "TestStateForReleaseBefore"},
+		"c.Drain, c.Policy, c.LUNs, c.Hosts = nil, nil, make", "c.Drain, c.LUNs, c.Hosts = nil, make"), "dataplane/meta", "TestStateForReleaseBefore"},
 	{0, "the policy is not on disk", below("dataplane/node/persist.go",
 		"head{s.Index, s.Generation, s.Policy})", "head{s.Index, s.Generation, nil})"), "dataplane/node", "TestPolicyReplacesTheFlags"},
 	{0, "the flags count although a policy was set", below("dataplane/node/chair.go",
