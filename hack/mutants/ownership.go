@@ -192,6 +192,22 @@ var ownership = []mutant{
 		"o.PolicyVersion == want.Version && o.Mode == want.Mode && o", "o.PolicyVersion == want.Version && o"), "controllers/pair", "TestPairGetsThePolicyOfItsCluster"},
 	{0, "commands are held for a decision of another policy", below("dataplane/node/ops.go",
 		"req.Policy != nil && *req.Policy != now {", "req.Policy != nil && *req.Policy > now {"), "dataplane/node", "TestLateMoveHoldsNoCommands"},
+	{0, "a LUN moves cold", below("dataplane/node/ops.go",
+		"if n.warm(ctx, ids, req.Warm) {", "if n.warm(ctx, ids, 0) {"), "dataplane/node", "TestWarmMoveMissesLess"},
+	{0, "a release before is asked to read ahead", below("dataplane/node/warm.go",
+		"|| !n.peerKnows(featureWarm) {", "{"), "dataplane/node", "TestReleaseBeforeIsNotAskedToReadAhead"},
+	{0, "requests to read ahead add up at a disk that hangs", below("dataplane/node/warm.go",
+		"	if !t.reading.TryLock() {\n		return r\n	}\n	defer t.reading.Unlock()\n", ""), "dataplane/node", "TestMoveDoesNotWaitForAHangingDisk"},
+	{0, "a stop waits for the new owner to read ahead", below("dataplane/node/warm.go",
+		"if limit <= 0 || n.run.stopping.Load() ||", "if limit <= 0 ||"), "dataplane/node", "TestDrainAndReturnWarmTheNewOwner"},
+	{0, "each move of a decision warms for the whole time", below("dataplane/node/chair.go",
+		"on.warm -= min(limit, took)", "on.warm -= 0 * min(limit, took)"), "dataplane/node", "TestWarmingOfOneDecisionIsBounded"},
+	{0, "an extent beyond the LUN is read ahead", below("dataplane/node/warm.go",
+		"x.N > (e.lun.Size-1)/heat.Extent {", "false {"), "dataplane/node", "TestReadAheadIsBounded"},
+	{0, "a backup displaces what is read again and again", below("dataplane/heat/heat.go",
+		"if leastCount > 0 {", "if leastCount > countMax {"), "dataplane/heat", "TestScanDisplacesNothing"},
+	{0, "what was hot stays hot", below("dataplane/heat/heat.go",
+		"return slot & countMax >> age", "return slot & countMax"), "dataplane/heat", "TestRecordForgets"},
 }
 
 // work is the package that turns what is counted into work.
