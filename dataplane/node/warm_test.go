@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/balance"
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/heat"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -226,6 +228,37 @@ func TestMoveDoesNotWaitForAHangingDisk(t *testing.T) {
 	p.until("it can be asked again", func() bool {
 		return p.nodes[1].readAhead(p.ctx, warmRequest{Extents: []warmExtent{{id, 1}}, Within: time.Second}).Read == heat.Extent
 	})
+}
+
+// A move that is late once the new owner has read ahead holds no commands.
+func TestMoveThatIsLateAfterWarming(t *testing.T) {
+	t.Parallel()
+	var disk heldIO
+	p := newTestPair(t)
+	p.cfg[1].Faults = disk.fault
+	p.startBoth()
+	id, m := p.lun(8*mib, "a")
+	p.readHot(p.device(m), 0, 5)
+	if err := p.setPolicy(0, "off", 60, 3); err != nil {
+		t.Fatal(err)
+	}
+	release := disk.hold(t)
+	end := make(chan error, 1)
+	go func() {
+		_, err := p.nodes[0].transferHere(p.ctx, transferRequest{UUIDs: []string{id}, To: "b", Epoch: p.nodes[0].View().Record.Epoch, Policy: new(uint64(3)), Warm: warmCalm})
+		end <- err
+	}()
+	p.until("the new owner reads ahead", func() bool { return disk.under.Load() == 1 })
+	if err := p.setPolicy(0, "off", 60, 4); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := <-end; !errors.Is(err, control.ErrUnavailable) || errors.Is(err, meta.ErrNotReady) { // of the owner, not of the log
+		t.Error(err)
+	}
+	if o := p.owner(id); o != "a" {
+		t.Errorf("owner %s", o)
+	}
 }
 
 // What the other node asks for is bounded, whatever it asks for.

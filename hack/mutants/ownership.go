@@ -194,6 +194,8 @@ var ownership = []mutant{
 		"req.Policy != nil && *req.Policy != now {", "req.Policy != nil && *req.Policy > now {"), "dataplane/node", "TestLateMoveHoldsNoCommands"},
 	{0, "a LUN moves cold", below("dataplane/node/ops.go",
 		"if n.warm(ctx, ids, req.Warm) {", "if n.warm(ctx, ids, 0) {"), "dataplane/node", "TestWarmMoveMissesLess"},
+	{0, "a move that is late after warming holds commands", below("dataplane/node/ops.go",
+		"cmp.Or(n.inSync(), n.stillDue(&req))", "n.inSync()"), "dataplane/node", "TestMoveThatIsLateAfterWarming"},
 	{0, "a release before is asked to read ahead", below("dataplane/node/warm.go",
 		"|| !n.peerKnows(featureWarm) {", "{"), "dataplane/node", "TestReleaseBeforeIsNotAskedToReadAhead"},
 	{0, "requests to read ahead add up at a disk that hangs", below("dataplane/node/warm.go",
