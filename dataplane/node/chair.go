@@ -112,9 +112,9 @@ func (n *Node) decide() {
 	due := slices.DeleteFunc(slices.Clone(moves), func(m balance.Move) bool { return m.Dry })
 	c.observe(moves)
 	c.forgetTries(due)
-	late := 0
+	late, on := 0, &decided{v.Record.Epoch, version, seqs, warmDecision}
 	for _, batch := range balance.Batches(view, due) {
-		if late += n.makeMoves(decided{v.Record.Epoch, version, seqs}, batch); late > maxLate {
+		if late += n.makeMoves(on, batch); late > maxLate {
 			return // what is left is decided again
 		}
 	}
@@ -151,20 +151,31 @@ type decided struct {
 	epoch  uint64
 	policy uint64            // version
 	seqs   map[string]uint64 // of the ownership, by LUN
+	warm   time.Duration     // what is left of warmDecision
 }
+
+// warmFor is how much later a batch may be for reading ahead.
+func (on *decided) warmFor(batch []balance.Move) time.Duration {
+	return min(warmLimit(batch[0].Reason.Urgent()), on.warm)
+}
+
+// waited takes a move off that took so long, of which up to limit was for reading ahead.
+func (on *decided) waited(limit, took time.Duration) { on.warm -= min(limit, took) }
 
 // makeMoves carries out a batch, and counts what is postponed: more than maxLate if the pair is not
 // what it was.
-func (n *Node) makeMoves(on decided, batch []balance.Move) (late int) {
-	req := transferRequest{To: batch[0].To.String(), Epoch: on.epoch, Policy: &on.policy, Home: batch[0].SetsHome, Hold: n.chair.holdFor(batch), Seqs: map[string]uint64{}}
+func (n *Node) makeMoves(on *decided, batch []balance.Move) (late int) {
+	req := transferRequest{To: batch[0].To.String(), Epoch: on.epoch, Policy: &on.policy, Home: batch[0].SetsHome, Hold: n.chair.holdFor(batch), Warm: on.warmFor(batch), Seqs: map[string]uint64{}}
 	var ids []string
 	for _, m := range batch {
 		ids = append(ids, m.LUN)
 		req.Seqs[m.LUN] = on.seqs[m.LUN]
 	}
-	ctx, cancel := context.WithTimeout(n.run.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(n.run.ctx, 5*time.Second+req.Warm)
+	start := time.Now()
 	_, pause, err := n.move(ctx, ids, req)
 	cancel()
+	on.waited(req.Warm, time.Since(start))
 	if v := n.View(); v.Record.Epoch != on.epoch || n.run.ctx.Err() != nil {
 		return maxLate + 1
 	}

@@ -94,6 +94,7 @@ type reports struct {
 	metrics counters
 	damage  damageTally
 	scrubs  scrubs
+	warm    warmTally
 	probed  atomic.Pointer[probed] // the last look at the disks
 }
 

@@ -147,6 +147,7 @@ type transferRequest struct {
 	Home      bool              `json:"home,omitempty"`
 	HeldUntil time.Time         `json:"held_until,omitzero"` // how long it counts (meta.Hold)
 	Hold      time.Duration     `json:"hold,omitempty"`      // how long commands may be held; 0: transferHold
+	Warm      time.Duration     `json:"warm,omitempty"`      // by how much the move may be later for reading ahead (warm.go)
 }
 
 type transferReply struct {
@@ -161,7 +162,7 @@ func (n *Node) Transfer(ctx context.Context, uuids []string, to pair.Node, hold 
 	if err := n.pinnedElsewhere(uuids, to); err != nil {
 		return t, err
 	}
-	req := transferRequest{To: to.String(), Home: n.peerKnows(featureOwnership)}
+	req := transferRequest{To: to.String(), Warm: warmCalm, Home: n.peerKnows(featureOwnership)}
 	if req.Home && hold > 0 {
 		req.HeldUntil = meta.Now().Add(hold + time.Second - 1).Truncate(time.Second)
 	}
@@ -199,8 +200,8 @@ func (n *Node) move(ctx context.Context, uuids []string, req transferRequest) (i
 	if len(req.UUIDs) == 0 {
 		return 0, 0, nil
 	}
-	if v := n.View(); v.Phase != pair.Paired || !v.Agreed {
-		return 0, 0, fmt.Errorf("ownership moves only while both nodes are in sync; this node is %s: %s: %w", standing(n.phase(v)), v.Reason, control.ErrUnavailable)
+	if err := n.inSync(); err != nil {
+		return 0, 0, err
 	}
 	if to == n.self {
 		var r transferReply
@@ -211,6 +212,14 @@ func (n *Node) move(ctx context.Context, uuids []string, req transferRequest) (i
 	return r.Moved, r.Pause, err
 }
 
+// inSync refuses a move while the pair is not.
+func (n *Node) inSync() error {
+	if v := n.View(); v.Phase != pair.Paired || !v.Agreed {
+		return fmt.Errorf("ownership moves only while both nodes are in sync; this node is %s: %s: %w", standing(n.phase(v)), v.Reason, control.ErrUnavailable)
+	}
+	return nil
+}
+
 // TransferAll does so with every LUN that is not pinned to the other node.
 func (n *Node) TransferAll(ctx context.Context, to pair.Node, hold time.Duration) (control.Transferred, error) {
 	free := slices.DeleteFunc(n.allLUNs(), func(id string) bool { return n.pinnedElsewhere([]string{id}, to) != nil })
@@ -218,9 +227,10 @@ func (n *Node) TransferAll(ctx context.Context, to pair.Node, hold time.Duration
 }
 
 // evacuate moves every LUN to a node, and leaves its home where it is. It does not ask whether that
-// node is drained: the other one is about to go.
+// node is drained: the other one is about to go. The move may be later by warmUrgent, but not that
+// of a stop.
 func (n *Node) evacuate(ctx context.Context, to pair.Node) (moved int, pause time.Duration, err error) {
-	return n.move(ctx, n.allLUNs(), transferRequest{To: to.String()})
+	return n.move(ctx, n.allLUNs(), transferRequest{To: to.String(), Warm: warmUrgent})
 }
 
 func (n *Node) allLUNs() []string {
@@ -229,7 +239,18 @@ func (n *Node) allLUNs() []string {
 	return slices.Sorted(maps.Keys(n.md.state.LUNs))
 }
 
-// transferHere gives LUNs of this node away: hold, drain, one log entry, release (R10). What
+// stillDue refuses a move that was decided on what is not so any more.
+func (n *Node) stillDue(req *transferRequest) error {
+	if epoch := n.View().Record.Epoch; req.Epoch != 0 && req.Epoch != epoch {
+		return fmt.Errorf("the move was decided in epoch %d, and this is epoch %d: %w", req.Epoch, epoch, control.ErrUnavailable)
+	}
+	if now := n.policyVersion(); req.Policy != nil && *req.Policy != now { // the entry says so too, but commands need not be held for it
+		return fmt.Errorf("the move was decided under version %d of the policy, and this is version %d: %w", *req.Policy, now, control.ErrUnavailable)
+	}
+	return nil
+}
+
+// transferHere gives LUNs of this node away: warm, hold, drain, one log entry, release (R10). What
 // arrived meanwhile is forwarded to the new owner.
 func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferReply, error) {
 	var ids []pair.LUNID
@@ -240,11 +261,13 @@ func (n *Node) transferHere(ctx context.Context, req transferRequest) (transferR
 		}
 		ids = append(ids, id)
 	}
-	if epoch := n.View().Record.Epoch; req.Epoch != 0 && req.Epoch != epoch {
-		return transferReply{}, fmt.Errorf("the move was decided in epoch %d, and this is epoch %d: %w", req.Epoch, epoch, control.ErrUnavailable)
+	if err := n.stillDue(&req); err != nil {
+		return transferReply{}, err
 	}
-	if now := n.policyVersion(); req.Policy != nil && *req.Policy != now { // the entry says so too, but commands need not be held for it
-		return transferReply{}, fmt.Errorf("the move was decided under version %d of the policy, and this is version %d: %w", *req.Policy, now, control.ErrUnavailable)
+	if n.warm(ctx, ids, req.Warm) { // nothing was held meanwhile, and the pair may not be what it was
+		if err := cmp.Or(n.inSync(), n.stillDue(&req)); err != nil {
+			return transferReply{}, err
+		}
 	}
 	start := time.Now()
 	release, err := n.quiesce(ctx, ids, cmp.Or(req.Hold, transferHold))

@@ -144,6 +144,8 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(req prepareVolume) (any, error) { return nil, n.volumeHere(req.Volume) })
 	case "scrub":
 		return served(body, func(req scrubRequest) (any, error) { return n.scrubHere(req) })
+	case "warm":
+		return served(body, func(req warmRequest) (any, error) { return n.readAhead(ctx, req), nil })
 	case "use":
 		return n.use(), nil
 	case "scrub_shares":

@@ -133,7 +133,11 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		return
 	}
 	s := o.Cmd
-	if probe && s.Kind == scsi.OpRead && !e.readers.saturated() && e.file.ReadCached(s.Data, s.Off) {
+	cached := probe && s.Kind == scsi.OpRead && !e.readers.saturated() && e.file.ReadCached(s.Data, s.Off)
+	if s.Kind == scsi.OpRead {
+		n.noteRead(e, s, a.now, cached)
+	}
+	if cached {
 		n.storeDone(a, o, scsi.OK)
 		return
 	}
