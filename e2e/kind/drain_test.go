@@ -44,12 +44,7 @@ var _ = Describe("a drained worker", func() {
 			return field(ctx, "targetpair", pair, "", fmt.Sprintf(`{.status.nodes[?(@.name=="%s")].owned}`, home))
 		}
 		synced := func() string { return condition(ctx, "targetpair", pair, "", "InSync") }
-		for _, w := range workers(ctx) {
-			if w != worker {
-				pod(ctx, ns, "app", "data", w, "exec sleep infinity", false)
-				break
-			}
-		}
+		pod(ctx, ns, "app", "data", bystander(ctx), "exec sleep infinity", false) // the LUN follows it to neither node
 		running(ctx, ns, "app")
 		p := startProbe(ctx, GinkgoT().TempDir(), ns, "app", "probe")
 
