@@ -19,7 +19,7 @@
 //
 // # What keeps it calm
 //
-//   - Nothing is balanced while both nodes use less than Policy.Gate of their capacity, while both
+//   - Nothing is balanced while both nodes use less than Policy.Gate of the resource, while both
 //     are saturated, or within one slow window of a change of epoch, a resync, a roll, a scrub or a
 //     cut.
 //   - A LUN that was moved rests. The rest doubles with each relapse: a move back, or one that did

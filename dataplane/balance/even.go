@@ -49,12 +49,12 @@ func (b *Balancer) even(v *View) []Move {
 	sum, diff := loads[A]+loads[B], loads[heavy]-loads[heavy.Peer()]
 	bound := b.policy.Bound * sum
 	if diff <= bound {
-		b.text = fmt.Sprintf("the nodes differ by %.0f %% of their work", 100*diff/max(sum, 1e-9))
+		b.text = fmt.Sprintf("the nodes differ by %.0f %% of what both use of %s", 100*diff/max(sum, 1e-9), v.their())
 		return nil
 	}
 	best := b.search(v, b.candidates(v, heavy), diff, bound)
 	if best == nil {
-		b.text = fmt.Sprintf("no move pays: node %s uses %.2f, node %s %.2f of its capacity", heavy, loads[heavy], heavy.Peer(), loads[heavy.Peer()])
+		b.text = fmt.Sprintf("no move pays: node %s uses %.2f, node %s %.2f of %s", heavy, loads[heavy], heavy.Peer(), loads[heavy.Peer()], v.its())
 		return nil
 	}
 	b.text = ""
@@ -63,10 +63,25 @@ func (b *Balancer) even(v *View) []Move {
 		to := c.l.Owner.Peer()
 		moves = append(moves, Move{LUN: c.l.ID, From: c.l.Owner, To: to, Reason: ReasonBalance, SetsHome: true,
 			Gain: best.gain / float64(len(best.set)), Cost: c.l.cost(),
-			Text: fmt.Sprintf("node %s uses %.2f and node %s %.2f of its capacity; this LUN is %.2f of it, and has been for %s",
-				heavy, loads[heavy], heavy.Peer(), loads[heavy.Peer()], c.l.Slow, time.Duration(v.Now-c.m.levelAt).Round(time.Second))})
+			Text: fmt.Sprintf("node %s uses %.2f and node %s %.2f of %s; this LUN is %.2f of that, and has been for %s",
+				heavy, loads[heavy], heavy.Peer(), loads[heavy.Peer()], v.its(), c.l.Slow, time.Duration(v.Now-c.m.levelAt).Round(time.Second))})
 	}
 	return moves
+}
+
+// its and their name the resource that work is measured in.
+func (v *View) its() string {
+	if v.Disk == "" {
+		return "its CPUs"
+	}
+	return "its disk of volume " + v.Disk
+}
+
+func (v *View) their() string {
+	if v.Disk == "" {
+		return "their CPUs"
+	}
+	return "their disks of volume " + v.Disk
 }
 
 // giveBack returns the LUNs that balancing has moved to where they were.
@@ -100,11 +115,11 @@ func (b *Balancer) calm(v *View) (loads [2]float64, ok bool) {
 	case !eligible(v, A) || !eligible(v, B):
 		b.text = "only one node may own LUNs"
 	case v.Now-max(b.start, v.Disturbed) < int64(SlowWindow):
-		b.text = "work is counted again since the last change of the pair"
+		b.text = "work is counted again since the last change of the pair, or of what work is measured in"
 	case loads[A] < p.Gate && loads[B] < p.Gate:
-		b.text = fmt.Sprintf("both nodes use less than %.0f %% of their capacity", p.Gate*100)
+		b.text = fmt.Sprintf("both nodes use less than %.0f %% of %s", p.Gate*100, v.their())
 	case loads[A] > p.Saturated && loads[B] > p.Saturated:
-		b.text = "both nodes are saturated"
+		b.text = fmt.Sprintf("both nodes are saturated: they use more than %.0f %% of %s", p.Saturated*100, v.their())
 	case math.Abs(fast-slow) > swing*max(slow, fast):
 		b.text = "the work of the pair swings faster than it can be followed"
 	default:
@@ -119,7 +134,7 @@ func (b *Balancer) candidates(v *View, heavy Node) (out [2][]candidate) {
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
 		m := b.luns[l.ID]
-		if l.Owner == None || l.Pin != None || l.Home != None && l.Home != l.Owner || l.Slow <= 0 || v.Now < l.Held ||
+		if l.Owner == None || l.Pin != None || l.Home != None && l.Home != l.Owner || l.Slow <= 0 || v.Now < l.Held || l.Crowds ||
 			m.spent(v.Now) || m.restingFrom(v.Now, SlowWindow) || !m.reaches(l, l.Owner.Peer(), v.Now) {
 			continue
 		}

@@ -44,6 +44,7 @@ func TestCalm(t *testing.T) {
 		"costs":     {Policy{}, func(r *rig) { r.v.LUNs[0].Cold, r.v.LUNs[2].Cold = 1000, 1000 }, "no move pays"},
 		"held":      {Policy{}, func(r *rig) { r.v.LUNs[0].Held, r.v.LUNs[2].Held = 1<<62, 1<<62 }, "no move pays"},
 		"no path":   {Policy{}, func(r *rig) { r.reach(0, 0, B, false); r.reach(2, 0, B, false) }, "no move pays"},
+		"crowding":  {Policy{}, func(r *rig) { r.v.LUNs[0].Crowds, r.v.LUNs[2].Crowds = true, true }, "no move pays"},
 		"pinned":    {Policy{}, func(r *rig) { r.v.LUNs[0].Pin, r.v.LUNs[2].Pin = A, A }, "no move pays"},
 	} {
 		r := newRig(t, c.policy, 4)
@@ -53,6 +54,27 @@ func TestCalm(t *testing.T) {
 		made := r.pass(20 * time.Minute)
 		if len(made) > 0 || !strings.Contains(r.b.Calm(), c.text) {
 			t.Errorf("%s: %q, %+v", name, r.b.Calm(), made)
+		}
+	}
+}
+
+// What is said names the resource that work is measured in.
+func TestTextsNameTheResource(t *testing.T) {
+	for disk, c := range map[string]struct{ its, their string }{"": {"of its CPUs", "of their CPUs"}, "fast": {"of its disk of volume fast", "of their disks of volume fast"}} {
+		r := newRig(t, Policy{}, 4)
+		r.v.Disk = disk
+		r.load(0, 0.35)
+		r.load(2, 0.3)
+		if made := r.pass(20 * time.Minute); len(made) != 1 || !strings.Contains(made[0].Text, c.its) {
+			t.Errorf("%+v", made)
+		}
+		if text := r.b.Calm(); !strings.Contains(text, c.their) {
+			t.Errorf("of nodes that are even: %q", text)
+		}
+		r.load(0, 0.01)
+		r.load(2, 0.01)
+		if r.pass(5 * time.Second); !strings.Contains(r.b.Calm(), c.their) {
+			t.Errorf("of idle nodes: %q", r.b.Calm())
 		}
 	}
 }

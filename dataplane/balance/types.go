@@ -93,13 +93,14 @@ func (p Policy) withDefaults() Policy {
 }
 
 // View is what the chair sees at one instant. Work is measured in seconds of one node's capacity: a
-// rate of 1 is a node that is fully used. It is CPU and device time that was demanded, not the sum
-// of latencies, which grows with congestion.
+// rate of 1 is a node that is fully used. It is time of CPUs, or of the disks under one backing
+// volume, whichever is scarcer in the pair; not the sum of latencies, which grows with congestion.
 type View struct {
 	Now       int64 // ns of a monotonic clock
 	Disturbed int64 // the last change of epoch, resync, roll, scrub or cut; 0: none since the chair began
 	Nodes     [2]NodeView
 	LUNs      []LUN
+	Disk      string // backing volume whose disks are the resource that all work is measured in; empty: CPUs
 }
 
 // NodeView is one node.
@@ -127,6 +128,7 @@ type LUN struct {
 	NearGain   float64 // work per second that is saved while the owner is the node Near
 	Pause      float64 // seconds for which a move holds its commands, as measured lately
 	Cold       float64 // seconds of work to read again what the new owner's cache lacks
+	Crowds     bool    // at the other node it would make another resource scarcer than the one that work is measured in
 
 	Hosts []Host
 }

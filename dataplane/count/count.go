@@ -82,6 +82,7 @@ func bucket(d time.Duration) int {
 // LUN has the counters of one LUN at one node. The zero value is ready.
 type LUN struct {
 	cells [Kinds][Ways]cell
+	disk  atomic.Uint64 // ns
 }
 
 type cell struct {
@@ -101,6 +102,18 @@ func (l *LUN) Add(k Kind, w Way, n int64, d time.Duration) {
 		c.nanos.Add(uint64(d))
 	}
 }
+
+// AddDisk counts d for which one read was at the local disk, or may have been: the page cache could
+// not answer it at once. Time in a queue before is not part of it.
+func (l *LUN) AddDisk(d time.Duration) {
+	if d > 0 {
+		l.disk.Add(uint64(d))
+	}
+}
+
+// Disk is the sum of what AddDisk was given. It grows by more than a second in a second where
+// several reads are at the disk at once.
+func (l *LUN) Disk() time.Duration { return time.Duration(l.disk.Load()) }
 
 // Totals are the counters at one instant. Commands that end while they are read may be in some of
 // them and not yet in others.

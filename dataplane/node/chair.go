@@ -15,6 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // The chair of the pair, the first member on record, decides who owns what, and no one else does:
@@ -48,8 +49,9 @@ type chair struct {
 	n     uint64
 	away  int
 	waits string
-	use   [2]float64 // shares of the nodes' capacities
-	even  string     // why no work is evened
+	use   []work.Resource // what the nodes use of each resource
+	disk  string          // backing volume whose disks are what work is measured in; empty: CPUs
+	even  string          // why no work is evened
 	on    bool
 }
 
@@ -251,9 +253,7 @@ func (c *chair) note(v *balance.View, p balance.Policy, d *meta.Drain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.on, c.away, c.waits = true, away, why
-	for i := range c.use {
-		c.use[i] = v.Nodes[i].Use
-	}
+	c.use, c.disk = c.looker.resources, v.Disk
 	c.even = c.balancer.Calm()
 }
 
@@ -265,9 +265,16 @@ func (c *chair) collect(count func(d *prometheus.Desc, v uint64, labels ...strin
 		count(descMoves, k, string(reason))
 	}
 	gauge(descAway, float64(c.away))
-	for i, use := range c.use {
-		if c.on {
-			gauge(descUse, use, balance.Node(i).String())
+	if !c.on {
+		return
+	}
+	for _, r := range c.use {
+		for i, use := range r.Use {
+			if r.Volume == "" {
+				gauge(descUse, use, balance.Node(i).String())
+			} else {
+				gauge(descDiskUse, use, balance.Node(i).String(), r.Volume)
+			}
 		}
 	}
 }
@@ -292,7 +299,17 @@ func (n *Node) ownership() *targetv1.Ownership {
 	defer c.mu.Unlock()
 	o.Decides, o.Away, o.WaitsFor, o.Moves = c.on, uint32(c.away), c.waits, slices.Clone(c.moves)
 	if c.on {
-		o.Use, o.Even = slices.Clone(c.use[:]), c.even
+		o.Even, o.MeasuredIn = c.even, "CPUs"
+		if c.disk != "" {
+			o.MeasuredIn = "disk of volume " + c.disk
+		}
+		for _, r := range c.use {
+			if r.Volume == "" {
+				o.Use = slices.Clone(r.Use[:])
+			} else {
+				o.Disks = append(o.Disks, &targetv1.DiskUse{Volume: r.Volume, Use: slices.Clone(r.Use[:])})
+			}
+		}
 	}
 	return o
 }

@@ -23,6 +23,9 @@ type looker struct {
 	pause     float64 // seconds for which a move holds commands, as it was lately
 	disturbed int64   // when work was last not what it usually is
 	drained   bool    // at the last look
+
+	choice    work.Choice
+	resources []work.Resource // at the last look
 }
 
 type hostSeen struct {
@@ -57,8 +60,13 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 	if stands != k.drained || reports[0].Work.Background || reports[1].Work.Background {
 		k.disturbed, k.drained = now, stands
 	}
-	v, seqs = &balance.View{Now: now, Disturbed: k.disturbed}, make(map[string]uint64, len(luns))
-	use, shares := work.Pair([2]work.Report{reports[0].Work, reports[1].Work}, owners(luns))
+	k.resources = work.Resources([2]work.Report{reports[0].Work, reports[1].Work}, places(luns))
+	chosen, other := k.choice.Choose(now, k.resources)
+	if other { // what is remembered of the work of LUNs is of another resource
+		k.disturbed = now
+	}
+	v, seqs = &balance.View{Now: now, Disturbed: k.disturbed, Disk: k.resources[chosen].Volume}, make(map[string]uint64, len(luns))
+	use, shares := k.resources[chosen].Use, k.resources[chosen].LUNs
 	for i := range v.Nodes {
 		node := &v.Nodes[i]
 		node.Member, node.Since, node.Use = true, k.since, use[i]
@@ -75,8 +83,13 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: nodeOf(l.Pin), Near: nodeOf(consumer.Node), NearBy: consumer.By,
 			Volume: l.Volume, Pause: k.pause}
 		s := shares[l.UUID]
-		u.NearGain = s.Slow * nearGain[consumer.By]
-		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(s.Cold, float64(l.Size)/work.ColdRate)
+		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(k.resources[0].LUNs[l.UUID].Cold, float64(l.Size)/work.ColdRate)
+		if v.Disk == "" { // being near saves the time of no disk
+			u.NearGain = s.Slow * nearGain[consumer.By]
+		}
+		if to := u.Owner.Peer(); to != balance.None {
+			u.Crowds = work.Crowds(k.resources, chosen, l.UUID, int(to))
+		}
 		if h := l.Held(time.Now()); h != nil {
 			u.Held = now + int64(time.Until(h.Until))
 		}
@@ -102,15 +115,18 @@ func nodeOf(name string) balance.Node {
 	return balance.None
 }
 
-// owners finds the owner of a LUN by its uuid.
-func owners(luns []*meta.LUN) func(string) (int, bool) {
-	at := make(map[string]balance.Node, len(luns))
+// places finds the owner and the backing volume of a LUN by its uuid.
+func places(luns []*meta.LUN) work.Place {
+	at := make(map[string]*meta.LUN, len(luns))
 	for _, l := range luns {
-		at[l.UUID] = nodeOf(l.Owner)
+		at[l.UUID] = l
 	}
-	return func(id string) (int, bool) {
-		n, ok := at[id]
-		return int(n), ok && n != balance.None
+	return func(id string) (owner int, volume string, ok bool) {
+		l := at[id]
+		if l == nil || nodeOf(l.Owner) == balance.None {
+			return 0, "", false
+		}
+		return int(nodeOf(l.Owner)), meta.VolumeName(l.Volume), true
 	}
 }
 

@@ -162,6 +162,46 @@ func TestChairSeesWorkAtTheOwner(t *testing.T) {
 	}
 }
 
+// The view is of the disks under a volume where they are scarcer than CPUs, and work begins to be
+// counted again when that changes. What the nodes use of CPUs is kept for people.
+func TestChairSeesDisks(t *testing.T) {
+	x := newLooking()
+	x.lun.Size = 1 << 30
+	x.reports[0].Work = work.Report{CPUs: 1, CPU: 0.3, LUNs: map[string]work.LUN{"l": {Fast: 1e-3, Slow: 1e-3, DiskFast: 0.3, DiskSlow: 0.4, Read: 1 << 20}},
+		Disks: map[string]work.DiskUse{meta.VolumeName(""): {Busy: 0.8, Wait: 0.01}}}
+	x.reports[1].Work = work.Report{CPUs: 1, CPU: 0.1}
+	look := func() *balance.View {
+		x.now += int64(time.Second)
+		v, _ := x.k.look(x.now, []*meta.LUN{x.lun}, nil, x.reports)
+		return v
+	}
+	if v := look(); v.Disk != "" || v.Nodes[0].Use != 0.3 || v.LUNs[0].Slow > 0.01 || v.Disturbed == v.Now {
+		t.Errorf("the other node does not know its disk: %+v", v)
+	}
+	x.reports[1].Work.Disks = map[string]work.DiskUse{meta.VolumeName(""): {Busy: 0.1, Wait: 0.01}}
+	v := look()
+	if v.Disk != meta.VolumeName("") || v.Disturbed != v.Now || v.Nodes[0].Use != 0.8 || v.Nodes[1].Use != 0.1 {
+		t.Errorf("%+v", v)
+	}
+	if l := v.LUNs[0]; l.Fast != 0.3 || l.Slow != 0.4 || l.Cold <= 0 || l.Crowds {
+		t.Errorf("%+v", l)
+	}
+	if use := x.k.resources[0].Use; use[0] != 0.3 || use[1] != 0.1 {
+		t.Errorf("CPUs: %v", use)
+	}
+	x.lun.Owner = "b"
+	v = look()
+	if a, b := v.Nodes[0].Use, v.Nodes[1].Use; a < 0.39 || a > 0.41 || b != 0.5 || v.Disturbed == v.Now {
+		t.Errorf("after a move: %v %v", a, b)
+	}
+	x.lun.Owner = "a"
+	x.reports[0].Work.LUNs["l"] = work.LUN{Fast: 0.3, Slow: 0.3, DiskFast: 0.3, DiskSlow: 0.4}
+	x.reports[1].Work.CPU = 0.6
+	if l := look().LUNs[0]; !l.Crowds {
+		t.Errorf("it would make CPUs of node b scarcer than the disk of node a is: %+v", l)
+	}
+}
+
 // A scrub of either node, and the beginning and the end of a drain, make work say nothing for a
 // while.
 func TestChairSeesDisturbances(t *testing.T) {

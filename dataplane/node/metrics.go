@@ -68,6 +68,7 @@ var (
 	descMoves      = desc("ownership_moves_total", "LUNs that this node has moved as the one that decides, by reason.", "reason")
 	descAway       = desc("ownership_luns_away", "LUNs that are not at home; 0 at the node that does not decide.")
 	descUse        = desc("ownership_use_ratio", "How much of its CPUs a node uses, averaged over five minutes, with the work of each LUN counted at its owner; only at the node that decides.", "node")
+	descDiskUse    = desc("ownership_disk_use_ratio", "For which part of the time the disk under a backing volume of a node is busy, averaged over five minutes, with the reads of each LUN counted at its owner; only at the node that decides, and where both nodes know it.", "node", "volume")
 	descDrained    = desc("ownership_drained", "1 while a drain of the node stands.", "node")
 	descLUNs       = desc("luns", "LUNs by owner.", "owner")
 	descSessions   = desc("iscsi_sessions", "Initiator sessions on this node.")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/arbiter"
+	"github.com/gemel-storage/gemel/dataplane/work"
 	"github.com/gemel-storage/gemel/internal/clock"
 	"github.com/gemel-storage/gemel/internal/cpulimit"
 )
@@ -17,11 +18,16 @@ import (
 // simulation (package nodesim) gives another one, to run whole nodes under a clock, a network and
 // an arbiter of its own.
 type Outside struct {
-	Clock   func() int64               // ns, as CLOCK_BOOTTIME
-	Wall    func() (ns int64, ok bool) // how far CLOCK_REALTIME is ahead of Clock; not ok: not known at this moment
-	CPU     func() time.Duration       // that this process has used
-	Boot    string                     // id of the operating system's boot
-	Arbiter arbiter.Arbiter            // in place of the one that Config.Arbiter names
+	Clock func() int64               // ns, as CLOCK_BOOTTIME
+	Wall  func() (ns int64, ok bool) // how far CLOCK_REALTIME is ahead of Clock; not ok: not known at this moment
+	CPU   func() time.Duration       // that this process has used
+
+	// Disk returns how to read what was counted of the disk under a directory, or why that cannot
+	// be known. A later error means: not at this moment.
+	Disk func(dir string) (read func() (work.Disk, error), err error)
+
+	Boot    string          // id of the operating system's boot
+	Arbiter arbiter.Arbiter // in place of the one that Config.Arbiter names
 	Listen  func(ctx context.Context, network, addr string) (net.Listener, error)
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // to the peer
 }
@@ -35,6 +41,9 @@ func (o *Outside) defaults() error {
 	}
 	if o.CPU == nil {
 		o.CPU = cpulimit.Used
+	}
+	if o.Disk == nil {
+		o.Disk = realDisk
 	}
 	if o.Listen == nil {
 		o.Listen = new(net.ListenConfig).Listen

@@ -3,6 +3,7 @@ package node
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -145,6 +146,11 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		n.mu.Lock()
 		n.m.StoreBegins(n.boottime(), o)
 		n.mu.Unlock()
-		n.storeDoneAsync(o, n.runOp(o, false))
+		begun := n.boottime()
+		result := n.runOp(o, false)
+		if s.Kind == scsi.OpRead {
+			e.counts.AddDisk(time.Duration(n.boottime() - begun))
+		}
+		n.storeDoneAsync(o, result)
 	})
 }

@@ -2,7 +2,9 @@ package nodesim
 
 import (
 	"context"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +55,65 @@ func TestTwoBusyLUNsPart(t *testing.T) {
 		}
 		if balanced != 1 || o.Even == "" || len(o.Use) != 2 {
 			t.Errorf("%v", o)
+		}
+		w.setQuiet()
+		w.finish()
+		for _, v := range w.violations {
+			t.Error(v)
+		}
+	})
+}
+
+// Two LUNs that take little CPU are read on node a, whose slow disk is at work nearly all of the
+// time: one of them moves to node b, whose disk has a copy and is idle, and stays there.
+func TestTwoLUNsOfOneSlowDiskPart(t *testing.T) {
+	dir := memory(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, dir, nil)
+		for _, m := range w.nodes {
+			m.uses(0.05)
+			m.disk.set(func(d *disk) {
+				d.hit, d.speed = 0, speed{read: 40 * time.Millisecond, flush: time.Millisecond, bandwidth: 400e6}
+			})
+		}
+		if err := w.startNodes(); err != nil {
+			t.Fatal(err)
+		}
+		if !w.populate(setup{users: 1, workers: 2, think: 40 * time.Millisecond}) {
+			t.Fatal(w.violations)
+		}
+		if _, err := call(w.caller, w.rand(50), "both LUNs to node a", func(ctx context.Context, c targetv1.TargetServiceClient) (*targetv1.TransferOwnershipResponse, error) {
+			return c.TransferOwnership(ctx, &targetv1.TransferOwnershipRequest{All: true, ToNode: "a", HoldSeconds: new(uint32)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Minute)
+		if at, _ := w.owners(t); !slices.Equal(at, []string{"a", "a"}) {
+			t.Errorf("owners %v within the slow window", at)
+		}
+		if !w.await(8*time.Minute, func() bool { at, _ := w.owners(t); return at[0] != at[1] }) {
+			t.Fatalf("they do not part: %v", w.ownership(t))
+		}
+		o := w.ownership(t)
+		t.Log(o)
+		last := o.Moves[len(o.Moves)-1]
+		if last.Reason != "Balance" || !strings.Contains(last.Text, "of its disk of volume default") || o.MeasuredIn != "disk of volume default" {
+			t.Errorf("%v", o)
+		}
+		if len(o.Use) != 2 || o.Use[0] > 0.1 || len(o.Disks) != 1 || len(o.Disks[0].Use) != 2 {
+			t.Errorf("use of CPUs %v, of disks %v", o.Use, o.Disks)
+		}
+		time.Sleep(15 * time.Minute)
+		o = w.ownership(t)
+		t.Log(o)
+		balanced := 0
+		for _, m := range o.Moves {
+			if m.Reason == "Balance" {
+				balanced++
+			}
+		}
+		if a, b := o.Disks[0].Use[0], o.Disks[0].Use[1]; balanced != 1 || a < 0.3 || b < 0.3 || math.Abs(a-b) > 0.2 {
+			t.Errorf("%d moves, disks %.2f and %.2f", balanced, a, b)
 		}
 		w.setQuiet()
 		w.finish()

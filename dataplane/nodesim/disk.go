@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // disk is the disk of one node. The files are real ones, in memory; what is simulated is how long
@@ -21,6 +22,8 @@ type disk struct {
 	cold  func(path string) bool // files of which it answers none
 	held  time.Duration          // how long a write into the page cache of one of those takes: the file is locked
 	busy  time.Time              // when the disk has done what it was asked for so far: it begins a new request then
+	work  work.Disk              // what it has done, as the kernel counts it
+	last  time.Time              // until when the requests so far keep it at work
 	dirty map[string]int64
 	fail  map[string]int // how many of the next operations of a kind end with EIO
 	seen  map[string]int // operations by kind
@@ -117,9 +120,39 @@ func (d *disk) do(op, path string, length int64) error {
 	at = at.Add(time.Duration(float64(bytes) / d.speed.bandwidth * float64(time.Second)))
 	d.busy = at
 	at = at.Add(latency/2 + time.Duration(d.rng.Int64N(int64(latency))))
+	d.account(op, now, at)
 	d.mu.Unlock()
 	time.Sleep(at.Sub(now))
 	return nil
+}
+
+// account counts a request that is at the disk from now until the time end. mu is held.
+func (d *disk) account(op string, now, end time.Time) {
+	from := now
+	if d.last.After(now) {
+		from = d.last
+	}
+	if end.After(from) {
+		d.work.Busy += end.Sub(from)
+		d.last = end
+	}
+	took := end.Sub(now)
+	d.work.All += took
+	if op == store.FaultRead {
+		d.work.Reads++
+		d.work.Reading += took
+	}
+}
+
+// counters are what the kernel would have counted so far.
+func (d *disk) counters() (work.Disk, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.work
+	if ahead := time.Until(d.last); ahead > 0 { // of this time nothing has passed yet
+		w.Busy -= ahead
+	}
+	return w, nil
 }
 
 // cached says whether the page cache has what is read.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/node"
 	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
 // machine is what a node runs on, with what starts the node there. It outlives the node's lives.
@@ -129,6 +130,7 @@ func (m *machine) config(l *life) node.Config {
 		LinkListen: linkAddr, LinkPeer: linkAddr, CheckpointIdle: node.Duration(300 * time.Millisecond), ISCSIMemory: 64 << 20,
 		Logger: m.log, Faults: l.fault, Cached: func(path string, _, _ int64) bool { return !l.isDead() && m.disk.cached(path) },
 		Outside: node.Outside{Clock: m.clock, Wall: m.wall, CPU: m.cpu, Boot: fmt.Sprintf("boot of %d", m.i), Arbiter: &access{m.w.record, l},
+			Disk:   func(string) (func() (work.Disk, error), error) { return m.disk.counters, nil },
 			Listen: func(_ context.Context, _, addr string) (net.Listener, error) { return m.w.net.listen(l, addr) },
 			Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 				return m.w.net.dial(ctx, m.addr, l, addr)

@@ -62,6 +62,9 @@ func (v *BackingVolume) Name() string { return v.name }
 // one.
 func (v *BackingVolume) ID() string { return v.id }
 
+// Dir is the directory of its files.
+func (v *BackingVolume) Dir() string { return v.dir }
+
 // Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
 func (v *BackingVolume) Reflink() bool { return v.reflink }
 

@@ -1,6 +1,6 @@
-// Package work turns what is counted into work: CPU time that commands demand, in seconds per
-// second of a node. It is not the sum of latencies, which grows with congestion, resync and slow
-// disks. It is pure: no clock, socket, disk, goroutine or randomness.
+// Package work turns what is counted into work: time of CPUs and of disks that commands demand, in
+// seconds per second of a node. It is not the sum of latencies, which grows with congestion, resync
+// and slow disks. It is pure: no clock, socket, disk, goroutine or randomness.
 //
 // What a command costs is a model: so much for each command and each byte, as measured with
 // `make bench` (docs/benchmarks.md). Its proportions matter, not its size: each node's model is
@@ -8,6 +8,8 @@
 //
 // A write is carried out on both nodes, no matter which one owns the LUN. So only a part of its
 // work goes along when the LUN moves: what the owner has to do beyond what the other node does.
+//
+// Of the time of a disk only the reads go along: see Disk.
 package work
 
 import (
@@ -39,6 +41,10 @@ type LUN struct {
 	Full   float64 `json:"full"`   // of the owner, over the slow window
 	Mirror float64 `json:"mirror"` // that it caused at the other node, over the slow window
 	Read   float64 `json:"read"`   // bytes per second, over the slow window
+
+	// Time for which the disk was busy with its reads, in seconds per second, over both windows.
+	DiskFast float64 `json:"diskFast,omitempty"`
+	DiskSlow float64 `json:"diskSlow,omitempty"`
 }
 
 // Report is what a node knows of its work. Work of LUNs is by the model; CPU is measured.
@@ -49,6 +55,10 @@ type Report struct {
 	Full       float64        `json:"full"`       // of all LUNs
 	Mirror     float64        `json:"mirror"`     // of all LUNs
 	Background bool           `json:"background"` // a scrub is under way: CPU says little about commands
+
+	// Disks has what is known of the disk under each backing volume, by name; those that the kernel
+	// counts nothing of are missing, and a release before sends none.
+	Disks map[string]DiskUse `json:"disks,omitempty"`
 }
 
 // MaxLUNs is how many LUNs a report has. Those with less work are a part of what cannot move.
@@ -68,6 +78,13 @@ type Meter struct {
 	used   average
 	weight [2]average // of the time that has been seen, for each window: how much of it is no guess
 	luns   map[string]*memory
+	disks  map[string]*diskMemory
+}
+
+// Source is what a LUN has counted, and its backing volume.
+type Source struct {
+	Counts *count.LUN
+	Volume string
 }
 
 type memory struct {
@@ -78,11 +95,15 @@ type memory struct {
 	full  average
 	mirr  average
 	read  average
+
+	waited time.Duration // at the disk, at the last look
+	disk   [2]average
 }
 
-// Look brings the averages up to date: now in ns, cpu what the process has used so far, and the
-// counters of every LUN. What was counted before the first look is not known to be recent.
-func (m *Meter) Look(now int64, cpu time.Duration, luns iter.Seq2[string, *count.LUN]) {
+// Look brings the averages up to date: now in ns, cpu what the process has used so far, the
+// counters of every LUN, and those of the disk under each backing volume as far as they are known.
+// What was counted before the first look is not known to be recent.
+func (m *Meter) Look(now int64, cpu time.Duration, luns iter.Seq2[string, Source], disks map[string]Disk) {
 	dt := time.Duration(now - m.at).Seconds()
 	if m.begun && dt <= 0 {
 		return
@@ -95,13 +116,14 @@ func (m *Meter) Look(now int64, cpu time.Duration, luns iter.Seq2[string, *count
 			m.weight[i].add(1, keep[i])
 		}
 	}
-	next := make(map[string]*memory, len(m.luns))
-	for id, c := range luns {
-		l := m.luns[id]
+	next, waits := make(map[string]*memory, len(m.luns)), map[string]time.Duration{}
+	var readers []reader
+	for id, s := range luns {
+		c, l := s.Counts, m.luns[id]
 		if l == nil || l.of != c {
 			l = &memory{of: c}
 			if !m.begun {
-				l.stamp, l.was = c.Stamp(), c.Executed()
+				l.stamp, l.was, l.waited = c.Stamp(), c.Executed(), c.Disk()
 			}
 		}
 		next[id] = l
@@ -109,6 +131,14 @@ func (m *Meter) Look(now int64, cpu time.Duration, luns iter.Seq2[string, *count
 			continue
 		}
 		l.look(dt, keep)
+		if is := c.Disk(); is != l.waited || l.disk[1].sum > 0 { // few LUNs use a disk
+			waits[s.Volume] += is - l.waited
+			readers = append(readers, reader{l, s.Volume, is})
+		}
+	}
+	shares := m.lookAtDisks(dt, keep, disks, waits)
+	for _, r := range readers {
+		r.l.lookAtDisk(dt, keep, shares[r.volume], r.waited)
 	}
 	m.begun, m.at, m.cpu, m.luns = true, now, cpu, next
 }
@@ -138,20 +168,22 @@ const least = 1e-6
 
 // Report of the last look.
 func (m *Meter) Report(cpus float64, background bool) Report {
-	r := Report{CPUs: cpus, CPU: m.over(m.used, 1), Background: background, LUNs: map[string]LUN{}}
+	r := Report{CPUs: cpus, CPU: m.over(m.used, 1), Background: background, LUNs: map[string]LUN{}, Disks: m.reportDisks()}
 	var names []string
 	for id, l := range m.luns {
-		x := LUN{Fast: m.over(l.avg[0], 0), Slow: m.over(l.avg[1], 1), Full: m.over(l.full, 1), Mirror: m.over(l.mirr, 1), Read: m.over(l.read, 1)}
+		x := LUN{Fast: m.over(l.avg[0], 0), Slow: m.over(l.avg[1], 1), Full: m.over(l.full, 1), Mirror: m.over(l.mirr, 1), Read: m.over(l.read, 1),
+			DiskFast: m.over(l.disk[0], 0), DiskSlow: m.over(l.disk[1], 1)}
 		r.Full += x.Full
 		r.Mirror += x.Mirror
-		if max(x.Fast, x.Slow) > least {
+		if max(x.Fast, x.Slow, x.DiskFast, x.DiskSlow) > least {
 			r.LUNs[id] = x
 			names = append(names, id)
 		}
 	}
 	if len(names) > MaxLUNs {
 		slices.SortFunc(names, func(x, y string) int {
-			return cmp.Or(cmp.Compare(r.LUNs[y].Slow, r.LUNs[x].Slow), cmp.Compare(x, y))
+			p, q := r.LUNs[x], r.LUNs[y]
+			return cmp.Or(cmp.Compare(q.most(), p.most()), cmp.Compare(x, y))
 		})
 		for _, id := range names[MaxLUNs:] {
 			delete(r.LUNs, id)
@@ -159,6 +191,9 @@ func (m *Meter) Report(cpus float64, background bool) Report {
 	}
 	return r
 }
+
+// most of a resource that a LUN takes: a disk, or a CPU.
+func (l *LUN) most() float64 { return max(l.Slow, l.DiskSlow) }
 
 // over is an average of the time that has been seen.
 func (m *Meter) over(a average, window int) float64 {

@@ -3,7 +3,6 @@ package work
 import (
 	"fmt"
 	"iter"
-	"maps"
 	"math"
 	"testing"
 	"time"
@@ -17,6 +16,9 @@ type node struct {
 	now  int64
 	cpu  time.Duration
 	luns map[string]*count.LUN
+
+	volumes map[string]string // of LUNs
+	disks   map[string]Disk
 }
 
 func newNode(luns int) *node {
@@ -28,7 +30,17 @@ func newNode(luns int) *node {
 	return n
 }
 
-func (n *node) look() { n.m.Look(n.now, n.cpu, maps.All(n.luns)) }
+func (n *node) look() { n.m.Look(n.now, n.cpu, n.sources(), n.disks) }
+
+func (n *node) sources() iter.Seq2[string, Source] {
+	return func(yield func(string, Source) bool) {
+		for id, l := range n.luns {
+			if !yield(id, Source{l, n.volumes[id]}) {
+				return
+			}
+		}
+	}
+}
 
 const every = 2 * time.Second
 
@@ -183,13 +195,13 @@ func TestClockThatStandsStill(t *testing.T) {
 // BenchmarkLook is what a look costs with many LUNs of which few are used.
 func BenchmarkLook(b *testing.B) {
 	n := newNode(10000)
-	var all iter.Seq2[string, *count.LUN] = maps.All(n.luns)
+	all := n.sources()
 	for b.Loop() {
 		n.now += int64(every)
 		for i := range 100 {
 			n.luns[fmt.Sprintf("l%d", i)].Add(count.Read, count.Own, 4096, time.Millisecond)
 		}
-		n.m.Look(n.now, n.cpu, all)
+		n.m.Look(n.now, n.cpu, all, nil)
 		n.m.Report(2, false)
 	}
 }

@@ -94,7 +94,7 @@ exec fio --name=hot --filename=/dev/data --size=64m --direct=1 --ioengine=libaio
 		results.Hot = &hot{Seconds: time.Since(start).Seconds(), Message: move.Message}
 		GinkgoWriter.Printf("after %.0f s: %s\n", results.Hot.Seconds, move.Message)
 		Expect(move.From + move.To).To(Equal("ab"))
-		Expect(move.Message).To(MatchRegexp(`node a uses [0-9.]+ and node b [0-9.]+ of its capacity; this LUN is [0-9.]+ of it`))
+		Expect(move.Message).To(MatchRegexp(`node a uses [0-9.]+ and node b [0-9.]+ of its (CPUs|disk of volume [-a-z0-9]+); this LUN is [0-9.]+ of that`))
 		out, err := run(ctx, "", "kubectl", "gemel", "status")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(MatchRegexp(`last move: .* from node a to node b .*Balance: node a uses`))

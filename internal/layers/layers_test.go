@@ -154,8 +154,8 @@ var pure = map[string][]string{
 	"dataplane/pair": {"bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "iter", "maps", "math/bits", "slices",
 		"time", // durations
 		module + "dataplane/rangelock", module + "dataplane/scsi"},
-	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                                                            // durations
-	"dataplane/work":                    {"cmp", "iter", "math", "slices", "time", module + "dataplane/balance", module + "dataplane/count"}, // durations
+	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                                                                    // durations
+	"dataplane/work":                    {"cmp", "iter", "maps", "math", "slices", "time", module + "dataplane/balance", module + "dataplane/count"}, // durations
 	"internal/alua":                     {},
 	"placement":                         {"cmp", "errors", "fmt", "slices", "strings", module + "api/v1alpha1"},
 	"csi/attach/kernel/plan.go":         {"fmt", "net/netip", "slices", module + "csi/attach"},

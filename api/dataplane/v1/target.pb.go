@@ -2391,8 +2391,10 @@ type Ownership struct {
 	Mode          string                 `protobuf:"bytes,10,opt,name=mode,proto3" json:"mode,omitempty"`                           // of the policy: "auto", "observe" or "off"
 	FailBackDelay *durationpb.Duration   `protobuf:"bytes,11,opt,name=fail_back_delay,json=failBackDelay,proto3" json:"fail_back_delay,omitempty"`
 	PolicyVersion uint64                 `protobuf:"varint,12,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"` // 0: none was ever set, and mode and delay are those of the flags of this node
-	Use           []float64              `protobuf:"fixed64,13,rep,packed,name=use,proto3" json:"use,omitempty"`                                  // how much of its capacity node a uses, and node b; none: this node does not decide
+	Use           []float64              `protobuf:"fixed64,13,rep,packed,name=use,proto3" json:"use,omitempty"`                                  // how much of its CPUs node a uses, and node b; none: this node does not decide
 	Even          string                 `protobuf:"bytes,14,opt,name=even,proto3" json:"even,omitempty"`                                         // why no work is evened between the nodes at present; empty: this node does not decide
+	Disks         []*DiskUse             `protobuf:"bytes,15,rep,name=disks,proto3" json:"disks,omitempty"`                                       // by backing volume; of a disk that one node does not know, there is none
+	MeasuredIn    string                 `protobuf:"bytes,16,opt,name=measured_in,json=measuredIn,proto3" json:"measured_in,omitempty"`           // what work is measured in at present: "CPUs", or "disk of volume NAME"; empty: this node does not decide
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2525,6 +2527,73 @@ func (x *Ownership) GetEven() string {
 	return ""
 }
 
+func (x *Ownership) GetDisks() []*DiskUse {
+	if x != nil {
+		return x.Disks
+	}
+	return nil
+}
+
+func (x *Ownership) GetMeasuredIn() string {
+	if x != nil {
+		return x.MeasuredIn
+	}
+	return ""
+}
+
+// DiskUse is how busy the disks under one backing volume are.
+type DiskUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	Use           []float64              `protobuf:"fixed64,2,rep,packed,name=use,proto3" json:"use,omitempty"` // for which part of the time that of node a is busy, and that of node b
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUse) Reset() {
+	*x = DiskUse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUse) ProtoMessage() {}
+
+func (x *DiskUse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUse.ProtoReflect.Descriptor instead.
+func (*DiskUse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DiskUse) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *DiskUse) GetUse() []float64 {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2533,7 +2602,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2614,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2627,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 type Status struct {
@@ -2598,7 +2667,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2679,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2692,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Status) GetCluster() string {
@@ -2844,7 +2913,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2925,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2938,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -2931,7 +3000,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3012,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3025,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -3023,7 +3092,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3104,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3117,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -3107,7 +3176,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3188,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3201,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -3192,7 +3261,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3273,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3286,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -3366,7 +3435,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3447,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3460,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -3430,7 +3499,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3511,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3524,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -3512,7 +3581,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3593,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3606,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -3579,7 +3648,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3660,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3673,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -3638,7 +3707,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3719,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3732,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -3688,7 +3757,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3769,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3782,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 type Resync struct {
@@ -3733,7 +3802,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3814,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3827,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -3832,7 +3901,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +3913,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +3926,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 type ListSessionsRequest struct {
@@ -3869,7 +3938,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +3950,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +3963,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3916,7 +3985,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +3997,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4010,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -3985,7 +4054,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4066,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4079,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -4053,7 +4122,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4134,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4147,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -4308,7 +4377,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x1a\n" +
 	"\bobserved\x18\a \x01(\bR\bobserved\x12.\n" +
-	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x86\x04\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xd7\x04\n" +
 	"\tOwnership\x12!\n" +
 	"\fdrained_node\x18\x01 \x01(\tR\vdrainedNode\x12?\n" +
 	"\rdrained_until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fdrainedUntil\x12!\n" +
@@ -4325,7 +4394,13 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0ffail_back_delay\x18\v \x01(\v2\x19.google.protobuf.DurationR\rfailBackDelay\x12%\n" +
 	"\x0epolicy_version\x18\f \x01(\x04R\rpolicyVersion\x12\x10\n" +
 	"\x03use\x18\r \x03(\x01R\x03use\x12\x12\n" +
-	"\x04even\x18\x0e \x01(\tR\x04even\"\x12\n" +
+	"\x04even\x18\x0e \x01(\tR\x04even\x12.\n" +
+	"\x05disks\x18\x0f \x03(\v2\x18.gemel.target.v1.DiskUseR\x05disks\x12\x1f\n" +
+	"\vmeasured_in\x18\x10 \x01(\tR\n" +
+	"measuredIn\"3\n" +
+	"\aDiskUse\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x10\n" +
+	"\x03use\x18\x02 \x03(\x01R\x03use\"\x12\n" +
 	"\x10GetStatusRequest\"\xb9\b\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
@@ -4529,7 +4604,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                    // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                   // 1: gemel.target.v1.ScrubOrigin
@@ -4568,39 +4643,40 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*SetOwnershipPolicyResponse)(nil), // 34: gemel.target.v1.SetOwnershipPolicyResponse
 	(*OwnershipMove)(nil),              // 35: gemel.target.v1.OwnershipMove
 	(*Ownership)(nil),                  // 36: gemel.target.v1.Ownership
-	(*GetStatusRequest)(nil),           // 37: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                     // 38: gemel.target.v1.Status
-	(*Checksums)(nil),                  // 39: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),              // 40: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),              // 41: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                    // 42: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                      // 43: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                  // 44: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),               // 45: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),               // 46: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),              // 47: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),               // 48: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),              // 49: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                     // 50: gemel.target.v1.Resync
-	(*WatchRequest)(nil),               // 51: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),        // 52: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),       // 53: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                    // 54: gemel.target.v1.Session
-	(*Event)(nil),                      // 55: gemel.target.v1.Event
-	nil,                                // 56: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                // 57: gemel.target.v1.LUN.LabelsEntry
-	nil,                                // 58: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                // 59: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 61: google.protobuf.Duration
+	(*DiskUse)(nil),                    // 37: gemel.target.v1.DiskUse
+	(*GetStatusRequest)(nil),           // 38: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                     // 39: gemel.target.v1.Status
+	(*Checksums)(nil),                  // 40: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),              // 41: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),              // 42: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                    // 43: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                      // 44: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                  // 45: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),               // 46: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),               // 47: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),              // 48: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),               // 49: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),              // 50: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                     // 51: gemel.target.v1.Resync
+	(*WatchRequest)(nil),               // 52: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),        // 53: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),       // 54: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                    // 55: gemel.target.v1.Session
+	(*Event)(nil),                      // 56: gemel.target.v1.Event
+	nil,                                // 57: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                // 58: gemel.target.v1.LUN.LabelsEntry
+	nil,                                // 59: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                // 60: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 61: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	56, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	57, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	57, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	58, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	60, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	61, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
 	7,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	20, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
 	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
@@ -4609,94 +4685,95 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	5,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	3,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
 	20, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	60, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	58, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	59, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	61, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	59, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	60, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	23, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	60, // 18: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	60, // 19: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	60, // 20: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	61, // 18: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	61, // 19: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	61, // 20: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
 	35, // 21: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	60, // 22: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	61, // 23: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
-	7,  // 24: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 25: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	50, // 26: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	60, // 27: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	43, // 28: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	42, // 29: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	41, // 30: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	43, // 31: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	39, // 32: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	36, // 33: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	40, // 34: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	60, // 35: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	60, // 36: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	60, // 37: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	60, // 38: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	60, // 39: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 40: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	44, // 41: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	60, // 42: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	45, // 43: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	60, // 44: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 45: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	43, // 46: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	60, // 47: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	60, // 48: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	60, // 49: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 50: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	54, // 51: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	60, // 52: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	60, // 53: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	60, // 54: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	60, // 55: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	38, // 56: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 57: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 58: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 59: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 60: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 61: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	17, // 62: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	19, // 63: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	21, // 64: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	24, // 65: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	25, // 66: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	27, // 67: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	29, // 68: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	31, // 69: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	33, // 70: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	37, // 71: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	52, // 72: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	13, // 73: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	46, // 74: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	48, // 75: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	51, // 76: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 77: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 78: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 79: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 80: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 81: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	18, // 82: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 83: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	22, // 84: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	23, // 85: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	26, // 86: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	28, // 87: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 88: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	32, // 89: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	34, // 90: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	38, // 91: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	53, // 92: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	14, // 93: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	47, // 94: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	49, // 95: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	55, // 96: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	77, // [77:97] is the sub-list for method output_type
-	57, // [57:77] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	61, // 22: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	62, // 23: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	37, // 24: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
+	7,  // 25: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 26: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	51, // 27: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	61, // 28: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	44, // 29: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	43, // 30: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	42, // 31: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	44, // 32: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	40, // 33: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	36, // 34: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	41, // 35: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	61, // 36: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	61, // 37: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	61, // 38: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	61, // 39: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	61, // 40: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 41: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	45, // 42: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	61, // 43: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	46, // 44: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	61, // 45: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 46: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	44, // 47: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	61, // 48: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	61, // 49: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	61, // 50: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	7,  // 51: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	55, // 52: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	61, // 53: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	61, // 54: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	61, // 55: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	61, // 56: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	39, // 57: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	4,  // 58: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	8,  // 59: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	10, // 60: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	11, // 61: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	12, // 62: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	17, // 63: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	19, // 64: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	21, // 65: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	24, // 66: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	25, // 67: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	27, // 68: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	29, // 69: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	31, // 70: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	33, // 71: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	38, // 72: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	53, // 73: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	13, // 74: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	47, // 75: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	49, // 76: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	52, // 77: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	5,  // 78: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	9,  // 79: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	5,  // 80: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	5,  // 81: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	5,  // 82: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	18, // 83: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	6,  // 84: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	22, // 85: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	23, // 86: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	26, // 87: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	28, // 88: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 89: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	32, // 90: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	34, // 91: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	39, // 92: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	54, // 93: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	14, // 94: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	48, // 95: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	50, // 96: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	56, // 97: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	78, // [78:98] is the sub-list for method output_type
+	58, // [58:78] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -4712,7 +4789,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
