@@ -41,15 +41,19 @@ type OwnershipStatus struct {
 	Moves []OwnershipMove `json:"moves,omitempty"`
 }
 
+// MovesShown is how many moves the status of a LogicalUnit and of a Host has, and the most that
+// their CRDs allow.
+const MovesShown = 4
+
 // LogicalUnitMove is a change of the owner of a LUN.
 type LogicalUnitMove struct {
 	// From is the former owner.
 	From string `json:"from"`
 	// To is the new owner.
 	To string `json:"to"`
-	// Reason as the pair reports it: Drain, Pin, Connectivity, UnusedPath, FailBack, FailBackProbe
-	// or Balance. Derived by the operator: OwnerGone (the former owner had left the pair), Drain,
-	// Pin, Transfer (by a person) or Unknown.
+	// Reason as the pair reports it: Drain, Pin, Connectivity, UnusedPath, Nearness, FailBack,
+	// FailBackProbe or Balance. Derived by the operator: OwnerGone (the former owner had left the
+	// pair), Drain, Pin, Transfer (by a person) or Unknown.
 	Reason string `json:"reason"`
 	// Message is what decided.
 	// +optional
@@ -75,7 +79,7 @@ type OwnershipMove struct {
 	From string `json:"from"`
 	// To is the new owner.
 	To string `json:"to"`
-	// Reason: Drain, Pin, Connectivity, UnusedPath, FailBack, FailBackProbe or Balance.
+	// Reason: Drain, Pin, Connectivity, UnusedPath, Nearness, FailBack, FailBackProbe or Balance.
 	Reason string `json:"reason"`
 	// Message is what decided.
 	// +optional

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
@@ -20,10 +21,10 @@ import (
 // domainsOfPair is the number of failure domains of a pair: its nodes never share one.
 const domainsOfPair = 2
 
-// workers are the Nodes of Kubernetes.
+// workers are the Nodes of Kubernetes, from the cache: they must not be changed.
 func (r *Reconciler) workers(ctx context.Context) ([]corev1.Node, error) {
 	l := &corev1.NodeList{}
-	if err := r.List(ctx, l); err != nil {
+	if err := r.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
 	return l.Items, nil

@@ -10,9 +10,6 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// movesShown is how many moves the status has, and the most that the CRD allows.
-const movesShown = 4
-
 // mapped are the LUNs that are mapped to a worker, from the cache: they must not be changed.
 func (r *Reconciler) mapped(ctx context.Context, iqn string) ([]*v1alpha1.LogicalUnit, error) {
 	var list v1alpha1.LogicalUnitList
@@ -63,5 +60,5 @@ func lastMoves(luns []*v1alpha1.LogicalUnit) (out []v1alpha1.HostMove) {
 		}
 		return strings.Compare(a.LogicalUnit, b.LogicalUnit) // equal times: an order that does not change
 	})
-	return out[max(0, len(out)-movesShown):]
+	return out[max(0, len(out)-v1alpha1.MovesShown):]
 }

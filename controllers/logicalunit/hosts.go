@@ -50,17 +50,26 @@ func (p *pass) setAttachModes(ctx context.Context) {
 	if len(p.hosts) == 0 {
 		return
 	}
-	var list v1alpha1.HostList
-	if p.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
-		return
-	}
 	for i := range p.hosts {
-		for j := range list.Items {
-			if strings.ToLower(list.Items[j].Spec.IQN) == p.hosts[i].IQN {
-				p.hosts[i].AttachMode = list.Items[j].Spec.AttachMode
-			}
+		if h, err := p.host(ctx, p.hosts[i].IQN); err == nil && h != nil {
+			p.hosts[i].AttachMode = h.Spec.AttachMode
 		}
 	}
+}
+
+// host is the Host of an iSCSI name in lower case, from the cache: it must not be changed. nil: it
+// is not a worker.
+func (p *pass) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
+	var list v1alpha1.HostList
+	if err := p.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if strings.ToLower(list.Items[i].Spec.IQN) == iqn {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // wanted returns the access of a host according to the spec; the pair has IQNs in lower case.
@@ -132,10 +141,11 @@ func (p *pass) inStatus(h v1alpha1.HostMapping) bool {
 func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	iqn := strings.ToLower(want.IQN)
 	i := slices.IndexFunc(p.hosts, func(h v1alpha1.HostMapping) bool { return h.IQN == iqn })
-	profile, err := p.profile(ctx, iqn)
+	host, err := p.host(ctx, iqn)
 	if err != nil {
 		return err
 	}
+	profile := profileOf(host)
 	known := i >= 0 && p.inStatus(p.hosts[i])
 	mapped := known && p.hosts[i].Profile == profile
 	byName := known && p.hosts[i].CHAPUser == "" // it logs in without credentials until it is mapped again
@@ -152,7 +162,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 		return nil
 	}
 	m, err := rpc(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
-		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Profile: profile, Near: p.nearHost(ctx, iqn)})
+		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Profile: profile, Near: p.nearHost(ctx, host)})
 	if err != nil {
 		return err
 	}
@@ -162,18 +172,12 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	return nil
 }
 
-// profile that is set on the Host of an iSCSI name; empty: Auto, or there is no Host.
-func (p *pass) profile(ctx context.Context, iqn string) (string, error) {
-	var list v1alpha1.HostList
-	if err := p.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return "", err
+// profileOf is the profile that is set on a Host; empty: Auto, or there is no Host.
+func profileOf(h *v1alpha1.Host) string {
+	if h == nil || h.Spec.Profile == string(hostprofile.Auto) {
+		return ""
 	}
-	for i := range list.Items {
-		if s := &list.Items[i].Spec; strings.ToLower(s.IQN) == iqn && s.Profile != string(hostprofile.Auto) {
-			return s.Profile, nil
-		}
-	}
-	return "", nil
+	return h.Spec.Profile
 }
 
 // credentials of a host on the LUN's pair; nil without CHAP.

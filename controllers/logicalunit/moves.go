@@ -11,14 +11,10 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-const (
-	// movesShown is how many moves the status has, and the most that the CRD allows.
-	movesShown = 4
-	// sameMove: a derived move and one that the pair names are one move if they are not further
-	// apart: the LUN is read once a minute, and clocks differ. A LUN rests for half a minute after
-	// a move, and a move back has other nodes.
-	sameMove = 3 * time.Minute
-)
+// sameMove: a derived move and one that the pair names are one move if they are not further apart:
+// the LUN is read once a minute, and clocks differ. A LUN rests for half a minute after a move, and
+// a move back has other nodes.
+const sameMove = 3 * time.Minute
 
 // moves are the last moves of the LUN: those of the status, those that the pair's status names, and
 // one that is derived if the owner has changed without either. The pair names its last eight moves
@@ -47,7 +43,7 @@ func moves(s *v1alpha1.LogicalUnitStatus, pair *v1alpha1.TargetPairStatus, lun *
 		next.Time = last.Time
 		*last = next
 	}
-	return out[max(0, len(out)-movesShown):]
+	return out[max(0, len(out)-v1alpha1.MovesShown):]
 }
 
 // merge adds a move that the pair names, in place of the derived one.

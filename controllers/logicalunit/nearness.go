@@ -2,10 +2,7 @@ package logicalunit
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,26 +32,20 @@ func (p *pass) consumer(ctx context.Context) placement.Location {
 }
 
 // nearHost is the node of the pair that is nearer to a host than the other one; nil if there is
-// none, or where the spec says where the LUN belongs. It is read from the cache alone: an attach
-// waits for nothing because of it.
-func (p *pass) nearHost(ctx context.Context, iqn string) *targetv1.Near {
-	if p.lu.Spec.PreferredNode != "" || p.lu.Spec.PinnedNode != "" {
+// none, if the host is not a worker (nil), or where the spec says where the LUN belongs. It is read
+// from the cache alone: an attach waits for nothing because of it.
+func (p *pass) nearHost(ctx context.Context, host *v1alpha1.Host) *targetv1.Near {
+	if host == nil || p.lu.Spec.PreferredNode != "" || p.lu.Spec.PinnedNode != "" {
 		return nil
 	}
 	var pair v1alpha1.TargetPair
-	var hosts v1alpha1.HostList
-	if err := errors.Join(p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair), p.List(ctx, &hosts, client.UnsafeDisableDeepCopy)); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot read where a host is: the home of the LUN does not follow it", "host", iqn)
+	if err := p.Get(ctx, client.ObjectKey{Name: p.lu.Spec.Placement.Pair}, &pair); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot read the pair: the home of the LUN does not follow its host", "host", host.Name)
 		return nil
-	}
-	i := slices.IndexFunc(hosts.Items, func(h v1alpha1.Host) bool { return strings.ToLower(h.Spec.IQN) == iqn })
-	if i < 0 {
-		return nil // not a worker
 	}
 	at := []placement.Pair{placement.FromObject(&pair, 0)}
 	p.locate(ctx, at)
-	worker := hosts.Items[i].Name
-	if node, by := at[0].Nearer(placement.Location{Worker: worker, Labels: p.labelsOf(ctx, worker)}); node != "" {
+	if node, by := at[0].Nearer(placement.Location{Worker: host.Name, Labels: p.labelsOf(ctx, host.Name)}); node != "" {
 		return &targetv1.Near{Node: node, By: by}
 	}
 	return nil

@@ -22,7 +22,6 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
-	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
 // workers is the number of concurrent reconciles; they mostly wait for pairs.
@@ -121,10 +120,7 @@ func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcil
 	if !ok {
 		return nil
 	}
-	iqn, profile := strings.ToLower(h.Spec.IQN), h.Spec.Profile
-	if profile == string(hostprofile.Auto) {
-		profile = ""
-	}
+	iqn, profile := strings.ToLower(h.Spec.IQN), profileOf(h)
 	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
 		return hasHost(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
 			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode && m.Profile == profile

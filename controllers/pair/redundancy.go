@@ -3,6 +3,8 @@ package pair
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,12 +39,7 @@ func (r *Reconciler) redundancy(s *v1alpha1.TargetPairStatus) (changed bool) {
 
 // recordRedundancy records that redundancy was lost or is back: on the pair, and on claims in use.
 func (r *Reconciler) recordRedundancy(ctx context.Context, p *v1alpha1.TargetPair) {
-	units := r.units(ctx, p)
-	luns := make([]*v1alpha1.LogicalUnit, 0, len(units))
-	for _, lu := range units {
-		luns = append(luns, lu)
-	}
-	luns = claims.InUse(luns)
+	luns := claims.InUse(slices.Collect(maps.Values(r.units(ctx, p))))
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync)
 	e := claims.Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.ReasonRedundancyBack, Action: "Replicate", Related: p,
 		Note: "pair " + p.Name + ": both nodes hold all data of the volume again"}

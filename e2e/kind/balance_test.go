@@ -51,13 +51,7 @@ parameters:
 
 func forgetHot(ctx context.Context) {
 	GinkgoHelper()
-	deleteCluster(ctx, 3*time.Minute, hotCluster, "--ignore-not-found")
-	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+hotCluster, "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "pv", "-l", "e2e=hot", "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "storageclass", hotClass, hotDisks, "--ignore-not-found")
-	for _, w := range workers(ctx) {
-		on(ctx, w, "rm -rf "+hotDir)
-	}
+	forgetCluster(ctx, hotCluster, "hot", "rm -rf "+hotDir, hotClass, hotDisks)
 }
 
 var _ = Describe("two busy LUNs of one node", func() {

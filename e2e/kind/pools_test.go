@@ -83,16 +83,24 @@ func deleteCluster(ctx context.Context, limit time.Duration, which ...string) {
 	}).WithContext(ctx).WithTimeout(limit + time.Minute).Should(Succeed())
 }
 
-// forgetPools removes what the spec has made, in the order in which one thing lets go of the other.
+// forgetCluster removes a cluster of a spec's own, in the order in which one thing lets go of the
+// other: label is that of its volumes (e2e=LABEL), clean the command that removes their files on
+// each worker.
+func forgetCluster(ctx context.Context, cluster, label, clean string, classes ...string) {
+	GinkgoHelper()
+	deleteCluster(ctx, 3*time.Minute, cluster, "--ignore-not-found")
+	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+cluster, "--wait=true", "--timeout=120s")
+	kubectl(ctx, "delete", "pv", "-l", "e2e="+label, "--wait=true", "--timeout=120s")
+	kubectl(ctx, append([]string{"delete", "storageclass", "--ignore-not-found"}, classes...)...)
+	for _, w := range workers(ctx) {
+		on(ctx, w, clean)
+	}
+}
+
+// forgetPools removes what the spec has made.
 func forgetPools(ctx context.Context) {
 	GinkgoHelper()
-	deleteCluster(ctx, 3*time.Minute, poolsCluster, "--ignore-not-found")
-	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+poolsCluster, "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "pv", "-l", "e2e=pools", "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "storageclass", "e2e-disks", "e2e-flash", "e2e-first", "e2e-fast", "--ignore-not-found")
-	for _, w := range workers(ctx) {
-		on(ctx, w, fmt.Sprintf("umount %[2]s; rm -rf %[1]s %[2]s", poolsDir, poolsFast))
-	}
+	forgetCluster(ctx, poolsCluster, "pools", fmt.Sprintf("umount %[2]s; rm -rf %[1]s %[2]s", poolsDir, poolsFast), "e2e-disks", "e2e-flash", "e2e-first", "e2e-fast")
 }
 
 var _ = Describe("a pool", func() {

@@ -80,13 +80,7 @@ func zonesInSync(ctx context.Context) {
 // forgetZones removes what the specs have made.
 func forgetZones(ctx context.Context) {
 	GinkgoHelper()
-	deleteCluster(ctx, 3*time.Minute, zonesCluster, "--ignore-not-found")
-	kubectl(ctx, "delete", "pvc", "-n", namespace, "-l", "gemel.storage/cluster="+zonesCluster, "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "pv", "-l", "e2e=zones", "--wait=true", "--timeout=120s")
-	kubectl(ctx, "delete", "storageclass", zonesClass, zonesDisks, "--ignore-not-found")
-	for _, w := range workers(ctx) {
-		on(ctx, w, "rm -rf "+zonesDir)
-	}
+	forgetCluster(ctx, zonesCluster, "zones", "rm -rf "+zonesDir, zonesClass, zonesDisks)
 }
 
 // hostBytes are the bytes of hosts' commands that arrived at a target node, by LUN: those that it

@@ -115,11 +115,6 @@ func nodes(p *v1alpha1.TargetPair) (out []string) {
 	return out
 }
 
-// serves reports whether hosts are served through a node, by its phase.
-func serves(n *v1alpha1.NodeStatus) bool {
-	return n.Serves()
-}
-
 // Phases of nodes in a status.
 const (
 	phaseInSync    = "InSync"

@@ -146,7 +146,7 @@ func singleCopy(x *exam) {
 		}
 		cause, missing := "the other node does not take part", "NODE"
 		for j := range p.Status.Nodes {
-			if n := &p.Status.Nodes[j]; !serves(n) {
+			if n := &p.Status.Nodes[j]; !n.Serves() {
 				missing, cause = n.Name, fmt.Sprintf("node %s is %s", n.Name, n.Phase)
 				if n.Reason != "" {
 					cause += ": " + n.Reason

@@ -71,7 +71,7 @@ func (x *exam) excused(h *v1alpha1.Host) bool {
 				continue
 			}
 			n := x.nodeAt(h, p, q.Portal)
-			if n == nil || serves(n) {
+			if n == nil || n.Serves() {
 				return false
 			}
 			missing = true
