@@ -39,6 +39,10 @@ func TestLostDataIsMarkedBeforeService(t *testing.T) {
 	r.none(ActStore)              // no host is served before the loss is reported
 	r.pass(int64(r.m.replaces())) // its former life may be on another machine (R2b)
 	r.none(ActStore)
+	r.got(r.m.rec, "v7") // asked during the wait: not an answer that ends it
+	r.pass(50 * ms)
+	r.none(ActStore)
+	r.got(r.m.rec, "v7")
 	if l := r.saveState(); l.Replaces || !l.Lost {
 		t.Fatalf("%+v", l)
 	}

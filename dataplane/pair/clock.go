@@ -60,16 +60,24 @@ func (m *Machine) stood(now, by int64) {
 	}
 }
 
-// confirmed: the arbiter has answered a call that was made since the step, and this node is still
-// what it was.
+// confirmed: the arbiter has answered a call that was made since the step, or since the end of the
+// wait for the node that was replaced, and this node is still what it was.
 func (m *Machine) confirmed(now int64) {
 	if m.unsure == 0 || m.arb.calls < m.unsure {
 		return
 	}
 	m.unsure = 0
-	if m.phase == Alone {
-		m.pump(now)
+	if m.phase != Alone {
+		return
 	}
+	if m.reason == unconfirmed {
+		m.reason = ""
+	}
+	if m.holdTill == 0 && m.state.Replaces {
+		m.state.Replaces = false
+		m.saveState(thenNothing)
+	}
+	m.pump(now)
 }
 
 // A sign of life that is old, for a write that is forwarded. The owner has to know when it was, by

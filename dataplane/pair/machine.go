@@ -325,7 +325,7 @@ func (m *Machine) Serving(now int64) bool {
 		// R1b and R1c: the write path makes it durable. While a readmission is unresolved the peer
 		// may already be a member; it gives us at least a lease before it could exclude us. Before
 		// the arbiter was asked it cannot.
-		return now >= m.holdTill && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
+		return m.holdTill == 0 && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
 	case Paired:
 		return m.agreed && !m.excl.active && now < m.leaseUntil
 	}

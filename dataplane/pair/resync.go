@@ -82,7 +82,7 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking || now < m.holdTill {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking || m.holdTill != 0 {
 		return // tickResync tries again
 	}
 	if why := m.olderThan(&m.peer); why != "" {

@@ -29,16 +29,18 @@ func (m *Machine) replaces() time.Duration {
 	return d + d/50 + m.cfg.Margin
 }
 
-// holds ends the wait of one that has replaced another.
+// unconfirmed is the reason of a lone member between the end of its wait and the arbiter's answer.
+const unconfirmed = "waiting until the arbiter confirms this node's record: check that the arbiter answers"
+
+// holds ends the wait of a node that has replaced another. The record has to be this node's at the
+// end of the wait as well: an arbiter that was set back meanwhile has shown the replaced node its own
+// record, and that node continues.
 func (m *Machine) holds(now int64) {
 	if m.holdTill != 0 && now >= m.holdTill {
 		m.holdTill = 0
-		m.reason = ""
-		if m.state.Replaces {
-			m.state.Replaces = false
-			m.saveState(thenNothing)
-		}
-		m.pump(now)
+		m.unsure = m.arb.calls + 1
+		m.watchAt = min(m.watchAt, now)
+		m.reason = unconfirmed
 	}
 }
 

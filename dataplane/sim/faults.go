@@ -250,6 +250,7 @@ func (w *world) onRequest() []fault {
 		{rotName, func() (done bool) { w.rotting(func() { done = w.decay(w.rnd.IntN(rotKinds)) }); return done }},
 		{lostFileName, w.losesFile},
 		{"disk moved", func() bool { return w.move(w.any()) }},
+		{"lone disk moved and the arbiter set back", func() bool { return w.part(w.moveAndSetBack) }},
 	}
 }
 

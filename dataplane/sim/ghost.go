@@ -44,6 +44,40 @@ func (w *world) move(h *host) bool {
 	return true
 }
 
+// moveAndSetBack takes the disk of a lone member away, and sets the arbiter back to the record of the
+// former process while the next life of that node waits until that process has read the record. The
+// arbiter does not answer that node for a while then.
+func (w *world) moveAndSetBack(lone, _ *host) bool {
+	a := &w.arb
+	if len(a.past) == 0 || !w.move(lone) {
+		return false
+	}
+	led := a.past[len(a.past)-1].Epoch
+	var look func()
+	look = func() {
+		switch {
+		case w.healed, a.lost, a.rec.Epoch > led+1:
+			return
+		case a.rec.Epoch == led || lone.m == nil || lone.phase != pair.Alone || lone.disk.epoch != a.rec.Epoch || a.flight[0]+a.flight[1] > 0:
+			w.after(20*ms, look)
+			return
+		}
+		w.after(w.even(0, 1900*ms), func() {
+			if a.lost || a.rec.Epoch != led+1 || a.flight[0]+a.flight[1] > 0 {
+				return
+			}
+			a.rec = a.past[len(a.past)-2]
+			a.version++
+			a.lost, a.down = true, true
+			w.trace("arbiter: set back to epoch %d while node %v waits, and does not answer", a.rec.Epoch, lone.id)
+			w.mark(markRolledBack)
+			w.after(w.even(500*ms, 3*s), func() { a.down = false })
+		})
+	}
+	look()
+	return true
+}
+
 // tick is the ghost's life: it looks at the record if it is alone, and nothing that it asks for is
 // done.
 func (g *ghost) tick() {

@@ -82,6 +82,7 @@ func TestRequestedFaults(t *testing.T) {
 		{"forced while the other is paused", []mark{markForced, markTaken, markStood}},
 		{"arbiter set back while one is alone", []mark{markForked}},
 		{"disk moved", []mark{markGhostServes}},
+		{"lone disk moved and the arbiter set back", []mark{markGhostServes, markRolledBack, markForced}},
 		{"clock stops", []mark{markStood}},
 		{"wall clock set", nil},
 		{"answers stuck during a transfer", nil},
