@@ -33,8 +33,8 @@ func (m *Machine) replaces() time.Duration {
 const unconfirmed = "waiting until the arbiter confirms this node's record: check that the arbiter answers"
 
 // holds ends the wait of a node that has replaced another. The record has to be this node's at the
-// end of the wait as well: an arbiter that was set back meanwhile has shown the replaced node its own
-// record, and that node continues.
+// end of the wait as well: an arbiter that was set back meanwhile has shown the replaced node its
+// own record, and that node continues.
 func (m *Machine) holds(now int64) {
 	if m.holdTill != 0 && now >= m.holdTill {
 		m.holdTill = 0

@@ -44,9 +44,9 @@ func (w *world) move(h *host) bool {
 	return true
 }
 
-// moveAndSetBack takes the disk of a lone member away, and sets the arbiter back to the record of the
-// former process while the next life of that node waits until that process has read the record. The
-// arbiter does not answer that node for a while then.
+// moveAndSetBack takes the disk of a lone member away, and sets the arbiter back to the record of
+// the former process while the next life of that node waits until that process has read the record.
+// The arbiter does not answer that node for a while then.
 func (w *world) moveAndSetBack(lone, _ *host) bool {
 	a := &w.arb
 	if len(a.past) == 0 || !w.move(lone) {
