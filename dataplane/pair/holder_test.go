@@ -81,7 +81,7 @@ func TestRenewalFromElsewhereWaits(t *testing.T) {
 			}
 			r.pass(300 * ms)
 			if c.waits {
-				// The arbiter may have been set back during the wait: only its answer ends the wait.
+				// The arbiter may have been set back meanwhile: only its answer ends the wait.
 				r.pass(10 * lease)
 				if r.m.Serving(r.now) || r.m.reason != unconfirmed {
 					t.Fatalf("serves without the arbiter's answer, or gives no reason: %q", r.m.reason)

@@ -20,12 +20,15 @@ type arbiterSim struct {
 	slow    bool
 	lost    bool   // it forgot what it had answered
 	flight  [2]int // writes of a node that may yet land
+	unheard bool   // the next request for both members lands, and its node does not learn of that (moveAsking)
 }
 
 // callTimeout bounds one attempt, as the runtime does.
 const callTimeout = s
 
-func (a *arbiterSim) heal() { a.down, a.flaky, a.slow = false, false, false }
+func (a *arbiterSim) heal() {
+	a.down, a.flaky, a.slow = false, false, false
+}
 
 // call asks the arbiter. A lone member that only looks (R2) draws from the side.
 func (a *arbiterSim) call(h *host, x pair.Action) {
@@ -41,9 +44,17 @@ func (a *arbiterSim) ask(h *host, x pair.Action) {
 	cas := x.Kind == pair.ActArbiterCAS
 	asked := w.now
 	answer := func(out pair.Outcome, rec pair.Record, version string) {
+		h.unanswered = 0
 		h.when(life, func() { m.ArbiterDone(h.clock(), out, &rec, version, "no answer") })
 	}
-	unknown := func() { w.after(callTimeout, func() { answer(pair.Unknown, pair.Record{}, "") }) }
+	unknown := func() {
+		if h.unanswered == 0 {
+			h.unanswered = w.now
+		}
+		w.after(callTimeout, func() {
+			h.when(life, func() { m.ArbiterDone(h.clock(), pair.Unknown, &pair.Record{}, "", "no answer") })
+		})
+	}
 	if a.down {
 		unknown()
 		return
@@ -65,6 +76,16 @@ func (a *arbiterSim) ask(h *host, x pair.Action) {
 	there, back := w.between(200*us, 8*ms), w.between(200*us, 8*ms)
 	if a.slow {
 		there, back = w.between(ms, 1500*ms), w.between(ms, 300*ms)
+	}
+	if a.unheard && cas && x.Record.Both() && h.phase == pair.Alone {
+		a.unheard = false
+		w.deadline = max(w.deadline, w.now+wellWithin)
+		land(there, nil)
+		land(there+back, func(out pair.Outcome, rec pair.Record, version string) { // the repetition
+			answer(out, rec, version)
+			w.move(h)
+		})
+		return
 	}
 	switch {
 	case a.flaky && w.chance(0.4):

@@ -220,6 +220,8 @@ func (w *world) onRequest() []fault {
 		{"forced while the other serves", func() bool { return w.part(w.forceOther) }},
 		{"arbiter set back while one is alone", func() bool { return w.part(w.setBack) }},
 		{"forced while the other is paused", func() bool { return w.part(w.forceStanding) }},
+		{"disk moved while both are asked for", w.moveAsking},
+		{"forced after it was stopped", w.forceStopped},
 		{"clock stops", func() bool { return w.any().standStill(w.even(20*ms, 3*s)) }},
 		{"wall clock set", func() bool { w.any().wall += w.even(-2*s, 2*s); return true }},
 		{"answers stuck during a transfer", func() bool {

@@ -78,6 +78,17 @@ func (w *world) moveAndSetBack(lone, _ *host) bool {
 	return true
 }
 
+// moveAsking ends a node, and has its return end with a request for both members that lands, and is
+// refused when it is repeated. Before the source can read the record its disk goes to another
+// machine. That may be after the last fault.
+func (w *world) moveAsking() bool {
+	if w.arb.unheard {
+		return false
+	}
+	w.arb.unheard = true
+	return w.crash(w.any(), false)
+}
+
 // tick is the ghost's life: it looks at the record if it is alone, and nothing that it asks for is
 // done.
 func (g *ghost) tick() {

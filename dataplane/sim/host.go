@@ -48,6 +48,8 @@ type host struct {
 	draining bool
 	served   bool // before the machine was given what it is given now
 
+	unanswered int64 // the arbiter has not answered this life since then; 0: it has
+
 	// What the last look at the machine showed (invariant.go).
 	phase      pair.Phase
 	epoch      uint64
@@ -140,6 +142,7 @@ func (h *host) boot() {
 	w := h.w
 	h.run.started(w.now)
 	h.life++
+	h.unanswered = 0
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
 	h.results, h.refused = map[uint64]bool{}, map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0

@@ -64,6 +64,17 @@ func (w *world) check() {
 		if w.partedNow() {
 			return
 		}
+		older := a
+		if b.epoch < a.epoch {
+			older = b
+		}
+		if older.phase == pair.Alone && older.unanswered != 0 && a.epoch != b.epoch {
+			// It has asked, and was not answered: for that there is no bound (R2). What hosts see
+			// then is nothing that one disk could give.
+			w.mark(markUnansweredLone)
+			w.parted, w.truth.off = w.now, true
+			return
+		}
 		w.fail("R3: both nodes serve: a is %v at epoch %d, b is %v at epoch %d", a.phase, a.epoch, b.phase, b.epoch)
 		return
 	}

@@ -70,6 +70,7 @@ const (
 	markTaken
 	markForked
 	markGhostServes
+	markUnansweredLone
 	markStood
 	markDamage
 	markHealed
@@ -99,8 +100,9 @@ var markNames = [marks]string{
 	markOver: "process: ended without a stop", markOverAgain: "process: ended soon after it was started again",
 	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
-	markGhostServes: "a process serves on after its disk has gone",
-	markDamage:      "a block changes under load", markHealed: "a damaged block is healed",
+	markUnansweredLone: "a lone member whose record is gone serves, for the arbiter does not answer it",
+	markGhostServes:    "a process serves on after its disk has gone",
+	markDamage:         "a block changes under load", markHealed: "a damaged block is healed",
 	markLostAnswered: "a host is answered that a block is lost", markCopiedBad: "a lost block is copied as bad",
 	markOlderCopy:   "a joiner's copy of a damaged block is not what was written last",
 	markOverwritten: "a host writes a lost block again",

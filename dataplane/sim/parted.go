@@ -69,6 +69,40 @@ func (w *world) forceStanding(lone, other *host) bool {
 	return w.forceOther(lone, other) && lone.standStill(w.even(3500*ms, 5*s))
 }
 
+// forceStopped: the partner does not run while its peer becomes alone, then applies what is on its
+// way to it. The lone member ends, and the partner is forced.
+func (w *world) forceStopped() bool {
+	for _, h := range w.nodes {
+		if h.m == nil || h.frozenNow() || h.phase != pair.Paired || h.sick || h.disk.suspect() || w.arb.lost || w.parted > 0 || w.admin.stopped != nil {
+			return false
+		}
+	}
+	lone := w.any()
+	other := w.nodes[lone.id.Peer()]
+	if !other.freeze(w.even(600*ms, 1500*ms)) {
+		return false
+	}
+	until := w.now + partTime
+	var look func()
+	look = func() {
+		runs := other.m != nil && !other.frozenNow()
+		switch {
+		case w.healed || w.now > until:
+			lone.boot()
+			return
+		case lone.m == nil && runs && w.forceOther(lone, other):
+			w.after(w.even(5*ms, 300*ms), lone.boot)
+			w.after(100*ms, func() { w.reunite(lone) })
+			return
+		case w.alone(lone) && runs && other.phase == pair.Outside:
+			lone.kill(false)
+		}
+		w.after(10*ms, look)
+	}
+	w.after(10*ms, look)
+	return true
+}
+
 // setBack is an arbiter that was restored to an earlier record, while the node that was excluded
 // has not heard of that. It takes over as it may, and for a while there are two: what hosts see
 // then is nothing that one disk could give, and is not judged.

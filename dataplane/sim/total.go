@@ -63,7 +63,7 @@ func (t *Total) Branches() map[string]uint64 {
 // wanted.
 func (t *Total) Uncovered() []string {
 	skip := map[string]bool{markNames[markExcusedDisk]: true, "machine: ClockSteps": true}
-	for _, m := range []mark{markTaken, markForked, markGhostServes, markStood} { // of faults that come on request only
+	for _, m := range []mark{markTaken, markForked, markGhostServes, markStood, markUnansweredLone} { // of faults that come on request only
 		skip[markNames[m]] = true
 	}
 	out := []string{}
