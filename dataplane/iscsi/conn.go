@@ -52,6 +52,8 @@ type conn struct {
 	pinged   atomic.Int64  // clock of an unanswered ping, 0 without
 	wrote    atomic.Int64  // clock of the last write command
 
+	suspected atomic.Pointer[suspicion]
+
 	// Of the reader.
 	in        []byte
 	r, w      int

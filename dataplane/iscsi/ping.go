@@ -81,6 +81,35 @@ func (c *conn) answered(ttt uint32) {
 	}
 }
 
+// suspicion is that an initiator hears nothing of this node, and is about to continue elsewhere.
+type suspicion struct {
+	since  int64 // clock
+	reason string
+}
+
+// suspect asks the initiator for a sign of life that the ticker looks for (judgeSilence). A later
+// suspicion does not extend the time of one that stands.
+func (c *conn) suspect(reason string) {
+	if c.nexus == nil {
+		return // discovery: there is no command that could be late
+	}
+	if c.suspected.CompareAndSwap(nil, &suspicion{c.srv.cfg.Clock(), reason}) {
+		c.ask(nil)
+	}
+}
+
+// judgeSilence ends a suspicion: the initiator has shown a sign of life since, or it has had MaxAge
+// for it and the connection is closed. That is before it gives the session up itself.
+func (c *conn) judgeSilence(now int64) {
+	switch x := c.suspected.Load(); {
+	case x == nil:
+	case c.nexus.Liveness.At() >= x.since:
+		c.suspected.CompareAndSwap(x, nil)
+	case now-x.since > int64(c.srv.cfg.MaxAge):
+		c.kill(x.reason)
+	}
+}
+
 // refresh keeps the sign of life of an initiator that writes as young as its round trip lets it be,
 // so that its writes do not have to wait for one. It is called by the server's ticker.
 func (c *conn) refresh(now int64) {

@@ -2,6 +2,7 @@ package iscsi
 
 import (
 	"testing"
+	"time"
 
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 	"github.com/gemel-storage/gemel/internal/pdu"
@@ -150,5 +151,42 @@ func TestLifeOfNobody(t *testing.T) {
 	l.Answered(3)
 	if l.At() != 5 {
 		t.Fatal(l.At())
+	}
+}
+
+// When this node may have been the silent one, initiators that answer a ping keep their sessions,
+// and those that do not lose them before they give them up themselves.
+func TestSilentInitiatorsAreDropped(t *testing.T) {
+	b := serve(t, func(c *Config) { c.MaxAge = 200 * time.Millisecond }, nil)
+	lives, silent := b.connect(t), b.dial(t)
+	silent.isid = 1
+	if st := silent.login(); st != pdu.LoginSuccess {
+		t.Fatal(st)
+	}
+	for range 2 { // the second time nothing is left of the first
+		b.DropSilent("a test")
+		r, _ := lives.recv()
+		if r == nil || r.Op() != pdu.NopIn || r.TTT() == pdu.Reserved {
+			t.Fatalf("% x", []byte(r))
+		}
+		h := lives.request(pdu.NopOut, pdu.Final, true)
+		h.SetITT(pdu.Reserved)
+		h.SetTTT(r.TTT())
+		lives.send(h, nil)
+		if silent != nil {
+			if r, _ := silent.recv(); r == nil || r.Op() != pdu.NopIn {
+				t.Fatalf("% x", []byte(r))
+			}
+			silent.closed()
+			silent = nil
+		}
+		until := time.Now().Add(3 * 200 * time.Millisecond)
+		for time.Now().Before(until) { // the session of the other one is kept, and works
+			h := lives.read(0, 1)
+			lives.send(h, nil)
+			if r := lives.result(h.ITT()); r.status != 0 {
+				t.Fatal(r.status)
+			}
+		}
 	}
 }

@@ -101,6 +101,18 @@ func (s *Server) DropConnections(reason string) {
 	}
 }
 
+// DropSilent pings the initiator of every session, and closes the sessions of those that have not
+// answered after MaxAge, without executing another buffered command (rule R11b). It does not wait
+// for that: the server's ticker looks.
+func (s *Server) DropSilent(reason string) {
+	s.mu.Lock()
+	live := s.connsLocked(func(c *conn) bool { return c.loggedIn })
+	s.mu.Unlock()
+	for _, c := range live {
+		c.suspect(reason)
+	}
+}
+
 // DropHost closes the connections of one initiator like DropConnections.
 func (s *Server) DropHost(initiator, reason string) {
 	for _, c := range s.ofHost(initiator) {
@@ -237,6 +249,7 @@ func (s *Server) tick() {
 		s.mu.Unlock()
 		for _, c := range live {
 			c.refresh(now)
+			c.judgeSilence(now)
 			if s.cfg.NopInterval >= 0 {
 				c.pingIfIdle(now)
 			}

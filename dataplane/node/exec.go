@@ -280,6 +280,8 @@ func (n *Node) slow(x pair.Action) {
 		n.waits.standing.changed()
 	case pair.ActDropHosts:
 		n.run.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
+	case pair.ActProveHosts:
+		n.run.wg.Go(func() { n.iscsi.DropSilent(x.Text) })
 	case pair.ActDropLink:
 		n.peer.link.Break(x.Text)
 	}

@@ -324,9 +324,10 @@ func (m *Machine) tickLink(now int64) {
 	if quiet > int64(m.cfg.Lease) || lapsed > 0 {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())
-		// Silence may be our own: commands may have waited unread for longer than a command may be
-		// old (R11b).
-		m.act(Action{Kind: ActDropHosts, Text: "the lease expired while the peer was silent"})
+		// Silence may be our own: then hosts hear nothing either, and are about to continue
+		// elsewhere. A host that answers has not given its session up, and keeps it: a session that
+		// is made again costs its host seconds (R11b).
+		m.act(Action{Kind: ActProveHosts, Text: "the lease expired while the peer was silent, and the initiator is silent too"})
 	}
 }
 

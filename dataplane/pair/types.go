@@ -250,6 +250,7 @@ const (
 	ActALUA                             // access states changed: Units (nil = all); raise 2A/06
 	ActEvent                            // Text for people: log and event
 	ActDropHosts                        // R11b: close host connections without executing what is buffered
+	ActProveHosts                       // R11b: ping the initiators of all sessions, and close those that do not answer within AgeMax
 	ActTakeAll                          // propose the entry that makes this node owner of every unit
 	ActResyncList                       // list objects to copy → ResyncObjects
 	ActDropLink                         // break the link: a new handshake must start over

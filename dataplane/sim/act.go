@@ -155,6 +155,8 @@ func (h *host) carryOut(x *pair.Action) {
 		for _, c := range w.clients {
 			c.dropped(h.id)
 		}
+	case pair.ActProveHosts:
+		h.proveHosts()
 	case pair.ActDropLink:
 		w.net.drop("node " + h.id.String() + ": " + x.Text)
 	case pair.ActEvent:

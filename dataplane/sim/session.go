@@ -94,6 +94,27 @@ func (h *host) refresh() {
 	}
 }
 
+// proveHosts pings the hosts of all sessions, and closes those that do not answer within a second
+// (R11b).
+func (h *host) proveHosts() {
+	w, life, asked := h.w, h.life, h.clock()
+	for _, c := range w.clients {
+		s := c.sess[h.id]
+		if s == nil {
+			continue
+		}
+		s.ask(func() {})
+		w.after(w.even(1000*ms, 1250*ms), func() {
+			h.when(life, func() {
+				if c.sess[h.id] == s && s.life.At() < asked {
+					w.mark(markDropHosts)
+					c.dropped(h.id)
+				}
+			})
+		})
+	}
+}
+
 // cutHost cuts a host's network to a node for a while.
 func (w *world) cutHost() bool {
 	c, node := w.clients[w.rnd.IntN(len(w.clients))], w.rnd.IntN(2)
