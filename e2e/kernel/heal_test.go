@@ -123,6 +123,18 @@ var _ = Describe("19: without a call, a worker", hazard(19), Ordered, ContinueOn
 		whole(ctx, soon)
 	})
 
+	It("parts the paths of both nodes that are in one group", func(ctx SpecContext) {
+		whole(ctx, soon)
+		table := func(ctx context.Context) (string, error) { return w.Shell(ctx, "dmsetup table 3"+v.wwid) }
+		Eventually(table).WithContext(ctx).WithTimeout(soon).Should(ContainSubstring("alua 2 1 "))
+		sh(ctx, `m=3`+v.wwid+`; p='(8:[0-9]+ [0-9]+ [0-9]+)'; g='service-time 0 1 2 '
+dmsetup table $m | sed -E "s/alua 2 1 $g$p $g$p/alua 1 1 service-time 0 2 2 \1 \2/" >/tmp/merged
+dmsetup reload $m /tmp/merged && dmsetup suspend --noflush $m && dmsetup resume $m; dmsetup table $m | grep 'alua 1 1 '`)
+		Eventually(func() string { return w.log() }).WithTimeout(sometime).Should(ContainSubstring("group the paths again"))
+		Eventually(table).WithContext(ctx).WithTimeout(soon).Should(ContainSubstring("alua 2 1 "))
+		whole(ctx, soon)
+	}, NodeTimeout(6*time.Minute))
+
 	It("grows a map with its LUN", func(ctx SpecContext) {
 		whole(ctx, soon)
 		_, err := r.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: v.id, SizeBytes: 128 << 20})

@@ -43,6 +43,23 @@ type pathState struct {
 	usable  bool   // its checker says so
 	text    string // in multipathd's words
 	prio    int    // its priority
+	group   int    // the map's path group that it is in
+}
+
+// mixed tells whether a group of a map has usable paths of different priorities. I/O goes to all
+// paths of a group: such a group sends a part of it to the node that has to forward it. multipathd
+// makes groups when paths come and go, and leaves them alone when priorities change (settings).
+func mixed(states map[string]pathState) bool {
+	prios := map[int]int{}
+	for _, s := range states {
+		if p, ok := prios[s.group]; s.usable && ok && p != s.prio {
+			return true
+		}
+		if s.usable {
+			prios[s.group] = s.prio
+		}
+	}
+	return false
 }
 
 // constPrio is what "prio const" gives every path, and multipathd takes where ALUA fails when it

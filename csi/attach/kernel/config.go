@@ -45,7 +45,7 @@ func settings(noPathRetry int) []setting {
 		{"hardware_handler", "1 alua"},
 		{"path_selector", "service-time 0"},
 		{"path_checker", "tur"},
-		{"failback", "immediate"},
+		{"failback", "1"}, // s; "immediate" makes multipathd load the map's table again whenever a priority changes, which suspends the map
 		{"no_path_retry", strconv.Itoa(noPathRetry)},
 		{"fast_io_fail_tmo", "off"}, // multipathd leaves a session's recovery_tmo alone, which a number would become; it refuses 0
 		{"dev_loss_tmo", "600"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -32,6 +33,7 @@ type fake struct {
 	open  bool                      // a process keeps maps open
 	hung  bool                      // a flush does not end
 	steps []step
+	known map[string]map[string]pathState // what multipathd says of maps, by WWID; a regroup ends it
 	// died is the number of the step at which the process is killed, before it or after it.
 	dieAt     int
 	dieBefore bool
@@ -83,7 +85,11 @@ func (f *fake) observe(context.Context) (*observed, error) {
 	return &o, nil
 }
 
-func (f *fake) allStates(context.Context) map[string]map[string]pathState { return nil }
+func (f *fake) allStates(context.Context) map[string]map[string]pathState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.known)
+}
 
 func (f *fake) states(context.Context, dmMap) map[string]pathState { return nil }
 
@@ -281,6 +287,8 @@ func (f *fake) actMap(s step) error {
 		for _, d := range f.disksOf(m.id) {
 			m.size = d.size
 		}
+	case doRegroup:
+		f.known = nil
 	case doFlush:
 		switch {
 		case len(m.users()) > 0:

@@ -19,6 +19,7 @@ const (
 	healLimit  = time.Minute      // for one attachment
 	stuckAfter = 20 * time.Second // that a session has no connection although its portal answers
 	askEvery   = 10 * time.Second // whether it does
+	mixedAfter = 10 * time.Second // multipathd reads the priorities of all paths within 2 s
 	restLeast  = time.Second      // after an attachment was acted upon; doubled when it soon has to be again
 	restMost   = sweep
 )
@@ -48,7 +49,8 @@ type healer struct {
 
 // patient is an attachment.
 type patient struct {
-	reread bool // an event about its size has not been served yet
+	reread bool      // an event about its size has not been served yet
+	mixed  time.Time // a group of its map has paths of both nodes since then
 	acted  time.Time
 	rest   time.Duration
 	said   string
@@ -159,6 +161,10 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	}
 	h.say(ctx, nil)
 	stuck := h.stuck(ctx, now, o, all, soon)
+	var states map[string]map[string]pathState
+	if len(all) > 0 {
+		states = h.a.host.allStates(ctx)
+	}
 	for _, e := range all {
 		g, p := e.goal, h.patient(e.goal.volume)
 		if e.record.Partial || e.record.BootID != o.boot || ctx.Err() != nil {
@@ -168,6 +174,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		g.others = besides(all, g.volume)
 		p.reread = p.reread || changes.of(g, o)
 		g.resize = p.reread
+		g.regroup = p.stays(now, mixed(states[g.id.wwid()]), soon)
 		if until := p.acted.Add(p.rest); now.Before(until) {
 			soon(until)
 			continue
@@ -197,6 +204,20 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	}
 	h.prune(all)
 	return next, acted
+}
+
+// stays tells whether groups that are mixed remain so. While the owner of a LUN changes multipathd
+// reads one priority after the other, and groups that were made of that would be the wrong ones.
+func (p *patient) stays(now time.Time, mixed bool, soon func(time.Time)) bool {
+	switch {
+	case !mixed:
+		p.mixed = time.Time{}
+		return false
+	case p.mixed.IsZero():
+		p.mixed = now
+	}
+	soon(p.mixed.Add(mixedAfter))
+	return now.Sub(p.mixed) >= mixedAfter
 }
 
 // repair brings an attachment to what its record says, unless a call has it. Whether there is

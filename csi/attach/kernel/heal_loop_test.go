@@ -77,6 +77,56 @@ func TestHazard19Events(t *testing.T) {
 	})
 }
 
+// A group with paths of both nodes is made again once it has stayed: while the owner changes,
+// multipathd reads one priority after the other.
+func TestHazard19MixedGroups(t *testing.T) {
+	groups := func(prios ...int) map[string]pathState {
+		out := map[string]pathState{}
+		for i, p := range prios {
+			out["sd"+string(rune('a'+i))] = pathState{usable: true, prio: p, group: i / 2}
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		states map[string]pathState
+		ends   bool // by itself, before it counts
+		want   int
+	}{
+		"groups of one node":         {states: groups(50, 50, 10, 10)},
+		"a group of both":            {states: groups(50, 10, 50, 10), want: 1},
+		"a group of both for 5 s":    {states: groups(50, 10, 50, 10), ends: true},
+		"the other path is not used": {states: map[string]pathState{"sda": {usable: true, prio: 50}, "sdb": {prio: 10}}},
+		"multipathd says nothing":    {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newIll(t)
+				x.tells = make(chan change)
+				x.running(t)
+				time.Sleep(time.Second)
+				x.lock(func() { x.known = map[string]map[string]pathState{x.u.id.wwid(): c.states} })
+				x.tells <- change{}
+				time.Sleep(mixedAfter / 2)
+				if c.ends {
+					x.lock(func() { x.known = nil })
+				}
+				time.Sleep(mixedAfter)
+				n := 0
+				x.lock(func() {
+					for _, s := range x.steps {
+						if s.do == doRegroup {
+							n++
+						}
+					}
+				})
+				if n != c.want {
+					t.Errorf("%d times, want %d", n, c.want)
+				}
+			})
+		})
+	}
+}
+
 // However loud the kernel is, and no matter who undoes what is healed: an hour has a bounded number
 // of attempts.
 func TestHazard19Bounded(t *testing.T) {

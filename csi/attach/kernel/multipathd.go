@@ -44,10 +44,10 @@ func parseTopology(raw string, id naa) (map[string]pathState, error) {
 
 func (m mapTopology) states() map[string]pathState {
 	out := map[string]pathState{}
-	for _, g := range m.Groups {
+	for i, g := range m.Groups {
 		for _, p := range g.Paths {
 			usable := p.State == "active"
-			out[p.Dev] = pathState{current: g.State == "active" && usable, usable: usable, text: p.State + ", checker: " + p.Checker, prio: p.Prio}
+			out[p.Dev] = pathState{current: g.State == "active" && usable, usable: usable, text: p.State + ", checker: " + p.Checker, prio: p.Prio, group: i}
 		}
 	}
 	return out

@@ -38,6 +38,11 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 		if errors.Is(err, errExit) {
 			err = nil // whether it has the size is observed
 		}
+	case doRegroup:
+		_, err = l.run(ctx, toolLimit, "multipathd", "reload", "map", m.name)
+		if errors.Is(err, errExit) {
+			err = nil // the next pass sees the groups
+		}
 	case doFlush:
 		return l.flush(ctx, m, uuid)
 	case doFail:

@@ -25,6 +25,9 @@ type goal struct {
 	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again
 	// with what it was given first.
 	relog []netip.AddrPort
+	// regroup has multipathd group the paths of the map again: paths of both nodes were in one
+	// group for a while.
+	regroup bool
 	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node
 	// record, a portal is not logged in to.
 	noSecrets bool
@@ -66,6 +69,7 @@ const (
 	doAddPath      verb = "have multipathd add the path"
 	doResume       verb = "resume the map"
 	doResizeMap    verb = "resize the map"
+	doRegroup      verb = "have multipathd group the paths again"
 	doFlush        verb = "flush and remove the map"
 	doFail         verb = "make the map fail I/O that no path can serve"
 	doUnmount      verb = "unmount the filesystems on the map"
@@ -108,7 +112,7 @@ func (s step) String() string {
 		return fmt.Sprintf("%s %s", s.do, s.at)
 	case doDelete, doRescan, doIdentify, doAddPath:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.disk.at, s.disk.name)
-	case doResume, doResizeMap, doFlush, doFail, doUnmount, doWipe, doRemove:
+	case doResume, doResizeMap, doRegroup, doFlush, doFail, doUnmount, doWipe, doRemove:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.dm.kernel, s.dm.name)
 	case doClaim, doUnclaim, doAwaitMap, doMakeMap, doAwaitSession:
 		return fmt.Sprintf("%s %s", s.do, s.id)
