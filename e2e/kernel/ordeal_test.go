@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
@@ -129,7 +130,56 @@ func (o *ordeal) owned(ctx context.Context, node int, limit time.Duration) {
 	AddReportEntry("owned by node "+harness.Names[node]+" after", time.Since(begun).Round(100*time.Millisecond))
 }
 
+// homeAgain waits until the volume is back at its home, and measures the time around the move and
+// until the worker uses the paths of the new owner. Before the move is a time in which nothing
+// happens: it is measured in windows of its own. A move before the first window is not counted.
+func (o *ordeal) homeAgain(ctx context.Context, home int, limit time.Duration) (counted bool) {
+	GinkgoHelper()
+	begun, last := time.Now(), 0.0
+	for {
+		var longest float64
+		there := o.owner(ctx) == home
+		if there {
+			AddReportEntry("owned by node "+harness.Names[home]+" after", time.Since(begun).Round(100*time.Millisecond))
+		}
+		ok := o.event(ctx, "home again", &longest, plannedBound, func() error {
+			if there {
+				o.switched(ctx)
+			}
+			return nil
+		})
+		if there { // the move was in this window, or in the one before
+			results.Pause.FailBack = max(results.Pause.FailBack, last, longest)
+			return counted && ok
+		}
+		results.Pause.Steady = max(results.Pause.Steady, last)
+		last, counted = longest, ok
+		Expect(time.Since(begun)).To(BeNumerically("<", limit), "not home again")
+	}
+}
+
 func (o *ordeal) settled(ctx context.Context) { GinkgoHelper(); o.v.settled(ctx) }
+
+// switched waits until the worker sends I/O to the paths of the owner, as multipathd knows: seconds
+// after the owner has changed.
+func (o *ordeal) switched(ctx context.Context) {
+	GinkgoHelper()
+	o.settled(ctx)
+	Eventually(func(g Gomega) {
+		out, err := o.w.Shell(ctx, "multipathd show map 3"+o.v.wwid+" json")
+		g.Expect(err).NotTo(HaveOccurred())
+		var t struct {
+			Map struct {
+				Groups []struct {
+					State string `json:"dm_st"`
+					Prio  int    `json:"pri"`
+				} `json:"path_groups"`
+			} `json:"map"`
+		}
+		g.Expect(json.Unmarshal([]byte(out), &t)).To(Succeed())
+		g.Expect(t.Map.Groups).To(ContainElement(And(HaveField("State", "active"), HaveField("Prio", 50))))
+	}).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(500 * time.Millisecond).Should(Succeed())
+}
 
 // owner is the node that owns the volume, as the pair says.
 func (v *volume) owner(ctx context.Context) (int, error) {
