@@ -34,6 +34,7 @@ type fake struct {
 	hung  bool                      // a flush does not end
 	steps []step
 	known map[string]map[string]pathState // what multipathd says of maps, by WWID; a regroup ends it
+	stays bool                            // it does not
 	// died is the number of the step at which the process is killed, before it or after it.
 	dieAt     int
 	dieBefore bool
@@ -288,7 +289,9 @@ func (f *fake) actMap(s step) error {
 			m.size = d.size
 		}
 	case doRegroup:
-		f.known = nil
+		if !f.stays {
+			f.known = nil
+		}
 	case doFlush:
 		switch {
 		case len(m.users()) > 0:

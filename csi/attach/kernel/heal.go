@@ -216,7 +216,9 @@ func (p *patient) stays(now time.Time, mixed bool, soon func(time.Time)) bool {
 	case p.mixed.IsZero():
 		p.mixed = now
 	}
-	soon(p.mixed.Add(mixedAfter))
+	if due := p.mixed.Add(mixedAfter); now.Before(due) {
+		soon(due)
+	}
 	return now.Sub(p.mixed) >= mixedAfter
 }
 

@@ -147,6 +147,10 @@ func TestHazard19Bounded(t *testing.T) {
 		verb  verb
 		most  int
 	}{
+		"paths of both nodes that stay in one group": {func(x *ill) {
+			x.known = map[string]map[string]pathState{x.u.id.wwid(): {"sda": {usable: true, prio: 50}, "sdb": {usable: true, prio: 10}}}
+			x.stays = true
+		}, doRegroup, 100},
 		"a portal that is down": {func(x *ill) { x.loseSession(1); x.down = map[netip.AddrPort]bool{x.u.portals[1]: true} }, doLogin, 100},
 		"a LUN that is not shown": {func(x *ill) {
 			x.remove(x.disks[1])
