@@ -251,9 +251,7 @@ func (m *Machine) fence(now int64, why string) {
 	m.Stats.Fences++
 	m.setPhase(now, Fenced, why)
 	m.event("fenced: %s", why)
-	if m.linked && len(m.ops) > 0 {
-		m.act(Action{Kind: ActDropLink, Text: why}) // frames that are queued refer to buffers of ops that end now
-	}
+	m.dropFrames(why)
 	m.becomeOutside(now)
 }
 

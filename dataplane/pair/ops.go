@@ -67,6 +67,15 @@ func (m *Machine) relink(now int64) {
 	m.pathResend()
 }
 
+// dropFrames drops the link before ops end whose frames may be queued: they refer to the ops'
+// buffers. The peer may not know of this node's standing yet, and would apply what is in the
+// buffers by then (R4).
+func (m *Machine) dropFrames(why string) {
+	if m.linked && len(m.ops) > 0 {
+		m.act(Action{Kind: ActDropLink, Text: why})
+	}
+}
+
 // sendAgain sends what was sent before, with data of its own: the answer to one frame ends the op
 // and frees its buffer while another of its frames may still wait for the socket. A frame that then
 // carried the next command's bytes would be applied in place of the write that was acknowledged.

@@ -7,11 +7,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands
 // are executed here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
-	if m.linked && len(m.ops) > 0 {
-		// Frames that are queued refer to buffers of ops that end now. The peer may not know of
-		// this epoch yet, and would apply what is in the buffers by then (R4).
-		m.act(Action{Kind: ActDropLink, Text: "this node is alone"})
-	}
+	m.dropFrames("this node is alone")
 	m.resync = resyncState{}
 	m.plan = nil
 	if m.watchAt = now + int64(m.cfg.RecordEvery); m.unsure != 0 {

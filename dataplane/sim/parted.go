@@ -13,10 +13,8 @@ const partTime = 6 * s
 // record. It begins once the pair is well; who is alone and who is out is for the protocol to
 // decide.
 func (w *world) part(do func(lone, other *host) bool) bool {
-	for _, h := range w.nodes {
-		if h.m == nil || h.frozenNow() || h.phase != pair.Paired || h.sick || h.disk.suspect() || w.arb.lost || w.parted > 0 || w.admin.stopped != nil {
-			return false
-		}
+	if !w.well() {
+		return false
 	}
 	w.net.cut = [2]bool{true, true}
 	w.net.drop("cut off")
@@ -38,6 +36,16 @@ func (w *world) part(do func(lone, other *host) bool) bool {
 		w.after(20*ms, look)
 	}
 	w.after(200*ms, look)
+	return true
+}
+
+// well reports that both nodes are members and run, and that no person is at work.
+func (w *world) well() bool {
+	for _, h := range w.nodes {
+		if h.m == nil || h.frozenNow() || h.phase != pair.Paired || h.sick || h.disk.suspect() || w.arb.lost || w.parted > 0 || w.admin.stopped != nil {
+			return false
+		}
+	}
 	return true
 }
 
@@ -72,10 +80,8 @@ func (w *world) forceStanding(lone, other *host) bool {
 // forceStopped: the partner does not run while its peer becomes alone, then applies what is on its
 // way to it. The lone member ends, and the partner is forced.
 func (w *world) forceStopped() bool {
-	for _, h := range w.nodes {
-		if h.m == nil || h.frozenNow() || h.phase != pair.Paired || h.sick || h.disk.suspect() || w.arb.lost || w.parted > 0 || w.admin.stopped != nil {
-			return false
-		}
+	if !w.well() {
+		return false
 	}
 	lone := w.any()
 	other := w.nodes[lone.id.Peer()]

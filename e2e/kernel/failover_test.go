@@ -43,7 +43,7 @@ var _ = Describe("a load on a worker", Ordered, func() {
 				before, err := o.l.count(ctx)
 				// The worker is asked for its paths for as long as after a move: on an emulated
 				// machine the question costs something as well.
-				for now := before; err == nil && now.Operations < before.Operations+4*enough; now, err = o.l.count(ctx) {
+				for done := before; err == nil && done.Operations < before.Operations+4*enough; done, err = o.l.count(ctx) {
 					o.switched(ctx)
 				}
 				return err
