@@ -20,7 +20,7 @@ func canonical(id string) bool {
 
 func badNode(name string) bool { return name != "a" && name != "b" }
 
-func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
+func (s *State) createLUN(l *LUN, later bool) (out Outcome, fx Effect) {
 	switch {
 	case !canonical(l.UUID):
 		return failed("invalid", "LUN uuid %q is not in canonical form", l.UUID), fx
@@ -40,10 +40,10 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 		if copied := l.SourceSnapshot != "" || l.SourceLUN != ""; old.Volume != l.Volume && (!copied || l.Volume != "") {
 			return failed("exists", "LUN %s already exists in backing volume %q, not %q", l.UUID, VolumeName(old.Volume), VolumeName(l.Volume)), fx
 		}
-		if old.Stage == Preparing && old.SourceLUN != "" {
-			return failed("unfinished", "a clone with uuid %s was started and not finished", l.UUID), fx
+		if old.Stage == Preparing && old.SourceLUN != "" || old.Stage == Empty || old.Stage == Preparing && later {
+			return failed("unfinished", "a copy with uuid %s was started and not finished", l.UUID), fx
 		}
-		return Outcome{Noop: old.Stage == Ready}, s.prepareAgain(old)
+		return Outcome{Noop: old.Stage != Preparing}, s.prepareAgain(old)
 	}
 	switch {
 	case s.LUNByName(l.Name) != nil:
@@ -79,7 +79,7 @@ func (s *State) createLUN(l *LUN) (out Outcome, fx Effect) {
 	} else if n.SourceLUN != "" {
 		n.Volume = s.LUNs[n.SourceLUN].Volume
 	}
-	n.Stage, n.Seq, n.Maps, n.Born = Preparing, 1, map[string]Map{}, s.Index
+	n.Stage, n.Seq, n.Maps, n.Born = stageOf(later), 1, map[string]Map{}, s.Index
 	if n.Preferred = cmp.Or(n.Preferred, n.Pin); n.Preferred == "" {
 		n.Preferred = "a"
 		if s.Owned("b") < s.Owned("a") {
@@ -112,7 +112,7 @@ func (s *State) prepareAgain(l *LUN) (fx Effect) {
 	return fx
 }
 
-func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
+func (s *State) createSnapshot(n *Snapshot, later bool) (out Outcome, fx Effect) {
 	if !canonical(n.UUID) {
 		return failed("invalid", "snapshot uuid %q is not in canonical form", n.UUID), fx
 	}
@@ -120,7 +120,7 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 		if old.Name != n.Name || old.Source != n.Source {
 			return failed("exists", "snapshot %s already exists with another name or source", n.UUID), fx
 		}
-		if old.Stage == Ready {
+		if old.Stage == Ready || old.Stage == Copying {
 			return Outcome{Noop: true}, fx
 		}
 		return failed("unfinished", "snapshot %s was started and not finished", n.UUID), fx
@@ -133,37 +133,9 @@ func (s *State) createSnapshot(n *Snapshot) (out Outcome, fx Effect) {
 		return failed("not_found", "source LUN %s does not exist", n.Source), fx
 	}
 	c := *n
-	c.Size, c.Volume, c.Stage, c.Born = src.Size, src.Volume, Preparing, s.Index
+	c.Size, c.Volume, c.Stage, c.Born = src.Size, src.Volume, stageOf(later), s.Index
 	s.Snapshots[c.UUID] = &c
 	fx.Snapshots, fx.CreatedSnapshot = []string{c.UUID}, &c
-	return out, fx
-}
-
-func (s *State) commit(id string) (out Outcome, fx Effect) {
-	if l := s.LUNs[id]; l != nil {
-		s.touch(id, &fx).Stage = Ready
-		fx.MapsChanged = true
-		return out, fx
-	}
-	if n := s.Snapshots[id]; n != nil {
-		c := *n
-		c.Stage = Ready
-		s.Snapshots[id] = &c
-		fx.Snapshots = []string{id}
-		return out, fx
-	}
-	return failed("not_found", "object %s does not exist", id), fx
-}
-
-func (s *State) abort(id string) (out Outcome, fx Effect) {
-	if l := s.LUNs[id]; l != nil && l.Stage == Preparing {
-		delete(s.LUNs, id)
-		fx.LUNs, fx.RemovedLUN, fx.RemovedVolume, fx.UnitsChanged = []string{id}, id, l.Volume, true
-	}
-	if n := s.Snapshots[id]; n != nil && n.Stage == Preparing {
-		delete(s.Snapshots, id)
-		fx.Snapshots, fx.RemovedSnapshot, fx.RemovedVolume = []string{id}, id, n.Volume
-	}
 	return out, fx
 }
 
@@ -175,6 +147,9 @@ func (s *State) deleteLUN(id string) (out Outcome, fx Effect) {
 	if len(l.Maps) > 0 {
 		return failed("in_use", "LUN %s is mapped to %d hosts: unmap them first", id, len(l.Maps)), fx
 	}
+	if c := s.CopyingFrom(id); c != nil {
+		return failed("in_use", "LUN %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
+	}
 	delete(s.LUNs, id)
 	fx.LUNs, fx.RemovedLUN, fx.RemovedVolume, fx.UnitsChanged, fx.MapsChanged = []string{id}, id, l.Volume, true, true
 	return out, fx
@@ -184,6 +159,9 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 	n := s.Snapshots[id]
 	if n == nil {
 		return Outcome{Noop: true}, fx
+	}
+	if c := s.CopyingFrom(id); c != nil {
+		return failed("in_use", "snapshot %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
 	}
 	delete(s.Snapshots, id)
 	fx.Snapshots, fx.RemovedSnapshot, fx.RemovedVolume = []string{id}, id, n.Volume

@@ -54,17 +54,17 @@ func (s *table) refused(want error, e Entry) {
 }
 
 func lun(n int, size int64) Entry {
-	return Entry{CreateLUN: &CreateLUN{LUN{UUID: id(n), Name: fmt.Sprint("lun", n), Size: size << 20, Created: time.Unix(1, 0).UTC()}}}
+	return Entry{CreateLUN: &CreateLUN{LUN: LUN{UUID: id(n), Name: fmt.Sprint("lun", n), Size: size << 20, Created: time.Unix(1, 0).UTC()}}}
 }
 
 func (s *table) ready(n int, size int64) {
 	s.t.Helper()
 	s.must(lun(n, size))
-	s.must(Entry{Commit: &Object{id(n)}})
+	s.must(Entry{Commit: &Object{UUID: id(n)}})
 }
 
 func snap(n, src int) Entry {
-	return Entry{CreateSnapshot: &CreateSnapshot{Snapshot{UUID: id(n), Name: fmt.Sprint("snap", n), Source: id(src)}}}
+	return Entry{CreateSnapshot: &CreateSnapshot{Snapshot: Snapshot{UUID: id(n), Name: fmt.Sprint("snap", n), Source: id(src)}}}
 }
 
 func TestCreateLUN(t *testing.T) {
@@ -80,7 +80,7 @@ func TestCreateLUN(t *testing.T) {
 	if out.Noop || fx.CreatedLUN == nil {
 		t.Fatalf("%+v %+v", out, fx)
 	}
-	s.must(Entry{Commit: &Object{id(1)}})
+	s.must(Entry{Commit: &Object{UUID: id(1)}})
 	if out, fx = s.must(lun(1, 4)); !out.Noop || fx.CreatedLUN != nil {
 		t.Fatalf("%+v %+v", out, fx)
 	}
@@ -106,16 +106,16 @@ func TestCreateLUN(t *testing.T) {
 func TestCloneSources(t *testing.T) {
 	s := newTable(t)
 	from := func(n int, size int64, snapshot, lun string) Entry {
-		e := Entry{CreateLUN: &CreateLUN{LUN{UUID: id(n), Name: fmt.Sprint("clone", n), Size: size << 20, SourceSnapshot: snapshot, SourceLUN: lun}}}
+		e := Entry{CreateLUN: &CreateLUN{LUN: LUN{UUID: id(n), Name: fmt.Sprint("clone", n), Size: size << 20, SourceSnapshot: snapshot, SourceLUN: lun}}}
 		return e
 	}
 	s.refused(ErrNotFound, from(5, 4, "", id(1)))
 	s.must(lun(1, 4))
 	s.refused(ErrNotFound, from(5, 4, "", id(1))) // still being made
-	s.must(Entry{Commit: &Object{id(1)}})
+	s.must(Entry{Commit: &Object{UUID: id(1)}})
 	s.must(snap(9, 1))
 	s.refused(ErrNotFound, from(5, 4, id(9), ""))
-	s.must(Entry{Commit: &Object{id(9)}})
+	s.must(Entry{Commit: &Object{UUID: id(9)}})
 	s.refused(ErrInvalid, from(5, 2, id(9), ""))
 	s.refused(ErrInvalid, from(5, 2, "", id(1)))
 	s.must(from(5, 8, id(9), ""))
@@ -127,7 +127,7 @@ func TestSnapshotEntriesAreApplied(t *testing.T) {
 	s.refused(ErrNotFound, snap(9, 1))
 	s.must(lun(1, 4))
 	s.refused(ErrNotFound, snap(9, 1))
-	s.must(Entry{Commit: &Object{id(1)}})
+	s.must(Entry{Commit: &Object{UUID: id(1)}})
 	bad := snap(9, 1)
 	bad.CreateSnapshot.Snapshot.UUID = "x"
 	s.refused(ErrInvalid, bad)
@@ -136,11 +136,11 @@ func TestSnapshotEntriesAreApplied(t *testing.T) {
 		t.Fatalf("%+v", fx)
 	}
 	s.refused(ErrUnfinished, snap(9, 1)) // the source may have changed since: aborted first, then made again
-	s.must(Entry{Abort: &Object{id(9)}})
+	s.must(Entry{Abort: &Object{UUID: id(9)}})
 	if _, fx = s.must(snap(9, 1)); fx.CreatedSnapshot == nil || s.Snapshots[id(9)].Born != s.Index {
 		t.Fatal("it is not prepared again")
 	}
-	s.must(Entry{Commit: &Object{id(9)}})
+	s.must(Entry{Commit: &Object{UUID: id(9)}})
 	if out, _ := s.must(snap(9, 1)); !out.Noop {
 		t.Fatal("not a no-op")
 	}
@@ -149,10 +149,10 @@ func TestSnapshotEntriesAreApplied(t *testing.T) {
 	same := snap(10, 1)
 	same.CreateSnapshot.Snapshot.Name = "snap9"
 	s.refused(ErrExists, same)
-	if _, fx = s.must(Entry{DeleteSnapshot: &Object{id(9)}}); fx.RemovedSnapshot != id(9) || s.Snapshots[id(9)] != nil {
+	if _, fx = s.must(Entry{DeleteSnapshot: &Object{UUID: id(9)}}); fx.RemovedSnapshot != id(9) || s.Snapshots[id(9)] != nil {
 		t.Fatalf("%+v", fx)
 	}
-	if out, fx := s.must(Entry{DeleteSnapshot: &Object{id(9)}}); !out.Noop || fx.RemovedSnapshot != "" {
+	if out, fx := s.must(Entry{DeleteSnapshot: &Object{UUID: id(9)}}); !out.Noop || fx.RemovedSnapshot != "" {
 		t.Fatal("not a no-op")
 	}
 }
@@ -195,20 +195,20 @@ func TestMarkLostLastsUntilMappedAnew(t *testing.T) {
 
 func TestCommitAndAbort(t *testing.T) {
 	s := newTable(t)
-	s.refused(ErrNotFound, Entry{Commit: &Object{id(1)}})
+	s.refused(ErrNotFound, Entry{Commit: &Object{UUID: id(1)}})
 	s.must(lun(1, 4))
-	if _, fx := s.must(Entry{Abort: &Object{id(1)}}); fx.RemovedLUN != id(1) || s.LUNs[id(1)] != nil {
+	if _, fx := s.must(Entry{Abort: &Object{UUID: id(1)}}); fx.RemovedLUN != id(1) || s.LUNs[id(1)] != nil {
 		t.Fatalf("%+v", fx)
 	}
 	s.ready(1, 4)
-	if _, fx := s.must(Entry{Abort: &Object{id(1)}}); fx.RemovedLUN != "" || s.LUNs[id(1)] == nil {
+	if _, fx := s.must(Entry{Abort: &Object{UUID: id(1)}}); fx.RemovedLUN != "" || s.LUNs[id(1)] == nil {
 		t.Fatal("an abort that comes late removes a LUN that is in use")
 	}
 	s.must(snap(9, 1))
-	if _, fx := s.must(Entry{Abort: &Object{id(9)}}); fx.RemovedSnapshot != id(9) {
+	if _, fx := s.must(Entry{Abort: &Object{UUID: id(9)}}); fx.RemovedSnapshot != id(9) {
 		t.Fatalf("%+v", fx)
 	}
-	s.must(Entry{Abort: &Object{id(77)}})
+	s.must(Entry{Abort: &Object{UUID: id(77)}})
 }
 
 func TestDeleteAndExpand(t *testing.T) {
@@ -216,7 +216,7 @@ func TestDeleteAndExpand(t *testing.T) {
 	s.refused(ErrNotFound, Entry{Expand: &Expand{id(1), 8 << 20}})
 	s.must(lun(1, 4))
 	s.refused(ErrNotReady, Entry{Expand: &Expand{id(1), 8 << 20}})
-	s.must(Entry{Commit: &Object{id(1)}})
+	s.must(Entry{Commit: &Object{UUID: id(1)}})
 	before := s.LUNs[id(1)]
 	if _, fx := s.must(Entry{Expand: &Expand{id(1), 8 << 20}}); fx.Resized == nil || s.LUNs[id(1)].Size != 8<<20 || before.Size != 4<<20 {
 		t.Fatalf("%+v: readers of the old value must not see it change", fx)
@@ -226,12 +226,12 @@ func TestDeleteAndExpand(t *testing.T) {
 	}
 	s.refused(ErrInvalid, Entry{Expand: &Expand{id(1), 8<<20 + 1}})
 	s.must(Entry{MapHost: &MapHost{UUID: id(1), Host: "h"}})
-	s.refused(ErrInUse, Entry{DeleteLUN: &Object{id(1)}})
+	s.refused(ErrInUse, Entry{DeleteLUN: &Object{UUID: id(1)}})
 	s.must(Entry{UnmapHost: &UnmapHost{id(1), "h"}})
-	if _, fx := s.must(Entry{DeleteLUN: &Object{id(1)}}); fx.RemovedLUN != id(1) || !fx.UnitsChanged {
+	if _, fx := s.must(Entry{DeleteLUN: &Object{UUID: id(1)}}); fx.RemovedLUN != id(1) || !fx.UnitsChanged {
 		t.Fatalf("%+v", fx)
 	}
-	if out, _ := s.must(Entry{DeleteLUN: &Object{id(1)}}); !out.Noop {
+	if out, _ := s.must(Entry{DeleteLUN: &Object{UUID: id(1)}}); !out.Noop {
 		t.Fatal("not a no-op")
 	}
 }

@@ -39,7 +39,7 @@ func TestDecodeTakesWhatIsWritten(t *testing.T) {
 	tab := newTable(t)
 	e := lun(1, 1)
 	tab.apply(e)
-	tab.apply(Entry{Commit: &Object{id(1)}})
+	tab.apply(Entry{Commit: &Object{UUID: id(1)}})
 	tab.apply(Entry{MapHost: &MapHost{UUID: id(1), Host: "h", CHAP: CHAP{User: "u", Secret: "s"}}})
 	raw, err := json.Marshal(tab.State)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 type Entry struct {
 	CreateLUN      *CreateLUN      `json:"create_lun,omitempty"`
 	CreateSnapshot *CreateSnapshot `json:"create_snapshot,omitempty"`
+	Mark           *Object         `json:"mark,omitempty"`   // an empty copy becomes what its source is at this moment; not for a node of 0.1.0, which passes over it
 	Commit         *Object         `json:"commit,omitempty"` // a prepared LUN or snapshot becomes visible
 	Abort          *Object         `json:"abort,omitempty"`  // or goes again
 	DeleteLUN      *Object         `json:"delete_lun,omitempty"`
@@ -34,16 +35,25 @@ type Entry struct {
 // CreateLUN prepares a LUN.
 type CreateLUN struct {
 	LUN LUN `json:"lun"`
+	// Later: a copy gets its content with a Mark.
+	Later bool `json:"later,omitempty"`
 }
 
 // CreateSnapshot prepares a snapshot.
 type CreateSnapshot struct {
 	Snapshot Snapshot `json:"snapshot"`
+	Later    bool     `json:"later,omitempty"` // as for a LUN
 }
 
 // Object names a LUN or snapshot.
 type Object struct {
 	UUID string `json:"uuid"`
+	// Born, if it is set, names one of the objects that had this uuid one after the other: of a copy
+	// that is Marked, and committed or aborted then. An entry about another one changes nothing.
+	Born uint64 `json:"born,omitempty"`
+	// Reason of an Abort, and whether it is a lack of space.
+	Reason string `json:"reason,omitempty"`
+	Full   bool   `json:"full,omitempty"`
 }
 
 // Expand grows a LUN.
@@ -165,8 +175,9 @@ type Effect struct {
 	Snapshots    []string
 	Hosts        []string
 
-	CreatedLUN      *LUN      // prepare its file
-	CreatedSnapshot *Snapshot // prepare its file
+	CreatedLUN      *LUN      // prepare its file, with its content unless it is Empty
+	CreatedSnapshot *Snapshot // prepare its file, with its content unless it is Empty
+	Marked          *Marked   // begin with a copy
 	RemovedLUN      string    // remove its file
 	RemovedSnapshot string
 	RemovedVolume   string // in which either of them was
@@ -191,13 +202,15 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 	s.Index = index
 	switch {
 	case e.CreateLUN != nil:
-		return s.createLUN(&e.CreateLUN.LUN)
+		return s.createLUN(&e.CreateLUN.LUN, e.CreateLUN.Later)
 	case e.CreateSnapshot != nil:
-		return s.createSnapshot(&e.CreateSnapshot.Snapshot)
+		return s.createSnapshot(&e.CreateSnapshot.Snapshot, e.CreateSnapshot.Later)
+	case e.Mark != nil:
+		return s.mark(e.Mark)
 	case e.Commit != nil:
-		return s.commit(e.Commit.UUID)
+		return s.commit(e.Commit)
 	case e.Abort != nil:
-		return s.abort(e.Abort.UUID)
+		return s.abort(e.Abort)
 	case e.DeleteLUN != nil:
 		return s.deleteLUN(e.DeleteLUN.UUID)
 	case e.DeleteSnapshot != nil:

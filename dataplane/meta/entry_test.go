@@ -15,23 +15,31 @@ func random(r *rand.Rand) Entry {
 	n, m := r.IntN(6), r.IntN(6)
 	host := fmt.Sprint("h", r.IntN(3))
 	node := []string{"a", "b", "c"}[r.IntN(3)]
-	switch r.IntN(12) {
+	switch r.IntN(14) {
 	case 0, 1:
 		e := lun(n, int64(r.IntN(4)))
 		e.CreateLUN.LUN.Labels = map[string]string{"x": "1", "y": "2", "z": "3"}
 		e.CreateLUN.LUN.Volume = []string{"", "", "fast"}[r.IntN(3)]
 		if r.IntN(3) == 0 {
 			e.CreateLUN.LUN.SourceSnapshot = id(10 + m)
+			e.CreateLUN.Later = r.IntN(2) == 0
 		}
 		return e
 	case 2:
-		return snap(10+n, m)
+		e := snap(10+n, m)
+		e.CreateSnapshot.Later = r.IntN(2) == 0
+		return e
+	case 12:
+		return Entry{Mark: object(n+10*r.IntN(2), uint64(1+r.IntN(300)))}
+	case 13:
+		o := object(n+10*r.IntN(2), uint64(1+r.IntN(300)))
+		return []Entry{{Commit: o}, {Abort: o}}[r.IntN(2)]
 	case 3, 4:
-		return Entry{Commit: &Object{id(n + 10*r.IntN(2))}}
+		return Entry{Commit: &Object{UUID: id(n + 10*r.IntN(2))}}
 	case 5:
-		return Entry{Abort: &Object{id(n + 10*r.IntN(2))}}
+		return Entry{Abort: &Object{UUID: id(n + 10*r.IntN(2))}}
 	case 6:
-		return Entry{DeleteLUN: &Object{id(n)}}
+		return Entry{DeleteLUN: &Object{UUID: id(n)}}
 	case 7:
 		return Entry{Expand: &Expand{id(n), int64(r.IntN(9)) << 20}}
 	case 8:

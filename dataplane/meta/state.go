@@ -27,9 +27,12 @@ const (
 // Stage of an object that is made on both nodes before it is visible (R14).
 type Stage string
 
-// Stages.
+// Stages. A copy is Empty, Copying, then Ready; of 0.1.0 it is Preparing, then Ready,
+// and all of it is copied when it is prepared.
 const (
 	Preparing Stage = "preparing"
+	Empty     Stage = "empty"   // its file is there, and nothing has been copied yet
+	Copying   Stage = "copying" // it is what its source was at an instant, and not all of that has been copied yet
 	Ready     Stage = "ready"
 )
 

@@ -20,13 +20,13 @@ func TestVolumesOfCopies(t *testing.T) {
 	}
 	s.must(lunIn(1, "fast")) // asked again
 	s.refused(ErrExists, lun(1, 4))
-	s.must(Entry{Commit: &Object{id(1)}})
+	s.must(Entry{Commit: &Object{UUID: id(1)}})
 	s.refused(ErrExists, lunIn(1, "slow"))
 	s.ready(2, 4)
 	if _, fx = s.must(snap(10, 1)); fx.CreatedSnapshot.Volume != "fast" {
 		t.Fatalf("%+v", fx.CreatedSnapshot)
 	}
-	s.must(Entry{Commit: &Object{id(10)}})
+	s.must(Entry{Commit: &Object{UUID: id(10)}})
 	for i, from := range []LUN{{SourceLUN: id(1)}, {SourceSnapshot: id(10)}} {
 		n := 3 + i
 		copied := func(volume string) Entry {
@@ -36,7 +36,7 @@ func TestVolumesOfCopies(t *testing.T) {
 		}
 		s.refused(ErrInvalid, copied("slow"))
 		s.must(copied(""))
-		s.must(Entry{Commit: &Object{id(n)}})
+		s.must(Entry{Commit: &Object{UUID: id(n)}})
 		for _, v := range []string{"", "fast"} {
 			s.must(copied(v))
 		}
@@ -51,17 +51,17 @@ func TestVolumesOfCopies(t *testing.T) {
 	if n := s.Volumes(); n["fast"] != 4 || n[""] != 1 || len(n) != 2 {
 		t.Errorf("%v", n)
 	}
-	if _, fx = s.must(Entry{DeleteSnapshot: &Object{id(10)}}); fx.RemovedSnapshot != id(10) || fx.RemovedVolume != "fast" {
+	if _, fx = s.must(Entry{DeleteSnapshot: &Object{UUID: id(10)}}); fx.RemovedSnapshot != id(10) || fx.RemovedVolume != "fast" {
 		t.Errorf("%+v", fx)
 	}
-	if _, fx = s.must(Entry{DeleteLUN: &Object{id(1)}}); fx.RemovedLUN != id(1) || fx.RemovedVolume != "fast" {
+	if _, fx = s.must(Entry{DeleteLUN: &Object{UUID: id(1)}}); fx.RemovedLUN != id(1) || fx.RemovedVolume != "fast" {
 		t.Errorf("%+v", fx)
 	}
-	if _, fx = s.must(Entry{DeleteLUN: &Object{id(2)}}); fx.RemovedVolume != "" {
+	if _, fx = s.must(Entry{DeleteLUN: &Object{UUID: id(2)}}); fx.RemovedVolume != "" {
 		t.Errorf("%+v", fx)
 	}
 	s.must(lunIn(6, "fast"))
-	if _, fx = s.must(Entry{Abort: &Object{id(6)}}); fx.RemovedLUN != id(6) || fx.RemovedVolume != "fast" {
+	if _, fx = s.must(Entry{Abort: &Object{UUID: id(6)}}); fx.RemovedLUN != id(6) || fx.RemovedVolume != "fast" {
 		t.Errorf("%+v", fx)
 	}
 }

@@ -26,6 +26,8 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 		return "prepare LUN " + e.CreateLUN.LUN.UUID + suffix
 	case e.CreateSnapshot != nil:
 		return "prepare snapshot " + e.CreateSnapshot.Snapshot.UUID + suffix
+	case e.Mark != nil:
+		return "mark " + e.Mark.UUID + suffix
 	case e.Commit != nil:
 		return "commit " + e.Commit.UUID + suffix
 	case e.Abort != nil:

@@ -221,6 +221,9 @@ func (n *Node) slow(x pair.Action) {
 				if err := errors.Join(n.clearCopying(), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
 					res = scsi.WriteError
 				}
+				if res == scsi.OK {
+					n.wholeCopies()
+				}
 				n.appliedAsync(link, x.Msg, res)
 			} else {
 				n.do(func(m *pair.Machine, now int64) { m.SelfFlushed(now, res == scsi.OK) })

@@ -64,6 +64,8 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 			}
 		}
 		switch {
+		case l.Stage == meta.Empty:
+			err = v.CreateLUN(l.UUID, l.Size, l.Born)
 		case l.SourceSnapshot != "":
 			err = v.CloneFromSnapshot(n.run.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
 		case l.SourceLUN != "":
@@ -82,7 +84,12 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
+		if s.Stage == meta.Empty {
+			return v.CreateSnapshot(s.UUID, s.Size, s.Born)
+		}
 		return v.Snapshot(n.run.ctx, s.Source, s.UUID, s.Born, nil)
+	case fx.Marked != nil:
+		return n.startCopy(fx.Marked, joining)
 	case fx.Grown != nil:
 		from := fx.Grown.Size
 		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {
@@ -126,9 +133,9 @@ func (n *Node) noteOccupied(id string, err *error) {
 // copyOf names the object that an entry makes from another one's content.
 func copyOf(fx *meta.Effect) string {
 	switch l := fx.CreatedLUN; {
-	case fx.CreatedSnapshot != nil:
+	case fx.CreatedSnapshot != nil && fx.CreatedSnapshot.Stage != meta.Empty:
 		return fx.CreatedSnapshot.UUID
-	case l != nil && (l.SourceSnapshot != "" || l.SourceLUN != ""):
+	case l != nil && l.Stage != meta.Empty && (l.SourceSnapshot != "" || l.SourceLUN != ""):
 		return l.UUID
 	}
 	return ""
@@ -154,6 +161,7 @@ func (n *Node) removeFiles(fx *meta.Effect) {
 	if fx.RemovedLUN == "" && fx.RemovedSnapshot == "" {
 		return
 	}
+	n.endCopies(fx.RemovedLUN, fx.RemovedSnapshot)
 	v, err := n.store.Volume(fx.RemovedVolume)
 	if err != nil {
 		n.log.Error("cannot remove the file of a deleted object", "lun", fx.RemovedLUN, "snapshot", fx.RemovedSnapshot, "err", err)

@@ -47,6 +47,10 @@ func (n *Node) installState(msg *pair.Msg) ([]pair.UnitInfo, []pair.LUNID, error
 	}
 	n.md.mu.Lock()
 	defer n.md.mu.Unlock()
+	n.dropAllCopies() // first: a copy that goes on would write over what the source sends
+	if err := n.addCopying(n.unsealed(s)); err != nil {
+		return nil, nil, err
+	}
 	if err := n.makeFiles(s); err != nil {
 		return nil, nil, err
 	}
@@ -203,12 +207,12 @@ func (n *Node) withdraw(luns, snaps []string) {
 // aborted. The caller holds md.mu.
 func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 	for _, l := range n.md.state.SortedLUNs() {
-		if id, err := parseID(l.UUID); err == nil && (l.Stage == meta.Ready || n.file(id) != nil) {
+		if id, err := parseID(l.UUID); err == nil && (l.Stage == meta.Ready || (prepared || l.Stage != meta.Copying) && l.Stage != meta.Empty && n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: l.Size, Born: l.Born})
 		}
 	}
 	for _, s := range n.md.state.SortedSnapshots() {
-		if id, err := parseID(s.UUID); err == nil && (s.Stage == meta.Ready || prepared && n.file(id) != nil) {
+		if id, err := parseID(s.UUID); err == nil && (s.Stage == meta.Ready || prepared && s.Stage != meta.Empty && n.file(id) != nil) {
 			objs = append(objs, pair.CopyObject{ID: id, Size: s.Size, Born: s.Born})
 		}
 	}

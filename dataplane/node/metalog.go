@@ -71,6 +71,10 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 			panic(err) // plain data
 		}
 		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
+		if fx.Marked != nil {
+			n.runCopy(fx.Marked.UUID)
+		}
+		n.copyEnds(e)
 		n.event("log", entryText(e, &out))
 	})
 }

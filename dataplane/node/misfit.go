@@ -102,6 +102,9 @@ func (n *Node) whole(fx *meta.Effect) error {
 	if s := fx.CreatedSnapshot; s != nil {
 		ids = append(ids, s.Source)
 	}
+	if x := fx.Marked; x != nil {
+		ids = append(ids, x.Source)
+	}
 	for _, id := range ids {
 		if n.isMisfit(id) {
 			return fmt.Errorf("node %s: %s", n.self, n.md.misfits[id])

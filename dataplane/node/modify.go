@@ -36,7 +36,7 @@ func (n *Node) modifyHere(ctx context.Context, e meta.Modify) error {
 		_, err := n.propose(ctx, entry)
 		return err
 	}
-	return n.held(ctx, e.UUID, func(ctx context.Context) error {
+	return n.held(ctx, e.UUID, snapshotHold, func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, snapshotHold)
 		defer cancel()
 		if err := n.prepareBoth(limited, req); err != nil {

@@ -44,8 +44,9 @@ type Node struct {
 	seen reports
 	run  lifecycle
 
-	chair chair
-	meter workMeter
+	chair  chair
+	meter  workMeter
+	copies copies
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
@@ -289,6 +290,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.run.wg.Go(n.watchStore)
 	n.run.wg.Go(n.probeLoop)
 	n.run.wg.Go(n.chairLoop)
+	n.run.wg.Go(n.sealCopies)
 	if !n.cfg.NoChecksums {
 		n.run.wg.Go(n.adoptLoop)
 	}

@@ -17,7 +17,7 @@ import (
 // Limits on how long host commands are held.
 const (
 	transferHold = 1500 * time.Millisecond
-	snapshotHold = 2500 * time.Millisecond // with reflink it takes milliseconds; without, a copy may not fit
+	snapshotHold = 2500 * time.Millisecond // until no command is at work; an entry follows, which takes milliseconds
 )
 
 // CreateLUN prepares the LUN on every member and makes it visible, or undoes it.
@@ -32,6 +32,12 @@ func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 		if err := n.volumeOnBoth(ctx, l.Volume); err != nil {
 			return err
 		}
+	}
+	if lazy, err := n.lazyCopies(); l.SourceSnapshot != "" && (lazy || err != nil) {
+		if err != nil {
+			return err
+		}
+		return n.makeCopy(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l, Later: true}}, l.UUID, l.SourceSnapshot, true)
 	}
 	if l.SourceSnapshot != "" {
 		if err := n.takeBack(ctx, l.UUID); err != nil {
@@ -97,9 +103,15 @@ func (n *Node) atOwner(ctx context.Context, lun, method string, req any, f func(
 	return n.call(ctx, method, req, nil)
 }
 
-// cloneHere clones a LUN that this node owns; its writes are held while both nodes copy.
+// cloneHere clones a LUN that this node owns. For a node of 0.1.0 its writes are held while both
+// nodes copy.
 func (n *Node) cloneHere(ctx context.Context, l meta.LUN) error {
-	return n.held(ctx, l.SourceLUN, func(ctx context.Context) error {
+	if lazy, err := n.lazyCopies(); err != nil {
+		return err
+	} else if lazy {
+		return n.makeCopy(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l, Later: true}}, l.UUID, l.SourceLUN, false)
+	}
+	return n.held(ctx, l.SourceLUN, n.eagerHold(l.SourceLUN), func(ctx context.Context) error {
 		return n.twoStep(ctx, &meta.Entry{CreateLUN: &meta.CreateLUN{LUN: l}}, l.UUID)
 	})
 }
@@ -110,7 +122,12 @@ func (n *Node) CreateSnapshot(ctx context.Context, s meta.Snapshot) error {
 }
 
 func (n *Node) createSnapshotHere(ctx context.Context, s meta.Snapshot) error {
-	return n.held(ctx, s.Source, func(ctx context.Context) error {
+	if lazy, err := n.lazyCopies(); err != nil {
+		return err
+	} else if lazy {
+		return n.makeCopy(ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: s, Later: true}}, s.UUID, s.Source, false)
+	}
+	return n.held(ctx, s.Source, n.eagerHold(s.Source), func(ctx context.Context) error {
 		return n.twoStep(ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: s}}, s.UUID)
 	})
 }
@@ -118,14 +135,10 @@ func (n *Node) createSnapshotHere(ctx context.Context, s meta.Snapshot) error {
 // held runs f while the LUN's commands are held and none is at work, so that both nodes' copies are
 // alike (R14). f does not end with the caller's patience: as long as an entry's outcome is open the
 // commands must stay held.
-func (n *Node) held(ctx context.Context, lun string, f func(context.Context) error) error {
+func (n *Node) held(ctx context.Context, lun string, limit time.Duration, f func(context.Context) error) error {
 	id, err := parseID(lun)
 	if err != nil {
 		return err
-	}
-	limit := snapshotHold
-	if !n.reflink(lun) {
-		limit = callTime // a copy: hosts get BUSY after a while and come back
 	}
 	release, err := n.quiesce(ctx, []pair.LUNID{id}, limit)
 	if err != nil {
@@ -133,6 +146,14 @@ func (n *Node) held(ctx context.Context, lun string, f func(context.Context) err
 	}
 	defer release()
 	return f(n.run.ctx)
+}
+
+// eagerHold is how long commands may be held while both nodes copy.
+func (n *Node) eagerHold(lun string) time.Duration {
+	if n.reflink(lun) {
+		return snapshotHold
+	}
+	return callTime // hosts get BUSY after a while and come back
 }
 
 type transferRequest struct {

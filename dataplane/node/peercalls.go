@@ -146,6 +146,11 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(req scrubRequest) (any, error) { return n.scrubHere(req) })
 	case "warm":
 		return served(body, func(req warmRequest) (any, error) { return n.readAhead(ctx, req), nil })
+	case "copies":
+		return served(body, func(req copyRequest) (any, error) { return copyReply{n.copyStandings(req.Copies)}, nil })
+	case "seal_copies":
+		n.copies.wake.changed()
+		return nil, nil
 	case "use":
 		return n.use(), nil
 	case "scrub_shares":

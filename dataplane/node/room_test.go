@@ -15,14 +15,15 @@ import (
 
 // Room for an object is refused by one node: the object is not there, and both go on.
 func TestNoSpaceForAnObject(t *testing.T) {
-	for _, op := range []string{store.FaultCreate, store.FaultClone} {
+	for _, op := range []string{store.FaultCreate, store.FaultWrite} {
 		p := newTestPair(t)
 		full := p.failing(1, op, syscall.ENOSPC)
 		p.startBoth()
-		id, _ := p.lun(4*mib, "a")
+		id, m := p.lun(4*mib, "a")
+		p.write(p.device(m), 0, 1)
 		full.Store(true)
 		req := &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "x", SizeBytes: 4 * mib, PreferredNode: "a"}
-		if op == store.FaultClone {
+		if op == store.FaultWrite { // of what is copied
 			req.SourceLunUuid = id
 		}
 		if _, err := p.client(0).CreateLUN(p.ctx, req); err == nil {

@@ -36,6 +36,8 @@ func classify(err error, write bool) scsi.Result {
 	switch {
 	case err == nil:
 		return scsi.OK
+	case errors.Is(err, store.ErrCopyFailed):
+		return scsi.Unavailable // it will be aborted
 	case errors.Is(err, store.ErrNoSpace):
 		return scsi.NoSpace
 	case errors.Is(err, store.ErrRange):

@@ -65,6 +65,9 @@ func (f *File) ReadCached(p []byte, off int64) bool {
 }
 
 func (f *File) cachedRaw(p []byte, off int64) bool {
+	if f.in.Load() != nil {
+		return false // it may have to be copied first
+	}
 	if f.s.faults != nil { // a fault may be a wait
 		if f.s.cached == nil || !f.s.cached(f.path, off, int64(len(p))) {
 			return false

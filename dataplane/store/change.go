@@ -30,6 +30,14 @@ func (f *File) changeRaw(op changeOp, p []byte, off, length int64) error {
 // change does it and keeps the checksums: data first, so that a checksum that is younger than its
 // block is never durable before the write-intent bit of the write is.
 func (f *File) change(op changeOp, p []byte, off, length int64) error {
+	if c := f.out.Load(); c != nil {
+		c.keep(off, length)
+	}
+	if c := f.in.Load(); c != nil {
+		if err := c.need(off, length); err != nil {
+			return err
+		}
+	}
 	if f.obj == nil || length == 0 {
 		return f.changeRaw(op, p, off, length)
 	}

@@ -31,6 +31,9 @@ type File struct {
 
 	obj      *object // nil: no checksums
 	released atomic.Bool
+
+	reflink bool                 // its filesystem shares extents
+	out, in atomic.Pointer[Copy] // an incomplete copy of it, and what it is an incomplete copy of
 }
 
 func (v *BackingVolume) openFile(path, rel string) (*File, error) {
@@ -43,7 +46,7 @@ func (v *BackingVolume) openFile(path, rel string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	x := &File{s: v.s, f: f, raw: raw, path: rel, wb: v.writeback}
+	x := &File{s: v.s, f: f, raw: raw, path: rel, wb: v.writeback, reflink: v.reflink}
 	if err := x.lookAt(); err != nil {
 		f.Close()
 		return nil, err
@@ -63,6 +66,11 @@ func (f *File) ReadAt(p []byte, off int64) error {
 
 // readRaw is ReadAt of what is in the file, whatever its checksums say.
 func (f *File) readRaw(p []byte, off int64) error {
+	if c := f.in.Load(); c != nil {
+		if err := c.need(off, int64(len(p))); err != nil {
+			return err
+		}
+	}
 	if f.s.faults != nil {
 		if err := f.s.faults(FaultRead, f.path, off, int64(len(p))); err != nil {
 			return classify("read", f.path, err)
@@ -227,6 +235,17 @@ func (f *File) Extents(off, length int64) (run int64, data bool, err error) {
 	if length <= 0 {
 		return 0, false, fmt.Errorf("extents of %s at %d+%d: %w", f.path, off, length, ErrRange)
 	}
+	if c := f.in.Load(); c != nil {
+		length = min(length, copyRegion) // and not all that follows, for the sake of the first run
+		if err := c.need(off, length); err != nil {
+			return 0, false, err
+		}
+	}
+	return f.extents(off, length)
+}
+
+// extents is Extents of what is in the file.
+func (f *File) extents(off, length int64) (run int64, data bool, err error) {
 	var next int64
 	err = f.control(func(fd int) error {
 		var err error

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -28,33 +26,8 @@ func (l *Lab) XFSDirect(ctx context.Context, name string, size int64) (string, e
 }
 
 func (l *Lab) xfs(ctx context.Context, name string, size int64, direct bool) (string, error) {
-	image, dir := l.Path(name+".xfs"), l.Path(name)
-	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if err := f.Truncate(size); err != nil {
-		return "", err
-	}
-	mkfs := exec.CommandContext(ctx, "mkfs.xfs", "-q", "-m", "reflink=1", image)
-	mkfs.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is the demo's to handle: it ends ctx
-	if b, err := mkfs.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mkfs.xfs: %w: %s", err, b)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
-	loop, err := loopdev.Attach(f, direct)
-	if err != nil {
-		return "", err
-	}
-	// The mount holds the device from here on, and autoclear detaches it with the mount.
-	defer loop.Close()
-	if err := unix.Mount(loop.Name(), dir, "xfs", unix.MS_NOATIME, ""); err != nil {
-		return "", fmt.Errorf("mount %s at %s: %w", loop.Name(), dir, err)
-	}
-	return dir, nil
+	dir := l.Path(name)
+	return dir, loopdev.MountXFS(ctx, l.Path(name+".xfs"), dir, size, direct)
 }
 
 // CanMount says why XFS images and mounts are out of reach; nil if they are not.

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/dataplane/sums"
+)
+
+// copyBuffers are of one piece.
+var copyBuffers = sync.Pool{New: func() any { return new([copyPiece]byte) }}
+
+// move copies a range, with its checksums. Nothing writes to the source there meanwhile, and
+// nothing else to the copy.
+func (c *Copy) move(off, length int64, w way) error {
+	if err := c.src.settleRange(off, length); err != nil {
+		return err
+	}
+	lost, err := c.moveData(off, length, w)
+	if err != nil {
+		return err
+	}
+	if err := c.moveSums(off, length); err != nil {
+		return err
+	}
+	for _, r := range lost {
+		if err := c.dst.SetBad(r.Off, r.Len); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveData copies what is no hole. What cannot be read is lost in the copy as well, if checksums
+// can say so.
+func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
+	for end := off + length; off < end; {
+		run, data, err := c.src.extents(off, end-off)
+		if err != nil {
+			return nil, err
+		}
+		if data {
+			bad, err := c.moveRun(off, run, w)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range bad {
+				lost = addRange(lost, r.Off, r.Len)
+			}
+		}
+		off += run
+	}
+	return lost, nil
+}
+
+func (c *Copy) moveRun(off, length int64, w way) (lost []Range, err error) {
+	if w != byReading && c.src.reflink {
+		done, err := c.shareRun(off, length, w)
+		if done || err != nil {
+			return nil, err
+		}
+	}
+	buf := copyBuffers.Get().(*[copyPiece]byte)
+	defer copyBuffers.Put(buf)
+	for end := off + length; off < end; {
+		p := buf[:min(copyPiece, end-off)]
+		err := c.src.eachReadable(p, off, func(p []byte, at int64, readable bool) error {
+			switch {
+			case readable:
+				return c.dst.writeRaw(p, at)
+			case c.dst.obj == nil:
+				return fmt.Errorf("copy of %s at %d+%d: %w", c.src.path, at, len(p), ErrMedia)
+			}
+			lost = addRange(lost, at, int64(len(p)))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		off += int64(len(p))
+	}
+	return lost, nil
+}
+
+// shareRun has the copy share the source's extents; done is false where the filesystem cannot.
+func (c *Copy) shareRun(off, length int64, w way) (done bool, err error) {
+	if w == inBackground {
+		// What is dirty would be written out while the source is locked.
+		if err := c.src.writeOut(off, length); err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				c.src.s.fail(err) // final, as for Sync (R12)
+			}
+			return false, err
+		}
+	}
+	begun := time.Now()
+	defer func() { c.locked.Add(int64(time.Since(begun))) }()
+	if err = c.src.s.fault(FaultClone, c.dst.path, off, length); err == nil {
+		err = c.src.control(func(from int) error {
+			return c.dst.control(func(to int) error {
+				return unix.IoctlFileCloneRange(to, &unix.FileCloneRange{Src_fd: int64(from), Src_offset: uint64(off), Src_length: uint64(length), Dest_offset: uint64(off)})
+			})
+		})
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ETXTBSY):
+		return false, nil
+	}
+	return false, classify("copy", c.dst.path, err)
+}
+
+// moveSums copies checksums as they are: what is rotten in the source is so in the copy, and does
+// not match there either.
+func (c *Copy) moveSums(off, length int64) error {
+	from, to := c.src.obj, c.dst.obj
+	if from == nil || to == nil {
+		return nil
+	}
+	first, n := off/sumBlock, sums.Blocks(length)
+	if err := to.sums.Reserve(first, n); err != nil {
+		return c.dst.sumsError("copy", err)
+	}
+	var list [getSums]sums.Sum
+	for n > 0 {
+		k := min(n, getSums)
+		if err := from.sums.Get(first, list[:k]); err != nil {
+			return c.src.sumsError("copy", err)
+		}
+		for i, x := range list[:k] {
+			if x == sums.Unknown && first+int64(i) >= from.sums.Adopted() {
+				list[i] = 0 // settled just now: nothing was put, so the block is zero
+			}
+		}
+		if err := to.sums.Set(first, list[:k]); err != nil {
+			return c.dst.sumsError("copy", err)
+		}
+		first, n = first+k, n-k
+	}
+	return nil
+}
+
+// settleRange reads what is in doubt, or has no checksum yet, of which no write may be under way: a
+// copy has no write-intent bits that would say so of it after a crash.
+func (f *File) settleRange(off, length int64) error {
+	if f.obj == nil || !f.DoubtedIn(off, length) && f.obj.sums.Adopted() == sums.AllAdopted {
+		return nil
+	}
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	buf := copyBuffers.Get().(*[copyPiece]byte)
+	defer copyBuffers.Put(buf)
+	end := min((off+length+sumBlock-1)&^(sumBlock-1), size)
+	for at := off &^ (sumBlock - 1); at < end; {
+		p := buf[:min(copyPiece, end-at)]
+		err := f.eachReadable(p, at, func(p []byte, at int64, readable bool) error {
+			if !readable {
+				return f.SetBad(at, int64(len(p)))
+			}
+			_, err := f.check(p, at)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		at += int64(len(p))
+	}
+	return nil
+}
