@@ -56,6 +56,8 @@ func RPC(pair, what string, err error) error {
 		f.Reason = v1alpha1.ReasonInUse
 	case codes.ResourceExhausted:
 		f.Reason = v1alpha1.ReasonNoRoom
+	case codes.Aborted: // a copy is not complete yet
+		f.Reason, f.Retry = v1alpha1.ReasonProgressing, true
 	case codes.Unavailable:
 		f.Reason, f.Retry = v1alpha1.ReasonPairDown, true
 	default:

@@ -25,6 +25,7 @@ func TestRPCReasonsOfCodes(t *testing.T) {
 		codes.InvalidArgument:    {v1alpha1.ReasonInvalid, false},
 		codes.FailedPrecondition: {v1alpha1.ReasonInUse, false},
 		codes.ResourceExhausted:  {v1alpha1.ReasonNoRoom, false},
+		codes.Aborted:            {v1alpha1.ReasonProgressing, true},
 		codes.Unavailable:        {v1alpha1.ReasonPairDown, true},
 		codes.DeadlineExceeded:   {v1alpha1.ReasonNotConfirmed, true},
 		codes.Internal:           {v1alpha1.ReasonNotConfirmed, true},

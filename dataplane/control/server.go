@@ -25,6 +25,9 @@ import (
 // ErrUnavailable: this node cannot change the pair's metadata now; the other one may.
 var ErrUnavailable = errors.New("this node cannot do this now: try again, or use the other node")
 
+// ErrCopying: a copy is not complete yet. The request is repeated, which is safe.
+var ErrCopying = errors.New("the copy is not complete yet: repeat the request")
+
 // ErrUnsupported: the other node is of a release that cannot carry this out. It becomes the answer
 // that such a release gives itself, so that a caller has one case to handle.
 var ErrUnsupported = errors.New("a node of the pair is of a release that does not support this")
@@ -121,6 +124,7 @@ var errorCodes = []grpcerr.Code{
 	{Err: meta.ErrExhausted, Code: codes.ResourceExhausted},
 	{Err: meta.ErrNotReady, Code: codes.Unavailable},
 	{Err: ErrUnavailable, Code: codes.Unavailable},
+	{Err: ErrCopying, Code: codes.Aborted},
 	{Err: ErrUnsupported, Code: codes.Unimplemented},
 	{Err: pair.ErrForceState, Code: codes.FailedPrecondition},
 	{Err: pair.ErrForceEpoch, Code: codes.FailedPrecondition},

@@ -56,6 +56,7 @@ func TestErrorsHaveTheirCodes(t *testing.T) {
 		want codes.Code
 	}{
 		{ErrUnavailable, codes.Unavailable}, {fmt.Errorf("node b: %w", ErrUnavailable), codes.Unavailable},
+		{fmt.Errorf("copy: %w", ErrCopying), codes.Aborted},
 		{pair.ErrForceState, codes.FailedPrecondition}, {pair.ErrForceEpoch, codes.FailedPrecondition}, {pair.ErrForceAlive, codes.FailedPrecondition},
 		{errors.New("the disk"), codes.Internal},
 	} {

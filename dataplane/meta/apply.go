@@ -148,7 +148,7 @@ func (s *State) deleteLUN(id string) (out Outcome, fx Effect) {
 		return failed("in_use", "LUN %s is mapped to %d hosts: unmap them first", id, len(l.Maps)), fx
 	}
 	if c := s.CopyingFrom(id); c != nil {
-		return failed("in_use", "LUN %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
+		return failed("not_ready", "LUN %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
 	}
 	delete(s.LUNs, id)
 	fx.LUNs, fx.RemovedLUN, fx.RemovedVolume, fx.UnitsChanged, fx.MapsChanged = []string{id}, id, l.Volume, true, true
@@ -161,7 +161,7 @@ func (s *State) deleteSnapshot(id string) (out Outcome, fx Effect) {
 		return Outcome{Noop: true}, fx
 	}
 	if c := s.CopyingFrom(id); c != nil {
-		return failed("in_use", "snapshot %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
+		return failed("not_ready", "snapshot %s is still being copied to %s: wait until the copy is complete, or delete the copy", id, c.UUID), fx
 	}
 	delete(s.Snapshots, id)
 	fx.Snapshots, fx.RemovedSnapshot, fx.RemovedVolume = []string{id}, id, n.Volume

@@ -76,7 +76,7 @@ func TestSourceOfACopy(t *testing.T) {
 	s.must(cloneOf(3, 8, id(1), ""))
 	s.must(Entry{Mark: object(2, s.born(2))})
 	s.refused(ErrNotReady, Entry{Mark: object(3, s.born(3))})
-	s.refused(ErrInUse, Entry{DeleteLUN: &Object{UUID: id(1)}})
+	s.refused(ErrNotReady, Entry{DeleteLUN: &Object{UUID: id(1)}})
 	s.must(Entry{Commit: object(2, s.born(2))})
 	s.must(Entry{Mark: object(3, s.born(3))})
 	s.must(Entry{Commit: object(3, s.born(3))})
@@ -88,7 +88,7 @@ func TestSourceOfACopy(t *testing.T) {
 			t.Errorf("clone %d: %+v", n, fx)
 		}
 	}
-	s.refused(ErrInUse, Entry{DeleteSnapshot: &Object{UUID: id(2)}})
+	s.refused(ErrNotReady, Entry{DeleteSnapshot: &Object{UUID: id(2)}})
 	s.must(Entry{Abort: object(4, s.born(4))})
 	s.must(Entry{Commit: object(5, s.born(5))})
 	s.must(Entry{DeleteSnapshot: &Object{UUID: id(2)}})

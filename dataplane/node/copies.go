@@ -34,6 +34,7 @@ type copies struct {
 	reasons map[string]meta.Object // why copies were given up; the last few
 	wake    signal                 // something may be to do for the chair
 	applied signal                 // an entry has changed what is there
+	tally   copyTally
 }
 
 // underCopy is one that was marked here.
@@ -107,8 +108,10 @@ func (n *Node) runCopy(uuid string) {
 		st := x.c.State()
 		switch {
 		case err == nil:
+			n.copies.tally.complete.Add(1)
 			n.log.Info("a copy is complete", "uuid", uuid, "bytes", st.Total, "saved", st.Saved, "took", time.Since(begun).Round(time.Millisecond))
-		case n.run.ctx.Err() == nil && errors.Is(err, store.ErrCopyFailed):
+		case n.run.ctx.Err() == nil && errors.Is(err, store.ErrCopyFailed) && !errors.Is(err, store.ErrCopyDropped):
+			n.copies.tally.failed.Add(1)
 			n.log.Warn("a copy has failed", "uuid", uuid, "err", err)
 		}
 		n.copies.wake.changed()

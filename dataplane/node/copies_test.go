@@ -292,11 +292,11 @@ func TestWhileACopyIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.DeleteLUN(p.ctx, &targetv1.DeleteLUNRequest{Uuid: id})
-	p.refuses(err, codes.FailedPrecondition, "still being copied")
+	p.refuses(err, codes.Unavailable, "still being copied")
 	if _, err := c.DeleteSnapshot(p.ctx, &targetv1.DeleteSnapshotRequest{Uuid: first}); err != nil {
 		t.Fatal(err)
 	}
-	p.refuses(<-done, codes.NotFound, "deleted before it was complete")
+	p.refuses(<-done, codes.Unavailable, "deleted before it was complete")
 	open()
 	if err := <-next; err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func (n *Node) whyGone(c meta.Copy) error {
 	why, ok := n.copies.reasons[c.UUID]
 	switch {
 	case !ok || why.Born != c.Born:
-		return fmt.Errorf("copy %s was deleted before it was complete: %w", c.UUID, meta.ErrNotFound)
+		return fmt.Errorf("copy %s was deleted before it was complete: %w", c.UUID, control.ErrUnavailable)
 	case why.Full:
 		return fmt.Errorf("copy %s was given up: %s: %w", c.UUID, why.Reason, meta.ErrExhausted)
 	}
@@ -141,7 +141,7 @@ func (n *Node) awaitCopies(ctx context.Context, done func(*meta.State) (bool, er
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return fmt.Errorf("still copying%s: %w", n.copyProgress(), control.ErrUnavailable)
+			return fmt.Errorf("%w%s", control.ErrCopying, n.copyProgress())
 		case <-n.run.ctx.Done():
 			return control.ErrUnavailable
 		}

@@ -198,6 +198,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descISCSIMem, float64(used), "used")
 	gauge(descISCSIMem, float64(limit), "limit")
 	n.collectLUNs(ch)
+	n.collectCopies(ch)
 	if n.peer.link != nil {
 		count(descLinkEvict, n.peer.link.Evicted())
 	}

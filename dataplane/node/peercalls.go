@@ -57,8 +57,11 @@ func (n *Node) call(ctx context.Context, method string, in, out any) error {
 			if r.Code == "" {
 				return errors.New(r.Error)
 			}
-			if r.Code == "unavailable" {
+			switch r.Code {
+			case "unavailable":
 				return fmt.Errorf("%s: %w", r.Error, control.ErrUnavailable)
+			case "copying":
+				return fmt.Errorf("%s: %w", r.Error, control.ErrCopying)
 			}
 			return o.Err()
 		}
@@ -117,7 +120,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 
 func errorCode(err error) string {
 	for code, base := range map[string]error{"not_found": meta.ErrNotFound, "exists": meta.ErrExists, "in_use": meta.ErrInUse,
-		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": control.ErrUnavailable} {
+		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": control.ErrUnavailable, "copying": control.ErrCopying} {
 		if errors.Is(err, base) {
 			return code
 		}

@@ -25,8 +25,8 @@ var (
 	// ErrCopyFailed: a copy was given up, for lack of space or since its source could not be read.
 	// Its content is not what it should be, and never will be.
 	ErrCopyFailed = errors.New("the copy has failed")
-
-	errCopyDropped = errors.New("it is not needed any more")
+	// ErrCopyDropped: a copy has failed since nobody needs it any more.
+	ErrCopyDropped = errors.New("it is not needed any more")
 )
 
 const (
@@ -275,7 +275,7 @@ func (c *Copy) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
-		c.end(errCopyDropped)
+		c.end(ErrCopyDropped)
 	}
 }
 

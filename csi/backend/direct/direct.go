@@ -69,7 +69,7 @@ func convert(what string, err error) error {
 		class = backend.ErrUnsupported
 	case codes.ResourceExhausted:
 		class = backend.ErrExhausted
-	case codes.Unavailable:
+	case codes.Unavailable, codes.Aborted: // a copy is not complete yet
 		class = backend.ErrUnavailable
 	case codes.DeadlineExceeded, codes.Canceled:
 		class = backend.ErrTimeout
